@@ -1,0 +1,109 @@
+"""What the four DynamoDB adapters share: one low-level pynamodb connection, and one table of errors.
+
+pynamodb's public `put` cannot return the item that made a condition fail, so the adapters use `Connection.dispatch`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from botocore.exceptions import BotoCoreError, ClientError
+from pynamodb.connection import Connection
+from pynamodb.exceptions import PynamoDBException, VerboseClientError
+
+from headrace.errors import StoreThrottled, StoreTimeout
+
+Item = dict[str, Any]
+
+_THROTTLES = frozenset(
+    {
+        "ProvisionedThroughputExceededException",
+        "RequestLimitExceeded",
+        "ThrottlingException",
+        "ThrottlingError",
+        "TransactionInProgressException",
+        "TransactionConflictException",
+        "LimitExceededException",
+    }
+)
+_CANCEL_THROTTLES = frozenset({"TransactionConflict", "ThrottlingError", "ProvisionedThroughputExceeded"})
+
+
+class ConditionFailed(Exception):
+    """A conditional put met an item; `item` is what stands there."""
+
+    def __init__(self, item: Item | None) -> None:
+        super().__init__("condition failed")
+        self.item = item
+
+
+class TransactionCancelled(Exception):
+    """A transaction met a condition: `reasons` has (code, item) per member, code "None" where it held."""
+
+    def __init__(self, reasons: list[tuple[str, Item | None]]) -> None:
+        super().__init__("transaction cancelled")
+        self.reasons = reasons
+
+
+class Store:
+    """A connection that translates errors.
+
+    Args:
+        region: AWS region.
+        connection: an existing connection to share.
+        timeout_s: how long one call may take; the caller retries by the commit protocol, botocore never does.
+    """
+
+    def __init__(self, region: str, connection: Connection | None = None, timeout_s: float = 2.0) -> None:
+        self.connection = connection or Connection(
+            region=region,
+            connect_timeout_seconds=1.0,
+            read_timeout_seconds=timeout_s,
+            max_pool_connections=64,
+            retry_configuration={"total_max_attempts": 1, "mode": "standard"},
+        )
+
+    def call(self, operation: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """One API call.
+
+        Raises:
+            ConditionFailed, TransactionCancelled: a condition did not hold; nothing changed.
+            StoreThrottled: refused; nothing changed.
+            StoreTimeout: the outcome is unknown.
+        """
+        try:
+            return self.connection.dispatch(operation, {"ReturnConsumedCapacity": "NONE", **arguments})
+        except VerboseClientError as exc:
+            raise _translate(exc) from exc
+        except (BotoCoreError, PynamoDBException) as exc:
+            raise StoreTimeout(f"{operation}: {exc}") from exc
+
+
+def _translate(exc: VerboseClientError) -> Exception:
+    cause = exc.__cause__
+    response: Mapping[str, Any] = cause.response if isinstance(cause, ClientError) else {}
+    code = str(response.get("Error", {}).get("Code", ""))
+    status = int(response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+    if code == "ConditionalCheckFailedException":
+        return ConditionFailed(response.get("Item"))
+    if code == "TransactionCanceledException":
+        reasons = [(str(r.get("Code", "None")), r.get("Item")) for r in response.get("CancellationReasons", [])]
+        if any(reason in _CANCEL_THROTTLES for reason, _ in reasons):
+            return StoreThrottled(f"transaction met another: {[reason for reason, _ in reasons]}")
+        return TransactionCancelled(reasons)
+    if code in _THROTTLES:
+        return StoreThrottled(code)
+    if status >= 500 or not status:
+        return StoreTimeout(f"{code} {status}")
+    return exc  # a mistake of ours (validation, missing table, access): let it be seen
+
+
+def s(value: str) -> Item:
+    """A string attribute value."""
+    return {"S": value}
+
+
+def n(value: int) -> Item:
+    """A number attribute value."""
+    return {"N": str(value)}

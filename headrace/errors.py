@@ -1,0 +1,151 @@
+"""Every error that a caller of the library can meet, by what the caller must do next.
+
+    HeadraceError
+    ├── InvalidRequest        the request is wrong; do not repeat it
+    │   └── PayloadTooLarge   the same, and a smaller one would pass
+    ├── NotFound              no such stream (or it has expired)
+    ├── Gone                  it was deleted and forks still need it, or the cursor is of an older incarnation
+    ├── Conflict              the request contradicts the state of the stream
+    │   ├── StreamClosed      appends are over
+    │   ├── SequenceConflict  Stream-Seq did not rise
+    │   └── ProducerGap       a producer skipped a sequence number
+    ├── StaleProducer         a newer epoch of this producer exists
+    ├── Overloaded            nothing was written; repeat later
+    ├── OutcomeUnknown        it may have been written; look before repeating
+    ├── RequestTimeout        a read did not finish in time; repeat
+    └── Damaged               stored data contradicts itself; an operator must look
+
+`retryable` says whether the same request can succeed later; `may_have_written` whether it can have had an effect.
+Messages are lower case, the values last.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class HeadraceError(Exception):
+    """Base of all errors of this package."""
+
+    code: ClassVar[str] = "internal"
+    retryable: ClassVar[bool] = False
+    may_have_written: ClassVar[bool] = False
+
+
+class InvalidRequest(HeadraceError):
+    """The request is malformed or asks for something that does not exist here."""
+
+    code = "bad_request"
+
+
+class PayloadTooLarge(InvalidRequest):
+    """The body is over the limit of this door."""
+
+    code = "payload_too_large"
+
+
+class NotFound(HeadraceError):
+    """No stream of this name, or it has expired."""
+
+    code = "not_found"
+
+
+class Gone(HeadraceError):
+    """The stream was deleted while forks still need its data, or the cursor belongs to an older incarnation."""
+
+    code = "gone"
+
+
+class Conflict(HeadraceError):
+    """The request contradicts the state of the stream."""
+
+    code = "conflict"
+
+
+class StreamClosed(Conflict):
+    """Appends to this stream are over.
+
+    Attributes:
+        next_offset: the final offset, as text.
+    """
+
+    def __init__(self, next_offset: str) -> None:
+        super().__init__("stream is closed")
+        self.next_offset = next_offset
+
+
+class SequenceConflict(Conflict):
+    """`Stream-Seq` is not above the last one accepted."""
+
+    def __init__(self, expected: str, received: str) -> None:
+        super().__init__(f"stream sequence did not rise: last={expected} received={received}")
+        self.expected = expected
+        self.received = received
+
+
+class ProducerGap(Conflict):
+    """A producer skipped a sequence number of its epoch."""
+
+    def __init__(self, expected: int, received: int) -> None:
+        super().__init__(f"producer sequence has a gap: expected={expected} received={received}")
+        self.expected = expected
+        self.received = received
+
+
+class StaleProducer(HeadraceError):
+    """A newer epoch of this producer has written: this one is fenced."""
+
+    code = "forbidden"
+
+    def __init__(self, epoch: int) -> None:
+        super().__init__(f"producer epoch is stale: current={epoch}")
+        self.epoch = epoch
+
+
+class Overloaded(HeadraceError):
+    """Nothing was written; the same request can succeed after `retry_after_s` seconds."""
+
+    code = "overloaded"
+    retryable = True
+
+    def __init__(self, message: str, retry_after_s: int = 1) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
+class OutcomeUnknown(HeadraceError):
+    """The write may have happened; the store did not say."""
+
+    code = "append_timeout"
+    may_have_written = True
+
+    def __init__(self) -> None:
+        super().__init__("append timed out; append outcome is unknown, check Stream-Next-Offset before retrying")
+
+
+class RequestTimeout(HeadraceError):
+    """The request did not finish within its budget; it changed nothing."""
+
+    code = "request_timeout"
+    retryable = True
+
+    def __init__(self) -> None:
+        super().__init__("request timed out")
+
+
+class Damaged(HeadraceError):
+    """Stored data contradicts itself: a gap in a log, or an object that fails its checks. Names the object."""
+
+    code = "internal"
+
+
+class StoreError(Exception):
+    """Base of what an adapter raises when the store did not do its work. Never leaves the library."""
+
+
+class StoreThrottled(StoreError):
+    """The store refused for load or contention; nothing was written."""
+
+
+class StoreTimeout(StoreError):
+    """No answer, or one that says nothing: a write may or may not have happened."""

@@ -1,0 +1,20 @@
+"""Every limit of the engine, with its reason."""
+
+from __future__ import annotations
+
+MAX_NAME_BYTES = 1024  # room under DynamoDB's 1,024-byte sort key
+MAX_APPEND_BYTES = 10 * 1024 * 1024  # the peer's body limit (contracts: streams § 4)
+MAX_RECORDS_PER_APPEND = 100_000  # one append never exceeds the records of one segment
+MAX_PRODUCER_ID_BYTES = 256  # eight of them stand in every entry
+MAX_SEQ_BYTES = 256  # Stream-Seq stands in every entry
+MAX_SAFE_INTEGER = 2**53 - 1  # producer epoch and seq, for JavaScript clients (protocol § 5.2.1)
+PRODUCERS_IN_STATE = 8  # the rest live in their own table; keeps entries small
+MAX_FORK_DEPTH = 64  # a lineage is carried whole in the catalog row and each manifest
+
+PAGE_RECORDS = 1000  # the peer's page bound (contracts: streams § 5)
+PAGE_BYTES = 1024 * 1024
+
+GROUP_REQUESTS = 200  # group commit takes at most this many requests ...
+GROUP_BYTES = 8 * 1024 * 1024  # ... or this much payload (contracts: streams § 4)
+
+MAX_TTL_MS = 100 * 365 * 24 * 3600 * 1000  # a century: keeps deadlines inside every number format used

@@ -1,0 +1,12 @@
+"""The commit protocol and everything that stands on it.
+
+requests   what callers ask and get: plain values
+decide     the rules, pure: state and request to new state, duplicate or refusal
+stores     the ports of one process, its clock, settings and memory
+picture    what this process knows of a log, and how old that is
+commit     one entry into one slot: lost answers, unknown outcomes, the ack fence
+append     group commit
+create, fork, delete, expire    the control verbs
+read       joins segments and tail
+logs       the verbs as one object, for handlers
+"""

@@ -1,0 +1,184 @@
+"""Appending: decide, put into the next slot, and decide again when somebody was first.
+
+Warm, this is one conditional write and nothing else. Cold, one catalog read and one query come before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from headrace.errors import HeadraceError, Overloaded, StoreError
+from headrace.log import decide
+from headrace.log.commit import Budget, Committer
+from headrace.log.expire import Expirer
+from headrace.log.payload import Payloads
+from headrace.log.picture import Picture, Pictures
+from headrace.log.queue import Groups, Ticket
+from headrace.log.requests import Appended, AppendRequest
+from headrace.log.stores import Stores
+from headrace.log.wakeups import Wakeups
+from headrace.wal import Committed, Guard, PutProducer, SlotTaken
+from headrace.wal.state import Entry, LogState, Producer, TimeRun
+
+_LEAST_BUDGET_MS = 500  # for a batch whose first request has waited in the queue
+
+
+class _Plan(NamedTuple):
+    """What a batch comes to: the entry to commit (None if nothing changes), and each ticket's answer after it."""
+
+    entry: Entry | None
+    guards: tuple[Guard, ...]
+    answers: list[Appended | HeadraceError]
+
+    @property
+    def refuses(self) -> bool:
+        """Somebody is refused."""
+        return any(isinstance(answer, HeadraceError) for answer in self.answers)
+
+
+class Appender:
+    """Appends and closes."""
+
+    def __init__(
+        self,
+        stores: Stores,
+        pictures: Pictures,
+        committer: Committer,
+        expirer: Expirer,
+        groups: Groups,
+        wakeups: Wakeups,
+    ) -> None:
+        self._stores = stores
+        self._pictures = pictures
+        self._committer = committer
+        self._expirer = expirer
+        self._groups = groups
+        self._wakeups = wakeups
+
+    def append(self, name: str, request: AppendRequest) -> Appended:
+        """Commits one request, alone or with others of this process.
+
+        Raises:
+            HeadraceError: refused (nothing was written), overloaded (nothing was written), or of unknown outcome.
+        """
+        ticket = Ticket(request, self._stores.request_ids(), self._stores.clock.monotonic())
+        with self._groups.of(name) as group:
+            if group.enter(ticket):
+                try:
+                    while not ticket.settled:
+                        with group.data_turn():
+                            self._commit_batch(name, group.batch())
+                finally:
+                    group.hand_over()
+        return ticket.result()
+
+    def _commit_batch(self, name: str, tickets: Sequence[Ticket]) -> None:
+        """Settles every ticket, whatever happens."""
+        try:
+            self._commit(name, tickets)
+        except BaseException as exc:
+            for ticket in tickets:
+                ticket.settle(error=exc)
+            if not isinstance(exc, (HeadraceError, StoreError)):
+                raise
+
+    def _commit(self, name: str, tickets: Sequence[Ticket]) -> None:
+        timeout_ms = self._stores.settings.append_timeout_ms
+        waited_ms = round((self._stores.clock.monotonic() - tickets[0].queued) * 1000)
+        if waited_ms > timeout_ms:
+            raise Overloaded("too many appends wait for this stream")
+        budget = Budget(self._stores.clock, max(timeout_ms - waited_ms, _LEAST_BUDGET_MS))
+        payloads = Payloads(self._stores)
+        picture = self._pictures.warm(name)
+        fresh = picture is None
+        if picture is None:
+            picture = self._pictures.look(name)
+        while True:
+            picture = self._expirer.ensure_alive(name, picture)
+            plan = self._plan(picture, tickets, payloads)
+            if plan.refuses and not fresh:
+                # A refusal decided on cached state is checked once against fresh state before it is sent.
+                picture, fresh = self._pictures.look(name), True
+                continue
+            if plan.entry is None:
+                break
+            sent = self._pictures.read_time()
+            outcome = self._committer.put(plan.entry, plan.guards, picture.read, budget)
+            if isinstance(outcome, Committed):
+                self._pictures.remember(name, picture.row, plan.entry, sent)
+                break
+            budget.again("others keep appending to this stream")
+            if isinstance(outcome, SlotTaken) and budget.tries == 1:
+                # What stands in our slot is the state to decide on, unless more came after it.
+                picture, fresh = self._pictures.remember(name, picture.row, outcome.entry, sent), False
+            else:
+                picture, fresh = self._pictures.look(name), True
+        for ticket, answer in zip(tickets, plan.answers, strict=True):
+            if isinstance(answer, HeadraceError):
+                ticket.settle(error=answer)
+            else:
+                ticket.settle(answer)
+        self._wakeups.notify(name)
+
+    def _plan(self, picture: Picture, tickets: Sequence[Ticket], payloads: Payloads) -> _Plan:
+        now_ms = self._stores.clock.now_ms()
+        state, newest = picture.state, picture.newest
+        answers: list[Appended | HeadraceError] = []
+        accepted: list[Ticket] = []
+        times: list[TimeRun] = []
+        evicted: dict[str, Producer] = {}
+        for ticket in tickets:
+            decision = decide.append(
+                picture.row.config,
+                state,
+                ticket.request,
+                now_ms,
+                self._spilled(picture, state, ticket.request, evicted),
+            )
+            if isinstance(decision, decide.Refused):
+                answers.append(decision.error)
+                continue
+            answers.append(decision.answer)
+            if isinstance(decision, decide.Accepted):
+                state = decision.state
+                accepted.append(ticket)
+                if ticket.request.producer is not None:
+                    evicted.pop(ticket.request.producer.id, None)
+                if decision.evicted is not None:
+                    evicted[decision.evicted.id] = decision.evicted
+                if ticket.request.records:
+                    times.append(TimeRun(len(ticket.request.records), decision.time_ms))
+        if not accepted:
+            return _Plan(None, (), answers)
+        slot = newest.next_slot()
+        records = [record for ticket in accepted for record in ticket.request.records]
+        entry = Entry(
+            log_id=newest.log_id,
+            slot=slot,
+            kind="data" if records else "close",
+            count=len(records),
+            times=tuple(times),
+            state=state,
+            request_ids=tuple(ticket.request_id for ticket in accepted),
+            committed_ms=now_ms,
+            prev_slot=newest.slot,
+            prev_id=newest.id,
+            prev_committed_ms=newest.committed_ms,
+        )
+        payload = payloads.of(newest.log_id, slot, records)
+        entry = replace(entry, payload=payload.inline, payload_key=payload.key)
+        guards = tuple(PutProducer(newest.log_id, producer) for producer in evicted.values())
+        return _Plan(entry, guards, answers)
+
+    def _spilled(
+        self, picture: Picture, state: LogState, request: AppendRequest, evicted: dict[str, Producer]
+    ) -> dict[str, Producer | None]:
+        wanted = decide.unknown_producer(state, request)
+        if wanted is None:
+            return {}
+        if wanted in evicted:
+            return {wanted: evicted[wanted]}
+        return {wanted: self._stores.producers.get(picture.row.log_id, wanted)}

@@ -1,0 +1,106 @@
+"""One entry into one slot: what every verb that changes a log goes through.
+
+`put` settles an outcome: after a lost or unknown answer it sends the identical entry to the same slot until the slot is
+seen to be taken, by it or by another. `verify_slot` is the ack fence: a writer whose picture is old shows that its entry
+is part of the chain before anyone hears of it.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+
+from headrace.clock import Clock
+from headrace.errors import OutcomeUnknown, Overloaded, StoreThrottled, StoreTimeout
+from headrace.log.picture import Pictures, ReadTime
+from headrace.log.stores import Stores
+from headrace.wal import Committed, Guard, Outcome, SlotTaken
+from headrace.wal.state import Entry
+
+MAX_TRIES = 24  # conflicts with other writers before 429; each costs a write unit of the log's partition
+_FIRST_PAUSE_S = 0.004
+_LONGEST_PAUSE_S = 0.25
+
+
+class Budget:
+    """How long one request may go on writing, and how it waits between tries."""
+
+    def __init__(self, clock: Clock, limit_ms: int, jitter: Callable[[], float] = random.random) -> None:
+        self._clock = clock
+        self._until = clock.monotonic() + limit_ms / 1000
+        self._jitter = jitter
+        self.tries = 0
+
+    @property
+    def spent(self) -> bool:
+        """The time is over."""
+        return self._clock.monotonic() >= self._until
+
+    def again(self, what: str) -> None:
+        """Counts a try that met another writer and waits a little.
+
+        Raises:
+            Overloaded: tries or time are used up; nothing was written.
+        """
+        self.tries += 1
+        if self.tries >= MAX_TRIES or self.spent:
+            raise Overloaded(f"{what}: tries={self.tries}")
+        self.pause(self.tries)
+
+    def pause(self, attempt: int) -> None:
+        """Sleeps with jitter, longer each time."""
+        longest = min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2 ** min(attempt, 8))
+        self._clock.sleep(longest * (0.2 + 0.8 * self._jitter()))
+
+
+class Committer:
+    """Puts entries into slots."""
+
+    def __init__(self, stores: Stores, pictures: Pictures) -> None:
+        self._stores = stores
+        self._pictures = pictures
+
+    def put(self, entry: Entry, guards: Sequence[Guard], read: ReadTime, budget: Budget) -> Outcome:
+        """Commits `entry`, or says what stood in the way; then nothing was written.
+
+        Args:
+            read: when the state that `entry` was decided on was read.
+
+        Raises:
+            Overloaded: the store refused until the budget was spent; nothing was written.
+            OutcomeUnknown: the store did not say, or the fence could not show that the entry is in the chain.
+        """
+        unknown = False
+        attempt = 0
+        while True:
+            try:
+                outcome = self._stores.wal.commit(entry, guards)
+            except (StoreThrottled, StoreTimeout) as exc:
+                unknown = unknown or isinstance(exc, StoreTimeout)
+                if budget.spent:
+                    raise (OutcomeUnknown() if unknown else Overloaded("the store is throttling")) from exc
+                attempt += 1
+                budget.pause(attempt)
+                continue
+            if isinstance(outcome, SlotTaken) and outcome.entry.request_ids == entry.request_ids:
+                outcome = Committed()  # an earlier try of ours got through
+            if isinstance(outcome, Committed) and self._pictures.is_old(read) and not self.verify_slot(entry):
+                raise OutcomeUnknown()
+            return outcome
+
+    def verify_slot(self, entry: Entry) -> bool:
+        """Whether `entry`, which stands in its slot, is part of its log's chain.
+
+        It is if it was never below the published end (only published entries are trimmed, so its slot had not been
+        used before), or if its successor names it. Else it is a dead item in a trimmed slot, and is removed.
+        """
+        try:
+            if entry.slot >= self._stores.watermarks.get(entry.log_id).end_slot:
+                return True
+            after = self._stores.wal.read(entry.log_id, start=entry.slot + 1, limit=1).entries
+            if after and (after[0].prev_slot, after[0].prev_id) == (entry.slot, entry.id):
+                return True
+            self._stores.wal.remove_dead(entry)
+        except (StoreThrottled, StoreTimeout):
+            return False
+        return False

@@ -1,0 +1,266 @@
+"""Reading: joins what is published with the tail of the write-ahead log.
+
+The rule: look at the tail first, so that a delete or a close is final the moment it answers; emit only a contiguous
+chain. If the tail in hand does not join the manifest in hand, read the watermark and the manifests after it, and join
+again. A gap that remains is `Damaged`: never an answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from headrace import offset as offsets
+from headrace.catalog import Row
+from headrace.errors import Damaged, Gone, InvalidRequest
+from headrace.limits import PAGE_BYTES, PAGE_RECORDS
+from headrace.log import decide, tail
+from headrace.log.expire import Expirer
+from headrace.log.payload import PayloadTrimmed, read_payload
+from headrace.log.picture import Picture, Pictures
+from headrace.log.requests import At, Head, ReadPage
+from headrace.log.stores import Stores
+from headrace.log.tail import Tail
+from headrace.manifest.manifest import Manifest
+from headrace.manifest.store import ManifestStore
+from headrace.segment import reader as segments
+from headrace.wal.state import Ancestor, Entry, LogConfig
+
+_JOINS = 4  # the sealer can publish and trim between two of our looks, but not for ever
+
+
+class _Budget:
+    """Fills a page: at least one record, then as many as fit."""
+
+    def __init__(self, max_records: int, max_bytes: int) -> None:
+        self.data: list[bytes] = []
+        self.max_records = max_records
+        self.max_bytes = max_bytes
+        self.size = 0
+
+    @property
+    def full(self) -> bool:
+        return len(self.data) >= self.max_records or self.size >= self.max_bytes
+
+    def add(self, records: Iterable[bytes]) -> None:
+        for data in records:
+            if self.full:
+                return
+            self.data.append(data)
+            self.size += len(data)
+
+
+class Reader:
+    """Reads pages of a stream."""
+
+    def __init__(
+        self, stores: Stores, surface: str, pictures: Pictures, expirer: Expirer, manifests: ManifestStore
+    ) -> None:
+        self._stores = stores
+        self._surface = surface
+        self._pictures = pictures
+        self._expirer = expirer
+        self._manifests = manifests
+
+    def head(self, name: str) -> Head:
+        """The stream now.
+
+        Raises:
+            NotFound: no such stream, deleted, or expired. Gone: deleted, and forks still need it.
+        """
+        picture = self._pictures.warm(name)
+        if picture is not None:
+            read = self._pictures.read_time()
+            newest = self._stores.wal.newest(picture.row.log_id)
+            if newest is None or newest.state.ended:
+                picture = None  # perhaps the name has another log by now
+            else:
+                picture = self._pictures.remember(name, picture.row, newest, read)
+        return self._living(name, picture or self._pictures.look(name))
+
+    def _living(self, name: str, picture: Picture) -> Head:
+        picture = self._expirer.ensure_alive(name, picture)
+        error = decide.ended(picture.row.config, picture.state)
+        if error is not None:
+            self._pictures.drop(name)
+            raise error
+        touched_ms = self._pictures.touched_ms(picture.row.log_id)
+        deadline_ms = decide.deadline_ms(picture.row.config, picture.state, touched_ms)
+        return Head(picture.row.log_id, picture.row.config, picture.state, deadline_ms)
+
+    def read(
+        self,
+        name: str,
+        at: At,
+        *,
+        touch: bool = True,
+        max_records: int = PAGE_RECORDS,
+        max_bytes: int = PAGE_BYTES,
+    ) -> ReadPage:
+        """One page.
+
+        Args:
+            at: where it begins.
+            touch: the read renews a sliding TTL.
+
+        Raises:
+            InvalidRequest: a cursor of a future incarnation. Gone: one of an older incarnation. Also as `head`.
+        """
+        end, head, picture = self._end(name, at)
+        config = head.config
+        if at.cursor is not None:
+            foreign = self.check_cursor(config, at.cursor)
+            position = at.cursor.position
+        else:
+            foreign = False
+            position = head.state.next_offset if at.since_ms is None else self._since(head, at.since_ms)
+        if touch:
+            self._expirer.touch(picture)
+        budget = _Budget(max_records, max_bytes)
+        start = position
+        for ancestor in config.lineage:
+            while position < ancestor.through and not budget.full:
+                position = self._fill(ancestor.log_id, position, ancestor.through, None, budget)
+        while position < head.state.next_offset and not budget.full:
+            position = self._fill(head.log_id, position, head.state.next_offset, end, budget)
+        return ReadPage(head, start, start + len(budget.data), head.state.next_offset, budget.data, foreign)
+
+    def read_one(self, row: Row, position: int) -> bytes:
+        """The record at a position that exists."""
+        budget = _Budget(1, 1)
+        for ancestor in row.config.lineage:
+            if position < ancestor.through:
+                self._fill(ancestor.log_id, position, ancestor.through, None, budget)
+                return budget.data[0]
+        self._fill(row.log_id, position, position + 1, None, budget)
+        return budget.data[0]
+
+    @staticmethod
+    def check_cursor(config: LogConfig, cursor: offsets.Cursor) -> bool:
+        """Whether the cursor is of an ancestor's incarnation, up to its fork point; False if of this log's own.
+
+        Raises:
+            InvalidRequest, Gone: it is of neither.
+        """
+        if cursor.incarnation is None or cursor.incarnation == config.incarnation:
+            return False
+        if cursor.incarnation > config.incarnation:
+            raise InvalidRequest("offset is of a later incarnation than the stream")
+        for ancestor in config.lineage:
+            if cursor.incarnation == ancestor.incarnation and cursor.position <= ancestor.through:
+                return True
+        raise Gone("offset belongs to an earlier incarnation of this stream")
+
+    def _end(self, name: str, at: At) -> tuple[Tail, Head, Picture]:
+        """The end of the stream: a tail that includes the newest entry, and what it says."""
+        read = self._pictures.read_time()
+        picture = self._pictures.warm(name)
+        row = picture.row if picture is not None else self._pictures.look(name).row
+        found = Tail([], None)
+        position = at.cursor.position if at.cursor is not None else None
+        if picture is not None and (position is None or position >= picture.newest.offset):
+            found = tail.after(self._stores.wal, row.log_id, picture.newest.slot)
+        if found.newest is None:
+            found = tail.recent(self._stores.wal, row.log_id)
+        if found.newest is None:
+            raise Damaged(f"log has no entry: log_id={row.log_id} name={name}")
+        if found.newest.state.ended and picture is not None:
+            picture = self._pictures.look(name)  # perhaps the name has another log by now
+            if picture.row.log_id != row.log_id:
+                row = picture.row
+                found = tail.recent(self._stores.wal, row.log_id)
+        assert found.newest is not None
+        picture = self._pictures.remember(name, row, found.newest, read)
+        return found, self._living(name, picture), picture
+
+    def _fill(self, log_id: str, position: int, stop: int, end: Tail | None, budget: _Budget) -> int:
+        """Adds records of one log from `position` on, never past `stop`; the position after them. Makes progress."""
+        tried: set[tuple[int, bool]] = set()
+        for _ in range(_JOINS):
+            manifest = self._pictures.manifest(log_id)
+            if manifest is not None and position < manifest.end_offset:
+                return self._fill_sealed(manifest, position, stop, budget)
+            found = (
+                end if end is not None and end.covers(position) else tail.around(self._stores.wal, log_id, position)
+            )
+            if found.covers(position):
+                try:
+                    return self._fill_tail(found.entries, position, stop, budget)
+                except PayloadTrimmed:
+                    pass  # published and trimmed since we looked
+            tried.add((manifest.generation if manifest else 0, found.newest is not None))
+            end = None
+            self.refresh_manifest(log_id)
+        raise Damaged(f"gap in a log: log_id={log_id} position={position} tried={sorted(tried)}")
+
+    def refresh_manifest(self, log_id: str) -> Manifest | None:
+        """Reads the watermark, and the manifests after the one in hand."""
+        known = self._pictures.manifest(log_id)
+        newest = self._manifests.newest(log_id, known, self._stores.watermarks.get(log_id).generation)
+        if newest is not None:
+            self._pictures.remember_manifest(newest)
+        return newest
+
+    def _fill_sealed(self, manifest: Manifest, position: int, stop: int, budget: _Budget) -> int:
+        for segment in self._manifests.segments_from(manifest, position):
+            wanted = min(budget.max_records - len(budget.data), stop - position)
+            data = segments.read_data(self._stores.objects, segment, position, wanted, budget.max_bytes - budget.size)
+            before = len(budget.data)
+            budget.add(data)
+            position += len(budget.data) - before
+            if budget.full or position >= stop:
+                break
+        return position
+
+    def _fill_tail(self, entries: list[Entry], position: int, stop: int, budget: _Budget) -> int:
+        for entry in entries:
+            if budget.full or position >= stop:
+                break
+            if entry.next_offset <= position:
+                continue
+            records = read_payload(self._stores, entry)
+            before = len(budget.data)
+            budget.add(record.data for record in records[position - entry.offset : stop - entry.offset])
+            position += len(budget.data) - before
+        return position
+
+    def _since(self, head: Head, since_ms: int) -> int:
+        """Position of the first record appended at or after a time; the end if there is none."""
+        for ancestor in head.config.lineage:
+            found = self._since_in(ancestor.log_id, since_ms)
+            if found is not None and found < ancestor.through:
+                return max(found, _floor(head.config, ancestor))
+        found = self._since_in(head.log_id, since_ms)
+        return head.state.next_offset if found is None else found
+
+    def _since_in(self, log_id: str, since_ms: int) -> int | None:
+        """The same within one log's own records; None if there is none."""
+        manifest = self.refresh_manifest(log_id)
+        if manifest is not None:
+            segment = self._manifests.segment_for_time(manifest, since_ms)
+            if segment is not None:
+                return segments.find_time(self._stores.objects, segment, since_ms)
+        sealed = manifest.end_offset if manifest is not None else 0
+        candidate: int | None = None
+        below: int | None = None
+        while True:
+            page = self._stores.wal.read(log_id, end=below, limit=100, descending=True)
+            for entry in page.entries:
+                if entry.next_offset <= sealed and entry.count:
+                    return candidate
+                if entry.count and entry.times[-1].time_ms < since_ms:
+                    return candidate
+                offset = entry.offset
+                for run in entry.times:
+                    if run.time_ms >= since_ms:
+                        candidate = offset
+                        break
+                    offset += run.count
+            if page.complete:
+                return candidate
+            below = page.entries[-1].slot
+
+
+def _floor(config: LogConfig, ancestor: Ancestor) -> int:
+    """Where an ancestor's records begin in a fork's view."""
+    index = config.lineage.index(ancestor)
+    return config.lineage[index - 1].through if index else 0

@@ -1,0 +1,46 @@
+"""The ports of one process, with its clock, settings and source of ids."""
+
+from __future__ import annotations
+
+import base64
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from headrace.catalog import Catalog
+from headrace.clock import Clock, SystemClock
+from headrace.manifest.store import ManifestStore
+from headrace.objects import Objects
+from headrace.producers import Producers
+from headrace.settings import Settings
+from headrace.wal import Wal
+from headrace.watermarks import Watermarks
+
+
+def random_id() -> str:
+    """128 random bits from the operating system, hex. Nothing is kept between calls, so a snapshot can be cloned."""
+    return os.urandom(16).hex()
+
+
+def request_id() -> str:
+    """72 random bits from the operating system, 12 characters."""
+    return base64.urlsafe_b64encode(os.urandom(9)).decode()
+
+
+@dataclass(frozen=True, slots=True)
+class Stores:
+    """Everything that the verbs act on."""
+
+    wal: Wal
+    catalog: Catalog
+    watermarks: Watermarks
+    producers: Producers
+    objects: Objects
+    settings: Settings
+    clock: Clock = field(default_factory=SystemClock)
+    log_ids: Callable[[], str] = random_id
+    request_ids: Callable[[], str] = request_id
+
+    def manifests(self) -> ManifestStore:
+        """A fresh view of the manifests."""
+        return ManifestStore(self.objects)

@@ -1,0 +1,91 @@
+"""Reading the write-ahead log of one log so that nothing dead, and nothing across a gap, is ever believed.
+
+An entry read here is *confirmed* when it is the newest, or when its successor in hand names it: a dead item, which a late
+writer put into a slot trimmed long ago, is neither. The entry after `e` stands exactly at `e.next_slot()`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from headrace.wal import Wal
+from headrace.wal import slot as slots
+from headrace.wal.state import Entry
+
+RECENT = 10  # entries a cold reader takes from the end: most followers find their place in them
+
+
+class Tail(NamedTuple):
+    """A confirmed chain of entries, ascending, and the newest entry if it was seen (it is the chain's last then)."""
+
+    entries: list[Entry]
+    newest: Entry | None
+
+    def covers(self, position: int) -> bool:
+        """The record at `position` is in the chain, or `position` is the log's end."""
+        if not self.entries:
+            return False
+        first, last = self.entries[0], self.entries[-1]
+        return first.offset <= position < last.next_offset or (
+            self.newest is not None and position >= self.newest.next_offset
+        )
+
+
+def chained(first: Entry, second: Entry) -> bool:
+    """`second` is the successor of `first`."""
+    return second.prev_slot == first.slot and second.prev_id == first.id
+
+
+def confirmed(entries: Sequence[Entry], newest_is_last: bool) -> list[Entry]:
+    """The longest run of chained entries that ends with the newest one, or with one that its successor confirms."""
+    end = len(entries)
+    if not newest_is_last:
+        end -= 1  # its successor is not in hand
+    run: list[Entry] = []
+    for index in range(end - 1, -1, -1):
+        if index + 1 < len(entries) and not chained(entries[index], entries[index + 1]):
+            if run:
+                break
+            continue
+        run.append(entries[index])
+    return run[::-1]
+
+
+def recent(wal: Wal, log_id: str) -> Tail:
+    """The newest entries: one query."""
+    page = wal.read(log_id, limit=RECENT, descending=True)
+    entries = confirmed(page.entries[::-1], newest_is_last=True)
+    return Tail(entries, entries[-1] if entries else None)
+
+
+def after(wal: Wal, log_id: str, known_slot: int) -> Tail:
+    """The chain from an entry that this process knows to be real; one query. Empty if that was trimmed since."""
+    page = wal.read(log_id, start=known_slot)
+    entries = confirmed(page.entries, newest_is_last=page.complete)
+    if not entries or entries[0].slot != known_slot:
+        return Tail([], None)
+    return Tail(entries, entries[-1] if page.complete else None)
+
+
+def around(wal: Wal, log_id: str, position: int) -> Tail:
+    """The chain that holds `position`: one query, two for a cursor inside a batch or behind a trim."""
+    page = wal.read(log_id, start=slots.first_slot(position))
+    entries = page.entries
+    if not entries or entries[0].offset > position:
+        before = wal.newest(log_id, below=slots.first_slot(position))
+        if before is not None:
+            entries = [before, *entries]
+    run = confirmed(entries, newest_is_last=page.complete)
+    if not run and len(entries) == 1:
+        successor = wal.read(log_id, start=entries[0].slot + 1, limit=1).entries
+        run = confirmed([*entries, *successor], newest_is_last=not successor)[:1]
+    return Tail(_from(run, position), run[-1] if run and page.complete else None)
+
+
+def _from(run: list[Entry], position: int) -> list[Entry]:
+    """The part of a chain from the entry that holds `position` on."""
+    for index, entry in enumerate(run):
+        if entry.next_offset > position:
+            return run[index:]
+    return run[-1:]

@@ -1,0 +1,137 @@
+"""What must hold of a generation, and between it and the one before it. Checked before every publication.
+
+A generation that breaks a rule is never published: sealing stops, the log stays readable from its tail, and
+the error names the rule. Readers check the rules of a single generation when they load it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from headrace.errors import Damaged
+from headrace.manifest.manifest import VERSION, Manifest, ManifestPage
+from headrace.segment.descriptor import Segment
+from headrace.wal import slot as slots
+
+
+def check(previous: Manifest | None, new: Manifest) -> None:
+    """`new` may follow `previous` (None: it may be the first).
+
+    Raises:
+        Damaged: it may not; the message says which rule, what was expected and what was found.
+    """
+    check_whole(new)
+    if previous is None:
+        _require(new, "generation", 1, new.generation)
+        _require(new, "sealed_bytes", sum(s.payload_bytes for s in new.open_page), new.sealed_bytes)
+        fresh = new.open_page
+    else:
+        _check_progress(previous, new)
+        _check_nothing_lost(previous, new)
+        fresh = tuple(s for s in new.open_page if s.number >= previous.segment_count)
+        added = sum(s.payload_bytes for s in fresh)
+        _require(new, "sealed_bytes", previous.sealed_bytes + added, new.sealed_bytes)
+    for segment in fresh:
+        _check_segment(new, segment)
+
+
+def check_whole(manifest: Manifest) -> None:
+    """The rules that a generation keeps by itself.
+
+    Raises:
+        Damaged: as `check`.
+    """
+    _require(manifest, "version", VERSION, manifest.version)
+    _require_that(manifest, "generation counts from 1", manifest.generation >= 1, manifest.generation)
+    _check_contiguous(manifest)
+    state = manifest.state
+    _require(manifest, "state.next_offset", manifest.end_offset, state.next_offset)
+    _require(manifest, "offset of end_slot", manifest.end_offset, slots.offset_of(manifest.end_slot))
+    last_entry_is_below = manifest.last_slot < manifest.end_slot
+    _require_that(manifest, "last_slot is below end_slot", last_entry_is_below, manifest.last_slot)
+    newest_ms = max((part.max_time_ms for part in _parts(manifest)), default=0)
+    state_knows_newest = state.append_time_ms >= newest_ms
+    _require_that(manifest, f"append time is at least {newest_ms}", state_knows_newest, state.append_time_ms)
+
+
+def _check_contiguous(manifest: Manifest) -> None:
+    """Pages and open segments are numbered, and reach from the base offset to the end without gap or overlap."""
+    number, offset, time_ms = 0, manifest.config.base_offset, 0
+    for part in _parts(manifest):
+        first, segments = (part.first_number, part.count) if isinstance(part, ManifestPage) else (part.number, 1)
+        holds_records = segments >= 1 and part.end_offset - part.first_offset >= segments
+        _require(manifest, "next segment number", number, first)
+        _require(manifest, "next segment offset", offset, part.first_offset)
+        _require_that(manifest, "a segment holds records", holds_records, (segments, part.end_offset))
+        _require_that(manifest, f"time is at least {time_ms}", part.max_time_ms >= time_ms, part.max_time_ms)
+        number += segments
+        offset, time_ms = part.end_offset, part.max_time_ms
+    _require(manifest, "segment_count", number, manifest.segment_count)
+    _require(manifest, "end_offset", offset, manifest.end_offset)
+
+
+def _check_progress(previous: Manifest, new: Manifest) -> None:
+    _require(new, "log_id", previous.log_id, new.log_id)
+    _require(new, "config", previous.config, new.config)
+    _require(new, "generation", previous.generation + 1, new.generation)
+    before, after = previous.state, new.state
+    rises = {
+        f"last_slot is at least {previous.end_slot}": (new.last_slot, previous.end_slot),
+        "end_offset never falls": (new.end_offset, previous.end_offset),
+        "append time never falls": (after.append_time_ms, before.append_time_ms),
+        "total_bytes never falls": (after.total_bytes, before.total_bytes),
+        "closed is never unset": (after.closed, before.closed),
+        "holds_source is never set again": (before.holds_source, after.holds_source),
+    }
+    for rule, (later, earlier) in rises.items():
+        _require_that(new, rule, later >= earlier, later)
+    if before.ended:
+        _require(new, "state.ended", before.ended, after.ended)
+
+
+def _check_nothing_lost(previous: Manifest, new: Manifest) -> None:
+    """What was published stays as it was: in its page, in the open page, or in one page sealed since."""
+    kept = new.pages[: len(previous.pages)]
+    _require(new, "sealed pages", previous.pages, kept)
+    sealed = new.pages[len(previous.pages) :]
+    _require_that(new, "at most one page is sealed at a time", len(sealed) <= 1, len(sealed))
+    moved = sum(page.count for page in sealed)
+    _require_that(new, "only published segments are sealed", moved <= len(previous.open_page), moved)
+    stayed = previous.open_page[moved:]
+    _require(new, "open segments", stayed, new.open_page[: len(stayed)])
+    for page in sealed:
+        last = previous.open_page[moved - 1]
+        _require(new, "end of the sealed page", last.end_offset, page.end_offset)
+        _require(new, "newest time of the sealed page", last.max_time_ms, page.max_time_ms)
+
+
+def _check_segment(manifest: Manifest, segment: Segment) -> None:
+    """A descriptor agrees with itself: readers rely on it before they allocate."""
+    pages = segment.pages
+    lists = {len(pages.sizes), len(pages.counts), len(pages.payload)}
+    _require_that(manifest, "page lists are equally long", len(lists) == 1, lists)
+    _require_that(manifest, "pages hold records", min(pages.counts, default=0) >= 1, pages.counts)
+    _require(manifest, "records in pages", segment.count, sum(pages.counts))
+    _require(manifest, "bytes in pages", segment.payload_bytes, sum(pages.payload))
+    fits = pages.start > 0 and pages.start + sum(pages.sizes) <= segment.size
+    _require_that(manifest, f"pages lie in {segment.size} bytes", fits, (pages.start, sum(pages.sizes)))
+    times_rise = segment.min_time_ms <= segment.max_time_ms
+    _require_that(manifest, "times rise", times_rise, (segment.min_time_ms, segment.max_time_ms))
+
+
+def _parts(manifest: Manifest) -> Iterable[ManifestPage | Segment]:
+    return (*manifest.pages, *manifest.open_page)
+
+
+def _require(manifest: Manifest, rule: str, expected: object, found: object) -> None:
+    if expected != found:
+        raise Damaged(f"{_name(manifest)} breaks a rule: rule={rule!r} expected={expected} found={found}")
+
+
+def _require_that(manifest: Manifest, rule: str, holds: bool, found: object) -> None:
+    if not holds:
+        raise Damaged(f"{_name(manifest)} breaks a rule: rule={rule!r} found={found}")
+
+
+def _name(manifest: Manifest) -> str:
+    return f"manifest {manifest.log_id}/{manifest.generation}"

@@ -1,0 +1,186 @@
+"""Loading and publishing manifests through an `Objects` port.
+
+Creating generation N+1 if it is absent is the commit point of sealing: whoever creates it has published,
+everyone else has not. Generations and sealed pages never change, so what was loaded once is kept (a few of
+each).
+"""
+
+from __future__ import annotations
+
+import bisect
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from typing import Generic, TypeVar
+
+from headrace.errors import Damaged, StoreThrottled, StoreTimeout
+from headrace.manifest import invariants
+from headrace.manifest.manifest import Manifest, ManifestPage, decode, decode_page, encode
+from headrace.objects import ObjectMissing, Objects, keys
+from headrace.segment.descriptor import Segment
+
+_PUBLISH_TRIES = 4
+_KEEP = 16  # of each kind; a full page or manifest takes a few megabytes in memory
+
+V = TypeVar("V")
+
+
+class _Recent(Generic[V]):
+    """The values used last, by object key. Thread-safe."""
+
+    def __init__(self, size: int) -> None:
+        self._lock = threading.Lock()
+        self._values: OrderedDict[str, V] = OrderedDict()
+        self._size = size
+
+    def get(self, key: str, load: Callable[[], V]) -> V:
+        """The value under `key`, loaded if need be (perhaps twice at once: both are equal)."""
+        with self._lock:
+            if key in self._values:
+                self._values.move_to_end(key)
+                return self._values[key]
+        value = load()
+        with self._lock:
+            self._values[key] = value
+            self._values.move_to_end(key)
+            while len(self._values) > self._size:
+                self._values.popitem(last=False)
+        return value
+
+
+class ManifestStore:
+    """Generations of any log. Thread-safe. Every method may raise `StoreTimeout` or `StoreThrottled`."""
+
+    def __init__(self, objects: Objects) -> None:
+        """Stores in `objects`."""
+        self._objects = objects
+        self._manifests: _Recent[Manifest] = _Recent(_KEEP)
+        self._pages: _Recent[tuple[Segment, ...]] = _Recent(_KEEP)
+
+    def load(self, log_id: str, generation: int) -> Manifest | None:
+        """One generation; None if it was never published.
+
+        Raises:
+            Damaged: the object is not that generation, or breaks a rule.
+        """
+        key = keys.manifest(log_id, generation)
+        try:
+            return self._manifests.get(key, lambda: self._fetch(key, log_id, generation))
+        except ObjectMissing:
+            return None
+
+    def publish(self, manifest: Manifest) -> bool:
+        """Creates the generation: True if it is `manifest`, False if another one took its number.
+
+        Checks the invariants against the generation before, which is in memory if this store loaded it. A
+        lost answer is cleared up by reading what stands there.
+
+        Raises:
+            Damaged: `manifest` breaks a rule; nothing was written.
+            StoreTimeout: nobody knows whether it was published; look with `newest`.
+            StoreThrottled: it was not published.
+        """
+        previous = self._previous(manifest)
+        invariants.check(previous, manifest)
+        key = keys.manifest(manifest.log_id, manifest.generation)
+        data = encode(manifest)
+        doubt: StoreTimeout | None = None
+        for _ in range(_PUBLISH_TRIES):
+            try:
+                if self._objects.create(key, data):
+                    return True
+                stands: bytes | None = self._objects.get(key)
+            except StoreTimeout as exc:
+                doubt = exc
+                stands = self._look(key)
+            except StoreThrottled as exc:
+                if doubt is None:
+                    raise
+                raise StoreTimeout(f"publication is unclear: object={key}") from exc
+            except ObjectMissing:
+                stands = None
+            if stands is not None:
+                return stands == data
+        raise StoreTimeout(f"publication is unclear: object={key}") from doubt
+
+    def newest(self, log_id: str, known: Manifest | None, at_least: int) -> Manifest | None:
+        """The newest generation; None if nothing was published.
+
+        Costs one GET that finds nothing, and one for each generation that this store has not seen.
+
+        Args:
+            known: a generation in hand, if any.
+            at_least: a generation that is known to exist (from the watermark); 0 if none is.
+
+        Raises:
+            Damaged: generation `at_least` does not exist, or one does not hold what it should.
+        """
+        found = known
+        if known is None or known.generation < at_least:
+            found = self.load(log_id, at_least) if at_least > 0 else None
+            if at_least > 0 and found is None:
+                raise Damaged(f"manifest is missing: object={keys.manifest(log_id, at_least)}")
+        while following := self.load(log_id, (found.generation if found else 0) + 1):
+            found = following
+        return found
+
+    def segments_from(self, manifest: Manifest, offset: int) -> Iterator[Segment]:
+        """Published segments that hold records at or after `offset`, ascending; sealed pages load as needed.
+
+        Raises:
+            Damaged: a sealed page is missing or altered.
+        """
+        first_page = bisect.bisect_right(manifest.pages, offset, key=lambda page: page.end_offset)
+        for page in manifest.pages[first_page:]:
+            yield from _behind(self._page(page), offset)
+        yield from _behind(manifest.open_page, offset)
+
+    def segment_for_time(self, manifest: Manifest, time_ms: int) -> Segment | None:
+        """The first published segment with a record appended at `time_ms` or later; None if there is none.
+
+        Raises:
+            Damaged: a sealed page is missing or altered.
+        """
+        at = bisect.bisect_left(manifest.pages, time_ms, key=lambda page: page.max_time_ms)
+        segments = self._page(manifest.pages[at]) if at < len(manifest.pages) else manifest.open_page
+        number = bisect.bisect_left(segments, time_ms, key=lambda segment: segment.max_time_ms)
+        return segments[number] if number < len(segments) else None
+
+    def _previous(self, manifest: Manifest) -> Manifest | None:
+        if manifest.generation <= 1:
+            return None
+        previous = self.load(manifest.log_id, manifest.generation - 1)
+        if previous is None:
+            missing = keys.manifest(manifest.log_id, manifest.generation - 1)
+            raise Damaged(f"manifest would leave a gap: missing={missing}")
+        return previous
+
+    def _look(self, key: str) -> bytes | None:
+        """What stands under `key` after a lost answer. Throttled is unclear too: it may have been written."""
+        try:
+            return self._objects.get(key)
+        except ObjectMissing:
+            return None
+        except StoreThrottled as exc:
+            raise StoreTimeout(f"publication is unclear: object={key}") from exc
+
+    def _fetch(self, key: str, log_id: str, generation: int) -> Manifest:
+        manifest = decode(self._objects.get(key), key)
+        if (manifest.log_id, manifest.generation) != (log_id, generation):
+            found = keys.manifest(manifest.log_id, manifest.generation)
+            raise Damaged(f"manifest stands in the wrong place: object={key} found={found}")
+        invariants.check_whole(manifest)
+        return manifest
+
+    def _page(self, page: ManifestPage) -> tuple[Segment, ...]:
+        def fetch() -> tuple[Segment, ...]:
+            try:
+                return decode_page(self._objects.get(page.key), page)
+            except ObjectMissing as exc:
+                raise Damaged(f"manifest page is missing: object={page.key}") from exc
+
+        return self._pages.get(page.key, fetch)
+
+
+def _behind(segments: tuple[Segment, ...], offset: int) -> tuple[Segment, ...]:
+    return segments[bisect.bisect_right(segments, offset, key=lambda segment: segment.end_offset) :]

@@ -1,0 +1,45 @@
+"""Builds and parses every key of the bucket. One log's objects share one prefix."""
+
+from __future__ import annotations
+
+ROOT = "logs/"
+
+
+def log_prefix(log_id: str) -> str:
+    """Everything of one log."""
+    return f"{ROOT}{log_id}/"
+
+
+def payload(log_id: str, slot: int, nonce: str) -> str:
+    """A payload too large for an entry. The slot is the first one tried: the entry names the key, not the reverse."""
+    return f"{ROOT}{log_id}/wal/{slot:028d}-{nonce}"
+
+
+def segment(log_id: str, number: int, nonce: str) -> str:
+    """A sealed segment."""
+    return f"{ROOT}{log_id}/segments/{number:012d}-{nonce}.parquet"
+
+
+def segment_keys(segment_key: str) -> str:
+    """The key page of a segment: sorted key → rows, and append-time runs."""
+    return segment_key.removesuffix(".parquet") + ".keys.json.zst"
+
+
+def manifest(log_id: str, generation: int) -> str:
+    """One manifest generation."""
+    return f"{ROOT}{log_id}/manifests/{generation:012d}.json.zst"
+
+
+def manifest_page(log_id: str, first: int, nonce: str) -> str:
+    """A sealed page of segment descriptors; `first` is the number of its first segment."""
+    return f"{ROOT}{log_id}/manifests/pages/{first:012d}-{nonce}.json.zst"
+
+
+def description(log_id: str) -> str:
+    """What recovery needs to rebuild the catalog row: name, surface, incarnation, configuration."""
+    return f"{ROOT}{log_id}/log.json"
+
+
+def tombstone(log_id: str) -> str:
+    """Left behind by deletion."""
+    return f"{ROOT}{log_id}/deleted.json"

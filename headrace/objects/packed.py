@@ -1,0 +1,48 @@
+"""How small values stand in objects: JSON in one zstd frame that knows its size and carries a checksum.
+
+Equal values give equal bytes, so that a writer can recognise its own object after a lost answer.
+"""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import msgspec
+import zstandard
+
+from headrace.errors import Damaged
+
+_LEVEL = 3
+_MAX_BYTES = 512 * 1024 * 1024  # bound on what a reader allocates: a key page of 100,000 keys of 4 KB fits
+
+T = TypeVar("T")
+
+
+def encode(value: object) -> bytes:
+    """The bytes of an object that holds `value`."""
+    raw = msgspec.json.encode(value)
+    return zstandard.ZstdCompressor(level=_LEVEL, write_checksum=True).compress(raw)
+
+
+def decode(data: bytes, type_: type[T], source: str) -> T:
+    """The value in an object.
+
+    Args:
+        data: what `encode` made.
+        type_: what it must be.
+        source: the object's key, for the error.
+
+    Raises:
+        Damaged: truncated, altered, or not such a value.
+    """
+    try:
+        size = zstandard.frame_content_size(data)
+        if not 0 < size <= _MAX_BYTES:
+            raise Damaged(f"object has no sane size: object={source} size={size}")
+        raw = zstandard.ZstdDecompressor().decompress(data, max_output_size=size, allow_extra_data=False)
+    except zstandard.ZstdError as exc:
+        raise Damaged(f"object does not decompress: object={source}") from exc
+    try:
+        return msgspec.json.decode(raw, type=type_)
+    except msgspec.DecodeError as exc:
+        raise Damaged(f"object is not what it should be: object={source} reason={exc}") from exc

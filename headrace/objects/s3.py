@@ -1,0 +1,168 @@
+"""The object store on S3, and the only place of the port that knows boto3.
+
+Its role needs `s3:ListBucket` too: without it S3 answers a missing key with 403 instead of 404.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from itertools import islice
+from typing import Any
+
+import boto3
+from botocore.config import Config
+from botocore.exceptions import ClientError, FlexibleChecksumError, HTTPClientError, IncompleteReadError
+
+from headrace.errors import StoreError, StoreThrottled, StoreTimeout
+from headrace.objects import ObjectMissing
+
+_DELETE_BATCH = 1000  # what one DeleteObjects takes
+_CONFLICT_TRIES = 4
+_CONFLICT_PAUSE_S = 0.05
+_THROTTLED = frozenset(
+    {
+        "SlowDown",
+        "Throttling",
+        "ThrottlingException",
+        "RequestLimitExceeded",
+        "TooManyRequestsException",
+        "KMS.ThrottlingException",
+        "ConditionalRequestConflict",
+        "OperationAborted",
+    }
+)
+_UNKNOWN = frozenset({"RequestTimeout"})  # S3 calls it a 400
+_MISSING = frozenset({"NoSuchKey", "404"})
+
+
+def make_client(*, connect_timeout_s: float = 1.0, read_timeout_s: float = 3.0, max_pool: int = 64) -> Any:
+    """An S3 client that gives up soon; the endpoint and credentials are botocore's own.
+
+    Args:
+        connect_timeout_s, read_timeout_s: of one try; a read counts from the last byte that came.
+        max_pool: connections kept, that is, threads that can call at once without waiting.
+    """
+    config = Config(
+        connect_timeout=connect_timeout_s,
+        read_timeout=read_timeout_s,
+        max_pool_connections=max_pool,
+        retries={"mode": "standard", "total_max_attempts": 3},
+        request_checksum_calculation="when_required",
+        response_checksum_validation="when_required",
+    )
+    return boto3.client("s3", config=config)
+
+
+class S3Objects:
+    """One bucket. Thread-safe, as the client is."""
+
+    def __init__(self, bucket: str, client: Any, *, sleep: Callable[[float], None] = time.sleep) -> None:
+        """Stores in `bucket` through `client` (a boto3 S3 client, see `make_client`)."""
+        self._bucket = bucket
+        self._client = client
+        self._sleep = sleep
+
+    def get(self, key: str) -> bytes:
+        """The whole object. Raises `ObjectMissing`."""
+        with _translated(key):
+            body: bytes = self._client.get_object(Bucket=self._bucket, Key=key)["Body"].read()
+            return body
+
+    def get_range(self, key: str, start: int, length: int) -> bytes:
+        """`length` bytes from `start`, fewer at the end of the object. Raises `ObjectMissing`."""
+        if start < 0 or length < 1:
+            raise ValueError(f"no such range: start={start} length={length}")
+        wanted = f"bytes={start}-{start + length - 1}"
+        with _translated(key):
+            try:
+                body: bytes = self._client.get_object(Bucket=self._bucket, Key=key, Range=wanted)["Body"].read()
+            except ClientError as exc:
+                if _status(exc) == 416:  # begins at or behind the end of the object
+                    return b""
+                raise
+            return body
+
+    def put(self, key: str, data: bytes) -> None:
+        """Writes the object."""
+        with _translated(key, writes=True):
+            self._client.put_object(Bucket=self._bucket, Key=key, Body=data)
+
+    def create(self, key: str, data: bytes) -> bool:
+        """Writes the object if the key is free."""
+        for attempt in range(1, _CONFLICT_TRIES + 1):
+            with _translated(key, writes=True):
+                try:
+                    self._client.put_object(Bucket=self._bucket, Key=key, Body=data, IfNoneMatch="*")
+                    return True
+                except ClientError as exc:
+                    was_taken = _status(exc) == 412
+                    met_another = _status(exc) == 409
+                    # A repeat inside the client may have met its own first try: then nobody knows.
+                    if was_taken and not _repeated(exc):
+                        return False
+                    if was_taken or not met_another or _repeated(exc) or attempt == _CONFLICT_TRIES:
+                        raise
+            self._sleep(_CONFLICT_PAUSE_S * attempt)
+        raise AssertionError("the last try returns or raises")
+
+    def list(self, prefix: str) -> Iterator[str]:
+        """Keys that begin with `prefix`, in byte order; fetched as they are asked for."""
+        pages = iter(self._client.get_paginator("list_objects_v2").paginate(Bucket=self._bucket, Prefix=prefix))
+        while True:
+            with _translated(prefix):
+                page = next(pages, None)
+            if page is None:
+                return
+            for item in page.get("Contents", ()):
+                yield item["Key"]
+
+    def delete(self, keys: Iterable[str]) -> None:
+        """Removes objects (in a versioned bucket they get a delete marker); missing ones are no error."""
+        rest = iter(keys)
+        while batch := list(islice(rest, _DELETE_BATCH)):
+            doomed = {"Objects": [{"Key": key} for key in batch], "Quiet": True}
+            with _translated(batch[0], writes=True):
+                answer = self._client.delete_objects(Bucket=self._bucket, Delete=doomed)
+            for error in answer.get("Errors", ()):
+                kind = StoreThrottled if error.get("Code") in _THROTTLED else StoreTimeout
+                raise kind(f"object is not deleted: object={error.get('Key')} code={error.get('Code')}")
+
+
+@contextmanager
+def _translated(key: str, *, writes: bool = False) -> Iterator[None]:
+    """Turns what botocore raises into what the port promises. What is not in the table is a bug or a setting."""
+    try:
+        yield
+    except ClientError as exc:
+        found = _meaning(exc, key, writes=writes)
+        if found is None:
+            raise
+        raise found from exc
+    except (HTTPClientError, IncompleteReadError, FlexibleChecksumError) as exc:
+        raise StoreTimeout(f"no whole answer from the object store: object={key}") from exc
+
+
+def _meaning(exc: ClientError, key: str, *, writes: bool) -> StoreError | ObjectMissing | None:
+    code = str(exc.response.get("Error", {}).get("Code", ""))
+    status = _status(exc)
+    text = f"object={key} code={code} status={status}"
+    refused = code in _THROTTLED or status == 429
+    unclear = code in _UNKNOWN or status >= 500 or status == 412
+    if refused and not (writes and _repeated(exc)):  # an earlier try of the same call may have written
+        return StoreThrottled(text)
+    if refused or unclear:
+        return StoreTimeout(text)
+    if code in _MISSING and not writes:
+        return ObjectMissing(key)
+    return None
+
+
+def _status(exc: ClientError) -> int:
+    return int(exc.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+
+
+def _repeated(exc: ClientError) -> bool:
+    """The client tried more than once before this answer."""
+    return int(exc.response.get("ResponseMetadata", {}).get("RetryAttempts", 0)) > 0

@@ -1,0 +1,64 @@
+"""Cursors in their text form: 26 characters of Crockford base32.
+
+A cursor is a 128-bit tuple of incarnation (u32), position (u64) and a reserved u32, shifted left by two so that 26
+characters of five bits hold it: the form that the Prisma Streams server emits, so that cursors can migrate.
+`position` counts the records before the cursor; reading at it returns the record with that offset first.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from headrace.errors import InvalidRequest
+
+_ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+_DECODE = {c: i for i, c in enumerate(_ALPHABET)}
+_DECODE |= {c.lower(): i for c, i in _DECODE.items() if c.isalpha()}
+_DECODE |= {"O": 0, "o": 0, "I": 1, "i": 1, "L": 1, "l": 1}  # Crockford's look-alikes
+
+LENGTH = 26
+START = "-1"
+NOW = "now"
+# The official conformance suite sends the reference server's literal for "before the first record".
+REFERENCE_ZERO = "0000000000000000_0000000000000000"
+
+
+class Cursor(NamedTuple):
+    """A place in a stream. `incarnation` None stands for any incarnation (start of stream)."""
+
+    incarnation: int | None
+    position: int
+
+
+BEGINNING = Cursor(None, 0)
+
+
+def encode(incarnation: int, position: int) -> str:
+    """The text of a cursor; texts of one stream sort as its cursors do."""
+    value = ((incarnation << 96) | (position << 32)) << 2
+    return "".join(_ALPHABET[(value >> shift) & 31] for shift in range(125, -5, -5))
+
+
+def decode(text: str) -> Cursor:
+    """Parses a cursor that this server may have issued.
+
+    Raises:
+        InvalidRequest: it is not 26 characters of base32, or has bits that no cursor of ours has.
+    """
+    if text in (START, REFERENCE_ZERO):
+        return BEGINNING
+    if len(text) != LENGTH:
+        raise InvalidRequest(f"invalid offset length: expected={LENGTH} received={len(text)}")
+    value = 0
+    for char in text:
+        digit = _DECODE.get(char)
+        if digit is None:
+            raise InvalidRequest("invalid offset: not base32")
+        value = (value << 5) | digit
+    if value & 3 or (value >> 2) & 0xFFFF_FFFF:
+        raise InvalidRequest("invalid offset: not one that this server issues")
+    value >>= 34
+    incarnation, position = value >> 64, value & 0xFFFF_FFFF_FFFF_FFFF
+    if position == 0 and incarnation == 0:
+        return Cursor(0, 0)
+    return Cursor(incarnation, position)

@@ -1,0 +1,54 @@
+"""What a manifest says about one segment: enough to fetch any of its records with one ranged read."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class PageIndex(msgspec.Struct, frozen=True, array_like=True):
+    """Where the data pages of the `data` column stand in the object. The three lists have one element per page.
+
+    Attributes:
+        start: byte offset of the first page's header.
+        sizes: bytes of each page, its header included; pages are contiguous.
+        counts: records in each page.
+        payload: decoded bytes of record data in each page, length prefixes not counted.
+    """
+
+    start: int
+    sizes: tuple[int, ...]
+    counts: tuple[int, ...]
+    payload: tuple[int, ...]
+
+
+class Segment(msgspec.Struct, frozen=True):
+    """One published segment.
+
+    Attributes:
+        number: its place in the log, from 0 on.
+        key: the object's key; its key page stands at `headrace.objects.keys.segment_keys(key)`.
+        first_offset, count: the records in it; ranges of consecutive segments touch.
+        min_time_ms, max_time_ms: append times of its first and last record.
+        payload_bytes: bytes of record data, decoded.
+        size: bytes of the object.
+        sha256: of the object, hex.
+        keys_sha256: of the key page object, hex.
+        pages: the page index of the `data` column.
+    """
+
+    number: int
+    key: str
+    first_offset: int
+    count: int
+    min_time_ms: int
+    max_time_ms: int
+    payload_bytes: int
+    size: int
+    sha256: str
+    keys_sha256: str
+    pages: PageIndex
+
+    @property
+    def end_offset(self) -> int:
+        """Offset after its last record."""
+        return self.first_offset + self.count

@@ -1,0 +1,178 @@
+"""Segments, ranged reads through an `Objects` port. Never imports pyarrow.
+
+A page of the `data` column is `header | zstd(u32 length, bytes, u32 length, bytes, …)`. The manifest says
+where pages stand and what they hold; every claim in the object is checked against it, and every page against
+its CRC-32, before anything is allocated or returned.
+"""
+
+from __future__ import annotations
+
+import bisect
+import struct
+import threading
+import zlib
+from itertools import accumulate
+from typing import NamedTuple
+
+import zstandard
+
+from headrace.errors import Damaged
+from headrace.objects import ObjectMissing, Objects, keys
+from headrace.segment import keypage, pageheader
+from headrace.segment.descriptor import Segment
+
+_LENGTH = struct.Struct("<I")
+_local = threading.local()
+
+
+class _Span(NamedTuple):
+    """Pages `[first, end)`, the bytes `[start, start + length)` they take, records to skip in the first one."""
+
+    first: int
+    end: int
+    start: int
+    length: int
+    skip: int
+
+
+def read_data(objects: Objects, segment: Segment, start_offset: int, max_records: int, max_bytes: int) -> list[bytes]:
+    """The data of consecutive records from `start_offset` on, with one ranged GET.
+
+    Records are added while there are fewer than `max_records` and their data together are less than
+    `max_bytes`, and while the segment lasts: at least one record, and the last one may go over `max_bytes`.
+
+    Raises:
+        ValueError: `start_offset` is not in the segment.
+        Damaged: the object is missing, or is not what the manifest says.
+        StoreTimeout, StoreThrottled: as the port.
+    """
+    if not segment.first_offset <= start_offset < segment.end_offset:
+        held = range(segment.first_offset, segment.end_offset)
+        raise ValueError(f"offset is not in the segment: offset={start_offset} held={held}")
+    span = _span(segment, start_offset - segment.first_offset, max_records, max_bytes)
+    try:
+        raw = objects.get_range(segment.key, span.start, span.length)
+    except ObjectMissing as exc:
+        raise Damaged(f"segment is missing: object={segment.key}") from exc
+    if len(raw) != span.length:
+        raise Damaged(f"segment is truncated: object={segment.key} expected={span.length} found={len(raw)}")
+    return _decode(segment, span, raw, max_records, max_bytes)
+
+
+def find_time(objects: Objects, segment: Segment, time_ms: int) -> int:
+    """Offset of the first record appended at `time_ms` or later; the segment's end offset if there is none.
+
+    Costs one GET of the key page, none if the answer is the segment's first record or its end.
+
+    Raises:
+        Damaged: the key page is missing or altered.
+        StoreTimeout, StoreThrottled: as the port.
+    """
+    if time_ms <= segment.min_time_ms:
+        return segment.first_offset
+    if time_ms > segment.max_time_ms:
+        return segment.end_offset
+    return segment.first_offset + _key_page(objects, segment).row_at(time_ms)
+
+
+def rows_of_key(objects: Objects, segment: Segment, key: str) -> list[int]:
+    """Offsets of the records with this key, ascending. Costs one GET of the key page.
+
+    Raises:
+        Damaged: the key page is missing or altered.
+        StoreTimeout, StoreThrottled: as the port.
+    """
+    return [segment.first_offset + row for row in _key_page(objects, segment).rows(key)]
+
+
+def _key_page(objects: Objects, segment: Segment) -> keypage.KeyPage:
+    source = keys.segment_keys(segment.key)
+    try:
+        data = objects.get(source)
+    except ObjectMissing as exc:
+        raise Damaged(f"key page is missing: object={source}") from exc
+    return keypage.decode(data, sha256=segment.keys_sha256, count=segment.count, source=source)
+
+
+def _span(segment: Segment, row: int, max_records: int, max_bytes: int) -> _Span:
+    """The fewest pages that surely hold what is asked for from `row` on."""
+    pages = segment.pages
+    row_ends = list(accumulate(pages.counts))
+    if not len(pages.sizes) == len(pages.counts) == len(pages.payload) or row_ends[-1:] != [segment.count]:
+        raise Damaged(f"page index contradicts itself: object={segment.key}")
+    first = bisect.bisect_right(row_ends, row)
+    skip = row - (row_ends[first] - pages.counts[first])
+    # How much of a page's payload stands behind a row in its middle is not known: it counts for nothing.
+    sure_bytes = 0 if skip else pages.payload[first]
+    end = first + 1
+    while end < len(row_ends) and row_ends[end - 1] - row < max_records and sure_bytes < max_bytes:
+        sure_bytes += pages.payload[end]
+        end += 1
+    start = pages.start + sum(pages.sizes[:first])
+    return _Span(first, end, start, sum(pages.sizes[first:end]), skip)
+
+
+def _decode(segment: Segment, span: _Span, raw: bytes, max_records: int, max_bytes: int) -> list[bytes]:
+    found: list[bytes] = []
+    view = memoryview(raw)
+    wanted, room, skip, at = max(max_records, 1), max(max_bytes, 1), span.skip, 0
+    for page in range(span.first, span.end):
+        body = _page_body(segment, page, view, at)
+        for data in _split(body, segment.pages.counts[page], f"object={segment.key} page={page}")[skip:]:
+            found.append(data)
+            room -= len(data)
+            if room <= 0 or len(found) == wanted:
+                return found
+        skip = 0
+        at += segment.pages.sizes[page]
+    return found
+
+
+def _split(body: bytes, count: int, where: str) -> list[bytes]:
+    """The `count` values in a page's body."""
+    values: list[bytes] = []
+    at = 0
+    try:
+        for _ in range(count):
+            (size,) = _LENGTH.unpack_from(body, at)
+            at += _LENGTH.size
+            values.append(body[at : at + size])
+            at += size
+    except struct.error as exc:
+        raise Damaged(f"page ends inside a record: {where}") from exc
+    if at != len(body):
+        raise Damaged(f"page does not hold its records exactly: {where} expected={len(body)} found={at}")
+    return values
+
+
+def _page_body(segment: Segment, page: int, view: memoryview, at: int) -> bytes:
+    """The decompressed body of page `page`, whose header begins at `view[at]`."""
+    where = f"object={segment.key} page={page}"
+    index = segment.pages
+    size, count, decoded = index.sizes[page], index.counts[page], index.payload[page] + 4 * index.counts[page]
+    try:
+        header = pageheader.parse(view, at)
+    except pageheader.BadHeader as exc:
+        raise Damaged(f"{exc}: {where}") from exc
+    if (header.size + header.body, header.values, header.decoded) != (size, count, decoded):
+        raise Damaged(f"page is not the one published: {where} expected={(size, count, decoded)} found={header}")
+    body = view[at + header.size : at + size]
+    if zlib.crc32(body) != header.crc:
+        raise Damaged(f"page fails its checksum: {where}")
+    try:
+        if zstandard.frame_content_size(body) not in (decoded, -1):  # -1: the frame does not say
+            raise Damaged(f"page has another size inside: {where}")
+        whole = _decompressor().decompress(body, max_output_size=decoded, allow_extra_data=False)
+    except zstandard.ZstdError as exc:
+        raise Damaged(f"page does not decompress: {where}") from exc
+    if len(whole) != decoded:
+        raise Damaged(f"page has another size inside: {where}")
+    return whole
+
+
+def _decompressor() -> zstandard.ZstdDecompressor:
+    """One per thread: it is not safe to share."""
+    found: zstandard.ZstdDecompressor | None = getattr(_local, "decompressor", None)
+    if found is None:
+        found = _local.decompressor = zstandard.ZstdDecompressor()
+    return found

@@ -1,0 +1,81 @@
+"""Numbers and names that an operator may change, from environment variables `HEADRACE_*`.
+
+Components (clock, stores, clients) are not here: `components.py` of each function builds those.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+PREFIX = "HEADRACE_"
+
+
+class SettingsError(ValueError):
+    """A setting is missing or makes no sense. The message names the variable."""
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """Every setting with its default. Field `wal_table` is read from `HEADRACE_WAL_TABLE`, and so on.
+
+    Attributes:
+        state_age_ms: how long a process decides on state it read before, and the ack fence: a writer whose picture is
+            older verifies before it acknowledges (design § 3).
+        append_timeout_ms, request_timeout_ms: budgets of an append and of any request (contracts: streams seed).
+        spill_bytes: payloads larger than this (compressed) go to the bucket first.
+        seal_bytes, seal_records, seal_age_ms: what makes a log due for sealing.
+        trim_age_ms: entries younger than this are never trimmed. At least `minimum_trim_age_ms`.
+        sse_seconds: how long an SSE response stays open (protocol § 10.2).
+        live_timeout_ms: default wait of a long-poll.
+    """
+
+    wal_table: str = ""
+    catalog_table: str = ""
+    watermarks_table: str = ""
+    producers_table: str = ""
+    bucket: str = ""
+    delay_queue_url: str = ""
+    api_keys: str = ""
+    api_keys_secret: str = ""
+    allow_insecure_no_auth: bool = False
+    cold: bool = False
+    state_age_ms: int = 60_000
+    append_timeout_ms: int = 3_000
+    request_timeout_ms: int = 5_000
+    live_timeout_ms: int = 3_000
+    sse_seconds: int = 60
+    spill_bytes: int = 32 * 1024
+    seal_bytes: int = 16 * 1024 * 1024
+    seal_records: int = 100_000
+    seal_age_ms: int = 300_000
+    trim_age_ms: int = 900_000
+
+    @property
+    def minimum_trim_age_ms(self) -> int:
+        """The age of cached state plus the longest request: no writer can hold a picture older than this unfenced."""
+        return self.state_age_ms + max(self.append_timeout_ms, self.request_timeout_ms)
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str]) -> Settings:
+        """Parses `HEADRACE_*` variables; empty ones count as absent.
+
+        Raises:
+            SettingsError: a value is not of its type, or the trim age is too short to be safe.
+        """
+        given: dict[str, Any] = {}
+        for name in cls.__struct_fields__:
+            value = environment.get(PREFIX + name.upper(), "")
+            if value:
+                given[name] = value
+        try:
+            settings = msgspec.convert(given, cls, strict=False)
+        except msgspec.ValidationError as exc:
+            raise SettingsError(f"bad setting {PREFIX}*: {exc}") from exc
+        if settings.trim_age_ms < settings.minimum_trim_age_ms:
+            raise SettingsError(
+                f"{PREFIX}TRIM_AGE_MS is below cached-state age plus the longest request: "
+                f"minimum={settings.minimum_trim_age_ms} received={settings.trim_age_ms}"
+            )
+        return settings

@@ -1,0 +1,149 @@
+"""The values that the write-ahead log holds: a log's state, its configuration, an entry."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from headrace.wal import slot as slots
+
+Kind = Literal["create", "data", "close", "fork", "unfork", "release", "delete", "expire"]
+
+
+class Producer(msgspec.Struct, frozen=True, array_like=True):
+    """The last accepted write of an idempotent producer."""
+
+    id: str
+    epoch: int
+    seq: int
+
+
+class LogState(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Everything that a decision about a log needs, as of one entry. Stored in every entry and every manifest.
+
+    Attributes:
+        next_offset: offset of the next record.
+        append_time_ms: append time of the newest record; append times never fall.
+        touched_ms: commit time (server's clock) of the newest entry that renews a sliding TTL.
+        total_bytes: logical bytes of all records of this log (what it inherits as a fork not included).
+        last_seq: last accepted `Stream-Seq`.
+        closed, closed_by: appends are over; the producer write that ended them.
+        ended: "" while the log lives, else how it ended.
+        forks: live forks that read from this log.
+        holds_source: this log is a fork that still counts in its source's `forks`.
+        producers: the most recent producers, the newest last.
+        producers_spilled: others stand in the producers table.
+    """
+
+    next_offset: int = 0
+    append_time_ms: int = 0
+    touched_ms: int = 0
+    total_bytes: int = 0
+    last_seq: str | None = None
+    closed: bool = False
+    closed_by: Producer | None = None
+    ended: Literal["", "deleted", "expired"] = ""
+    forks: int = 0
+    holds_source: bool = False
+    producers: tuple[Producer, ...] = ()
+    producers_spilled: bool = False
+
+
+class Ancestor(msgspec.Struct, frozen=True, array_like=True):
+    """A log whose records a fork inherits, up to offset `through` (exclusive)."""
+
+    log_id: str
+    incarnation: int
+    through: int
+
+
+class ForkSource(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a fork was asked to branch from, as asked: an equal request is an idempotent repeat."""
+
+    name: str
+    log_id: str
+    offset: int | None = None
+    sub_offset: int = 0
+    own_expiry: bool = False  # it was asked with an expiry; else it inherited the source's
+
+
+class LogConfig(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What never changes about a log. Stands in its first entry, its catalog row and its `log.json`.
+
+    Attributes:
+        incarnation: rises each time the name is created again; fences older cursors.
+        lineage: for a fork, the logs that it inherits from, oldest first.
+        ttl_ms, expires_at_ms: sliding and absolute expiry; at most one.
+    """
+
+    surface: str
+    name: str
+    incarnation: int
+    content_type: str
+    created_ms: int
+    ttl_ms: int | None = None
+    expires_at_ms: int | None = None
+    lineage: tuple[Ancestor, ...] = ()
+    source: ForkSource | None = None
+
+    @property
+    def base_offset(self) -> int:
+        """Offset of the first record that the log itself holds."""
+        return self.lineage[-1].through if self.lineage else 0
+
+
+class TimeRun(msgspec.Struct, frozen=True, array_like=True):
+    """`count` consecutive records with one append time."""
+
+    count: int
+    time_ms: int
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True):
+    """One item of the write-ahead log: a batch of records, or a control entry, and the state after it.
+
+    Attributes:
+        slot: its place; `count` records stand at offsets from `offset` on.
+        prev_slot, prev_id: place and first request id of its predecessor (-1 and "" for the first). The id tells the
+            predecessor from a dead item that a late writer put into a slot already trimmed.
+        payload, payload_key: compressed frames, or the key of the object that holds them; neither without records.
+        times: append times of the records.
+        request_ids: the requests that this entry answers; the first is the entry's identity.
+        committed_ms: the server's clock at the commit; ages and trimming use it, never a client's hint.
+        config: in the first entry only.
+    """
+
+    log_id: str
+    slot: int
+    kind: Kind
+    state: LogState
+    request_ids: tuple[str, ...]
+    committed_ms: int
+    prev_slot: int = -1
+    prev_id: str = ""
+    prev_committed_ms: int = 0
+    count: int = 0
+    payload: bytes | None = None
+    payload_key: str | None = None
+    times: tuple[TimeRun, ...] = ()
+    config: LogConfig | None = None
+
+    @property
+    def id(self) -> str:
+        """The entry's identity."""
+        return self.request_ids[0]
+
+    @property
+    def offset(self) -> int:
+        """Offset of its first record (of the next record, for a control entry)."""
+        return slots.offset_of(self.slot)
+
+    @property
+    def next_offset(self) -> int:
+        """Offset after its last record."""
+        return self.offset + self.count
+
+    def next_slot(self, *, deleting: bool = False) -> int:
+        """The slot of the entry after it."""
+        return slots.following(self.slot, self.count, deleting=deleting)

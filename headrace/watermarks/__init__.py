@@ -1,0 +1,47 @@
+"""Watermarks: per log, how far it is published, and when it was last touched.
+
+Guarantees every adapter keeps:
+ 1. The published part is raised only by a newer generation of the same log; a repeat changes nothing.
+ 2. `touched_ms` never falls.
+ 3. `get` is strongly consistent.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import msgspec
+
+
+class Watermark(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How far a log is published.
+
+    Attributes:
+        generation: newest manifest known here (0: none). The bucket may hold a newer one.
+        end_slot: slot after the last entry that the manifest covers: entries below it are published.
+        end_offset: offset after the last published record.
+        sealed_bytes: logical bytes published.
+        touched_ms: last counted read of a stream with a sliding TTL.
+    """
+
+    generation: int = 0
+    end_slot: int = 0
+    end_offset: int = 0
+    sealed_bytes: int = 0
+    touched_ms: int = 0
+
+
+class Watermarks(Protocol):
+    """Rows by log id. Every method may raise `StoreTimeout` or `StoreThrottled`."""
+
+    def get(self, log_id: str) -> Watermark:
+        """The row; zeros when there is none."""
+
+    def publish(self, log_id: str, generation: int, end_slot: int, end_offset: int, sealed_bytes: int) -> bool:
+        """Raises the published part. False, and nothing changed, if this generation or a newer one stands there."""
+
+    def touch(self, log_id: str, now_ms: int) -> None:
+        """Raises `touched_ms` to `now_ms`."""
+
+    def delete(self, log_id: str) -> None:
+        """Drops the row, after everything of the log was purged."""
