@@ -120,7 +120,7 @@ class Appender:
             if isinstance(answer, HeadraceError):
                 ticket.settle(error=answer)
             else:
-                ticket.settle(answer)
+                ticket.settle(answer._replace(tries=budget.tries + 1))
         self._wakeups.notify(name)
 
     def _plan(self, picture: Picture, tickets: Sequence[Ticket], payloads: Payloads) -> _Plan:

@@ -84,12 +84,14 @@ class Appended(NamedTuple):
         closed: the stream is closed now.
         duplicate: nothing was written; an earlier try of the same producer write stands.
         producer: the producer's epoch and highest accepted sequence number, if the request named one.
+        tries: commits it took; more than one when other writers were first.
     """
 
     next_offset: str
     closed: bool
     duplicate: bool
     producer: Producer | None
+    tries: int = 1
 
 
 class At(NamedTuple):

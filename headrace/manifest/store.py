@@ -20,31 +20,34 @@ from headrace.objects import ObjectMissing, Objects, keys
 from headrace.segment.descriptor import Segment
 
 _PUBLISH_TRIES = 4
-_KEEP = 16  # of each kind; a full page or manifest takes a few megabytes in memory
+_KEEP_SEGMENTS = 2048  # descriptors of each kind; one of 16 MiB of data takes about 20 KB in memory
 
 V = TypeVar("V")
 
 
 class _Recent(Generic[V]):
-    """The values used last, by object key. Thread-safe."""
+    """The values used last, by object key, up to a total weight (the newest always stays). Thread-safe."""
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, weigh: Callable[[V], int]) -> None:
         self._lock = threading.Lock()
         self._values: OrderedDict[str, V] = OrderedDict()
-        self._size = size
+        self._weigh = weigh
+        self._weight = 0
 
     def get(self, key: str, load: Callable[[], V]) -> V:
-        """The value under `key`, loaded if need be (perhaps twice at once: both are equal)."""
+        """The value under `key`, loaded if need be (perhaps by two threads at once: both are equal)."""
         with self._lock:
             if key in self._values:
                 self._values.move_to_end(key)
                 return self._values[key]
         value = load()
         with self._lock:
-            self._values[key] = value
-            self._values.move_to_end(key)
-            while len(self._values) > self._size:
-                self._values.popitem(last=False)
+            if key not in self._values:
+                self._values[key] = value
+                self._weight += self._weigh(value)
+            while self._weight > _KEEP_SEGMENTS and len(self._values) > 1:
+                _, oldest = self._values.popitem(last=False)
+                self._weight -= self._weigh(oldest)
         return value
 
 
@@ -54,8 +57,8 @@ class ManifestStore:
     def __init__(self, objects: Objects) -> None:
         """Stores in `objects`."""
         self._objects = objects
-        self._manifests: _Recent[Manifest] = _Recent(_KEEP)
-        self._pages: _Recent[tuple[Segment, ...]] = _Recent(_KEEP)
+        self._manifests: _Recent[Manifest] = _Recent(lambda manifest: 1 + len(manifest.open_page))
+        self._pages: _Recent[tuple[Segment, ...]] = _Recent(len)
 
     def load(self, log_id: str, generation: int) -> Manifest | None:
         """One generation; None if it was never published.

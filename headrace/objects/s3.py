@@ -14,6 +14,7 @@ from typing import Any
 import boto3
 from botocore.config import Config
 from botocore.exceptions import ClientError, FlexibleChecksumError, HTTPClientError, IncompleteReadError
+from botocore.exceptions import ConnectionError as NoConnectionError
 
 from headrace.errors import StoreError, StoreThrottled, StoreTimeout
 from headrace.objects import ObjectMissing
@@ -34,21 +35,22 @@ _THROTTLED = frozenset(
     }
 )
 _UNKNOWN = frozenset({"RequestTimeout"})  # S3 calls it a 400
+_NO_WHOLE_ANSWER = (NoConnectionError, HTTPClientError, IncompleteReadError, FlexibleChecksumError)
 _MISSING = frozenset({"NoSuchKey", "404"})
 
 
-def make_client(*, connect_timeout_s: float = 1.0, read_timeout_s: float = 3.0, max_pool: int = 64) -> Any:
+def make_client(*, connect_timeout_s: float = 1.0, read_timeout_s: float = 2.0, max_pool: int = 64) -> Any:
     """An S3 client that gives up soon; the endpoint and credentials are botocore's own.
 
     Args:
-        connect_timeout_s, read_timeout_s: of one try; a read counts from the last byte that came.
+        connect_timeout_s, read_timeout_s: of one try, of which there are two; a read counts from the last byte.
         max_pool: connections kept, that is, threads that can call at once without waiting.
     """
     config = Config(
         connect_timeout=connect_timeout_s,
         read_timeout=read_timeout_s,
         max_pool_connections=max_pool,
-        retries={"mode": "standard", "total_max_attempts": 3},
+        retries={"mode": "standard", "total_max_attempts": 2},
         request_checksum_calculation="when_required",
         response_checksum_validation="when_required",
     )
@@ -140,7 +142,7 @@ def _translated(key: str, *, writes: bool = False) -> Iterator[None]:
         if found is None:
             raise
         raise found from exc
-    except (HTTPClientError, IncompleteReadError, FlexibleChecksumError) as exc:
+    except _NO_WHOLE_ANSWER as exc:
         raise StoreTimeout(f"no whole answer from the object store: object={key}") from exc
 
 

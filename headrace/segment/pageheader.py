@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 _I32, _STRUCT = 5, 12
-_DATA_PAGE, _PLAIN = 0, 0
+_DATA_PAGE, _PLAIN, _RLE = 0, 0, 3
 _NESTED = 100
 _MAX_HEADER = 128
 
@@ -90,11 +90,11 @@ def parse(data: bytes | memoryview, at: int) -> PageHeader:
     found = cursor.fields(_PAGE_FIELDS)
     try:
         kind, decoded, body, crc = found[1], found[2], found[3], found[4]
-        count, encoding = found[_NESTED + 1], found[_NESTED + 2]
+        count, *encodings = (found[_NESTED + field] for field in _DATA_PAGE_FIELDS)
     except KeyError as exc:
         raise BadHeader("page header lacks a field") from exc
-    if kind != _DATA_PAGE or encoding != _PLAIN:
-        raise BadHeader(f"page is not plain data: type={kind} encoding={encoding}")
+    if kind != _DATA_PAGE or encodings != [_PLAIN, _RLE, _RLE]:  # values, then levels (of which there are none)
+        raise BadHeader(f"page is not plain data: type={kind} encodings={encodings}")
     if decoded < 0 or body < 0 or count < 1:
         raise BadHeader(f"page has no sane size: decoded={decoded} body={body} count={count}")
     return PageHeader(size=cursor.at - at, body=body, decoded=decoded, crc=crc & 0xFFFFFFFF, values=count)

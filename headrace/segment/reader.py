@@ -154,8 +154,9 @@ def _page_body(segment: Segment, page: int, view: memoryview, at: int) -> bytes:
         header = pageheader.parse(view, at)
     except pageheader.BadHeader as exc:
         raise Damaged(f"{exc}: {where}") from exc
-    if (header.size + header.body, header.values, header.decoded) != (size, count, decoded):
-        raise Damaged(f"page is not the one published: {where} expected={(size, count, decoded)} found={header}")
+    published, found = (size, count, decoded), (header.size + header.body, header.values, header.decoded)
+    if found != published:
+        raise Damaged(f"page is not the one published: {where} expected={published} found={found}")
     body = view[at + header.size : at + size]
     if zlib.crc32(body) != header.crc:
         raise Damaged(f"page fails its checksum: {where}")

@@ -1,0 +1,40 @@
+"""The delayed queue, and where work ends up that nobody could do."""
+
+from __future__ import annotations
+
+from aws_cdk import Duration
+from aws_cdk import aws_sqs as sqs
+from constructs import Construct
+
+# The longest that SQS keeps anything: time for a person to look.
+DEAD_LETTER_RETENTION = Duration.days(14)
+# Six times, as Lambda asks: a message must not reappear while a throttled invocation may still hold it.
+VISIBILITY_PER_TIMEOUT = 6
+MAX_RECEIVES = 5
+
+
+class Queues(Construct):
+    """Messages name a log and a verb and never carry data, so SQS's own key encrypts them."""
+
+    def __init__(self, scope: Construct, construct_id: str, *, consumer_timeout: Duration) -> None:
+        super().__init__(scope, construct_id)
+        # Two, because their messages differ: a verb that can be sent again, and the bounds of a stream batch.
+        self.delay_dead_letters = self._dead_letters("DelayDeadLetters")
+        self.stream_dead_letters = self._dead_letters("StreamDeadLetters")
+        self.delay = sqs.Queue(
+            self,
+            "Delay",
+            visibility_timeout=Duration.seconds(VISIBILITY_PER_TIMEOUT * int(consumer_timeout.to_seconds())),
+            encryption=sqs.QueueEncryption.SQS_MANAGED,
+            enforce_ssl=True,
+            dead_letter_queue=sqs.DeadLetterQueue(max_receive_count=MAX_RECEIVES, queue=self.delay_dead_letters),
+        )
+
+    def _dead_letters(self, construct_id: str) -> sqs.Queue:
+        return sqs.Queue(
+            self,
+            construct_id,
+            retention_period=DEAD_LETTER_RETENTION,
+            encryption=sqs.QueueEncryption.SQS_MANAGED,
+            enforce_ssl=True,
+        )

@@ -1,0 +1,112 @@
+"""The deployment on one page: what there is, who may touch it, and what neighbours need to know.
+
+One stack, because its parts live and die together: tables and bucket are only of use with each other, and rules,
+queues and functions in separate stacks would refer to each other in a circle.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from aws_cdk import CfnOutput, DefaultStackSynthesizer, Duration, Stack
+from constructs import Construct
+
+from infra.admin_key import AdminKey
+from infra.bucket import DataBucket
+from infra.environments import Environment
+from infra.http_door import HttpDoor
+from infra.key import DataKey
+from infra.permissions import api_statements, sealer_statements
+from infra.python_function import PythonFunction
+from infra.queues import Queues
+from infra.sealer_triggers import SealerTriggers
+from infra.tables import Tables
+
+# An HTTP API gives up after 30 s; the function must answer, or fail, before its client is told nothing.
+API_TIMEOUT = Duration.seconds(29)
+# A batch of the stream may name many logs, each of which is sealed in seconds.
+SEALER_TIMEOUT = Duration.minutes(5)
+
+
+class HeadraceStack(Stack):
+    """Everything that Headrace runs on in one account and region."""
+
+    def __init__(self, scope: Construct, construct_id: str, *, environment: Environment, **stack: Any) -> None:
+        super().__init__(
+            scope,
+            construct_id,
+            stack_name=f"headrace-{environment.name}",
+            termination_protection=environment.termination_protection,
+            # The CLI checks the bootstrap version itself; the template then needs no parameter.
+            synthesizer=DefaultStackSynthesizer(generate_bootstrap_version_rule=False),
+            **stack,
+        )
+        key = DataKey(self, "DataKey").key
+        tables = Tables(self, "Tables", key=key)
+        bucket = DataBucket(self, "Data", key=key, noncurrent_version_days=environment.noncurrent_version_days).bucket
+        api_keys = AdminKey(self, "AdminKey", key=key).secret
+        queues = Queues(self, "Queues", consumer_timeout=SEALER_TIMEOUT)
+
+        stores = {
+            "HEADRACE_WAL_TABLE": tables.wal.table_name,
+            "HEADRACE_CATALOG_TABLE": tables.catalog.table_name,
+            "HEADRACE_WATERMARKS_TABLE": tables.watermarks.table_name,
+            "HEADRACE_PRODUCERS_TABLE": tables.producers.table_name,
+            "HEADRACE_BUCKET": bucket.bucket_name,
+        }
+        api = PythonFunction(
+            self,
+            "Api",
+            artifact="api",
+            timeout=API_TIMEOUT,
+            environment={**stores, "HEADRACE_API_KEYS_SECRET": api_keys.secret_arn},
+            log_retention=environment.log_retention,
+            snap_start=True,
+        )
+        api.grant(api_statements(tables=tables, bucket=bucket, key=key, api_keys=api_keys))
+        door = HttpDoor(
+            self,
+            "Door",
+            function=api.invoke_target,
+            log_retention=environment.log_retention,
+            requests_per_second=environment.requests_per_second,
+            request_burst=environment.request_burst,
+        )
+
+        sealer = PythonFunction(
+            self,
+            "Sealer",
+            artifact="sealer",
+            timeout=SEALER_TIMEOUT,
+            environment={**stores, "HEADRACE_DELAY_QUEUE_URL": queues.delay.queue_url},
+            log_retention=environment.log_retention,
+            # Only the sweep is asynchronous, and the next tick repeats it.
+            retry_attempts=0,
+        )
+        sealer.grant(sealer_statements(tables=tables, bucket=bucket, key=key, delay=queues.delay))
+        SealerTriggers(
+            self,
+            "SealerTriggers",
+            function=sealer.invoke_target,
+            wal=tables.wal,
+            delay=queues.delay,
+            stream_dead_letters=queues.stream_dead_letters,
+            invocations_per_shard=environment.sealer_invocations_per_shard,
+            queue_concurrency=environment.sealer_queue_concurrency,
+        )
+
+        outputs = {
+            "WalTableName": tables.wal.table_name,
+            "CatalogTableName": tables.catalog.table_name,
+            "WatermarksTableName": tables.watermarks.table_name,
+            "ProducersTableName": tables.producers.table_name,
+            "BucketName": bucket.bucket_name,
+            "DelayQueueUrl": queues.delay.queue_url,
+            "DelayDeadLetterQueueUrl": queues.delay_dead_letters.queue_url,
+            "StreamDeadLetterQueueUrl": queues.stream_dead_letters.queue_url,
+            "WalStreamArn": tables.wal.table_stream_arn,
+            "AdminKeySecretArn": api_keys.secret_arn,
+            "ApiUrl": door.api.api_endpoint,
+        }
+        for name, value in outputs.items():
+            CfnOutput(self, name, value=str(value))

@@ -1,0 +1,79 @@
+"""The four tables: the WAL and what is derived from it."""
+
+from __future__ import annotations
+
+from aws_cdk import RemovalPolicy
+from aws_cdk import aws_dynamodb as dynamodb
+from aws_cdk import aws_kms as kms
+from constructs import Construct
+
+EXPIRY_INDEX = "expiry"
+
+
+class Tables(Construct):
+    """On demand, recoverable to any second of 35 days, protected from deletion, kept after the stack."""
+
+    def __init__(self, scope: Construct, construct_id: str, *, key: kms.IKey) -> None:
+        super().__init__(scope, construct_id)
+        self._key = key
+        self.wal = self._table(
+            "Wal",
+            partition_key=_text("log_id"),
+            sort_key=_number("slot"),
+            # Readers of the stream see the item itself; trims carry no image worth sending.
+            stream=dynamodb.StreamViewType.NEW_IMAGE,
+        )
+        self.catalog = self._table("Catalog", partition_key=_text("bucket"), sort_key=_text("name"))
+        self.catalog.add_global_secondary_index(
+            index_name=EXPIRY_INDEX,
+            partition_key=_text("expiry_shard"),
+            sort_key=_number("expires_at_ms"),
+            projection_type=dynamodb.ProjectionType.KEYS_ONLY,
+        )
+        self.watermarks = self._table("Watermarks", partition_key=_text("log_id"))
+        self.producers = self._table(
+            "Producers",
+            partition_key=_text("log_id"),
+            sort_key=_text("producer"),
+            # Unix seconds, as DynamoDB wants it.
+            time_to_live_attribute="expires_at",
+        )
+
+    @property
+    def all(self) -> tuple[dynamodb.Table, ...]:
+        """Every table, in the order of their declaration."""
+        return (self.wal, self.catalog, self.watermarks, self.producers)
+
+    def _table(
+        self,
+        construct_id: str,
+        *,
+        partition_key: dynamodb.Attribute,
+        sort_key: dynamodb.Attribute | None = None,
+        stream: dynamodb.StreamViewType | None = None,
+        time_to_live_attribute: str | None = None,
+    ) -> dynamodb.Table:
+        return dynamodb.Table(
+            self,
+            construct_id,
+            partition_key=partition_key,
+            sort_key=sort_key,
+            stream=stream,
+            time_to_live_attribute=time_to_live_attribute,
+            billing_mode=dynamodb.BillingMode.PAY_PER_REQUEST,
+            point_in_time_recovery_specification=dynamodb.PointInTimeRecoverySpecification(
+                point_in_time_recovery_enabled=True
+            ),
+            deletion_protection=True,
+            removal_policy=RemovalPolicy.RETAIN,
+            encryption=dynamodb.TableEncryption.CUSTOMER_MANAGED,
+            encryption_key=self._key,
+        )
+
+
+def _text(name: str) -> dynamodb.Attribute:
+    return dynamodb.Attribute(name=name, type=dynamodb.AttributeType.STRING)
+
+
+def _number(name: str) -> dynamodb.Attribute:
+    return dynamodb.Attribute(name=name, type=dynamodb.AttributeType.NUMBER)

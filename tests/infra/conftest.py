@@ -1,0 +1,27 @@
+"""One offline synth for the whole folder: tests look at what the code says now, not at the committed file."""
+
+from __future__ import annotations
+
+import pytest
+from aws_cdk.assertions import Template
+
+from infra.synth import synthesize
+from tests.infra.resources import Resources
+
+
+@pytest.fixture(scope="session")
+def synthesized() -> str:
+    """Production's template as text."""
+    return synthesize()
+
+
+@pytest.fixture(scope="session")
+def template(synthesized: str) -> Template:
+    """For matching properties."""
+    return Template.from_string(synthesized)
+
+
+@pytest.fixture(scope="session")
+def resources(synthesized: str) -> Resources:
+    """For laws over all resources of a type."""
+    return Resources.parse(synthesized)

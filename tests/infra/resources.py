@@ -1,0 +1,82 @@
+"""A synthesized template, asked in the words of the tests."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Statement:
+    """One allow or deny of a role's policy."""
+
+    effect: str
+    actions: tuple[str, ...]
+    resources: tuple[str, ...]
+    """Each as JSON text, with intrinsic functions as they stand."""
+    condition: str
+
+
+@dataclass(frozen=True)
+class Resources:
+    """The resources of one template by logical id."""
+
+    by_id: dict[str, dict[str, Any]]
+    outputs: dict[str, dict[str, Any]]
+
+    @classmethod
+    def parse(cls, text: str) -> Resources:
+        """From a template's JSON text."""
+        template = json.loads(text)
+        return cls(by_id=template["Resources"], outputs=template["Outputs"])
+
+    def of(self, kind: str) -> dict[str, dict[str, Any]]:
+        """Resources of `AWS::<kind>`; at least one, so that no law holds for want of subjects."""
+        found = {key: value for key, value in self.by_id.items() if value["Type"] == f"AWS::{kind}"}
+        assert found, f"the template has no AWS::{kind}"
+        return found
+
+    def one(self, kind: str, part: str = "") -> tuple[str, dict[str, Any]]:
+        """The only resource of a type whose logical id contains `part`: its id and its properties."""
+        ((key, value),) = ((k, v) for k, v in self.of(kind).items() if part in k)
+        return key, value["Properties"]
+
+    def function(self, name: str) -> dict[str, Any]:
+        """Properties of the function whose handler is in `functions/<name>`."""
+        (found,) = (
+            value["Properties"]
+            for value in self.of("Lambda::Function").values()
+            if value["Properties"]["Handler"] == f"functions.{name}.handler.handler"
+        )
+        return dict(found)
+
+    def statements(self, function: str) -> Iterator[Statement]:
+        """Everything that the function's role says."""
+        role = self.function(function)["Role"]["Fn::GetAtt"][0]
+        assert "ManagedPolicyArns" not in self.by_id[role]["Properties"], "managed policies hide what is allowed"
+        assert "Policies" not in self.by_id[role]["Properties"]
+        for policy in self.of("IAM::Policy").values():
+            if {"Ref": role} not in policy["Properties"]["Roles"]:
+                continue
+            for statement in policy["Properties"]["PolicyDocument"]["Statement"]:
+                yield Statement(
+                    effect=statement["Effect"],
+                    actions=tuple(_listed(statement["Action"])),
+                    resources=tuple(json.dumps(r) for r in _listed(statement["Resource"])),
+                    condition=json.dumps(statement.get("Condition")),
+                )
+
+    def allowed(self, function: str, service: str) -> dict[str, set[str]]:
+        """Actions of a service that the function may call, each with the resources it may call them on."""
+        allowed: dict[str, set[str]] = {}
+        for statement in self.statements(function):
+            for action in statement.actions:
+                if statement.effect == "Allow" and action.startswith(f"{service}:"):
+                    allowed.setdefault(action, set()).update(statement.resources)
+        return allowed
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]

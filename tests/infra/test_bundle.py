@@ -1,0 +1,63 @@
+"""Artifacts hold what they need, and nothing of each other's."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from infra.app import build_app
+from infra.bundle import MAX_BYTES, build, copy_sources, locked_requirements
+
+NEVER_SHIPPED = {"moto", "aws-cdk-lib", "pytest", "uvicorn", "pyspark", "pandas", "click"}
+
+
+def _names(artifact: str) -> set[str]:
+    return set(re.findall(r"^([a-z0-9][a-z0-9._-]*)==", locked_requirements(artifact), re.MULTILINE))
+
+
+def test_the_api_ships_the_web_framework_and_no_arrow() -> None:
+    names = _names("api")
+    assert {"fastapi", "mangum", "pynamodb"} <= names
+    assert not names & (NEVER_SHIPPED | {"pyarrow"})
+
+
+def test_the_sealer_ships_arrow_and_no_web_framework() -> None:
+    names = _names("sealer")
+    assert {"pyarrow", "pynamodb"} <= names
+    assert not names & (NEVER_SHIPPED | {"fastapi", "mangum"})
+
+
+def test_dependencies_are_locked_by_hash() -> None:
+    requirements = locked_requirements("api")
+    assert requirements.count("==") <= requirements.count("--hash=sha256:")
+
+
+@pytest.mark.parametrize(("artifact", "other"), [("api", "sealer"), ("sealer", "api")])
+def test_an_artifact_holds_the_library_and_one_function(tmp_path: Path, artifact: str, other: str) -> None:
+    copy_sources(artifact=artifact, target=tmp_path)
+    assert (tmp_path / "headrace" / "__init__.py").exists()
+    assert (tmp_path / "functions" / "__init__.py").exists()
+    assert (tmp_path / "functions" / artifact / "__init__.py").exists()
+    assert not (tmp_path / "functions" / other).exists()
+    assert {path.name for path in tmp_path.iterdir()} == {"headrace", "functions"}
+    assert not list(tmp_path.rglob("__pycache__"))
+
+
+def test_an_artifact_that_lambda_would_refuse_is_refused_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def install_too_much(*, artifact: str, target: Path) -> None:
+        with (target / f"{artifact}.so").open("wb") as library:
+            library.truncate(MAX_BYTES + 1)
+
+    monkeypatch.setattr("infra.bundle.install_dependencies", install_too_much)
+    monkeypatch.setattr("infra.bundle.compile_sources", lambda target: None)
+    with pytest.raises(ValueError, match="artifact too large: name=api"):
+        build(artifact="api", target=tmp_path)
+
+
+def test_an_unknown_environment_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"unknown environment: .* actual=staging"):
+        build_app(context={"environment": "staging"})

@@ -1,0 +1,137 @@
+"""Nothing that holds records can be lost, read or left unencrypted by accident."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from aws_cdk.assertions import Match, Template
+
+from infra.environments import DEV, PROD
+from infra.synth import synthesize
+from tests.infra.resources import Resources
+
+DATA = ("DynamoDB::Table", "S3::Bucket", "KMS::Key")
+
+TABLES: dict[str, dict[str, Any]] = {
+    "Wal": {"HASH": ("log_id", "S"), "RANGE": ("slot", "N")},
+    "Catalog": {"HASH": ("bucket", "S"), "RANGE": ("name", "S")},
+    "Watermarks": {"HASH": ("log_id", "S")},
+    "Producers": {"HASH": ("log_id", "S"), "RANGE": ("producer", "S")},
+}
+
+
+@pytest.mark.parametrize("environment", [DEV.name, PROD.name])
+def test_data_survives_the_stack_in_every_environment(environment: str) -> None:
+    resources = Resources.parse(synthesize(environment=environment))
+    for kind in DATA:
+        for resource in resources.of(kind).values():
+            assert resource["DeletionPolicy"] == "Retain"
+            assert resource["UpdateReplacePolicy"] == "Retain"
+    for table in resources.of("DynamoDB::Table").values():
+        assert table["Properties"]["DeletionProtectionEnabled"] is True
+
+
+def test_every_table_can_be_recovered_and_uses_the_customer_key(resources: Resources) -> None:
+    key, _ = resources.one("KMS::Key")
+    tables = resources.of("DynamoDB::Table")
+    assert len(tables) == 4
+    for table in tables.values():
+        properties = table["Properties"]
+        assert properties["BillingMode"] == "PAY_PER_REQUEST"
+        assert properties["PointInTimeRecoverySpecification"] == {"PointInTimeRecoveryEnabled": True}
+        assert properties["SSESpecification"] == {
+            "SSEEnabled": True,
+            "SSEType": "KMS",
+            "KMSMasterKeyId": {"Fn::GetAtt": [key, "Arn"]},
+        }
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_tables_have_the_keys_of_the_design(resources: Resources, table: str) -> None:
+    _, properties = resources.one("DynamoDB::Table", f"Tables{table}")
+    types = {a["AttributeName"]: a["AttributeType"] for a in properties["AttributeDefinitions"]}
+    keys = {k["KeyType"]: (k["AttributeName"], types[k["AttributeName"]]) for k in properties["KeySchema"]}
+    assert keys == TABLES[table]
+
+
+def test_the_wal_streams_new_images(resources: Resources) -> None:
+    _, wal = resources.one("DynamoDB::Table", "TablesWal")
+    assert wal["StreamSpecification"] == {"StreamViewType": "NEW_IMAGE"}
+
+
+def test_expiry_is_found_without_a_scan(resources: Resources) -> None:
+    _, catalog = resources.one("DynamoDB::Table", "TablesCatalog")
+    (index,) = catalog["GlobalSecondaryIndexes"]
+    assert index["IndexName"] == "expiry"
+    assert [key["AttributeName"] for key in index["KeySchema"]] == ["expiry_shard", "expires_at_ms"]
+    assert index["Projection"] == {"ProjectionType": "KEYS_ONLY"}
+
+
+def test_idempotency_keys_expire_and_nothing_else_does(resources: Resources) -> None:
+    expiring = {
+        key: table["Properties"]["TimeToLiveSpecification"]
+        for key, table in resources.of("DynamoDB::Table").items()
+        if "TimeToLiveSpecification" in table["Properties"]
+    }
+    ((key, specification),) = expiring.items()
+    assert "Producers" in key
+    assert specification == {"AttributeName": "expires_at", "Enabled": True}
+
+
+def test_the_bucket_is_versioned_private_and_encrypted_with_the_customer_key(resources: Resources) -> None:
+    key, _ = resources.one("KMS::Key")
+    _, bucket = resources.one("S3::Bucket")
+    assert bucket["VersioningConfiguration"] == {"Status": "Enabled"}
+    assert bucket["PublicAccessBlockConfiguration"] == {
+        "BlockPublicAcls": True,
+        "BlockPublicPolicy": True,
+        "IgnorePublicAcls": True,
+        "RestrictPublicBuckets": True,
+    }
+    (rule,) = bucket["BucketEncryption"]["ServerSideEncryptionConfiguration"]
+    assert rule["ServerSideEncryptionByDefault"] == {
+        "SSEAlgorithm": "aws:kms",
+        "KMSMasterKeyID": {"Fn::GetAtt": [key, "Arn"]},
+    }
+
+
+def test_the_bucket_refuses_plain_http(template: Template) -> None:
+    template.has_resource_properties(
+        "AWS::S3::BucketPolicy",
+        {
+            "PolicyDocument": {
+                "Statement": Match.array_with(
+                    [
+                        Match.object_like(
+                            {
+                                "Effect": "Deny",
+                                "Action": "s3:*",
+                                "Principal": {"AWS": "*"},
+                                "Condition": {"Bool": {"aws:SecureTransport": "false"}},
+                            }
+                        )
+                    ]
+                )
+            }
+        },
+    )
+
+
+def test_no_lifecycle_rule_touches_a_current_object(resources: Resources) -> None:
+    _, bucket = resources.one("S3::Bucket")
+    rules = bucket["LifecycleConfiguration"]["Rules"]
+    said = set().union(*rules)
+    assert said == {
+        "Id",
+        "Status",
+        "NoncurrentVersionExpiration",
+        "ExpiredObjectDeleteMarker",
+        "AbortIncompleteMultipartUpload",
+    }
+    assert all(rule["Status"] == "Enabled" for rule in rules)
+
+
+def test_the_key_rotates(resources: Resources) -> None:
+    _, key = resources.one("KMS::Key")
+    assert key["EnableKeyRotation"] is True

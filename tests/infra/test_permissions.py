@@ -1,0 +1,107 @@
+"""No function can do more than its verbs need."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.infra.resources import Resources
+
+FUNCTIONS = ("api", "sealer")
+DATA_SERVICES = {"dynamodb", "s3", "kms", "sqs", "secretsmanager", "logs"}
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_no_statement_allows_every_action_or_every_resource(resources: Resources, function: str) -> None:
+    statements = list(resources.statements(function))
+    assert statements
+    for statement in statements:
+        assert statement.effect == "Allow"
+        assert not [action for action in statement.actions if "*" in action]
+        assert '"*"' not in statement.resources
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_functions_touch_the_services_that_they_need_and_no_other(resources: Resources, function: str) -> None:
+    services = {a.partition(":")[0] for s in resources.statements(function) for a in s.actions}
+    assert services <= DATA_SERVICES
+
+
+def test_the_api_reads_logs_spills_payloads_and_deletes_no_object(resources: Resources) -> None:
+    allowed = resources.allowed("api", "s3")
+    assert set(allowed) == {"s3:GetObject", "s3:PutObject", "s3:ListBucket"}
+    assert _ends(allowed["s3:GetObject"], "/logs/*")
+    assert _ends(allowed["s3:PutObject"], "/logs/*/wal/*"), "the api could overwrite a segment"
+
+
+def test_the_sealer_keeps_objects_of_logs_and_cannot_touch_the_bucket_or_old_versions(
+    resources: Resources,
+) -> None:
+    allowed = resources.allowed("sealer", "s3")
+    assert set(allowed) == {"s3:GetObject", "s3:PutObject", "s3:DeleteObject", "s3:ListBucket"}
+    for action in ("s3:GetObject", "s3:PutObject", "s3:DeleteObject"):
+        assert _ends(allowed[action], "/logs/*")
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_an_absent_object_is_seen_as_absent(resources: Resources, function: str) -> None:
+    """S3 answers 403 in place of 404 to who may not list, and readers look for the first absent manifest."""
+    (listing,) = [s for s in resources.statements(function) if "s3:ListBucket" in s.actions]
+    assert listing.condition == "null"
+
+
+def test_the_api_changes_items_but_has_no_bulk_delete_and_no_scan(resources: Resources) -> None:
+    assert _by_table(resources, "api") == {
+        "Wal": {"GetItem", "Query", "PutItem", "DeleteItem"},
+        "Catalog": {"GetItem", "Query", "PutItem", "UpdateItem"},
+        "Watermarks": {"GetItem", "UpdateItem", "ConditionCheckItem"},
+        "Producers": {"GetItem", "PutItem"},
+    }
+
+
+def test_the_sealer_changes_items_but_no_table_and_has_no_scan(resources: Resources) -> None:
+    assert _by_table(resources, "sealer") == {
+        "Wal": {
+            *("GetItem", "Query", "PutItem", "DeleteItem", "BatchWriteItem"),
+            *("DescribeStream", "GetRecords", "GetShardIterator", "ListStreams"),
+        },
+        "Catalog": {"GetItem", "Query", "PutItem", "UpdateItem"},
+        "Watermarks": {"GetItem", "PutItem", "UpdateItem", "DeleteItem", "ConditionCheckItem"},
+        "Producers": {"Query", "DeleteItem", "BatchWriteItem"},
+    }
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_the_key_is_used_through_the_stores_only(resources: Resources, function: str) -> None:
+    key_statements = [s for s in resources.statements(function) if any(a.startswith("kms:") for a in s.actions)]
+    assert key_statements
+    for statement in key_statements:
+        assert "kms:ViaService" in statement.condition
+
+
+def test_only_the_api_reads_the_keys_and_only_the_sealer_the_queue(resources: Resources) -> None:
+    assert set(resources.allowed("api", "secretsmanager")) == {"secretsmanager:GetSecretValue"}
+    assert not resources.allowed("api", "sqs")
+    assert not resources.allowed("sealer", "secretsmanager")
+    assert "sqs:SendMessage" in resources.allowed("sealer", "sqs")
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_only_lambda_assumes_a_role(resources: Resources, function: str) -> None:
+    role = resources.function(function)["Role"]["Fn::GetAtt"][0]
+    (trust,) = resources.by_id[role]["Properties"]["AssumeRolePolicyDocument"]["Statement"]
+    assert trust["Principal"] == {"Service": "lambda.amazonaws.com"}
+
+
+def _ends(resources: set[str], suffix: str) -> bool:
+    (resource,) = resources
+    return f', "{suffix}"' in resource or f'"{suffix}"]' in resource
+
+
+def _by_table(resources: Resources, function: str) -> dict[str, set[str]]:
+    """What the function may do, by the table it may do it to; index and stream count as their table."""
+    found: dict[str, set[str]] = {}
+    for action, targets in resources.allowed(function, "dynamodb").items():
+        for target in targets:
+            (table,) = [name for name in ("Wal", "Catalog", "Watermarks", "Producers") if f"Tables{name}" in target]
+            found.setdefault(table, set()).add(action.partition(":")[2])
+    return found
