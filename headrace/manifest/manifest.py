@@ -17,7 +17,7 @@ from headrace.segment.descriptor import Segment
 from headrace.wal.state import Entry, LogConfig, LogState
 
 VERSION = 1
-PAGE_SEGMENTS = 1024
+PAGE_SEGMENTS = 256
 
 
 class ManifestPage(msgspec.Struct, frozen=True):

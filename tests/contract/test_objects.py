@@ -1,0 +1,242 @@
+"""What every `Objects` adapter does: one suite, on memory and on S3."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from botocore.exceptions import (
+    ClientError,
+    ConnectTimeoutError,
+    EndpointConnectionError,
+    ReadTimeoutError,
+    ResponseStreamingError,
+)
+from moto import mock_aws
+
+from headrace.errors import StoreError, StoreThrottled, StoreTimeout
+from headrace.objects import ObjectMissing, Objects
+from headrace.objects.memory import MemoryObjects
+from headrace.objects.s3 import S3Objects, make_client
+
+BUCKET = "headrace-test"
+
+
+@pytest.fixture
+def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    for name, value in {
+        "AWS_ACCESS_KEY_ID": "test",
+        "AWS_SECRET_ACCESS_KEY": "test",
+        "AWS_DEFAULT_REGION": "us-east-1",
+    }.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
+    with mock_aws():
+        client = make_client()
+        client.create_bucket(Bucket=BUCKET)
+        client.put_bucket_versioning(Bucket=BUCKET, VersioningConfiguration={"Status": "Enabled"})
+        yield client
+
+
+@pytest.fixture(params=["memory", "s3"])
+def objects(request: pytest.FixtureRequest) -> Objects:
+    if request.param == "memory":
+        return MemoryObjects()
+    return S3Objects(BUCKET, request.getfixturevalue("s3"))
+
+
+def test_what_is_put_is_got(objects: Objects) -> None:
+    for data in (b"", b"x", bytes(range(256)) * 5000):
+        objects.put("logs/a/one", data)
+        assert objects.get("logs/a/one") == data
+
+
+def test_a_missing_object_is_told_apart(objects: Objects) -> None:
+    with pytest.raises(ObjectMissing):
+        objects.get("logs/a/none")
+    with pytest.raises(ObjectMissing):
+        objects.get_range("logs/a/none", 0, 1)
+
+
+def test_a_range_is_cut_at_the_end_of_the_object(objects: Objects) -> None:
+    objects.put("k", b"0123456789")
+    ranges = {(0, 10): b"0123456789", (3, 4): b"3456", (8, 5): b"89", (10, 1): b"", (99, 7): b"", (9, 1): b"9"}
+    assert {wanted: objects.get_range("k", *wanted) for wanted in ranges} == ranges
+    objects.put("empty", b"")
+    assert objects.get_range("empty", 0, 5) == b""
+
+
+@pytest.mark.parametrize("wanted", [(-1, 5), (0, 0), (0, -1)])
+def test_a_range_that_is_none_is_refused(objects: Objects, wanted: tuple[int, int]) -> None:
+    objects.put("k", b"0123456789")
+    with pytest.raises(ValueError, match="range"):
+        objects.get_range("k", *wanted)
+
+
+def test_create_succeeds_once_and_changes_nothing_after(objects: Objects) -> None:
+    assert objects.create("k", b"first")
+    assert not objects.create("k", b"second")
+    assert not objects.create("k", b"first")
+    assert objects.get("k") == b"first"
+    objects.put("k", b"by put")
+    assert not objects.create("k", b"third")
+    objects.delete(["k"])
+    assert objects.create("k", b"fourth")
+
+
+def test_list_is_in_byte_order_and_only_of_the_prefix(objects: Objects) -> None:
+    names = ["logs/b/1", "logs/a/2", "logs/a/10", "logs/a/1", "logs/a", "logs/a/Z", "logs/a/z", "logs/ab", "logs/a/é"]
+    for name in names:
+        objects.put(name, b"x")
+    found = list(objects.list("logs/a/"))
+    assert found == ["logs/a/1", "logs/a/10", "logs/a/2", "logs/a/Z", "logs/a/z", "logs/a/é"]
+    assert list(objects.list("nothing/")) == []
+
+
+def test_many_objects_are_listed_and_deleted(objects: Objects) -> None:
+    names = [f"logs/a/{number:05d}" for number in range(1003)]
+    for name in names:
+        objects.put(name, b"")
+    objects.put("logs/b/stays", b"")
+    assert list(objects.list("logs/a/")) == names
+    objects.delete(objects.list("logs/a/"))
+    assert list(objects.list("logs/")) == ["logs/b/stays"]
+
+
+def test_deleting_what_is_not_there_is_no_error(objects: Objects) -> None:
+    objects.delete([])
+    objects.delete(["never", "was"])
+
+
+@pytest.mark.parametrize("round_", range(30))
+def test_one_of_many_threads_creates(round_: int) -> None:
+    # On memory only: the emulated S3 has no lock of its own, real S3 keeps this promise.
+    objects = MemoryObjects()
+    won: list[int] = []
+    barrier = threading.Barrier(8)
+
+    def race(number: int) -> None:
+        barrier.wait()
+        if objects.create("k", b"%d" % number):
+            won.append(number)
+
+    threads = [threading.Thread(target=race, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [b"%d" % number for number in won] == [objects.get("k")]
+
+
+class _Failing:
+    """An S3 client that answers every call with the next of `answers`."""
+
+    def __init__(self, *answers: Exception | dict[str, Any]) -> None:
+        self.answers = list(answers)
+        self.calls = 0
+
+    def _next(self, **arguments: Any) -> dict[str, Any]:
+        self.calls += 1
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    get_object = put_object = delete_objects = _next
+
+    def get_paginator(self, name: str) -> Any:
+        failing = self
+
+        class Paginator:
+            def paginate(self, **arguments: Any) -> Iterator[dict[str, Any]]:
+                yield failing._next()
+
+        return Paginator()
+
+
+def _refusal(status: int, code: str, retries: int = 0) -> ClientError:
+    answer: Any = {
+        "Error": {"Code": code, "Message": ""},
+        "ResponseMetadata": {"HTTPStatusCode": status, "RetryAttempts": retries},
+    }
+    return ClientError(answer, "Call")
+
+
+CALLS: dict[str, Callable[[Objects], object]] = {
+    "get": lambda objects: objects.get("k"),
+    "get_range": lambda objects: objects.get_range("k", 0, 1),
+    "put": lambda objects: objects.put("k", b""),
+    "create": lambda objects: objects.create("k", b""),
+    "list": lambda objects: list(objects.list("k")),
+    "delete": lambda objects: objects.delete(["k"]),
+}
+WRITES = ("put", "create", "delete")
+
+
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize(
+    ("failure", "meaning"),
+    [
+        (_refusal(503, "SlowDown"), StoreThrottled),
+        (_refusal(429, "TooManyRequestsException"), StoreThrottled),
+        (_refusal(503, "ServiceUnavailable"), StoreTimeout),
+        (_refusal(500, "InternalError"), StoreTimeout),
+        (_refusal(400, "RequestTimeout"), StoreTimeout),
+        (ReadTimeoutError(endpoint_url="x"), StoreTimeout),
+        (ConnectTimeoutError(endpoint_url="x"), StoreTimeout),
+        (EndpointConnectionError(endpoint_url="x"), StoreTimeout),
+        (ResponseStreamingError(error="reset"), StoreTimeout),
+    ],
+)
+def test_every_call_translates_failures(call: str, failure: Exception, meaning: type[StoreError]) -> None:
+    with pytest.raises(meaning) as raised:
+        CALLS[call](S3Objects(BUCKET, _Failing(failure)))
+    assert raised.value.__cause__ is failure
+
+
+@pytest.mark.parametrize("call", WRITES)
+def test_a_write_that_was_tried_before_it_was_throttled_is_of_unknown_outcome(call: str) -> None:
+    with pytest.raises(StoreTimeout):
+        CALLS[call](S3Objects(BUCKET, _Failing(_refusal(503, "SlowDown", retries=1))))
+
+
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("failure", [_refusal(403, "AccessDenied"), _refusal(404, "NoSuchBucket")])
+def test_a_wrong_setting_is_not_taken_for_a_missing_object_or_a_slow_store(call: str, failure: ClientError) -> None:
+    with pytest.raises(ClientError):
+        CALLS[call](S3Objects(BUCKET, _Failing(failure)))
+
+
+def test_create_meets_another_create_in_flight_and_tries_again() -> None:
+    conflict, pauses = _refusal(409, "ConditionalRequestConflict"), list[float]()
+    client = _Failing(conflict, conflict, _refusal(412, "PreconditionFailed"))
+    assert not S3Objects(BUCKET, client, sleep=pauses.append).create("k", b"")
+    assert client.calls == 3
+    assert len(pauses) == 2
+    client = _Failing(conflict, {})
+    assert S3Objects(BUCKET, client, sleep=pauses.append).create("k", b"")
+
+
+def test_create_that_only_meets_others_wrote_nothing() -> None:
+    client = _Failing(*[_refusal(409, "ConditionalRequestConflict")] * 9)
+    with pytest.raises(StoreThrottled):
+        S3Objects(BUCKET, client, sleep=lambda _: None).create("k", b"")
+    assert client.calls < 9
+
+
+def test_a_repeat_inside_the_client_does_not_make_our_own_object_anothers() -> None:
+    client = _Failing(_refusal(412, "PreconditionFailed", retries=1))
+    with pytest.raises(StoreTimeout):
+        S3Objects(BUCKET, client).create("k", b"")
+
+
+def test_an_object_that_was_not_deleted_is_reported() -> None:
+    def answer(code: str) -> dict[str, Any]:
+        return {"Errors": [{"Key": "k", "Code": code}]}
+
+    with pytest.raises(StoreThrottled):
+        S3Objects(BUCKET, _Failing(answer("SlowDown"))).delete(["k"])
+    with pytest.raises(StoreTimeout):
+        S3Objects(BUCKET, _Failing(answer("InternalError"))).delete(["k"])
