@@ -1,0 +1,1 @@
+"""The command line client: it speaks HTTP and knows nothing of how the server stores things."""

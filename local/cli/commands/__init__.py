@@ -1,0 +1,1 @@
+"""One command per file. `main` imports each only when it is used."""

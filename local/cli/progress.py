@@ -1,0 +1,73 @@
+"""Progress on standard error: a bar for a person, silence for a pipe."""
+
+from __future__ import annotations
+
+import sys
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    ProgressColumn,
+    SpinnerColumn,
+    Task,
+    TextColumn,
+    TimeElapsedColumn,
+    TransferSpeedColumn,
+)
+from rich.text import Text
+
+
+class RecordRate(ProgressColumn):
+    """Records so far and a second, from the task's `records` field."""
+
+    def render(self, task: Task) -> Text:
+        count = int(task.fields.get("records", 0))
+        if not count:
+            return Text("")
+        rate = count / task.elapsed if task.elapsed else 0.0
+        return Text(f"{count:,} records, {rate:,.0f}/s", style="cyan")
+
+
+class ProgressBar:
+    """Counts bytes and records; shows them while standard error is a terminal."""
+
+    def __init__(self, label: str, total_bytes: int | None = None) -> None:
+        self.bytes = 0
+        self.records = 0
+        self._progress = Progress(
+            SpinnerColumn(),
+            TextColumn("{task.description}"),
+            BarColumn() if total_bytes else TextColumn(""),
+            DownloadColumn(),
+            TransferSpeedColumn(),
+            RecordRate(),
+            TimeElapsedColumn(),
+            TextColumn("[yellow]{task.fields[note]}"),
+            console=Console(stderr=True),
+            transient=True,
+            disable=not sys.stderr.isatty(),
+        )
+        self._task = self._progress.add_task(label, total=total_bytes, records=0, note="")
+
+    def __enter__(self) -> ProgressBar:
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._progress.stop()
+
+    def add_bytes(self, count: int) -> None:
+        self.bytes += count
+        self._progress.update(self._task, advance=count)
+
+    def add_records(self, count: int) -> None:
+        self.records += count
+        self._progress.update(self._task, records=self.records, note="")
+
+    def note_retry(self, reason: str, wait_s: float) -> None:
+        self._progress.update(self._task, note=f"{reason}, again in {wait_s:.1f} s")

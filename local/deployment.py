@@ -1,0 +1,97 @@
+"""What a deployed template amounts to: names of resources, functions, and what triggers them. Plain values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+# Output of the template -> setting of the application.
+SETTING_OF_OUTPUT = {
+    "WalTableName": "HEADRACE_WAL_TABLE",
+    "CatalogTableName": "HEADRACE_CATALOG_TABLE",
+    "WatermarksTableName": "HEADRACE_WATERMARKS_TABLE",
+    "ProducersTableName": "HEADRACE_PRODUCERS_TABLE",
+    "BucketName": "HEADRACE_BUCKET",
+    "DelayQueueUrl": "HEADRACE_DELAY_QUEUE_URL",
+}
+
+
+class Function(msgspec.Struct, frozen=True):
+    """A Lambda function: `handler` is a dotted name such as functions.sealer.handler.handler."""
+
+    name: str
+    handler: str
+    timeout_seconds: int = 3
+    memory_mb: int = 128
+    environment: dict[str, str] = {}
+
+
+class StreamTrigger(msgspec.Struct, frozen=True):
+    """An event source mapping of a DynamoDB stream. -1 means without limit, as in CloudFormation."""
+
+    function: str
+    stream_arn: str
+    batch_size: int = 100
+    window_seconds: int = 0
+    filters: tuple[dict[str, Any], ...] = ()
+    maximum_retries: int = -1
+    maximum_age_seconds: int = -1
+    bisect: bool = False
+    reports_item_failures: bool = False
+    on_failure_arn: str | None = None
+
+
+class QueueTrigger(msgspec.Struct, frozen=True):
+    """An event source mapping of an SQS queue."""
+
+    function: str
+    queue_arn: str
+    batch_size: int = 10
+    filters: tuple[dict[str, Any], ...] = ()
+    reports_item_failures: bool = False
+
+
+class ScheduleTrigger(msgspec.Struct, frozen=True):
+    """A rule with a schedule: rate(…) or cron(…). `input` replaces the event when the target has one."""
+
+    function: str
+    rule: str
+    expression: str
+    input: str | None = None
+
+
+class Deployment(msgspec.Struct, frozen=True):
+    """A template as deployed at `endpoint`."""
+
+    endpoint: str
+    outputs: dict[str, str]
+    functions: dict[str, Function] = {}
+    streams: tuple[StreamTrigger, ...] = ()
+    queues: tuple[QueueTrigger, ...] = ()
+    schedules: tuple[ScheduleTrigger, ...] = ()
+
+    def settings(self) -> dict[str, str]:
+        """The HEADRACE_* settings that the template decides: its functions' own, and the names of its resources."""
+        settings: dict[str, str] = {}
+        for function in self.functions.values():
+            settings.update({k: v for k, v in function.environment.items() if k.startswith("HEADRACE_")})
+        return {**settings, **self.resource_names()}
+
+    def resource_names(self) -> dict[str, str]:
+        """The settings that name tables, bucket and queue."""
+        return {s: self.outputs[output] for output, s in SETTING_OF_OUTPUT.items() if output in self.outputs}
+
+    def to_json(self) -> bytes:
+        """The bytes that `from_json` reads."""
+        return msgspec.json.encode(self)
+
+    @staticmethod
+    def from_json(data: bytes) -> Deployment:
+        """Raises msgspec.ValidationError when `data` is something else."""
+        return msgspec.json.decode(data, type=Deployment)
+
+
+def name_in_arn(arn: str) -> str:
+    """The queue's name in a queue's ARN."""
+    return arn.rsplit(":", 1)[-1]

@@ -1,0 +1,136 @@
+"""`headrace dev`: the whole deployment on this machine, in memory, behind one port."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import sys
+import tempfile
+import threading
+from pathlib import Path
+from typing import Any
+
+import click
+
+from local.dev_settings import DevSettings, InvalidSettings
+from local.supervisor import ChildFailed
+from local.template import TEMPLATE_PATH, UnusableTemplate
+from local.units import Duration, Size
+
+EXAMPLES = """
+Runs Headrace on this machine: the HTTP API, the functions behind it, and an emulated AWS. Nothing is installed, no
+account is needed, nothing leaves the machine, and everything is forgotten at the end. When it is ready it prints one
+line with its URL; logs go to stderr. Ctrl-C stops it.
+
+\b
+Start it, then write to a stream and read it back:
+  headrace dev
+  curl -X PUT http://127.0.0.1:8787/v1/stream/orders -H 'content-type: text/plain'
+  curl -X POST http://127.0.0.1:8787/v1/stream/orders -H 'content-type: text/plain' -d hello
+  curl http://127.0.0.1:8787/v1/stream/orders
+
+\b
+See the pipeline work: seal after a second, or ten records, and trim after two minutes:
+  headrace dev --seal-age 1s --seal-records 10 --trim-age 2m
+
+\b
+Find out whether a client relies on what one process remembers: each request goes to the next of three processes,
+which forget everything after it:
+  headrace dev --api-processes 3 --cold
+
+\b
+Let other machines in. That needs keys, each with its scopes and name prefixes:
+  HEADRACE_API_KEYS='s3cret:read+write:demo/' headrace dev --host 0.0.0.0
+"""
+
+
+@click.command("dev", help=EXAMPLES)
+@click.option("--port", default=8787, show_default=True, type=click.IntRange(0, 65535), help="0 takes a free one.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option(
+    "--api-processes",
+    default=1,
+    show_default=True,
+    type=click.IntRange(1, 32),
+    metavar="N",
+    help="API processes behind the port, taking requests in turn.",
+)
+@click.option("--cold", is_flag=True, help="Forget everything after each request, as a new instance would.")
+@click.option("--seal-records", type=click.IntRange(1), metavar="N", help="Seal when so many records wait.")
+@click.option("--seal-bytes", type=Size(), help="Seal when so much waits, such as 64KiB or 16MiB.")
+@click.option("--seal-age", type=Duration(), help="Seal what has waited so long, such as 1s or 5m.")
+@click.option("--trim-age", type=Duration(), help="Trim from the WAL what was sealed and is so old.")
+@click.option("--state-age", type=Duration(), help="How long an API process may rely on what it remembers.")
+@click.option("--sweep-every", type=Duration(), help="Run scheduled functions at this period, not the template's.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Decides the order of events across logs.")
+@click.option(
+    "--log-level",
+    default="info",
+    show_default=True,
+    type=click.Choice(["debug", "info", "warning", "error"]),
+)
+@click.option(
+    "--state-file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write pids, ports and resource names here as JSON when ready.",
+)
+@click.option(
+    "--template", hidden=True, default=TEMPLATE_PATH, type=click.Path(path_type=Path), help="A CDK template."
+)
+@click.option("--app", hidden=True, envvar="HEADRACE_DEV_APP", default="functions.api.app:create_app")
+def command(**options: Any) -> None:
+    """Runs the emulator until Ctrl-C, SIGTERM, or the end of a child."""
+    # Not needed for `--help`.
+    from local.emulator import Emulator
+
+    state_file: Path | None = options.pop("state_file")
+    try:
+        settings = DevSettings.from_options(options, os.environ)
+        listener = _listen(settings.host, settings.port)
+        stop = _stop_on_signal()
+        with (
+            tempfile.TemporaryDirectory(prefix="headrace-dev-") as scratch,
+            Emulator(settings, listener) as emulator,
+        ):
+            emulator.start(Path(scratch), stop)
+            if state_file is not None:
+                _write(state_file, emulator.state())
+            if not stop.is_set():
+                click.echo(f"headrace is ready at {emulator.url}")
+            emulator.watch(stop)
+    except InvalidSettings as exc:
+        raise click.UsageError(str(exc)) from exc
+    except (ChildFailed, UnusableTemplate) as exc:
+        raise click.ClickException(f"{exc}; everything else was stopped") from exc
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    """Binds now, so that a taken port is an error before anything starts."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=1024)
+    except OSError as exc:
+        reason = exc.strerror or str(exc)
+        raise click.ClickException(
+            f"cannot listen on {host}:{port}: {reason}. Choose another one with --port."
+        ) from exc
+
+
+def _stop_on_signal() -> threading.Event:
+    stop = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
+    return stop
+
+
+def _write(path: Path, state: dict[str, Any]) -> None:
+    """Whole or not at all, so that who waits for the file never reads half of it."""
+    scratch = path.with_name(f".{path.name}.{os.getpid()}")
+    scratch.write_text(json.dumps(state, indent=2) + "\n")
+    scratch.replace(path)
+
+
+if __name__ == "__main__":
+    command(prog_name="headrace dev", args=sys.argv[1:])

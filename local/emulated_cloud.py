@@ -1,0 +1,136 @@
+"""The emulator for tests: an emulated AWS with the template deployed, or a whole `headrace dev`, as context managers."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+from local.deployment import Deployment
+from local.environment import aws_environment, child_environment, client
+from local.supervisor import Supervisor
+from local.template import TEMPLATE_PATH, deploy, read_template
+
+READY_SECONDS = 60
+STOP_SECONDS = 10
+
+
+@dataclass(frozen=True)
+class Cloud:
+    """An emulated AWS. `environment` points the application at it."""
+
+    endpoint: str
+    deployment: Deployment
+    pid: int
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The AWS_* and HEADRACE_* variables of a function deployed there."""
+        return {**self.deployment.settings(), **aws_environment(self.endpoint)}
+
+    def client(self, service: str) -> Any:
+        """A boto3 client of this cloud."""
+        return client(service, self.endpoint)
+
+
+@contextmanager
+def emulated_cloud(template: Path = TEMPLATE_PATH) -> Iterator[Cloud]:
+    """Runs hardened moto in a child on a free port, with the template deployed; takes about two seconds."""
+    with Supervisor() as supervisor:
+        moto = supervisor.start("aws", ["local.moto_server", "--lifeline"], child_environment(os.environ))
+        endpoint = moto.wait_until_ready().split(" ", 1)[1]
+        yield Cloud(endpoint, deploy(read_template(template), endpoint), moto.process.pid)
+
+
+@dataclass
+class DevServer:
+    """A running `headrace dev`. `log` grows with what it prints to stderr."""
+
+    url: str
+    state: dict[str, Any]
+    process: subprocess.Popen[str]
+    ready_line: str
+    log: list[str] = field(default_factory=list)
+
+    @property
+    def pids(self) -> dict[str, int]:
+        """The children's process ids by name: aws, dispatcher, api (or api-0, …), proxy."""
+        return dict(self.state["pids"])
+
+
+class DevServerFailed(AssertionError):
+    """`headrace dev` ended before it was ready; the message holds its stderr."""
+
+
+@contextmanager
+def dev_server(*arguments: str, environment: Mapping[str, str] | None = None) -> Iterator[DevServer]:
+    """Runs `headrace dev` with these arguments on a free port, ready when yielded, stopped afterwards.
+
+    Raises DevServerFailed when it does not become ready.
+    """
+    with tempfile.TemporaryDirectory(prefix="headrace-test-") as scratch:
+        state_file = Path(scratch) / "state.json"
+        process = subprocess.Popen(
+            [sys.executable, "-m", "local.dev", "--port", "0", "--state-file", str(state_file), *arguments],
+            env=child_environment(os.environ, environment or {}),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+        )
+        lines: list[str] = []
+        reader = threading.Thread(target=_collect, args=(process.stderr, lines), daemon=True)
+        reader.start()
+        try:
+            ready_line = _ready_line(process)
+            if not ready_line:
+                process.wait(STOP_SECONDS)
+                reader.join(1)
+                raise DevServerFailed(f"exit code {process.returncode}:\n" + "\n".join(lines))
+            state = json.loads(state_file.read_text())
+            yield DevServer(state["url"], state, process, ready_line, lines)
+        finally:
+            _stop(process)
+            reader.join(1)
+            for stream in (process.stdout, process.stderr):
+                if stream is not None:
+                    stream.close()
+
+
+def _ready_line(process: subprocess.Popen[str]) -> str:
+    """The first line of stdout; empty when the process ends or takes too long."""
+    assert process.stdout is not None
+    timer = threading.Timer(READY_SECONDS, process.terminate)
+    timer.start()
+    try:
+        return process.stdout.readline().strip()
+    finally:
+        timer.cancel()
+
+
+def _collect(stream: IO[str] | None, lines: list[str]) -> None:
+    assert stream is not None
+    for line in stream:
+        # One by one: tests look at the log while it grows.
+        lines.append(line.rstrip("\n"))  # noqa: PERF401
+
+
+def _stop(process: subprocess.Popen[str]) -> None:
+    if process.poll() is None:
+        process.send_signal(signal.SIGTERM)
+    try:
+        process.wait(STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()

@@ -1,0 +1,150 @@
+"""Answers of the AWS APIs, turned into the events that Lambda hands to a function. Pure."""
+
+from __future__ import annotations
+
+import base64
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+from local.deployment import ScheduleTrigger, StreamTrigger
+
+Json = dict[str, Any]
+
+
+def stream_record(record: Json, stream_arn: str) -> Json:
+    """A record of GetRecords as Lambda shows it: epoch seconds for the time, base64 text for bytes."""
+    change = dict(record["dynamodb"])
+    created = change.get("ApproximateCreationDateTime")
+    if isinstance(created, datetime):
+        change["ApproximateCreationDateTime"] = float(int(created.timestamp()))
+    for image in ("Keys", "NewImage", "OldImage"):
+        if image in change:
+            change[image] = {name: attribute(value) for name, value in change[image].items()}
+    return {
+        "eventID": record["eventID"],
+        "eventName": record["eventName"],
+        "eventVersion": record.get("eventVersion", "1.1"),
+        "eventSource": "aws:dynamodb",
+        "awsRegion": record["awsRegion"],
+        "dynamodb": change,
+        "eventSourceARN": stream_arn,
+    }
+
+
+def attribute(value: Json) -> Json:
+    """A DynamoDB attribute with bytes (B, BS, at any depth) as base64 text."""
+    ((kind, content),) = value.items()
+    match kind:
+        case "B":
+            return {kind: _base64(content)}
+        case "BS":
+            return {kind: [_base64(element) for element in content]}
+        case "L":
+            return {kind: [attribute(element) for element in content]}
+        case "M":
+            return {kind: {name: attribute(element) for name, element in content.items()}}
+    return {kind: content}
+
+
+def _base64(content: bytes | str) -> str:
+    return content if isinstance(content, str) else base64.b64encode(content).decode()
+
+
+def partition_key(record: Json) -> str:
+    """What decides a stream record's shard: the table's partition key. Of a table with a sort key it is `log_id`."""
+    keys = record["dynamodb"]["Keys"]
+    name = "log_id" if "log_id" in keys else next(iter(keys))
+    return json.dumps(keys[name], sort_keys=True)
+
+
+def sequence_number(record: Json) -> str:
+    """The identifier that a function reports for a failed stream record."""
+    number: str = record["dynamodb"]["SequenceNumber"]
+    return number
+
+
+def queue_record(message: Json, queue_arn: str) -> Json:
+    """A message of ReceiveMessage as Lambda shows it."""
+    return {
+        "messageId": message["MessageId"],
+        "receiptHandle": message["ReceiptHandle"],
+        "body": message["Body"],
+        "attributes": message.get("Attributes", {}),
+        "messageAttributes": {
+            name: {
+                "stringValue": value.get("StringValue"),
+                "binaryValue": _base64(value["BinaryValue"]) if "BinaryValue" in value else None,
+                "stringListValues": [],
+                "binaryListValues": [],
+                "dataType": value["DataType"],
+            }
+            for name, value in message.get("MessageAttributes", {}).items()
+        },
+        "md5OfBody": message["MD5OfBody"],
+        "eventSource": "aws:sqs",
+        "eventSourceARN": queue_arn,
+        "awsRegion": queue_arn.split(":")[3],
+    }
+
+
+def filterable_message(record: Json) -> Json:
+    """What a queue's filter sees: the body parsed where it is JSON."""
+    try:
+        return {**record, "body": json.loads(record["body"])}
+    except ValueError:
+        return record
+
+
+def scheduled_event(trigger: ScheduleTrigger, *, at: datetime, event_id: str, account: str, region: str) -> Any:
+    """The event of a scheduled rule, or the constant input that its target names."""
+    if trigger.input is not None:
+        return json.loads(trigger.input)
+    return {
+        "version": "0",
+        "id": event_id,
+        "detail-type": "Scheduled Event",
+        "source": "aws.events",
+        "account": account,
+        "time": at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "region": region,
+        "resources": [f"arn:aws:events:{region}:{account}:rule/{trigger.rule}"],
+        "detail": {},
+    }
+
+
+def failed_batch(
+    trigger: StreamTrigger,
+    records: list[Json],
+    *,
+    request_id: str,
+    invocations: int,
+    condition: str,
+    at: datetime,
+) -> Json:
+    """What Lambda sends to the on-failure destination: where the records are, not the records."""
+    times = [record["dynamodb"].get("ApproximateCreationDateTime", 0.0) for record in records]
+    return {
+        "requestContext": {
+            "requestId": request_id,
+            "functionArn": f"arn:aws:lambda:us-east-1:123456789012:function:{trigger.function}",
+            "condition": condition,
+            "approximateInvokeCount": invocations,
+        },
+        "responseContext": {"statusCode": 200, "executedVersion": "$LATEST", "functionError": "Unhandled"},
+        "version": "1.0",
+        "timestamp": _iso(at),
+        "DDBStreamBatchInfo": {
+            "shardId": "shardId-00000001541626099285-f35f62ef",
+            "startSequenceNumber": sequence_number(records[0]),
+            "endSequenceNumber": sequence_number(records[-1]),
+            "approximateArrivalOfFirstRecord": _iso(datetime.fromtimestamp(times[0], UTC)),
+            "approximateArrivalOfLastRecord": _iso(datetime.fromtimestamp(times[-1], UTC)),
+            "batchSize": len(records),
+            "streamArn": trigger.stream_arn,
+        },
+    }
+
+
+def _iso(time: datetime) -> str:
+    return time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"

@@ -1,0 +1,232 @@
+"""The emulator's AWS: hardened moto behind HTTP/1.1, one request at a time.
+
+    python -m local.moto_server --port 0
+
+prints one line when it is ready, `ready http://127.0.0.1:PORT`, and serves until SIGTERM. Everything runs on one event
+loop and an action is never interrupted, so each one is atomic; a long poll waits without holding the loop. The four
+services on a request's path (DynamoDB, its streams, S3, SQS) go straight to moto's handlers; the rest takes moto's own
+way through Flask, which costs three times as much.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import io
+import socket
+import sys
+from collections.abc import Callable
+from contextvars import ContextVar
+from typing import Any
+from urllib.parse import unquote_to_bytes
+
+import uvicorn
+from botocore.exceptions import ClientError
+
+from local import moto_hardening
+from local.lifeline import exit_with_parent
+
+RETRY_RECEIVE_SECONDS = 0.05
+DRAIN_SECONDS = 1
+Answer = tuple[int, list[tuple[bytes, bytes]], bytes]
+Handler = Callable[..., Any]
+
+# What moto's ReceiveMessage was asked to wait for and did not: the server waits instead, off the one thread.
+_unserved_wait: ContextVar[int] = ContextVar("unserved_wait", default=0)
+
+
+class MotoApp:
+    """An ASGI application over moto. Construct it after `moto_hardening.install()`."""
+
+    def __init__(self) -> None:
+        from moto.core.request import Request
+        from moto.dynamodb.responses import DynamoHandler
+        from moto.dynamodbstreams.responses import DynamoDBStreamsHandler
+        from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
+        from moto.s3.responses import S3Response
+        from moto.sqs.responses import SQSResponse
+
+        class ServerRequest(Request):
+            from_wsgi_server = True
+
+        self._request: type[Any] = ServerRequest
+        self._everything_else: Any = DomainDispatcherApplication(create_backend_app)
+        self._by_target: dict[str, Handler] = {
+            "DynamoDB_20120810": DynamoHandler.dispatch,
+            "DynamoDBStreams_20120810": DynamoDBStreamsHandler.dispatch,
+            "AmazonSQS": SQSResponse.dispatch,
+        }
+        self._s3 = S3Response
+        _stop_moto_from_waiting()
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Serves one request (ASGI `http`)."""
+        environ = _environ(scope, await _body(receive))
+        status, headers, body = await self._answer_in_time(environ)
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+
+    async def _answer_in_time(self, environ: dict[str, Any]) -> Answer:
+        loop = asyncio.get_running_loop()
+        deadline: float | None = None
+        body = environ["wsgi.input"]
+        while True:
+            _unserved_wait.set(0)
+            body.seek(0)
+            answer = self._answer(dict(environ))
+            wait = _unserved_wait.get()
+            if not wait:
+                return answer
+            deadline = deadline or loop.time() + wait
+            if loop.time() >= deadline:
+                return answer
+            await asyncio.sleep(RETRY_RECEIVE_SECONDS)
+
+    def _answer(self, environ: dict[str, Any]) -> Answer:
+        handler = self._handler(environ)
+        if handler is None:
+            return _through_wsgi(self._everything_else, environ)
+        request = self._request(environ)
+        try:
+            result = handler(request, request.raw_url, dict(request.headers))
+        except ClientError as exc:
+            result = 400, {}, exc.response["Error"]["Message"]
+        status, headers, body = result if len(result) == 3 else (200, {}, result)
+        content = body.encode() if isinstance(body, str) else body if isinstance(body, bytes) else b"".join(body)
+        return int(status), _headers(headers, content, head=environ["REQUEST_METHOD"] == "HEAD"), content
+
+    def _handler(self, environ: dict[str, Any]) -> Handler | None:
+        """moto's handler of a hot service; None for all others."""
+        target = environ.get("HTTP_X_AMZ_TARGET", "").split(".", 1)[0]
+        if target:
+            return self._by_target.get(target)
+        if "/s3/aws4_request" not in environ.get("HTTP_AUTHORIZATION", ""):
+            return None
+        bucket, _, key = environ["RAW_URI"].partition("?")[0].lstrip("/").partition("/")
+        if not bucket:
+            return self._s3.bucket_dispatch
+        return self._s3.key_dispatch if key else self._s3.ambiguous_dispatch
+
+
+def _stop_moto_from_waiting() -> None:
+    """moto sleeps inside ReceiveMessage; here it looks once and says how long it would have waited."""
+    from moto.sqs.models import SQSBackend
+
+    receive = SQSBackend.receive_message
+
+    def receive_message(self: Any, queue_name: str, count: int, wait_seconds: int, *args: Any, **kwargs: Any) -> Any:
+        messages = receive(self, queue_name, count, 0, *args, **kwargs)
+        if not messages:
+            _unserved_wait.set(wait_seconds)
+        return messages
+
+    SQSBackend.receive_message = receive_message  # type: ignore[method-assign,assignment]
+
+
+async def _body(receive: Any) -> bytes:
+    parts: list[bytes] = []
+    while True:
+        message = await receive()
+        parts.append(message.get("body", b""))
+        if not message.get("more_body"):
+            return b"".join(parts)
+
+
+def _environ(scope: Any, body: bytes) -> dict[str, Any]:
+    """The WSGI view of an ASGI request, with the raw path kept in RAW_URI: S3 keys need it."""
+    raw_path: bytes = scope["raw_path"]
+    query: bytes = scope["query_string"]
+    raw_uri = (raw_path + b"?" + query if query else raw_path).decode("latin-1")
+    host, port = scope["server"] or ("127.0.0.1", 80)
+    environ: dict[str, Any] = {
+        "REQUEST_METHOD": scope["method"],
+        "SCRIPT_NAME": "",
+        "PATH_INFO": unquote_to_bytes(raw_path).decode("latin-1"),
+        "QUERY_STRING": query.decode("latin-1"),
+        "RAW_URI": raw_uri,
+        "REQUEST_URI": raw_uri,
+        "SERVER_NAME": host,
+        "SERVER_PORT": str(port),
+        "SERVER_PROTOCOL": "HTTP/1.1",
+        "wsgi.version": (1, 0),
+        "wsgi.url_scheme": "http",
+        "wsgi.input": io.BytesIO(body),
+        "wsgi.errors": sys.stderr,
+        "wsgi.multithread": False,
+        "wsgi.multiprocess": False,
+        "wsgi.run_once": False,
+    }
+    for name, value in scope["headers"]:
+        key = name.decode("latin-1").upper().replace("-", "_")
+        if key != "TRANSFER_ENCODING":
+            environ[key if key == "CONTENT_TYPE" else f"HTTP_{key}"] = value.decode("latin-1")
+    environ["CONTENT_LENGTH"] = str(len(body))
+    return environ
+
+
+def _headers(headers: dict[str, Any], body: bytes, *, head: bool) -> list[tuple[bytes, bytes]]:
+    """moto's headers with the one true length. An answer to HEAD keeps the length that moto states."""
+    lower = {str(name).lower(): str(value) for name, value in headers.items()}
+    if not (head and "content-length" in lower):
+        lower["content-length"] = str(len(body))
+    lower.pop("status", None)
+    return [(name.encode("latin-1"), value.encode("latin-1")) for name, value in lower.items()]
+
+
+def _through_wsgi(application: Any, environ: dict[str, Any]) -> Answer:
+    started: list[tuple[str, list[tuple[str, str]]]] = []
+
+    def start_response(status: str, headers: list[tuple[str, str]], _exc_info: Any = None) -> None:
+        started.append((status, headers))
+
+    chunks = application(environ, start_response)
+    try:
+        body = b"".join(chunks)
+    finally:
+        if hasattr(chunks, "close"):
+            chunks.close()
+    status, headers = started[-1]
+    return (
+        int(status.split(" ", 1)[0]),
+        [(k.encode("latin-1"), v.encode("latin-1")) for k, v in headers],
+        body,
+    )
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Serves until SIGTERM or SIGINT. Port 0 takes a free one; the ready line says which."""
+    parser = argparse.ArgumentParser(prog="python -m local.moto_server", description=__doc__)
+    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--port", type=int, default=0)
+    parser.add_argument("--lifeline", action="store_true", help="end when standard input ends")
+    options = parser.parse_args(arguments)
+    if options.lifeline:
+        exit_with_parent()
+    try:
+        moto_hardening.install()
+    except moto_hardening.UnsupportedMoto as exc:
+        raise SystemExit(f"cannot start the emulator's AWS: {exc}") from exc
+    listener = socket.create_server((options.host, options.port), backlog=512)
+    app = MotoApp()
+    # moto keeps millions of small objects alive; a full collection for each 700 of them is most of a put's time.
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 100)
+    config = uvicorn.Config(
+        app,
+        loop="uvloop",
+        http="httptools",
+        lifespan="off",
+        access_log=False,
+        log_level="warning",
+        timeout_graceful_shutdown=DRAIN_SECONDS,
+        timeout_keep_alive=3600,
+        server_header=False,
+    )
+    # The socket listens already, so a request sent on this line waits in the backlog and is served.
+    print(f"ready http://{options.host}:{listener.getsockname()[1]}", flush=True)
+    uvicorn.Server(config).run(sockets=[listener])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,193 @@
+"""DynamoDB Streams that forget what was consumed, and iterators that the server need not remember."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections import deque
+from itertools import islice
+from typing import Any
+
+from moto.core.exceptions import JsonRESTError
+from moto.core.utils import utcnow
+from moto.dynamodb.models import table as table_module
+from moto.dynamodb.models.dynamo_type import Item
+from moto.dynamodb.models.table import StreamShard, Table
+from moto.dynamodbstreams.models import DynamoDBStreamsBackend
+from moto.moto_api._internal import mock_random
+
+# A GetRecords page, as AWS has it.
+PAGE_RECORDS = 1_000
+PAGE_BYTES = 1_000_000
+# What stays readable behind the foremost reader, for a second look. AWS keeps 24 hours.
+KEPT_RECORDS = 1_000
+KEPT_BYTES = 16_000_000
+
+
+class TrimmedDataAccess(JsonRESTError):
+    """The records asked for were consumed and are gone."""
+
+    def __init__(self, sequence: int, oldest: int) -> None:
+        super().__init__(
+            "com.amazonaws.dynamodb.v20120810#TrimmedDataAccessException",
+            f"sequence number is older than the oldest record: asked={sequence} oldest={oldest}",
+        )
+
+
+class StreamRecord:
+    """One change of an item. `record` has the shape of the GetRecords answer."""
+
+    __slots__ = ("record", "size_bytes")
+
+    def __init__(self, table: Table, sequence: int, old: Item | None, new: Item | None) -> None:
+        specification: Any = table.stream_specification
+        view = specification["StreamViewType"]
+        present: Any = old if new is None else new
+        keys = {table.hash_key_attr: present.hash_key.to_json()}
+        if table.range_key_attr is not None:
+            keys[table.range_key_attr] = present.range_key.to_json()
+        self.size_bytes = present.size()
+        change: dict[str, Any] = {
+            "StreamViewType": view,
+            "ApproximateCreationDateTime": utcnow(),
+            "SequenceNumber": str(sequence),
+            "SizeBytes": self.size_bytes,
+            "Keys": keys,
+        }
+        if new is not None and view in ("NEW_IMAGE", "NEW_AND_OLD_IMAGES"):
+            change["NewImage"] = new.to_json()["Attributes"]
+        if old is not None and view in ("OLD_IMAGE", "NEW_AND_OLD_IMAGES"):
+            change["OldImage"] = old.to_json()["Attributes"]
+        self.record = {
+            "eventID": mock_random.uuid4().hex,
+            "eventName": "INSERT" if old is None else "REMOVE" if new is None else "MODIFY",
+            "eventSource": "aws:dynamodb",
+            "eventVersion": "1.1",
+            "awsRegion": table.region_name,
+            "dynamodb": change,
+        }
+
+
+class TrimmingShard(StreamShard):
+    """The one shard of a table's stream. Sequence numbers rise by one and are never used again."""
+
+    def __init__(self, account_id: str, table: Table) -> None:
+        super().__init__(account_id, table)
+        self._first = self.starting_sequence_number
+        self._records: deque[StreamRecord] = deque()
+        self._consumed_through = self._first
+        self._consumed_bytes = 0
+
+    def next_sequence(self) -> int:
+        """The number that the next record will have."""
+        return self._first + len(self._records)
+
+    def oldest_sequence(self) -> int:
+        """The number of the oldest record that can still be read, or of the next one."""
+        return self._first
+
+    def add(self, old: Item | None, new: Item | None) -> None:
+        """Records a change. A write that changes nothing leaves no record, as on AWS."""
+        unchanged = old is not None and new is not None and old is not new and old.attrs == new.attrs
+        if not unchanged:
+            self._records.append(StreamRecord(self.table, self.next_sequence(), old, new))
+
+    def take_back(self, sequence: int) -> None:
+        """Removes the records from `sequence` on: the transaction that wrote them failed."""
+        while self._records and self.next_sequence() > sequence:
+            self._records.pop()
+
+    def read(self, sequence: int, limit: int) -> list[dict[str, Any]]:
+        """Up to `limit` records from `sequence` on, at most about 1 MB and at least one; trims what lies behind.
+
+        Raises TrimmedDataAccess when `sequence` was trimmed.
+        """
+        if sequence < self._first:
+            raise TrimmedDataAccess(sequence, self._first)
+        self._consume(sequence)
+        page: list[dict[str, Any]] = []
+        size = 0
+        start = sequence - self._first
+        for record in islice(self._records, start, start + min(limit, PAGE_RECORDS)):
+            size += record.size_bytes
+            if page and size > PAGE_BYTES:
+                break
+            page.append(record.record)
+        return page
+
+    def _consume(self, sequence: int) -> None:
+        """Everything before `sequence` was handed out: keep the newest of it, drop the rest."""
+        end = min(sequence, self.next_sequence())
+        newly_consumed = islice(
+            self._records, max(0, self._consumed_through - self._first), max(0, end - self._first)
+        )
+        self._consumed_bytes += sum(record.size_bytes for record in newly_consumed)
+        self._consumed_through = max(self._consumed_through, end)
+        while self._first < self._consumed_through and (
+            self._consumed_through - self._first > KEPT_RECORDS or self._consumed_bytes > KEPT_BYTES
+        ):
+            self._consumed_bytes -= self._records.popleft().size_bytes
+            self._first += 1
+
+
+class _Iterator:
+    """What moto's handler wants from GetShardIterator: something with an `arn`."""
+
+    def __init__(self, stream_arn: str, sequence: int) -> None:
+        self.arn = f"{stream_arn}|1|{base64.b64encode(str(sequence).encode()).decode()}"
+
+
+def parse_iterator(token: str) -> tuple[str, int]:
+    """The stream's ARN and the sequence number that an iterator stands for. Raises ValueError for any other text."""
+    stream_arn, separator, position = token.rpartition("|1|")
+    if not separator:
+        raise ValueError(f"not a shard iterator: {token!r}")
+    try:
+        return stream_arn, int(base64.b64decode(position, validate=True))
+    except binascii.Error as exc:
+        raise ValueError(f"not a shard iterator: {token!r}") from exc
+
+
+def install() -> None:
+    """Gives every stream made from now on a shard that trims, and the streams backend stateless iterators."""
+
+    def get_shard_iterator(
+        self: DynamoDBStreamsBackend,
+        arn: str,
+        shard_id: str,
+        shard_iterator_type: str,
+        sequence_number: int | None = None,
+    ) -> _Iterator:
+        shard = _shard(self, arn)
+        if shard.id != shard_id:
+            raise JsonRESTError("ResourceNotFoundException", f"no such shard: {shard_id}")
+        match shard_iterator_type:
+            case "TRIM_HORIZON":
+                sequence = shard.oldest_sequence()
+            case "LATEST":
+                sequence = shard.next_sequence()
+            case "AT_SEQUENCE_NUMBER":
+                sequence = int(sequence_number or 0)
+            case _:
+                sequence = int(sequence_number or 0) + 1
+        if sequence < shard.oldest_sequence():
+            raise TrimmedDataAccess(sequence, shard.oldest_sequence())
+        return _Iterator(arn, sequence)
+
+    def get_records(self: DynamoDBStreamsBackend, iterator_arn: str, limit: int) -> dict[str, Any]:
+        try:
+            stream_arn, sequence = parse_iterator(iterator_arn)
+        except ValueError as exc:
+            raise JsonRESTError("ValidationException", str(exc)) from exc
+        records = _shard(self, stream_arn).read(sequence, limit)
+        return {"NextShardIterator": _Iterator(stream_arn, sequence + len(records)).arn, "Records": records}
+
+    def _shard(backend: DynamoDBStreamsBackend, stream_arn: str) -> TrimmingShard:
+        shard = backend._get_table_from_arn(stream_arn).stream_shard
+        if not isinstance(shard, TrimmingShard):
+            raise JsonRESTError("ResourceNotFoundException", f"no such stream: {stream_arn}")
+        return shard
+
+    table_module.StreamShard = TrimmingShard  # type: ignore[misc]
+    DynamoDBStreamsBackend.get_shard_iterator = get_shard_iterator  # type: ignore[method-assign,assignment]
+    DynamoDBStreamsBackend.get_records = get_records  # type: ignore[method-assign]

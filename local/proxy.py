@@ -1,0 +1,312 @@
+"""One port in front of several API processes: each request goes to the next one, round robin.
+
+    python -m local.proxy --listen-fd 5 --upstream 127.0.0.1:40001 --upstream 127.0.0.1:40002
+
+Also on one kept-alive connection each request goes to the next process, so that a client cannot come to rely on what one
+process remembers. Bytes pass as they are: the path is not decoded, headers keep their case, bodies stream in both
+directions, and a client that leaves is a client that the API process sees leaving.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import itertools
+import json
+import signal
+import socket
+import sys
+from collections import deque
+
+from local import http1
+from local.http1 import BadMessage, Head, Length
+from local.lifeline import exit_with_parent
+
+HEAD_BYTES = 256 * 1024
+PIECE_BYTES = 64 * 1024
+CONNECT_SECONDS = 5
+IDLE_CONNECTIONS = 64
+OVERTAKEN_SECONDS = 0.05
+
+_LOST = (ConnectionError, asyncio.IncompleteReadError, TimeoutError, OSError)
+
+
+class _Protocol(asyncio.StreamReaderProtocol):
+    """A stream protocol that tells when the peer is gone, also while nobody reads."""
+
+    def __init__(self, reader: asyncio.StreamReader) -> None:
+        super().__init__(reader)
+        self.gone = asyncio.Event()
+
+    def eof_received(self) -> bool | None:
+        self.gone.set()
+        return super().eof_received()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.gone.set()
+        super().connection_lost(exc)
+
+
+class Connection:
+    """A byte stream to a client or an API process."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, gone: asyncio.Event) -> None:
+        self.reader = reader
+        self.writer = writer
+        self.gone = gone
+
+    async def head(self) -> Head | None:
+        """The next message head; None when the peer closed instead. Raises BadMessage."""
+        try:
+            return http1.parse_head(await self.reader.readuntil(b"\r\n\r\n"))
+        except asyncio.IncompleteReadError as exc:
+            if exc.partial.strip():
+                raise BadMessage("the head ends early") from exc
+            return None
+        except asyncio.LimitOverrunError as exc:
+            raise BadMessage(f"the head is longer than {HEAD_BYTES} bytes") from exc
+
+    async def send(self, data: bytes) -> None:
+        """Writes, and waits while the peer is slower than we are."""
+        self.writer.write(data)
+        await self.writer.drain()
+
+    def abort(self) -> None:
+        """Drops the connection now."""
+        with contextlib.suppress(Exception):
+            self.writer.transport.abort()
+
+
+class Upstream:
+    """One API process and the idle connections to it."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self.host, self.port = host, port
+        self._idle: deque[Connection] = deque()
+
+    async def acquire(self) -> Connection:
+        """An idle connection, or a new one. Raises OSError."""
+        while self._idle:
+            connection = self._idle.pop()
+            if not connection.gone.is_set():
+                return connection
+        loop = asyncio.get_running_loop()
+        reader = asyncio.StreamReader(limit=HEAD_BYTES, loop=loop)
+        protocol = _Protocol(reader)
+        async with asyncio.timeout(CONNECT_SECONDS):
+            transport, _ = await loop.create_connection(lambda: protocol, self.host, self.port)
+        _without_delay(transport)
+        return Connection(reader, asyncio.StreamWriter(transport, protocol, reader, loop), protocol.gone)
+
+    def release(self, connection: Connection) -> None:
+        """Keeps a connection whose last exchange is complete."""
+        if len(self._idle) < IDLE_CONNECTIONS and not connection.gone.is_set():
+            self._idle.append(connection)
+        else:
+            connection.abort()
+
+
+class Proxy:
+    """Serves clients of one listening socket from the upstreams in turn."""
+
+    def __init__(self, upstreams: list[Upstream]) -> None:
+        self._turn = itertools.cycle(upstreams)
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def listen(self, listener: socket.socket) -> asyncio.Server:
+        """Starts to accept; the server runs until closed."""
+        loop = asyncio.get_running_loop()
+
+        def protocol() -> asyncio.Protocol:
+            reader = asyncio.StreamReader(limit=HEAD_BYTES, loop=loop)
+            return _ClientProtocol(reader, self._accept)
+
+        return await loop.create_server(protocol, sock=listener, backlog=1024)
+
+    def _accept(self, client: Connection) -> None:
+        task = asyncio.get_running_loop().create_task(self._serve(client))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _serve(self, client: Connection) -> None:
+        try:
+            while (head := await client.head()) is not None:
+                if not await self._until_client_leaves(client, head):
+                    break
+        except BadMessage as exc:
+            await _refuse(client, 400, "bad_request", str(exc))
+        except _LOST:
+            pass
+        finally:
+            with contextlib.suppress(Exception):
+                client.writer.close()
+
+    async def _until_client_leaves(self, client: Connection, head: Head) -> bool:
+        """One exchange, given up when the client goes away; whether the connection can serve another one."""
+        exchange = asyncio.ensure_future(self._exchange(client, head))
+        left = asyncio.ensure_future(client.gone.wait())
+        try:
+            await asyncio.wait((exchange, left), return_when=asyncio.FIRST_COMPLETED)
+            return exchange.done() and await exchange
+        finally:
+            left.cancel()
+            exchange.cancel()
+
+    async def _exchange(self, client: Connection, head: Head) -> bool:
+        method, target, _ = head.start
+        length = http1.request_length(head)
+        upstream = next(self._turn)
+        try:
+            server = await upstream.acquire()
+        except _LOST as exc:
+            await _refuse(client, 502, "bad_gateway", f"no API process at {upstream.host}:{upstream.port}: {exc}")
+            return False
+        reusable = False
+        upload: asyncio.Task[None] | None = None
+        answering = False
+        try:
+            server.writer.write(head.forwarded(start=(method, target, b"HTTP/1.1")))
+            if length:
+                # Beside the answer, which may come first: 100 Continue, or a refusal of what is still on its way.
+                upload = asyncio.get_running_loop().create_task(_relay(client, server, length))
+            answer = await self._final_head(client, server)
+            uploaded = upload is None or await _ends_soon(upload)
+            answer_length = http1.response_length(answer, method)
+            old_client = head.start[2] == b"HTTP/1.0"
+            close = head.wants_close() or not uploaded or answer_length == http1.UNTIL_CLOSE or old_client
+            answering = True
+            client.writer.write(answer.forwarded(close=close))
+            await _relay(server, client, answer_length)
+            await client.writer.drain()
+            reusable = uploaded and not answer.wants_close() and answer_length != http1.UNTIL_CLOSE
+            return not close
+        except (*_LOST, BadMessage) as exc:
+            if not answering:
+                await _refuse(client, 502, "bad_gateway", f"the API process did not answer: {exc}")
+            return False
+        finally:
+            if upload is not None and not upload.done():
+                upload.cancel()
+            if reusable:
+                upstream.release(server)
+            else:
+                server.abort()
+
+    async def _final_head(self, client: Connection, server: Connection) -> Head:
+        """The answer's head; interim ones (100 Continue) are passed on."""
+        while True:
+            answer = await server.head()
+            if answer is None:
+                raise ConnectionResetError("closed before an answer")
+            if http1.status_of(answer) >= 200 or http1.status_of(answer) == 101:
+                return answer
+            await client.send(answer.forwarded())
+
+
+class _ClientProtocol(_Protocol):
+    """A client's connection, handed to `accepted` once it stands."""
+
+    def __init__(self, reader: asyncio.StreamReader, accepted: object) -> None:
+        super().__init__(reader)
+        self._reader_of_client = reader
+        self._accepted = accepted
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        _without_delay(transport)
+        writer = asyncio.StreamWriter(transport, self, self._reader_of_client, asyncio.get_running_loop())  # type: ignore[arg-type]
+        self._accepted(Connection(self._reader_of_client, writer, self.gone))  # type: ignore[operator]
+
+
+async def _relay(source: Connection, target: Connection, length: Length) -> None:
+    """Copies a body, piece by piece as it arrives. Raises what a lost connection raises, and BadMessage."""
+    if length == http1.CHUNKED:
+        await _relay_chunks(source, target)
+    elif length == http1.UNTIL_CLOSE:
+        while piece := await source.reader.read(PIECE_BYTES):
+            await target.send(piece)
+    else:
+        await _relay_bytes(source, target, length)
+
+
+async def _relay_bytes(source: Connection, target: Connection, count: int) -> None:
+    while count > 0:
+        piece = await source.reader.read(min(count, PIECE_BYTES))
+        if not piece:
+            raise ConnectionResetError("the body ends early")
+        count -= len(piece)
+        await target.send(piece)
+
+
+async def _relay_chunks(source: Connection, target: Connection) -> None:
+    while True:
+        line = await source.reader.readuntil(b"\r\n")
+        size = http1.chunk_size(line)
+        if size == 0:
+            break
+        if size <= PIECE_BYTES:
+            await target.send(line + await source.reader.readexactly(size + 2))
+        else:
+            target.writer.write(line)
+            await _relay_bytes(source, target, size + 2)
+    end = line
+    while (trailer := await source.reader.readuntil(b"\r\n")) != b"\r\n":
+        end += trailer
+    await target.send(end + b"\r\n")
+
+
+async def _ends_soon(upload: asyncio.Task[None]) -> bool:
+    """Whether the whole body was sent. An answer that overtakes it ends the connection: the rest is never read."""
+    await asyncio.wait((upload,), timeout=OVERTAKEN_SECONDS)
+    return upload.done() and upload.exception() is None
+
+
+async def _refuse(client: Connection, status: int, code: str, message: str) -> None:
+    """Answers in the proxy's own name, in the form of the API's errors."""
+    body = json.dumps({"error": {"code": code, "message": message}}).encode()
+    reason = {400: "Bad Request", 502: "Bad Gateway"}[status]
+    head = f"HTTP/1.1 {status} {reason}\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n"
+    with contextlib.suppress(*_LOST):
+        await client.send(head.encode() + b"connection: close\r\n\r\n" + body)
+
+
+def _without_delay(transport: asyncio.BaseTransport) -> None:
+    raw = transport.get_extra_info("socket")
+    if raw is not None:
+        raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+
+async def serve(listener: socket.socket, upstreams: list[Upstream]) -> None:
+    """Serves until SIGTERM or SIGINT."""
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    server = await Proxy(upstreams).listen(listener)
+    print("ready", flush=True)
+    await stop.wait()
+    server.close()
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Serves an inherited listening socket."""
+    parser = argparse.ArgumentParser(prog="python -m local.proxy", description=__doc__)
+    parser.add_argument("--listen-fd", type=int, required=True)
+    parser.add_argument("--upstream", action="append", required=True, help="host:port of an API process")
+    options = parser.parse_args(arguments)
+    exit_with_parent()
+    addresses = [address.rpartition(":") for address in options.upstream]
+    upstreams = [Upstream(host, int(port)) for host, _, port in addresses]
+    with contextlib.suppress(KeyboardInterrupt):
+        _run(serve(socket.socket(fileno=options.listen_fd), upstreams))
+    sys.exit(0)
+
+
+def _run(main_task: object) -> None:
+    import uvloop
+
+    uvloop.run(main_task)  # type: ignore[arg-type]
+
+
+if __name__ == "__main__":
+    main()

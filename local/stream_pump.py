@@ -1,0 +1,158 @@
+"""A DynamoDB stream's event source mapping: polls, filters, batches, retries, bisects, gives up."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections import deque
+from collections.abc import Callable
+from datetime import UTC, datetime
+from random import Random
+from threading import Event
+from typing import Any
+
+from local.batches import BATCH_BYTES, Batch, Verdict, after_failure, first_failed, shuffled_across_keys
+from local.deployment import StreamTrigger, name_in_arn
+from local.event_filter import matches_any
+from local.lambda_events import failed_batch, partition_key, sequence_number, stream_record
+from local.lambda_runtime import FunctionFailed, FunctionRuntime
+
+log = logging.getLogger("headrace.dispatcher")
+# Polling an idle stream backs off between these, so that an idle emulator is quiet and a busy one is prompt.
+FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.01, 0.1
+# Before a retry: doubled each time.
+FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS = 0.05, 5.0
+READ_AHEAD_RECORDS = 10_000
+
+Json = dict[str, Any]
+
+
+class StreamPump:
+    """One mapping. Batches are handed over one after the other; a failing one holds up what is behind it."""
+
+    def __init__(
+        self,
+        trigger: StreamTrigger,
+        runtime: FunctionRuntime,
+        streams: Any,
+        sqs: Any,
+        random: Random,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._trigger = trigger
+        self._runtime = runtime
+        self._streams = streams
+        self._sqs = sqs
+        self._random = random
+        self._clock = clock
+        self._iterator = ""
+        self._buffer: list[Json] = []
+        self._buffered_since = 0.0
+
+    def prepare(self) -> None:
+        """Takes the oldest position, so that nothing written before the start is missed."""
+        stream = self._streams.describe_stream(StreamArn=self._trigger.stream_arn)["StreamDescription"]
+        answer = self._streams.get_shard_iterator(
+            StreamArn=self._trigger.stream_arn,
+            ShardId=stream["Shards"][0]["ShardId"],
+            ShardIteratorType="TRIM_HORIZON",
+        )
+        self._iterator = answer["ShardIterator"]
+
+    def run(self, stop: Event) -> None:
+        """Polls and dispatches until told to stop."""
+        pause = FIRST_PAUSE_SECONDS
+        while not stop.is_set():
+            if len(self._buffer) < READ_AHEAD_RECORDS and self._poll():
+                pause = FIRST_PAUSE_SECONDS
+            else:
+                stop.wait(pause)
+                pause = min(pause * 2, LONGEST_PAUSE_SECONDS)
+            while self._batch_is_due() and not stop.is_set():
+                self._dispatch(self._next_batch(), stop)
+
+    def _poll(self) -> bool:
+        """Reads one page into the buffer; whether there was anything in it."""
+        answer = self._streams.get_records(ShardIterator=self._iterator, Limit=1000)
+        self._iterator = answer["NextShardIterator"]
+        records = [stream_record(record, self._trigger.stream_arn) for record in answer["Records"]]
+        wanted = [record for record in records if matches_any(self._trigger.filters, record)]
+        if wanted and not self._buffer:
+            self._buffered_since = self._clock()
+        self._buffer = [*self._buffer, *shuffled_across_keys(wanted, partition_key, self._random)]
+        return bool(records)
+
+    def _batch_is_due(self) -> bool:
+        if not self._buffer:
+            return False
+        batch_is_full = len(self._buffer) >= self._trigger.batch_size or _bytes(self._buffer) >= BATCH_BYTES
+        window_is_over = self._clock() - self._buffered_since >= self._trigger.window_seconds
+        return batch_is_full or window_is_over
+
+    def _next_batch(self) -> Batch:
+        count, size = 0, 0
+        for record in self._buffer[: self._trigger.batch_size]:
+            size += _bytes([record])
+            if count and size > BATCH_BYTES:
+                break
+            count += 1
+        records, self._buffer = tuple(self._buffer[:count]), self._buffer[count:]
+        self._buffered_since = self._clock()
+        return Batch(records)
+
+    def _dispatch(self, batch: Batch, stop: Event) -> None:
+        """Hands the batch over until each of its records has succeeded or was given up, in order."""
+        waiting: deque[Batch] = deque([batch])
+        pause = FIRST_RETRY_SECONDS
+        while waiting and not stop.is_set():
+            current = waiting.popleft()
+            verdict, request_id = self._try(current)
+            if verdict is None:
+                pause = FIRST_RETRY_SECONDS
+                continue
+            if verdict.dead:
+                self._give_up(verdict, request_id)
+            waiting.extendleft(reversed(verdict.again))
+            if verdict.again:
+                stop.wait(pause)
+                pause = min(pause * 2, LONGEST_RETRY_SECONDS)
+
+    def _try(self, batch: Batch) -> tuple[Verdict | None, str]:
+        """One invocation. None: it succeeded."""
+        failed_at: int | None = 0
+        try:
+            answer, request_id = self._runtime.invoke({"Records": list(batch.records)})
+        except FunctionFailed as exc:
+            request_id = exc.request_id
+        else:
+            identifiers = [sequence_number(record) for record in batch.records]
+            failed_at = first_failed(answer, identifiers) if self._trigger.reports_item_failures else None
+        if failed_at is None:
+            return None, request_id
+        oldest = batch.records[failed_at]["dynamodb"].get("ApproximateCreationDateTime", self._clock())
+        age = self._clock() - oldest
+        return after_failure(batch, self._trigger, failed_at=failed_at, oldest_age_seconds=age), request_id
+
+    def _give_up(self, verdict: Verdict, request_id: str) -> None:
+        assert verdict.dead is not None
+        records = list(verdict.dead.records)
+        first, last = sequence_number(records[0]), sequence_number(records[-1])
+        log.error("%s gave up: records=%d first=%s last=%s", self._trigger.function, len(records), first, last)
+        if self._trigger.on_failure_arn is None:
+            return
+        message = failed_batch(
+            self._trigger,
+            records,
+            request_id=request_id,
+            invocations=verdict.dead.attempts,
+            condition=verdict.condition,
+            at=datetime.fromtimestamp(self._clock(), UTC),
+        )
+        queue = self._sqs.get_queue_url(QueueName=name_in_arn(self._trigger.on_failure_arn))["QueueUrl"]
+        self._sqs.send_message(QueueUrl=queue, MessageBody=json.dumps(message))
+
+
+def _bytes(records: list[Json]) -> int:
+    """About the size of the event: base64 makes a third more of the stored bytes."""
+    return sum(int(record["dynamodb"].get("SizeBytes", 0)) * 4 // 3 + 512 for record in records)

@@ -1,0 +1,142 @@
+"""Child processes that live and die together; what they print goes to stderr behind their name."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import IO, Self
+
+READY_SECONDS = 60.0
+STOP_SECONDS = 3.0
+_print_lock = threading.Lock()
+
+
+class ChildFailed(RuntimeError):
+    """A child ended, or did not become ready; the message names it and its exit code."""
+
+
+@dataclass
+class Child:
+    """A running child. Its standard input is its lifeline: it ends when ours does."""
+
+    name: str
+    process: subprocess.Popen[str]
+    ready: threading.Event = field(default_factory=threading.Event)
+    ready_line: str = ""
+    _pumps: list[threading.Thread] = field(default_factory=list)
+
+    def follow_logs(self) -> None:
+        """Passes on what the child prints, from now until it ends."""
+        for stream in (self.process.stdout, self.process.stderr):
+            pump = threading.Thread(target=_pump, args=(self, stream), name=f"log of {self.name}", daemon=True)
+            pump.start()
+            self._pumps.append(pump)
+
+    def close(self) -> None:
+        """Passes on the last lines of a child that has ended, and lets go of its pipes."""
+        for pump in self._pumps:
+            pump.join(1)
+        for stream in (self.process.stdin, self.process.stdout, self.process.stderr):
+            if stream is not None:
+                stream.close()
+
+    def wait_until_ready(self, timeout_seconds: float = READY_SECONDS) -> str:
+        """The child's ready line. Raises ChildFailed when it ends first or takes too long."""
+        deadline = time.monotonic() + timeout_seconds
+        while not self.ready.wait(0.02):
+            self.require_alive()
+            if time.monotonic() > deadline:
+                raise ChildFailed(f"{self.name} was not ready after {timeout_seconds:.0f} s")
+        return self.ready_line
+
+    def require_alive(self) -> None:
+        """Raises ChildFailed when the child has ended."""
+        code = self.process.poll()
+        if code is not None:
+            raise ChildFailed(f"{self.name} (pid {self.process.pid}) ended with {_exit(code)}")
+
+
+class Supervisor:
+    """A context manager: leaving it stops every child, the last started first."""
+
+    def __init__(self) -> None:
+        self.children: list[Child] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def start(
+        self, name: str, arguments: Sequence[str], environment: Mapping[str, str], *, fds: Sequence[int] = ()
+    ) -> Child:
+        """Runs `python -m arguments…` in a session of its own, so that Ctrl-C reaches only this process."""
+        process = subprocess.Popen(
+            [sys.executable, "-m", *arguments],
+            env=dict(environment),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            pass_fds=fds,
+            start_new_session=True,
+        )
+        child = Child(name, process)
+        self.children.append(child)
+        child.follow_logs()
+        return child
+
+    def require_all_alive(self) -> None:
+        """Raises ChildFailed for the first child found dead."""
+        for child in self.children:
+            child.require_alive()
+
+    def stop(self) -> None:
+        """Asks the children to end, all but the first at once; kills what is left after three seconds."""
+        if not self.children:
+            return
+        # The first child is the store of the others: while they end, it must still answer.
+        first, *others = self.children
+        _end(others)
+        _end([first])
+        self.children = []
+
+
+def _end(children: Sequence[Child]) -> None:
+    for child in children:
+        if child.process.poll() is None:
+            child.process.terminate()
+    deadline = time.monotonic() + STOP_SECONDS
+    for child in children:
+        try:
+            child.process.wait(max(0.0, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            child.process.kill()
+            child.process.wait()
+        child.close()
+
+
+def _pump(child: Child, stream: IO[str] | None) -> None:
+    assert stream is not None
+    for line in stream:
+        if not child.ready.is_set() and line.startswith("ready"):
+            child.ready_line = line.strip()
+            child.ready.set()
+            continue
+        log(child.name, line.rstrip("\n"))
+
+
+def log(name: str, line: str) -> None:
+    """One line on stderr, behind the name of who says it."""
+    with _print_lock:
+        print(f"{name:<10} | {line}", file=sys.stderr, flush=True)
+
+
+def _exit(code: int) -> str:
+    return f"signal {-code}" if code < 0 else f"exit code {code}"

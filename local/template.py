@@ -1,0 +1,220 @@
+"""Deploys the synthesized CDK template into the emulator, and reads from it what triggers what.
+
+CloudFormation in moto knows few types, so only tables, buckets and queues are deployed. Everything else that matters
+here (functions, event source mappings, schedules) is read from the template itself. Whatever such a part refers to
+becomes an output of the deployed stack, so that CloudFormation, not this file, resolves names and ARNs.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from local.deployment import Deployment, Function, QueueTrigger, ScheduleTrigger, StreamTrigger
+from local.environment import client
+
+TEMPLATE_PATH = Path(__file__).resolve().parent.parent / "infra" / "template" / "headrace.template.json"
+STACK_NAME = "headrace"
+DEPLOYED_TYPES = frozenset({"AWS::DynamoDB::Table", "AWS::S3::Bucket", "AWS::SQS::Queue"})
+_PSEUDO_PREFIX = "AWS::"
+_RESOLVED_OUTPUT = "Resolved{}"
+
+Json = dict[str, Any]
+
+
+class UnusableTemplate(ValueError):
+    """The template says something that the emulator cannot honour; the message names it."""
+
+
+def read_template(path: Path = TEMPLATE_PATH) -> Json:
+    """The template as JSON. Raises UnusableTemplate when it is missing or not a template."""
+    try:
+        template: Json = json.loads(path.read_text())
+    except FileNotFoundError as exc:
+        raise UnusableTemplate(f"no template at {path}: synthesize the CDK app and commit its template") from exc
+    except json.JSONDecodeError as exc:
+        raise UnusableTemplate(f"{path} is not JSON: {exc}") from exc
+    if "Resources" not in template:
+        raise UnusableTemplate(f"{path} has no Resources")
+    return template
+
+
+def deploy(template: Json, endpoint: str) -> Deployment:
+    """Creates the template's tables, buckets and queues at `endpoint` and returns their names and the triggers.
+
+    Raises UnusableTemplate when a trigger refers to something that was not deployed.
+    """
+    triggers = _parts_of_type(template, "AWS::Lambda::EventSourceMapping")
+    rules = _parts_of_type(template, "AWS::Events::Rule")
+    functions = _parts_of_type(template, "AWS::Lambda::Function")
+    deployable = deployable_part(template)
+    references = _resolvable_references([triggers, rules, functions], deployable["Resources"])
+    outputs: Json = deployable["Outputs"]
+    for number, reference in enumerate(references):
+        outputs[_RESOLVED_OUTPUT.format(number)] = {"Value": json.loads(reference)}
+
+    stack = _create_stack(deployable, endpoint)
+    resolved = {reference: stack.pop(_RESOLVED_OUTPUT.format(n)) for n, reference in enumerate(references)}
+    reader = _Reader(template["Resources"], resolved)
+    mappings = [reader.mapping(name, part["Properties"]) for name, part in triggers.items()]
+    return Deployment(
+        endpoint=endpoint,
+        outputs=stack,
+        functions={name: reader.function(name, part["Properties"]) for name, part in functions.items()},
+        streams=tuple(m for m in mappings if isinstance(m, StreamTrigger)),
+        queues=tuple(m for m in mappings if isinstance(m, QueueTrigger)),
+        schedules=tuple(s for name, part in rules.items() for s in reader.schedules(name, part["Properties"])),
+    )
+
+
+def deployable_part(template: Json) -> Json:
+    """The template cut to what moto can create. A property that refers to something left out is left out as well."""
+    resources = {n: p for n, p in template["Resources"].items() if p["Type"] in DEPLOYED_TYPES}
+    kept = {name: _without_dangling(part, resources.keys()) for name, part in resources.items()}
+    outputs = {
+        name: {"Value": output["Value"]}
+        for name, output in template.get("Outputs", {}).items()
+        if _refers_only_to(output["Value"], resources.keys())
+    }
+    return {"Resources": kept, "Outputs": outputs}
+
+
+def _without_dangling(part: Json, known: Any) -> Json:
+    properties = {k: v for k, v in part.get("Properties", {}).items() if _refers_only_to(v, known)}
+    return {"Type": part["Type"], "Properties": properties}
+
+
+def _refers_only_to(value: Any, known: Any) -> bool:
+    return all(name in known or name.startswith(_PSEUDO_PREFIX) for name in _references(value))
+
+
+def _references(value: Any) -> Iterator[str]:
+    """The logical ids that a value refers to by Ref, Fn::GetAtt or Fn::Sub, and any condition it depends on."""
+    if isinstance(value, list):
+        for element in value:
+            yield from _references(element)
+        return
+    if not isinstance(value, dict):
+        return
+    for key, inner in value.items():
+        if key == "Ref":
+            yield inner
+        elif key == "Fn::GetAtt":
+            yield inner[0] if isinstance(inner, list) else inner.split(".", 1)[0]
+        elif key == "Fn::ImportValue" or key == "Fn::If":
+            yield f"{key} is not supported"
+        else:
+            yield from _references(inner)
+
+
+def _resolvable_references(values: Any, known: Any) -> list[str]:
+    """Every distinct intrinsic in `values` that the deployed resources can resolve, as JSON text."""
+    found: dict[str, None] = {}
+
+    def visit(value: Any) -> None:
+        if _is_intrinsic(value):
+            if _refers_only_to(value, known) and any(True for _ in _references(value)):
+                found[json.dumps(value, sort_keys=True)] = None
+            return
+        for inner in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+            visit(inner)
+
+    visit(values)
+    return list(found)
+
+
+def _is_intrinsic(value: Any) -> bool:
+    return isinstance(value, dict) and len(value) == 1 and next(iter(value)).startswith(("Ref", "Fn::"))
+
+
+def _parts_of_type(template: Json, kind: str) -> dict[str, Json]:
+    return {name: part for name, part in template["Resources"].items() if part["Type"] == kind}
+
+
+def _create_stack(template: Json, endpoint: str) -> dict[str, str]:
+    cloudformation = client("cloudformation", endpoint)
+    cloudformation.create_stack(StackName=STACK_NAME, TemplateBody=json.dumps(template))
+    stack = cloudformation.describe_stacks(StackName=STACK_NAME)["Stacks"][0]
+    if stack["StackStatus"] != "CREATE_COMPLETE":
+        raise UnusableTemplate(f"the stack was not created: {stack['StackStatus']} {stack.get('StackStatusReason')}")
+    return {output["OutputKey"]: output["OutputValue"] for output in stack.get("Outputs", [])}
+
+
+class _Reader:
+    """Reads functions and triggers, with references replaced by what CloudFormation said."""
+
+    def __init__(self, resources: Json, resolved: dict[str, str]) -> None:
+        self._resources = resources
+        self._resolved = resolved
+
+    def function(self, name: str, properties: Json) -> Function:
+        variables = properties.get("Environment", {}).get("Variables", {})
+        values = {key: self._text(value) for key, value in variables.items()}
+        return Function(
+            name=name,
+            handler=str(properties.get("Handler", "")).replace("/", "."),
+            timeout_seconds=int(properties.get("Timeout", 3)),
+            memory_mb=int(properties.get("MemorySize", 128)),
+            environment={key: value for key, value in values.items() if value is not None},
+        )
+
+    def mapping(self, name: str, properties: Json) -> StreamTrigger | QueueTrigger:
+        source = self._text(properties["EventSourceArn"])
+        if source is None:
+            raise UnusableTemplate(
+                f"{name}: the event source is no deployed resource: {properties['EventSourceArn']}"
+            )
+        filters = tuple(
+            json.loads(entry["Pattern"]) for entry in properties.get("FilterCriteria", {}).get("Filters", [])
+        )
+        reports = "ReportBatchItemFailures" in properties.get("FunctionResponseTypes", [])
+        function = self._function_name(properties["FunctionName"])
+        if ":sqs:" in source:
+            return QueueTrigger(
+                function=function,
+                queue_arn=source,
+                batch_size=int(properties.get("BatchSize", 10)),
+                filters=filters,
+                reports_item_failures=reports,
+            )
+        if ":dynamodb:" not in source:
+            raise UnusableTemplate(f"{name}: only streams and queues are dispatched: {source}")
+        on_failure = properties.get("DestinationConfig", {}).get("OnFailure", {}).get("Destination")
+        return StreamTrigger(
+            function=function,
+            stream_arn=source,
+            batch_size=int(properties.get("BatchSize", 100)),
+            window_seconds=int(properties.get("MaximumBatchingWindowInSeconds", 0)),
+            filters=filters,
+            maximum_retries=int(properties.get("MaximumRetryAttempts", -1)),
+            maximum_age_seconds=int(properties.get("MaximumRecordAgeInSeconds", -1)),
+            bisect=bool(properties.get("BisectBatchOnFunctionError", False)),
+            reports_item_failures=reports,
+            on_failure_arn=self._text(on_failure) if on_failure else None,
+        )
+
+    def schedules(self, name: str, properties: Json) -> list[ScheduleTrigger]:
+        """One for each function that a scheduled, enabled rule calls; event-pattern rules give none."""
+        expression = properties.get("ScheduleExpression")
+        if not expression or properties.get("State", "ENABLED") != "ENABLED":
+            return []
+        functions = [(target, self._function_name(target["Arn"])) for target in properties.get("Targets", [])]
+        return [ScheduleTrigger(function, name, expression, target.get("Input")) for target, function in functions]
+
+    def _text(self, value: Any) -> str | None:
+        """A literal, or what a reference stands for; None where only AWS could say."""
+        if isinstance(value, str | int):
+            return str(value)
+        return self._resolved.get(json.dumps(value, sort_keys=True))
+
+    def _function_name(self, value: Any) -> str:
+        """The logical id of the function that `value` refers to, through aliases and versions."""
+        for name in _references(value):
+            part = self._resources.get(name, {})
+            if part.get("Type") == "AWS::Lambda::Function":
+                return name
+            if part.get("Type") in ("AWS::Lambda::Alias", "AWS::Lambda::Version"):
+                return self._function_name(part["Properties"]["FunctionName"])
+        raise UnusableTemplate(f"no function of this template: {value}")

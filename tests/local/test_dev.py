@@ -1,0 +1,88 @@
+"""Laws of `headrace dev` as a person or a script meets it: one line, one port, one life."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+
+from local.emulated_cloud import DevServerFailed, dev_server
+
+FAKE_APP = ("--app", "tests.local.fake_app:create_app")
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    # A zombie that init has not collected yet is as dead as it gets.
+    status = Path(f"/proc/{pid}/stat")
+    return not status.exists() or status.read_text().rsplit(")", 1)[1].split()[0] != "Z"
+
+
+def test_one_process_serves_the_port_itself_with_the_environment_of_the_emulator() -> None:
+    with dev_server(*FAKE_APP, "--seal-age", "1s", environment={"AWS_PROFILE": "mine", "HEADRACE_X": "y"}) as server:
+        assert server.ready_line == f"headrace is ready at {server.url}"
+        assert sorted(server.pids) == ["api", "aws", "dispatcher"]
+        answer = httpx.get(f"{server.url}/a%2Fb%25/../c?x=%20").json()
+        assert answer["pid"] == server.pids["api"]
+        environment = answer["environment"]
+        assert environment["AWS_ENDPOINT_URL"] == server.state["endpoint"]
+        assert environment["AWS_ACCOUNT_ID_ENDPOINT_MODE"] == "disabled"
+        assert environment["HEADRACE_WAL_TABLE"] == server.state["outputs"]["WalTableName"]
+        assert environment["HEADRACE_SEAL_AGE_MS"] == "1000"
+        assert environment["HEADRACE_X"] == "y"
+        assert "AWS_PROFILE" not in environment
+        pids = [*server.pids.values(), server.process.pid]
+        started = time.monotonic()
+        server.process.send_signal(signal.SIGINT)
+        assert server.process.wait(10) == 0
+        assert time.monotonic() - started < 5
+        assert not any(alive(pid) for pid in pids)
+        assert server.process.stdout is not None
+        assert server.process.stdout.read() == ""
+
+
+def test_a_child_that_dies_takes_the_rest_down_with_an_error() -> None:
+    with dev_server(*FAKE_APP) as server:
+        pids = server.pids
+        os.kill(pids["dispatcher"], signal.SIGKILL)
+        assert server.process.wait(10) == 1
+        assert not any(alive(pid) for pid in pids.values())
+        time.sleep(0.1)
+        assert any("dispatcher" in line and "signal 9" in line for line in server.log)
+
+
+def test_children_do_not_outlive_a_killed_parent() -> None:
+    with dev_server(*FAKE_APP) as server:
+        pids = server.pids
+        server.process.kill()
+        server.process.wait()
+        deadline = time.monotonic() + 5
+        while any(alive(pid) for pid in pids.values()) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        assert not any(alive(pid) for pid in pids.values())
+
+
+def test_an_application_that_cannot_start_is_an_error_not_a_hang() -> None:
+    with pytest.raises(DevServerFailed, match=r"api .* ended with exit code 1"), dev_server("--app", "no.such:app"):
+        pass
+
+
+def test_a_taken_port_is_an_error_with_what_to_do() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        answer = subprocess.run(
+            [sys.executable, "-m", "local.dev", "--port", port], capture_output=True, text=True, check=False
+        )
+    assert answer.returncode == 1
+    assert answer.stdout == ""
+    assert "Choose another one with --port" in answer.stderr

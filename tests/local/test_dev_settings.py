@@ -1,0 +1,97 @@
+"""Laws of `headrace dev`'s options, without starting anything."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from local.dev import command
+from local.dev_settings import DevSettings, InvalidSettings, is_loopback
+from local.units import format_duration, parse_bytes, parse_duration_ms
+
+
+def settings(environ: dict[str, str] | None = None, **options: Any) -> DevSettings:
+    defaults = {
+        "host": "127.0.0.1",
+        "port": 0,
+        "api_processes": 1,
+        "template": Path("t"),
+        "app": "a:b",
+        "log_level": "info",
+        "seed": 0,
+        "cold": False,
+    }
+    return DevSettings.from_options({**defaults, **options}, environ or {})
+
+
+def test_options_become_settings_of_the_application() -> None:
+    chosen = settings(seal_records=10, seal_bytes=1024, seal_age=1000, trim_age=70_000, state_age=60_000, cold=True)
+    assert chosen.environment == {
+        "HEADRACE_SEAL_RECORDS": "10",
+        "HEADRACE_SEAL_BYTES": "1024",
+        "HEADRACE_SEAL_AGE_MS": "1000",
+        "HEADRACE_TRIM_AGE_MS": "70000",
+        "HEADRACE_STATE_AGE_MS": "60000",
+        "HEADRACE_COLD": "1",
+        "HEADRACE_ALLOW_INSECURE_NO_AUTH": "1",
+    }
+
+
+def test_a_trim_age_below_state_age_plus_the_longest_request_is_refused() -> None:
+    settings(trim_age=65_000)
+    with pytest.raises(InvalidSettings, match="the minimum is 65s"):
+        settings(trim_age=64_999)
+    with pytest.raises(InvalidSettings, match="the minimum is 15s"):
+        settings(trim_age=14_000, state_age=10_000)
+    with pytest.raises(InvalidSettings, match="the minimum is 80s"):
+        settings({"HEADRACE_APPEND_TIMEOUT_MS": "20000"}, trim_age=70_000)
+    # Raising the state age alone can cross the line as well.
+    with pytest.raises(InvalidSettings, match="--trim-age 15m is too short"):
+        settings(state_age=900_000)
+
+
+def test_a_door_to_other_machines_needs_keys() -> None:
+    with pytest.raises(InvalidSettings, match=r"HEADRACE_API_KEYS.*HEADRACE_ALLOW_INSECURE_NO_AUTH=1"):
+        settings(host="0.0.0.0")
+    assert "HEADRACE_ALLOW_INSECURE_NO_AUTH" not in settings({"HEADRACE_API_KEYS": "k"}, host="0.0.0.0").environment
+    settings({"HEADRACE_ALLOW_INSECURE_NO_AUTH": "1"}, host="0.0.0.0")
+
+
+@pytest.mark.parametrize(
+    ("host", "expected"),
+    [("127.0.0.1", True), ("127.1.2.3", True), ("::1", True), ("localhost", True), ("0.0.0.0", False), ("db", False)],
+)
+def test_loopback_is_told_from_the_rest(host: str, expected: bool) -> None:
+    assert is_loopback(host) is expected
+
+
+@pytest.mark.parametrize(("text", "ms"), [("500ms", 500), ("1s", 1000), ("5m", 300_000), ("1.5h", 5_400_000)])
+def test_durations_are_read_and_written(text: str, ms: int) -> None:
+    assert parse_duration_ms(text) == ms
+    assert parse_duration_ms(format_duration(ms)) == ms
+
+
+@pytest.mark.parametrize(("text", "size"), [("7", 7), ("64KiB", 65_536), ("16MiB", 1 << 24), ("1MB", 1_000_000)])
+def test_sizes_are_read(text: str, size: int) -> None:
+    assert parse_bytes(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "5", "s", "-1s", "1 year"])
+def test_a_bad_duration_shows_the_form(text: str) -> None:
+    with pytest.raises(ValueError, match="500ms, 1s or 5m"):
+        parse_duration_ms(text)
+
+
+def test_help_teaches_with_examples() -> None:
+    answer = CliRunner().invoke(command, ["--help"])
+    assert answer.exit_code == 0
+    assert "headrace dev --seal-age 1s --seal-records 10" in answer.output
+
+
+def test_refusals_are_one_sentence_and_exit_code_2() -> None:
+    answer = CliRunner().invoke(command, ["--host", "0.0.0.0"], env={"HEADRACE_API_KEYS": ""})
+    assert answer.exit_code == 2
+    assert "no API key is set" in answer.output
