@@ -1,0 +1,50 @@
+"""Verb: audit. Once a day: walks the catalog and asks again for what every event and message missed.
+
+Two reads for a log, three for one that has something published. A run looks at one page of names and sends
+itself on.
+"""
+
+from __future__ import annotations
+
+from functions.sealer import policy
+from functions.sealer.parts import Parts
+from functions.sealer.queue import Message
+from headrace.catalog import Row
+
+MAX_ROWS = 200
+_ACTIVE_MS = 48 * 3600 * 1000  # twice the schedule: only logs written to since can have new orphans
+
+
+def audit(parts: Parts, surface: str = "", after: str = "") -> int:
+    """Sends messages for one page of names; returns how many were for work that had been missed."""
+    surface = surface or parts.surface
+    now_ms = parts.now_ms()
+    rows = parts.stores.catalog.living(surface, after=after, limit=MAX_ROWS)
+    wanted = [message for row in rows for message in _missed(parts, row, now_ms)]
+    missed = sum(message.verb != "orphans" for message in wanted)
+    if len(rows) == MAX_ROWS:
+        wanted.append(Message("audit", surface=surface, after=rows[-1].name))
+    parts.queue.send(wanted, now_ms)
+    return missed
+
+
+def _missed(parts: Parts, row: Row, now_ms: int) -> list[Message]:
+    wal, limits = parts.stores.wal, parts.limits
+    newest = wal.newest(row.log_id)
+    if newest is None:
+        return []
+    if newest.state.ended and not newest.state.forks:
+        return [Message("purge", row.log_id)]  # the row should say that it has ended
+    wanted = []
+    end_slot = parts.stores.watermarks.get(row.log_id).end_slot
+    idle_ms = now_ms - newest.committed_ms
+    if policy.may_seal(newest.state) and newest.slot >= end_slot and idle_ms >= 2 * limits.age_ms:
+        wanted.append(Message("seal", row.log_id, force=True))
+    if end_slot and newest.prev_slot >= 0:
+        oldest = wal.read(row.log_id, limit=1).entries[0]
+        is_trimmable = oldest.slot < min(end_slot, newest.slot)
+        if is_trimmable and now_ms - oldest.committed_ms >= 2 * limits.trim_age_ms:
+            wanted.append(Message("trim", row.log_id))
+    if idle_ms < _ACTIVE_MS:
+        wanted.append(Message("orphans", row.log_id))
+    return wanted

@@ -1,0 +1,107 @@
+"""Verb: orphans. Removes objects of a log that nothing names and nothing can come to name.
+
+How that is known, without the age of an object:
+
+  - A segment whose number the manifest has passed: whoever still holds it loses the race for its generation.
+  - A sealed manifest page, in the same way.
+  - A payload first tried at a slot below an entry older than a day: its writer had a picture from before that
+    entry, and the ack fence stopped it within minutes. The entry that names a payload may stand at another
+    slot, so every entry is looked at, after the payloads were listed.
+
+What is left at the very end of an idle log waits until the log goes on, or is purged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from functions.sealer.parts import Parts
+from headrace.manifest.manifest import Manifest
+from headrace.objects import keys
+from headrace.wal.state import Entry
+
+_DAY_MS = 24 * 3600 * 1000
+_BLOCK = 1000  # segment numbers share their first nine digits: one listing
+_BLOCKS = 2  # the newest blocks; older ones were looked at by earlier runs
+
+
+def sweep_orphans(parts: Parts, log_id: str) -> int:
+    """Removes orphans of a living log; returns how many objects."""
+    newest = parts.stores.wal.newest(log_id)
+    if newest is None or newest.state.ended:
+        return 0  # purge removes everything
+    doomed = list(_payloads(parts, log_id))
+    generation = parts.stores.watermarks.get(log_id).generation
+    manifest = parts.manifests.newest(log_id, None, generation)
+    if manifest is not None:
+        doomed += _segments(parts, manifest)
+        doomed += _pages(parts, manifest)
+    if doomed:
+        parts.stores.objects.delete(doomed)
+    return len(doomed)
+
+
+def _payloads(parts: Parts, log_id: str) -> Iterator[str]:
+    prefix = f"{keys.log_prefix(log_id)}wal/"
+    found = list(parts.stores.objects.list(prefix))
+    if not found:
+        return
+    named: set[str | None] = set()
+    fenced_slot = 0
+    for entry in _entries(parts, log_id):
+        named.add(entry.payload_key)
+        if entry.committed_ms <= parts.now_ms() - _DAY_MS:
+            fenced_slot = entry.slot
+    for key in found:
+        first_tried = int(key.removeprefix(prefix).partition("-")[0])
+        if key not in named and first_tried < fenced_slot:
+            yield key
+
+
+def _entries(parts: Parts, log_id: str) -> Iterator[Entry]:
+    start = 0
+    while True:
+        page = parts.stores.wal.read(log_id, start=start)
+        yield from page.entries
+        if page.complete:
+            return
+        start = page.entries[-1].slot + 1
+
+
+def _segments(parts: Parts, manifest: Manifest) -> Iterator[str]:
+    block = max(0, (manifest.segment_count - 1) // _BLOCK)
+    for number in range(max(0, block - _BLOCKS + 1), block + 1):
+        prefix = keys.segment(manifest.log_id, number * _BLOCK, "").partition("-")[0][:-3]
+        found = [key for key in parts.stores.objects.list(prefix) if _number(key) < manifest.segment_count]
+        if not found:
+            continue
+        start = _offset_of(manifest, number * _BLOCK)
+        named: set[str] = set()
+        for segment in parts.manifests.segments_from(manifest, start):
+            if segment.number >= (number + 1) * _BLOCK:
+                break
+            named |= {segment.key, keys.segment_keys(segment.key)}
+        yield from (key for key in found if key not in named)
+
+
+def _offset_of(manifest: Manifest, number: int) -> int:
+    """An offset at or before the first record of segment `number`."""
+    for page in manifest.pages:
+        if page.first_number + page.count > number:
+            return page.first_offset
+    return manifest.open_page[0].first_offset if manifest.open_page else manifest.end_offset
+
+
+def _pages(parts: Parts, manifest: Manifest) -> Iterator[str]:
+    sealed = sum(page.count for page in manifest.pages)
+    named = {page.key for page in manifest.pages}
+    if not sealed:
+        return
+    prefix = keys.manifest_page(manifest.log_id, 0, "").rpartition("/")[0] + "/"
+    for key in parts.stores.objects.list(prefix):
+        if key not in named and _number(key) < sealed:
+            yield key
+
+
+def _number(key: str) -> int:
+    return int(key.rpartition("/")[2].partition("-")[0])

@@ -1,0 +1,61 @@
+"""What the sealer's verbs act on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from functions.sealer.policy import SealLimits
+from functions.sealer.queue import DelayQueue
+from headrace.catalog import Row
+from headrace.log.logs import Logs
+from headrace.log.stores import Stores
+from headrace.manifest.store import ManifestStore
+from headrace.names import STREAMS
+from headrace.wal.state import LogConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The stores of the process, the queue, and two verbs of the library that write control entries.
+
+    Attributes:
+        surface: the surface whose catalog rows the audit walks.
+        expire_if_due: ends a log whose deadline has passed; the deadline (ms) if it still lies ahead.
+        release_source: gives back what an ended fork holds of its source.
+    """
+
+    stores: Stores
+    manifests: ManifestStore
+    queue: DelayQueue
+    surface: str
+    expire_if_due: Callable[[Row], int | None]
+    release_source: Callable[[str, LogConfig], None]
+
+    @property
+    def limits(self) -> SealLimits:
+        """The limits of sealing and trimming."""
+        settings = self.stores.settings
+        return SealLimits(
+            payload_bytes=settings.seal_bytes,
+            records=settings.seal_records,
+            age_ms=settings.seal_age_ms,
+            trim_age_ms=settings.trim_age_ms,
+        )
+
+    def now_ms(self) -> int:
+        """The server's clock."""
+        return self.stores.clock.now_ms()
+
+
+def assemble(stores: Stores, queue: DelayQueue) -> Parts:
+    """The parts on given stores."""
+    logs = Logs(stores)
+    return Parts(
+        stores=stores,
+        manifests=stores.manifests(),
+        queue=queue,
+        surface=STREAMS,
+        expire_if_due=logs.expirer.expire_if_due,
+        release_source=logs.deleter.release_source,
+    )

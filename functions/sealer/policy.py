@@ -1,0 +1,95 @@
+"""When is a log due, what goes into one segment, and which delayed messages an entry asks for. Pure.
+
+Age: the first entry in each bucket of `age_ms` (its own commit time against its predecessor's) asks for one
+message that comes when it is `age_ms` old, and seals everything then present. By then the bucket is over,
+so that message also covers every other entry of the bucket: each entry is sealed at most about `age_ms`
+after its commit, without a scan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from functions.sealer.queue import Message
+from headrace.wal.state import LogState
+
+_SLACK_MS = 1000  # servers' clocks differ: a late one may still commit into a bucket that seems to be over
+_MAY_END_LOG = frozenset({"delete", "expire", "unfork"})  # unfork: perhaps the last fork of a log that has ended
+
+
+class SealLimits(NamedTuple):
+    """What makes a log due, bounds a segment, and lets an entry be trimmed."""
+
+    payload_bytes: int
+    records: int
+    age_ms: int
+    trim_age_ms: int
+
+
+class Hint(NamedTuple):
+    """What a stream event says about one entry. `prev_slot` is -1 for a log's first."""
+
+    kind: str
+    committed_ms: int
+    prev_slot: int
+    prev_committed_ms: int
+
+
+def due_by_size(unsealed_bytes: int, unsealed_records: int, limits: SealLimits) -> bool:
+    """Enough is unsealed for a full segment."""
+    return unsealed_bytes >= limits.payload_bytes or unsealed_records >= limits.records
+
+
+def due_by_age(oldest_unsealed_committed_ms: int, now_ms: int, limits: SealLimits) -> bool:
+    """The oldest unsealed entry has waited long enough."""
+    return now_ms - oldest_unsealed_committed_ms >= limits.age_ms
+
+
+def due(
+    unsealed_bytes: int,
+    unsealed_records: int,
+    oldest_unsealed_committed_ms: int,
+    now_ms: int,
+    limits: SealLimits,
+) -> bool:
+    """Payload, records or age are at their limit."""
+    return due_by_size(unsealed_bytes, unsealed_records, limits) or due_by_age(
+        oldest_unsealed_committed_ms, now_ms, limits
+    )
+
+
+def may_seal(state: LogState) -> bool:
+    """An ended log is only sealed for its forks: a fork is published after what it inherits."""
+    return not state.ended or state.forks > 0
+
+
+def fits(segment_bytes: int, segment_records: int, more_bytes: int, more_records: int, limits: SealLimits) -> bool:
+    """Whether an entry still goes into a segment. Entries stay whole, and the first one always fits."""
+    if segment_records == 0:
+        return True
+    return segment_bytes + more_bytes <= limits.payload_bytes and segment_records + more_records <= limits.records
+
+
+def opens_bucket(hint: Hint, age_ms: int) -> bool:
+    """The entry is the first in its age bucket."""
+    is_first = hint.prev_slot < 0
+    return is_first or hint.committed_ms // age_ms != hint.prev_committed_ms // age_ms
+
+
+def messages(log_id: str, hints: Sequence[Hint], now_ms: int, limits: SealLimits) -> list[Message]:
+    """The delayed messages that new entries of one log ask for, each at most once.
+
+    An alarm whose time has passed is left out: the look at the log that follows finds the entry's age.
+    """
+    alarms = {hint.committed_ms + limits.age_ms for hint in hints if opens_bucket(hint, limits.age_ms)}
+    slack_ms = min(_SLACK_MS, limits.age_ms // 10)
+    wanted = [
+        Message("seal", log_id, not_before_ms=alarm_ms + slack_ms, force=True)
+        for alarm_ms in sorted(alarms)
+        if alarm_ms + slack_ms > now_ms
+    ]
+    ends = [hint.committed_ms for hint in hints if hint.kind in _MAY_END_LOG]
+    if ends:
+        wanted.append(Message("purge", log_id, not_before_ms=max(ends) + limits.trim_age_ms))
+    return wanted

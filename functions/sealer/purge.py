@@ -1,0 +1,137 @@
+"""Verb: purge. Removes a log that has ended and that no fork needs, the trim age after its last entry.
+
+What stays: the newest entry (it says that the log has ended), the watermark, `log.json`, the tombstone, and
+the catalog row. The steps, each of which can be repeated, and what they are for:
+
+    release      the fork's source may now go, too
+    tombstone    recovery from the bucket must not bring the log back
+    watermark    raised to the newest entry's slot: see below
+    entries      all but the newest, oldest first
+    objects, producers, catalog
+
+A late writer with a picture from before the end finds a free slot where an entry was removed. It was read
+longer ago than the cached-state age (the trim age is longer), so the writer verifies, and must find its
+slot below the published end. Entries that were never sealed are above the published end, hence the
+watermark is raised *before* they go. The number of the generation that it then names does not exist;
+nothing asks for it, as sealing and reading look at the newest entry first.
+
+A sealer that began before the end is over by now, if the trim age is longer than a function may run (it is,
+unless an operator says otherwise). One that is not leaves objects behind that nothing reads.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from functions.sealer.parts import Parts
+from functions.sealer.queue import Message
+from headrace.errors import Damaged, StoreError
+from headrace.objects import ObjectMissing, keys
+from headrace.wal.state import Entry, LogConfig
+
+MAX_PAGES = 100
+
+
+class Tombstone(msgspec.Struct, frozen=True):
+    """`deleted.json`: the log has ended and its data are gone."""
+
+    log_id: str
+    config: LogConfig
+    ended: Literal["", "deleted", "expired"]
+    next_offset: int
+    version: int = 1
+
+
+class _Named(msgspec.Struct, frozen=True):
+    """What `log.json` and `deleted.json` have in common."""
+
+    config: LogConfig
+
+
+class SourceHeld(StoreError):
+    """The fork could not give back its source yet."""
+
+
+def purge(parts: Parts, log_id: str) -> bool:
+    """Removes the log: True. False if it lives, if forks need it, or if more is left to do (a message follows).
+
+    Raises:
+        Damaged: nothing says what log this was.
+        SourceHeld, StoreTimeout, StoreThrottled, HeadraceError: repeat later.
+    """
+    stores = parts.stores
+    newest = stores.wal.newest(log_id)
+    if newest is None or not _is_purgeable(newest):
+        return False
+    now_ms = parts.now_ms()
+    ripe_ms = newest.committed_ms + parts.limits.trim_age_ms
+    if now_ms < ripe_ms:
+        parts.queue.send([Message("purge", log_id, not_before_ms=ripe_ms)], now_ms)
+        return False
+    config = _config(parts, log_id)
+    if newest.state.holds_source:
+        newest = _release(parts, log_id, config)
+    state = newest.state
+    tombstone = Tombstone(log_id, config, state.ended, state.next_offset)
+    stores.objects.put(keys.tombstone(log_id), msgspec.json.encode(tombstone))
+    watermark = stores.watermarks.get(log_id)
+    if watermark.end_slot < newest.slot:
+        stores.watermarks.publish(log_id, watermark.generation + 1, newest.slot, state.next_offset, state.total_bytes)
+        if stores.watermarks.get(log_id).end_slot < newest.slot:
+            raise StoreError(f"watermark moved during a purge: log_id={log_id}")
+    if not _remove_entries(parts, newest):
+        parts.queue.send([Message("purge", log_id)], now_ms)
+        return False
+    _remove_objects(parts, log_id)
+    stores.producers.purge(log_id)
+    row = stores.catalog.get(config.surface, config.name)
+    if row is not None and row.log_id == log_id and not row.ended:
+        stores.catalog.mark_ended(row)
+    return True
+
+
+def _is_purgeable(newest: Entry) -> bool:
+    return bool(newest.state.ended) and newest.state.forks == 0
+
+
+def _config(parts: Parts, log_id: str) -> LogConfig:
+    """From the first entry; if that is gone, from `log.json`, or from the tombstone of an earlier try."""
+    first = parts.stores.wal.read(log_id, limit=1).entries
+    if first and first[0].config is not None:
+        return first[0].config
+    objects = parts.stores.objects
+    for key in (keys.description(log_id), keys.tombstone(log_id)):
+        try:
+            return msgspec.json.decode(objects.get(key), type=_Named).config
+        except ObjectMissing:
+            continue
+        except msgspec.MsgspecError as exc:
+            raise Damaged(f"object does not parse: object={key}") from exc
+    raise Damaged(f"nothing says what log this was: log_id={log_id}")
+
+
+def _release(parts: Parts, log_id: str, config: LogConfig) -> Entry:
+    parts.release_source(log_id, config)
+    newest = parts.stores.wal.newest(log_id)
+    if newest is None or not _is_purgeable(newest) or newest.state.holds_source:
+        raise SourceHeld(f"fork still holds its source: log_id={log_id}")
+    return newest
+
+
+def _remove_entries(parts: Parts, newest: Entry) -> bool:
+    """Removes entries below the newest; False if there are more than one run should remove."""
+    for _ in range(MAX_PAGES):
+        page = parts.stores.wal.read(newest.log_id, end=newest.slot)
+        if page.entries:
+            parts.stores.wal.remove(newest.log_id, [entry.slot for entry in page.entries])
+        if page.complete:
+            return True
+    return False
+
+
+def _remove_objects(parts: Parts, log_id: str) -> None:
+    kept = {keys.description(log_id), keys.tombstone(log_id)}
+    found = parts.stores.objects.list(keys.log_prefix(log_id))
+    parts.stores.objects.delete(key for key in found if key not in kept)

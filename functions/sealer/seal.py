@@ -1,0 +1,252 @@
+"""Verb: seal. Unsealed entries become a segment, a manifest generation and a higher watermark.
+
+One generation for each segment: memory holds one segment at a time however long the backlog is, each
+generation's state is that of the last entry in it, and a crash repeats at most one segment's work. The
+steps, and what a crash after each leaves:
+
+    log.json (before generation 1)    an object that says what is true anyway
+    segment, its key page             orphans, swept later
+    sealed manifest page (1 in 1024)  an orphan
+    message to trim                   a trim that finds nothing to do
+    manifest generation               a published segment; the watermark is behind, the next seal raises it
+    watermark                         nothing
+
+A sealer that loses the race for a generation deletes nothing, loads what was published, and goes on after it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import msgspec
+
+from functions.sealer import policy
+from functions.sealer.parts import Parts
+from functions.sealer.queue import Message
+from functions.sealer.span import Span, Unjoined, read_span
+from headrace.errors import Damaged, StoreError
+from headrace.manifest import manifest as manifests
+from headrace.manifest.manifest import Manifest, ManifestPage
+from headrace.objects import keys
+from headrace.segment import writer
+from headrace.segment.descriptor import Segment
+from headrace.wal.state import Entry, LogConfig
+
+MAX_ROUNDS = 16  # segments in one run, about ten seconds of work: then other logs have their turn
+
+
+class Sealed(NamedTuple):
+    """What a run published. `unsealed_age_ms` is how old the oldest unsealed entry was when it began."""
+
+    generations: int = 0
+    segments: int = 0
+    records: int = 0
+    payload_bytes: int = 0
+    races_lost: int = 0
+    unsealed_age_ms: int = 0
+
+    def __add__(self, other: Sealed) -> Sealed:  # type: ignore[override]
+        """Both runs together."""
+        return Sealed(
+            generations=self.generations + other.generations,
+            segments=self.segments + other.segments,
+            records=self.records + other.records,
+            payload_bytes=self.payload_bytes + other.payload_bytes,
+            races_lost=self.races_lost + other.races_lost,
+            unsealed_age_ms=max(self.unsealed_age_ms, other.unsealed_age_ms),
+        )
+
+
+class SourceUnsealed(StoreError):
+    """A fork's source is not sealed through the fork point yet. Later it will be."""
+
+
+def seal(parts: Parts, log_id: str, *, force: bool = False) -> Sealed:
+    """Seals the log as far as it is due, or with `force` everything that is there now.
+
+    Safe to run twice at once, and again after a crash at any point.
+
+    Raises:
+        Damaged: entries or objects contradict themselves; nothing more was published.
+        SourceUnsealed, StoreTimeout, StoreThrottled: repeat later.
+    """
+    stores, limits = parts.stores, parts.limits
+    newest = stores.wal.newest(log_id)
+    if newest is None or not policy.may_seal(newest.state):
+        return Sealed()
+    watermark = stores.watermarks.get(log_id)
+    if newest.slot < watermark.end_slot:
+        return Sealed()
+    now_ms = parts.now_ms()
+    oldest_ms = _oldest_unsealed_ms(parts, newest, watermark.end_slot)
+    due = policy.due(
+        newest.state.total_bytes - watermark.sealed_bytes,
+        newest.state.next_offset - watermark.end_offset,
+        oldest_ms,
+        now_ms,
+        limits,
+    )
+    if not (force or due):
+        return Sealed()
+    everything = force or policy.due_by_age(oldest_ms, now_ms, limits)
+    sealed = _Run(parts, newest, everything).seal(watermark.generation)
+    return sealed._replace(unsealed_age_ms=max(sealed.unsealed_age_ms, now_ms - oldest_ms))
+
+
+def _oldest_unsealed_ms(parts: Parts, newest: Entry, end_slot: int) -> int:
+    if newest.prev_slot < end_slot:
+        return newest.committed_ms
+    entries = parts.stores.wal.read(newest.log_id, start=end_slot, limit=1).entries
+    return entries[0].committed_ms if entries else newest.committed_ms
+
+
+class _Run:
+    """One run over one log, up to the entry that was the newest when it began."""
+
+    def __init__(self, parts: Parts, newest: Entry, everything: bool) -> None:
+        self._parts = parts
+        self._stores = parts.stores
+        self._log_id = newest.log_id
+        self._newest = newest
+        self._everything = everything
+        self._done = Sealed()
+
+    def seal(self, known_generation: int) -> Sealed:
+        manifest = self._parts.manifests.newest(self._log_id, None, known_generation)
+        if manifest is not None and manifest.generation > known_generation:
+            self._raise_watermark(manifest)  # a sealer died between manifest and watermark
+        for _ in range(MAX_ROUNDS):
+            if self._is_done(manifest):
+                return self._done
+            manifest = self._next(manifest)
+        if not self._is_done(manifest):
+            rest = Message("seal", self._log_id, force=self._everything)
+            self._parts.queue.send([rest], self._parts.now_ms())
+        return self._done
+
+    def _is_done(self, manifest: Manifest | None) -> bool:
+        if manifest is not None and self._newest.slot < manifest.end_slot:
+            return True
+        if self._everything:
+            return False
+        config = manifest.config if manifest else self._first_config()
+        if config is None:
+            return False
+        state = self._newest.state
+        unsealed_bytes = state.total_bytes - (manifest.sealed_bytes if manifest else 0)
+        unsealed_records = state.next_offset - (manifest.end_offset if manifest else config.base_offset)
+        return not policy.due_by_size(unsealed_bytes, unsealed_records, self._parts.limits)
+
+    def _first_config(self) -> LogConfig | None:
+        """From the first entry; None if another sealer has published and trimmed it."""
+        entries = self._stores.wal.read(self._log_id, limit=1).entries
+        return entries[0].config if entries else None
+
+    def _next(self, manifest: Manifest | None) -> Manifest:
+        """The next generation: made here, or by another sealer that was faster."""
+        try:
+            published = self._publish_next(manifest)
+            why = "generation is taken and can't be read"
+        except Unjoined as exc:
+            published, why = None, str(exc)
+        if published is not None:
+            return published
+        self._done += Sealed(races_lost=1)
+        other = self._parts.manifests.newest(self._log_id, manifest, 0)
+        if other is None or (manifest is not None and other.generation <= manifest.generation):
+            raise Damaged(f"log does not continue its manifest: log_id={self._log_id}: {why}")
+        return other
+
+    def _publish_next(self, manifest: Manifest | None) -> Manifest | None:
+        """Makes and publishes one generation; None if another sealer took its number."""
+        config = manifest.config if manifest else self._first_config()
+        if config is None:
+            raise Unjoined("the first entry is gone")
+        if manifest is None:
+            self._seal_sources(config)
+            description = Description(self._log_id, config)
+            self._stores.objects.create(keys.description(self._log_id), msgspec.json.encode(description))
+        span = read_span(self._stores, config, manifest, self._newest.slot, self._parts.limits, self._log_id)
+        segments = self._put_segment(manifest, config, span)
+        successor = manifests.successor(
+            manifest,
+            log_id=self._log_id,
+            config=config,
+            segments=segments,
+            last_entry=span.last,
+            sealed_page=self._put_full_page(manifest),
+            now_ms=self._parts.now_ms(),
+        )
+        self._ask_to_trim(span)
+        if not self._parts.manifests.publish(successor):
+            return None
+        self._raise_watermark(successor)
+        self._done += Sealed(
+            generations=1,
+            segments=len(segments),
+            records=len(span.records),
+            payload_bytes=sum(segment.payload_bytes for segment in segments),
+        )
+        return successor
+
+    def _seal_sources(self, config: LogConfig) -> None:
+        """A fork is published only after what it inherits.
+
+        Oldest first, so that a source that is a fork itself finds its own sources sealed.
+        """
+        for ancestor in config.lineage:
+            for attempt in range(2):
+                if self._stores.watermarks.get(ancestor.log_id).end_offset >= ancestor.through:
+                    break
+                if attempt:
+                    raise SourceUnsealed(f"fork={self._log_id} source={ancestor.log_id}")
+                self._done += seal(self._parts, ancestor.log_id, force=True)
+
+    def _put_segment(self, manifest: Manifest | None, config: LogConfig, span: Span) -> list[Segment]:
+        if not span.records:
+            return []
+        built = writer.build(span.records, text=_is_text(config.content_type), log_id=self._log_id)
+        number = manifest.segment_count if manifest else 0
+        key = keys.segment(self._log_id, number, self._stores.request_ids())
+        self._stores.objects.put(key, built.data)
+        self._stores.objects.put(keys.segment_keys(key), built.key_page)
+        return [built.describe(number, key)]
+
+    def _put_full_page(self, manifest: Manifest | None) -> ManifestPage | None:
+        full = manifests.full_page(manifest) if manifest else None
+        if full is None:
+            return None
+        data = manifests.encode_page(full)
+        key = keys.manifest_page(self._log_id, full[0].number, self._stores.request_ids())
+        self._stores.objects.put(key, data)
+        return manifests.describe_page(key, data, full)
+
+    def _ask_to_trim(self, span: Span) -> None:
+        """Before the publication, so that a crash after it can't leave published entries untrimmed."""
+        if span.last.prev_slot < 0:
+            return  # the only entry is the newest, which stays
+        now_ms = self._parts.now_ms()
+        ripe_ms = max(now_ms, span.last.committed_ms) + self._parts.limits.trim_age_ms
+        self._parts.queue.send([Message("trim", self._log_id, not_before_ms=ripe_ms)], now_ms)
+
+    def _raise_watermark(self, manifest: Manifest) -> None:
+        self._stores.watermarks.publish(
+            self._log_id,
+            manifest.generation,
+            manifest.end_slot,
+            manifest.end_offset,
+            manifest.sealed_bytes,
+        )
+
+
+class Description(msgspec.Struct, frozen=True):
+    """`log.json`: what recovery needs to rebuild the catalog row, should the log have been published."""
+
+    log_id: str
+    config: LogConfig
+    version: int = 1
+
+
+def _is_text(content_type: str) -> bool:
+    media_type = content_type.partition(";")[0].strip().lower()
+    return media_type == "application/json" or media_type.startswith("text/")

@@ -1,0 +1,120 @@
+"""The next entries to seal, read from the write-ahead log and checked to be the chain after the manifest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
+
+from functions.sealer import policy
+from functions.sealer.policy import SealLimits
+from headrace.errors import Damaged
+from headrace.log.payload import PayloadTrimmed, read_payload
+from headrace.log.stores import Stores
+from headrace.manifest.manifest import Manifest
+from headrace.record import NewRecord, Record
+from headrace.wal.state import Entry, LogConfig
+
+_FETCHERS = 8  # spilled payloads are at least 32 KB each: their latency, not their size, is what takes time
+
+
+class Unjoined(Exception):
+    """The entries do not follow the manifest: it is old (another sealer published and trimmed), or damage."""
+
+
+class Span(NamedTuple):
+    """Consecutive entries: their records, and the last of them (payload included).
+
+    Attributes:
+        first_committed_ms: commit time of the oldest entry.
+    """
+
+    records: list[Record]
+    last: Entry
+    first_committed_ms: int
+
+
+def read_span(
+    stores: Stores,
+    config: LogConfig,
+    known: Manifest | None,
+    through_slot: int,
+    limits: SealLimits,
+    log_id: str,
+) -> Span:
+    """Whole entries after `known`, as many as one segment holds, none above `through_slot`.
+
+    Memory: the records of one segment (at most the limits, or one entry), and about a megabyte of entries.
+
+    Raises:
+        Unjoined: the entries do not continue `known`.
+        Damaged: an entry contradicts itself.
+    """
+    records: list[Record] = []
+    first: Entry | None = None
+    last: Entry | None = None
+    for taken in _batches(stores, known, through_slot, limits, log_id):
+        first = first or taken[0]
+        last = taken[-1]
+        for entry, payload in zip(taken, _payloads(stores, taken), strict=True):
+            expected = records[-1].offset + 1 if records else (known.end_offset if known else config.base_offset)
+            if entry.offset != expected:
+                raise Damaged(f"entry is at another offset: log_id={log_id} slot={entry.slot} expected={expected}")
+            records.extend(_records(entry, payload))
+    if first is None or last is None:
+        raise Unjoined(f"no entries after the manifest: log_id={log_id}")
+    return Span(records, last, first.committed_ms)
+
+
+def _batches(
+    stores: Stores, known: Manifest | None, through_slot: int, limits: SealLimits, log_id: str
+) -> Iterator[list[Entry]]:
+    """Entries of the segment, page by page. Sizes follow from the states, before a payload is fetched."""
+    start = known.end_slot if known else 0
+    before = (known.last_slot, known.last_id) if known else (-1, "")
+    total_bytes = known.state.total_bytes if known else 0
+    segment_bytes = segment_records = 0
+    while start <= through_slot:
+        page = stores.wal.read(log_id, start=start, end=through_slot + 1)
+        taken: list[Entry] = []
+        for entry in page.entries:
+            if (entry.prev_slot, entry.prev_id) != before:
+                raise Unjoined(f"gap before entry: log_id={log_id} slot={entry.slot} expected={before}")
+            more_bytes = entry.state.total_bytes - total_bytes
+            if entry.count and not policy.fits(segment_bytes, segment_records, more_bytes, entry.count, limits):
+                break
+            taken.append(entry)
+            before = (entry.slot, entry.id)
+            total_bytes = entry.state.total_bytes
+            segment_bytes += more_bytes
+            segment_records += entry.count
+        if taken:
+            yield taken
+        if page.complete or len(taken) < len(page.entries):
+            return
+        start = taken[-1].slot + 1
+
+
+def _payloads(stores: Stores, entries: Sequence[Entry]) -> Iterator[list[NewRecord]]:
+    def fetch(entry: Entry) -> list[NewRecord]:
+        try:
+            return read_payload(stores, entry)
+        except PayloadTrimmed as exc:
+            raise Unjoined(f"payload is gone: {exc}") from exc
+
+    if sum(entry.payload_key is not None for entry in entries) < 2:
+        yield from map(fetch, entries)
+        return
+    with ThreadPoolExecutor(_FETCHERS) as pool:
+        yield from pool.map(fetch, entries)
+
+
+def _records(entry: Entry, payload: Sequence[NewRecord]) -> Iterator[Record]:
+    times = [run.time_ms for run in entry.times for _ in range(run.count)]
+    if len(times) != len(payload):
+        raise Damaged(
+            f"entry has other times than records: log_id={entry.log_id} slot={entry.slot} "
+            f"expected={len(payload)} found={len(times)}"
+        )
+    for number, (new, time_ms) in enumerate(zip(payload, times, strict=True)):
+        yield Record(entry.offset + number, time_ms, new.key, new.data)

@@ -1,0 +1,50 @@
+"""Laws of the policy: every entry is sealed soon enough by the messages alone; limits mean what they say."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from functions.sealer import policy
+from functions.sealer.policy import Hint, SealLimits
+from functions.sealer.queue import Message
+
+LIMITS = SealLimits(payload_bytes=100, records=10, age_ms=60_000, trim_age_ms=900_000)
+T = 1_700_000_000_000
+
+
+def test_each_limit_alone_makes_a_log_due() -> None:
+    assert not policy.due(99, 9, T, T + 59_999, LIMITS)
+    assert policy.due(100, 9, T, T, LIMITS)
+    assert policy.due(99, 10, T, T, LIMITS)
+    assert policy.due(0, 0, T, T + 60_000, LIMITS)
+
+
+@settings(deadline=None)  # a shared machine
+@given(st.lists(st.integers(0, 400_000), min_size=1, max_size=40))
+def test_every_entry_is_sealed_within_its_age_by_messages_alone(offsets_ms: list[int]) -> None:
+    """A message seals what is there when it comes. Entries come one by one, each in its own stream batch."""
+    commits = [T + offset for offset in sorted(offsets_ms)]
+    fires: list[int] = []
+    previous, slot = 0, -1
+    for committed in commits:
+        hint = Hint("data", committed, slot, previous)
+        fires += [m.not_before_ms for m in policy.messages("a", [hint], committed, LIMITS)]
+        previous, slot = committed, slot + 1
+    assert len(fires) <= 2 + (commits[-1] - commits[0]) // LIMITS.age_ms
+    for committed in commits:
+        sealed_at = min(fire for fire in fires if fire >= committed)
+        assert sealed_at - committed <= LIMITS.age_ms + 1000
+
+
+def test_one_batch_asks_once_for_each_bucket_and_not_for_the_past() -> None:
+    hints = [Hint("create", T, -1, 0), Hint("data", T + 1, 0, T), Hint("data", T + 70_000, 1, T + 1)]
+    wanted = policy.messages("a", hints, T + 70_000, LIMITS)
+    assert wanted == [Message("seal", "a", not_before_ms=T + 131_000, force=True)]
+
+
+def test_what_may_end_a_log_asks_for_one_purge() -> None:
+    for kind in ("delete", "expire", "unfork"):
+        hints = [Hint(kind, T, 5, T), Hint(kind, T + 1, 6, T)]
+        assert policy.messages("a", hints, T, LIMITS) == [Message("purge", "a", not_before_ms=T + 900_001)]
+    assert policy.messages("a", [Hint("release", T, 5, T)], T, LIMITS) == []

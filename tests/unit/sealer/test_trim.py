@@ -1,0 +1,91 @@
+"""Laws of trimming: below the watermark, old, never the newest; payloads only of what is in the chain."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from functions.sealer.trim import trim
+from tests.unit.sealer.world import SETTINGS, World, noise
+
+AGE_S = SETTINGS.trim_age_ms / 1000
+
+
+@settings(deadline=None)  # a shared machine
+@given(
+    st.lists(
+        st.one_of(
+            st.just("fill"),
+            st.just("seal"),
+            st.just("trim"),
+            st.just(AGE_S - 0.5),
+            st.just(1.0),
+            st.floats(min_value=0, max_value=AGE_S * 1.2),
+        ),
+        max_size=25,
+    )
+)
+def test_only_old_published_entries_go(steps: list[str | float]) -> None:
+    world = World()
+    log_id = world.create("a")
+    written: list[bytes] = []
+    for step in [*steps, "trim"]:
+        if step == "fill":
+            written += world.fill("a", 4)
+        elif step == "seal":
+            world.seal(log_id)
+        elif step == "trim":
+            before = world.entries(log_id)
+            removed = trim(world.parts, log_id)
+            after = world.entries(log_id)
+            gone = before[:removed]
+            assert after == before[removed:]  # ascending
+            end_slot = world.stores.watermarks.get(log_id).end_slot
+            oldest_kept = world.clock.now_ms() - SETTINGS.trim_age_ms
+            assert all(e.slot < end_slot and e.committed_ms <= oldest_kept for e in gone)
+            assert after and after[-1] == before[-1]
+            may_go = [e for e in after[:-1] if e.slot < end_slot and e.committed_ms <= oldest_kept]
+            assert not may_go
+            named = {e.payload_key for e in after if e.payload_key}
+            assert set(world.keys(log_id, "wal/")) == named
+        else:
+            world.wait(float(step))
+    while world.seal(log_id).generations:
+        pass  # a long backlog takes more than one run
+    assert world.published(log_id) == written
+
+
+def test_a_dead_item_goes_and_leaves_its_payload() -> None:
+    world = World()
+    log_id = world.create("a")
+    world.fill("a", 8)
+    world.seal(log_id)
+    world.wait(AGE_S)
+    trim(world.parts, log_id)
+    world.fill("a", 4)
+    (alive,) = [e for e in world.entries(log_id) if e.payload_key][-1:]
+    dead = replace(alive, slot=5 * 10**9, request_ids=("late",), committed_ms=0)
+    world.wal.commit(dead)
+    assert trim(world.parts, log_id) >= 1
+    assert dead not in world.entries(log_id)
+    world.objects.get(alive.payload_key or "")
+    world.seal(log_id)
+    assert len(world.published(log_id)) == 36
+
+
+def test_trim_walks_over_pages() -> None:
+    world = World(replace(SETTINGS, seal_bytes=10**8, spill_bytes=10**6))
+    log_id = world.create("a")
+    for number in range(8):
+        world.append("a", noise(str(number), 400_000))
+    assert not world.wal.read(log_id).complete
+    world.seal(log_id)
+    world.wait(AGE_S - 1)
+    assert trim(world.parts, log_id) == 0
+    world.wait(1)
+    assert trim(world.parts, log_id) == 8
+
+
+def test_nothing_there_is_nothing_to_trim() -> None:
+    assert trim(World().parts, "0" * 32) == 0
