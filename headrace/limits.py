@@ -14,7 +14,7 @@ MAX_FORK_DEPTH = 64  # a lineage is carried whole in the catalog row and each ma
 PAGE_RECORDS = 1000  # the peer's page bound (contracts: streams § 5)
 PAGE_BYTES = 1024 * 1024
 
-GROUP_REQUESTS = 200  # group commit takes at most this many requests ...
+GROUP_REQUESTS = 80  # group commit takes at most this many requests (each can cost a guard, see wal.MAX_GUARDS) ...
 GROUP_BYTES = 8 * 1024 * 1024  # ... or this much payload (contracts: streams § 4)
 
 MAX_TTL_MS = 100 * 365 * 24 * 3600 * 1000  # a century: keeps deadlines inside every number format used

@@ -21,6 +21,8 @@ STREAM_RETRIES = 5
 QUEUE_BATCH_MESSAGES = 10
 # Expired logs are purged, and missed ones sealed, at most this late.
 SWEEP_INTERVAL = Duration.minutes(1)
+# What every other trigger missed, and objects that nothing names, are found at most this late.
+AUDIT_INTERVAL = Duration.days(1)
 
 
 class SealerTriggers(Construct):
@@ -69,7 +71,18 @@ class SealerTriggers(Construct):
         self.sweep = events.Rule(
             self,
             "Sweep",
-            description="Headrace: seal what was missed, expire and purge",
+            description="Headrace: expire what is due",
             schedule=events.Schedule.rate(SWEEP_INTERVAL),
             targets=[targets.LambdaFunction(function, retry_attempts=0, max_event_age=SWEEP_INTERVAL)],
+        )
+        self.audit = events.Rule(
+            self,
+            "Audit",
+            description="Headrace: seal and purge what was missed, remove orphans",
+            schedule=events.Schedule.rate(AUDIT_INTERVAL),
+            targets=[
+                targets.LambdaFunction(
+                    function, event=events.RuleTargetInput.from_object({"verb": "audit"}), retry_attempts=2
+                )
+            ],
         )

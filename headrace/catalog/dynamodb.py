@@ -85,7 +85,9 @@ class DynamoCatalog:
         return list(islice(merged, limit))
 
     def _walk(self, bucket: str, after: str, prefix: str, limit: int) -> Iterator[Row]:
-        condition, values = "#b = :b", {":b": s(bucket)}
+        condition, names, values = "#b = :b", {"#b": "bucket"}, {":b": s(bucket)}
+        if prefix or after:
+            names["#n"] = "name"
         if prefix:
             condition += " AND begins_with(#n, :prefix)"
             values[":prefix"] = s(prefix)
@@ -95,11 +97,13 @@ class DynamoCatalog:
         query: dict[str, Any] = {
             "TableName": self._table,
             "KeyConditionExpression": condition,
-            "ExpressionAttributeNames": {"#b": "bucket", "#n": "name"},
+            "ExpressionAttributeNames": names,
             "ExpressionAttributeValues": values,
             "Limit": max(8, limit // 8),
         }
         if prefix and after > prefix:
+            if not after.startswith(prefix):
+                return  # it sorts behind every name with the prefix; as a start key the store would refuse it
             query["ExclusiveStartKey"] = {"bucket": s(bucket), "name": s(after)}
         while True:
             answer = self._store.call("Query", query)

@@ -34,9 +34,9 @@ class _Plan(NamedTuple):
     answers: list[Appended | HeadraceError]
 
     @property
-    def refuses(self) -> bool:
-        """Somebody is refused."""
-        return any(isinstance(answer, HeadraceError) for answer in self.answers)
+    def tells(self) -> bool:
+        """Somebody is refused, or told of an earlier write: an answer that rests on the state alone."""
+        return any(isinstance(answer, HeadraceError) or answer.duplicate for answer in self.answers)
 
 
 class Appender:
@@ -99,8 +99,8 @@ class Appender:
         while True:
             picture = self._expirer.ensure_alive(name, picture)
             plan = self._plan(picture, tickets, payloads)
-            if plan.refuses and not fresh:
-                # A refusal decided on cached state is checked once against fresh state before it is sent.
+            if plan.tells and not fresh:
+                # What was decided on cached state, and no slot will check, is checked once against fresh state.
                 picture, fresh = self._pictures.look(name), True
                 continue
             if plan.entry is None:

@@ -14,7 +14,7 @@ from headrace.clock import Clock
 from headrace.errors import OutcomeUnknown, Overloaded, StoreThrottled, StoreTimeout
 from headrace.log.picture import Pictures, ReadTime
 from headrace.log.stores import Stores
-from headrace.wal import Committed, Guard, Outcome, SlotTaken
+from headrace.wal import Committed, Guard, Outcome, PutEntry, SlotTaken
 from headrace.wal.state import Entry
 
 MAX_TRIES = 24  # conflicts with other writers before 429; each costs a write unit of the log's partition
@@ -84,21 +84,24 @@ class Committer:
                 continue
             if isinstance(outcome, SlotTaken) and outcome.entry.request_ids == entry.request_ids:
                 outcome = Committed()  # an earlier try of ours got through
-            if isinstance(outcome, Committed) and self._pictures.is_old(read) and not self.verify_slot(entry):
-                raise OutcomeUnknown()
+            if isinstance(outcome, Committed) and self._pictures.is_old(read):
+                entries = [entry, *(guard.entry for guard in guards if isinstance(guard, PutEntry))]
+                if not all([self.verify_slot(one) for one in entries]):
+                    raise OutcomeUnknown()
             return outcome
 
     def verify_slot(self, entry: Entry) -> bool:
         """Whether `entry`, which stands in its slot, is part of its log's chain.
 
         It is if it was never below the published end (only published entries are trimmed, so its slot had not been
-        used before), or if its successor names it. Else it is a dead item in a trimmed slot, and is removed.
+        used before), or if it is the newest (which is never trimmed, so a dead item has it above), or if its successor
+        names it. Else it is a dead item in a trimmed slot, and is removed.
         """
         try:
             if entry.slot >= self._stores.watermarks.get(entry.log_id).end_slot:
                 return True
             after = self._stores.wal.read(entry.log_id, start=entry.slot + 1, limit=1).entries
-            if after and (after[0].prev_slot, after[0].prev_id) == (entry.slot, entry.id):
+            if not after or (after[0].prev_slot, after[0].prev_id) == (entry.slot, entry.id):
                 return True
             self._stores.wal.remove_dead(entry)
         except (StoreThrottled, StoreTimeout):

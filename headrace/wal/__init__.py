@@ -11,10 +11,12 @@ Guarantees every adapter keeps:
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from headrace.catalog import Row
 from headrace.wal.state import Entry, Producer
+
+if TYPE_CHECKING:  # a row holds values of `headrace.wal.state`: importing it here would be a circle
+    from headrace.catalog import Row
 
 MAX_GUARDS = 90  # a DynamoDB transaction holds 100 items
 
@@ -47,6 +49,12 @@ class TouchUnchanged(NamedTuple):
 
 
 Guard = PutEntry | PutRow | PutProducer | TouchUnchanged
+
+
+def check_guards(guards: Sequence[Guard]) -> None:
+    """Raises ValueError if there are more than one commit can carry."""
+    if len(guards) > MAX_GUARDS:
+        raise ValueError(f"too many guards: limit={MAX_GUARDS} received={len(guards)}")
 
 
 class Committed(NamedTuple):
@@ -83,7 +91,11 @@ class Wal(Protocol):
     """Every method may raise `StoreTimeout` or `StoreThrottled` (also for a transaction that met another)."""
 
     def commit(self, entry: Entry, guards: Sequence[Guard] = ()) -> Outcome:
-        """Puts `entry` into its slot if that is free and every guard holds."""
+        """Puts `entry` into its slot if that is free and every guard holds.
+
+        Raises:
+            ValueError: more than `MAX_GUARDS` guards.
+        """
 
     def newest(self, log_id: str, *, below: int | None = None) -> Entry | None:
         """The newest entry (with a slot below `below`, if given)."""

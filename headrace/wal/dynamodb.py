@@ -27,6 +27,7 @@ from headrace.wal import (
     PutRow,
     SlotTaken,
     TouchUnchanged,
+    check_guards,
 )
 from headrace.wal.state import Entry, LogConfig, LogState, TimeRun
 
@@ -116,6 +117,7 @@ class DynamoWal:
 
     def commit(self, entry: Entry, guards: Sequence[Guard] = ()) -> Outcome:
         """A conditional put; with guards a transaction."""
+        check_guards(guards)
         if guards:
             return self._commit_guarded(entry, guards)
         try:

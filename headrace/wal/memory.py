@@ -19,6 +19,7 @@ from headrace.wal import (
     PutRow,
     SlotTaken,
     TouchUnchanged,
+    check_guards,
 )
 from headrace.wal.state import Entry
 from headrace.watermarks.memory import MemoryWatermarks
@@ -45,6 +46,7 @@ class MemoryWal:
 
     def commit(self, entry: Entry, guards: Sequence[Guard] = ()) -> Outcome:
         """Checks slot and guards, then writes all."""
+        check_guards(guards)
         with self.lock:
             standing = self._entries.get((entry.log_id, entry.slot))
             if standing is not None:
@@ -127,5 +129,5 @@ class MemoryWal:
         """Removes the entry if it is this very one."""
         with self.lock:
             standing = self._entries.get((entry.log_id, entry.slot))
-            if standing is not None and standing.id == entry.id:
+            if standing is not None and standing.request_ids == entry.request_ids:
                 self.remove(entry.log_id, [entry.slot])

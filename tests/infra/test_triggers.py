@@ -62,10 +62,19 @@ def test_queues_are_encrypted_and_refuse_plain_http(resources: Resources) -> Non
 
 
 def test_the_sweep_runs_every_minute(resources: Resources) -> None:
-    _, rule = resources.one("Events::Rule")
+    _, rule = resources.one("Events::Rule", "Sweep")
     assert rule["ScheduleExpression"] == "rate(1 minute)"
     assert rule["State"] == "ENABLED"
     (target,) = rule["Targets"]
+    assert resources.by_id[target["Arn"]["Fn::GetAtt"][0]]["Properties"] == resources.function("sealer")
+
+
+def test_the_audit_runs_every_day_with_its_own_message(resources: Resources) -> None:
+    _, rule = resources.one("Events::Rule", "Audit")
+    assert rule["ScheduleExpression"] == "rate(1 day)"
+    assert rule["State"] == "ENABLED"
+    (target,) = rule["Targets"]
+    assert target["Input"] == '{"verb":"audit"}'
     assert resources.by_id[target["Arn"]["Fn::GetAtt"][0]]["Properties"] == resources.function("sealer")
 
 
