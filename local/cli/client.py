@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import httpx
 
 from local.cli.errors import BadInput, Unreachable, refusal
-from local.cli.retry import RETRYABLE_STATUSES, RetryPolicy, retry_after_s
+from local.cli.retry import RetryPolicy, retry_after_s
 
 CONNECT_TIMEOUT_S = 5.0
 ANSWER_TIMEOUT_S = 90.0
@@ -61,7 +61,7 @@ class Client:
             self.answered = True
             if answer.status_code < 400 or answer.status_code in expect:
                 return answer
-            if answer.status_code not in RETRYABLE_STATUSES or failures >= self.policy.tries:
+            if self.policy.gives_up(failures, answer.status_code):
                 raise self.refusal(what, answer)
             after_s = retry_after_s(answer.headers.get("retry-after"), self.now())
             self.pause(f"status {answer.status_code}", failures, after_s)

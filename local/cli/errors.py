@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from http import HTTPStatus
+
 import msgspec
 
 EXIT_REFUSED = 1
@@ -49,7 +51,7 @@ HINTS = {
     405: "is the URL that of a stream?",
     408: "the outcome is unknown: read the stream's end before sending the same data again",
     409: "`headrace info NAME` shows what the stream is",
-    410: "the stream was deleted or recreated: start again from --from -1",
+    410: "the stream was deleted, or made anew: then start again from --from -1",
     413: "lower --batch-bytes or --batch-records; one record must fit into one request",
     429: "the server is busy: try again later, or with larger batches",
 }
@@ -57,7 +59,7 @@ HINTS = {
 
 def refusal(what: str, status: int, headers: dict[str, str], body: bytes) -> Refused:
     """The error for a status of 400 or more. `what` is what was being done, like `append to orders`."""
-    reason = envelope_message(body) or f"status {status}"
+    reason = envelope_message(body) or phrase(status)
     hint = HINTS.get(status, "")
     if status == 409 and headers.get("stream-closed", "").lower() == "true":
         reason = f"the stream is closed (its end is {headers.get('stream-next-offset', 'unknown')})"
@@ -73,6 +75,14 @@ def refusal(what: str, status: int, headers: dict[str, str], body: bytes) -> Ref
         reason = f"Stream-Seq must be greater than {headers['stream-expected-seq']!r}"
         hint = "pass a greater --seq"
     return Refused(f"{what}: {reason} ({status})", hint, status=status, headers=headers)
+
+
+def phrase(status: int) -> str:
+    """What a status means when the server says no more."""
+    try:
+        return HTTPStatus(status).phrase.lower()
+    except ValueError:
+        return "refused"
 
 
 def envelope_message(body: bytes) -> str:

@@ -9,7 +9,7 @@ import httpx
 from local.cli.client import Client
 from local.cli.errors import Refused
 from local.cli.pages import Page, page_of
-from local.cli.retry import RETRYABLE_STATUSES, retry_after_s
+from local.cli.retry import retry_after_s
 from local.cli.sse import pages, split_lines
 from local.cli.target import Target
 
@@ -55,7 +55,7 @@ def server_sent(client: Client, target: Target, offset: str) -> Iterator[Page]:
             continue
         except Refused as refused:
             failures += 1
-            if refused.status not in RETRYABLE_STATUSES or failures >= client.policy.tries:
+            if client.policy.gives_up(failures, refused.status):
                 raise
             after_s = retry_after_s(refused.headers.get("retry-after"), client.now())
             client.pause(f"status {refused.status}", failures, after_s)

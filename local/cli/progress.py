@@ -15,20 +15,20 @@ from rich.progress import (
     Task,
     TextColumn,
     TimeElapsedColumn,
-    TransferSpeedColumn,
 )
+from rich.table import Column
 from rich.text import Text
 
 
-class RecordRate(ProgressColumn):
-    """Records so far and a second, from the task's `records` field."""
+class Rate(ProgressColumn):
+    """Records so far and a second, or bytes a second while there are no records."""
 
     def render(self, task: Task) -> Text:
-        count = int(task.fields.get("records", 0))
-        if not count:
-            return Text("")
-        rate = count / task.elapsed if task.elapsed else 0.0
-        return Text(f"{count:,} records, {rate:,.0f}/s", style="cyan")
+        records = int(task.fields.get("records", 0))
+        elapsed = task.elapsed or 0.001
+        if records:
+            return Text(f"{records:,} records, {records / elapsed:,.0f}/s", style="cyan")
+        return Text(f"{task.completed / elapsed / 1e6:.1f} MB/s", style="cyan")
 
 
 class ProgressBar:
@@ -38,12 +38,10 @@ class ProgressBar:
         self.bytes = 0
         self.records = 0
         self._progress = Progress(
-            SpinnerColumn(),
-            TextColumn("{task.description}"),
-            BarColumn() if total_bytes else TextColumn(""),
-            DownloadColumn(),
-            TransferSpeedColumn(),
-            RecordRate(),
+            TextColumn("{task.description}", table_column=Column(no_wrap=True, overflow="ellipsis", max_width=24)),
+            BarColumn(bar_width=12) if total_bytes else SpinnerColumn(),
+            DownloadColumn(table_column=Column(no_wrap=True)),
+            Rate(table_column=Column(no_wrap=True)),
             TimeElapsedColumn(),
             TextColumn("[yellow]{task.fields[note]}"),
             console=Console(stderr=True),

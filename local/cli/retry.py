@@ -17,9 +17,16 @@ class RetryPolicy:
     """
 
     tries: int = 10
+    tries_after_500: int = 4
+    """Fewer: an internal error is more often there to stay than a busy server."""
     first_wait_s: float = 0.1
     longest_wait_s: float = 5.0
     longest_retry_after_s: float = 60.0
+
+    def gives_up(self, failures: int, status: int) -> bool:
+        """Whether to stop after `failures` failed sends, the last of which was answered with `status`."""
+        tries = min(self.tries, self.tries_after_500) if status == 500 else self.tries
+        return status not in RETRYABLE_STATUSES or failures >= tries
 
     def wait_s(self, failures: int, retry_after_s: float | None, random: Callable[[], float]) -> float:
         """Seconds to wait after `failures` (1 or more) failed sends; `random` gives [0, 1)."""

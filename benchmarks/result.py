@@ -1,0 +1,66 @@
+"""What a load measured, and how it is shown."""
+
+from __future__ import annotations
+
+import math
+import os
+import platform
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+COLUMNS = ("load", "events", "seconds", "events_per_s", "mb_per_s", "p50_ms", "p95_ms", "p99_ms", "max_ms", "busy")
+
+
+@dataclass(frozen=True)
+class Result:
+    """One load. `latencies_ms` has one entry for each request, or each event received in live loads."""
+
+    load: str
+    events: int
+    payload_bytes: int
+    seconds: float
+    latencies_ms: Sequence[float] = field(repr=False)
+    busy: int = 0
+    notes: dict[str, Any] = field(default_factory=dict)
+    paced: bool = False
+    """The load waits between events, so its rate says nothing about the server."""
+
+    def row(self) -> dict[str, Any]:
+        """Rates, and latencies by rank (nearest rank, no interpolation)."""
+        facts = {key: value for key, value in asdict(self).items() if key != "latencies_ms"}
+        return {
+            **facts,
+            "seconds": round(self.seconds, 3),
+            "events_per_s": "" if self.paced or not self.seconds else round(self.events / self.seconds, 1),
+            "mb_per_s": "" if self.paced or not self.seconds else round(self.payload_bytes / 1e6 / self.seconds, 2),
+            "p50_ms": percentile(self.latencies_ms, 50),
+            "p95_ms": percentile(self.latencies_ms, 95),
+            "p99_ms": percentile(self.latencies_ms, 99),
+            "max_ms": percentile(self.latencies_ms, 100),
+        }
+
+
+def percentile(values: Sequence[float], rank: float) -> float:
+    """The smallest value that at least `rank` percent are not above; 0 without values."""
+    if not values:
+        return 0.0
+    ordered = sorted(values)
+    return round(ordered[max(0, math.ceil(len(ordered) * rank / 100) - 1)], 2)
+
+
+def machine() -> dict[str, Any]:
+    """Where this ran: figures without it mean nothing."""
+    return {
+        "cpus": os.cpu_count(),
+        "load_average_1m": round(os.getloadavg()[0], 2),
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.machine()}",
+    }
+
+
+def markdown(rows: Sequence[dict[str, Any]], columns: Sequence[str] = COLUMNS) -> str:
+    """The rows as a Markdown table."""
+    lines = ["| " + " | ".join(columns) + " |", "|" + "|".join(["---"] * len(columns)) + "|"]
+    lines += ["| " + " | ".join(str(row.get(column, "")) for column in columns) + " |" for row in rows]
+    return "\n".join(lines)

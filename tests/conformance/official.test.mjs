@@ -1,0 +1,8 @@
+// The official suite of the protocol, unmodified, against the server at HEADRACE_BASE_URL.
+// Its subscription group stays off: those APIs are no part of this server.
+import { runConformanceTests } from "@durable-streams/server-conformance-tests"
+
+const baseUrl = process.env.HEADRACE_BASE_URL
+if (!baseUrl) throw new Error("set HEADRACE_BASE_URL to the server to test, for example http://127.0.0.1:8787")
+
+runConformanceTests({ baseUrl, longPollTimeoutMs: 20_000 })
