@@ -25,7 +25,7 @@ _LONGEST_PAUSE_S = 0.25
 class Budget:
     """How long one request may go on writing, and how it waits between tries."""
 
-    def __init__(self, clock: Clock, limit_ms: int, jitter: Callable[[], float] = random.random) -> None:
+    def __init__(self, clock: Clock, limit_ms: int, jitter: Callable[[], float] = random.SystemRandom().random) -> None:
         self._clock = clock
         self._until = clock.monotonic() + limit_ms / 1000
         self._jitter = jitter

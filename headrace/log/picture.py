@@ -75,13 +75,22 @@ class Pictures:
             NotFound: the name stands for nothing.
         """
         read = self.read_time()
-        row = self._stores.catalog.get(self._surface, name)
-        if row is None:
-            raise NotFound(f"stream not found: name={name}")
+        row = self.row(name)
         newest = self._stores.wal.newest(row.log_id)
         if newest is None:
             raise Damaged(f"log has no entry: log_id={row.log_id} name={name}")
         return self.remember(name, row, newest, read)
+
+    def row(self, name: str) -> Row:
+        """The row of a name: one catalog read.
+
+        Raises:
+            NotFound: the name stands for nothing.
+        """
+        row = self._stores.catalog.get(self._surface, name)
+        if row is None:
+            raise NotFound(f"stream not found: name={name}")
+        return row
 
     def remember(self, name: str, row: Row, newest: Entry, read: ReadTime) -> Picture:
         """Keeps a picture, unless a newer one of the same log is kept already; returns the one given."""

@@ -154,7 +154,7 @@ class Reader:
         """The end of the stream: a tail that includes the newest entry, and what it says."""
         read = self._pictures.read_time()
         picture = self._pictures.warm(name)
-        row = picture.row if picture is not None else self._pictures.look(name).row
+        row = picture.row if picture is not None else self._pictures.row(name)
         found = Tail([], None)
         position = at.cursor.position if at.cursor is not None else None
         if picture is not None and (position is None or position >= picture.newest.offset):
