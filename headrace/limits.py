@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 MAX_NAME_BYTES = 1024  # room under DynamoDB's 1,024-byte sort key
-MAX_APPEND_BYTES = 10 * 1024 * 1024  # the peer's body limit (contracts: streams § 4)
+MAX_APPEND_BYTES = 10 * 1024 * 1024  # the body limit of the Prisma Streams server
 MAX_RECORDS_PER_APPEND = 100_000  # one append never exceeds the records of one segment
 MAX_PRODUCER_ID_BYTES = 256  # eight of them stand in every entry
 MAX_SEQ_BYTES = 256  # Stream-Seq stands in every entry
@@ -11,10 +11,10 @@ MAX_SAFE_INTEGER = 2**53 - 1  # producer epoch and seq, for JavaScript clients (
 PRODUCERS_IN_STATE = 8  # the rest live in their own table; keeps entries small
 MAX_FORK_DEPTH = 64  # a lineage is carried whole in the catalog row and each manifest
 
-PAGE_RECORDS = 1000  # the peer's page bound (contracts: streams § 5)
+PAGE_RECORDS = 1000  # the page bound of the Prisma Streams server
 PAGE_BYTES = 1024 * 1024
 
 GROUP_REQUESTS = 80  # group commit takes at most this many requests (each can cost a guard, see wal.MAX_GUARDS) ...
-GROUP_BYTES = 8 * 1024 * 1024  # ... or this much payload (contracts: streams § 4)
+GROUP_BYTES = 8 * 1024 * 1024  # ... or this much payload
 
 MAX_TTL_MS = 100 * 365 * 24 * 3600 * 1000  # a century: keeps deadlines inside every number format used

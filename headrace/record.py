@@ -1,8 +1,8 @@
 """A record, as it is written and as it is read, and the frames that carry records inside an entry's payload.
 
 Frames, version 1: one byte 0x01, then per record a little-endian u32 length of the data, a u16 length of the key
-(0xFFFF: no key), the key in UTF-8, the data. The whole is compressed with zstd as one frame that knows its size.
-Offsets and times are not in it, so that a payload keeps its bytes when its entry moves to another slot.
+(0xFFFF: no key), the key in UTF-8, the data. The whole is compressed with zstd as one frame that knows its size and has
+a checksum. Offsets and times are not in it, so that a payload keeps its bytes when its entry moves to another slot.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def encode_frames(records: Sequence[NewRecord]) -> bytes:
         parts.append(data)
     compressor: zstandard.ZstdCompressor | None = getattr(_local, "compressor", None)
     if compressor is None:
-        compressor = _local.compressor = zstandard.ZstdCompressor(level=_LEVEL)
+        compressor = _local.compressor = zstandard.ZstdCompressor(level=_LEVEL, write_checksum=True)
     return compressor.compress(b"".join(parts))
 
 

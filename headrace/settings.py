@@ -22,8 +22,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         state_age_ms: how long a process decides on state it read before, and the ack fence: a writer whose picture is
-            older verifies before it acknowledges (design § 3).
-        append_timeout_ms, request_timeout_ms: budgets of an append and of any request (contracts: streams seed).
+            older verifies before it acknowledges (docs/architecture.md).
+        append_timeout_ms, request_timeout_ms: budgets of an append and of any request (docs/streams.md).
         spill_bytes: payloads larger than this (compressed) go to the bucket first.
         seal_bytes, seal_records, seal_age_ms: what makes a log due for sealing.
         trim_age_ms: entries younger than this are never trimmed. At least `minimum_trim_age_ms`.

@@ -20,12 +20,13 @@ from headrace.wal.state import Entry
 MAX_TRIES = 24  # conflicts with other writers before 429; each costs a write unit of the log's partition
 _FIRST_PAUSE_S = 0.004
 _LONGEST_PAUSE_S = 0.25
+_system_random = random.SystemRandom().random  # no state that clones of a snapshot would share
 
 
 class Budget:
     """How long one request may go on writing, and how it waits between tries."""
 
-    def __init__(self, clock: Clock, limit_ms: int, jitter: Callable[[], float] = random.SystemRandom().random) -> None:
+    def __init__(self, clock: Clock, limit_ms: int, jitter: Callable[[], float] = _system_random) -> None:
         self._clock = clock
         self._until = clock.monotonic() + limit_ms / 1000
         self._jitter = jitter
@@ -86,7 +87,7 @@ class Committer:
                 outcome = Committed()  # an earlier try of ours got through
             if isinstance(outcome, Committed) and self._pictures.is_old(read):
                 entries = [entry, *(guard.entry for guard in guards if isinstance(guard, PutEntry))]
-                if not all([self.verify_slot(one) for one in entries]):
+                if not all(self.verify_slot(one) for one in entries):
                     raise OutcomeUnknown()
             return outcome
 

@@ -18,14 +18,15 @@ from headrace.log.expire import Expirer
 from headrace.log.payload import PayloadTrimmed, read_payload
 from headrace.log.picture import Picture, Pictures
 from headrace.log.requests import At, Head, ReadPage
+from headrace.log.since import TimeFinder
 from headrace.log.stores import Stores
 from headrace.log.tail import Tail
 from headrace.manifest.manifest import Manifest
 from headrace.manifest.store import ManifestStore
 from headrace.segment import reader as segments
-from headrace.wal.state import Ancestor, Entry, LogConfig
+from headrace.wal.state import Entry, LogConfig
 
-_JOINS = 4  # the sealer can publish and trim between two of our looks, but not for ever
+JOINS = 4  # the sealer can publish and trim between two of our looks, but not for ever
 
 
 class _Budget:
@@ -60,6 +61,7 @@ class Reader:
         self._pictures = pictures
         self._expirer = expirer
         self._manifests = manifests
+        self._times = TimeFinder(stores, manifests, self.refresh_manifest)
 
     def head(self, name: str) -> Head:
         """The stream now.
@@ -112,7 +114,7 @@ class Reader:
             position = at.cursor.position
         else:
             foreign = False
-            position = head.state.next_offset if at.since_ms is None else self._since(head, at.since_ms)
+            position = head.state.next_offset if at.since_ms is None else self._times.position(head, at.since_ms)
         if touch:
             self._expirer.touch(picture)
         budget = _Budget(max_records, max_bytes)
@@ -175,7 +177,7 @@ class Reader:
     def _fill(self, log_id: str, position: int, stop: int, end: Tail | None, budget: _Budget) -> int:
         """Adds records of one log from `position` on, never past `stop`; the position after them. Makes progress."""
         tried: set[tuple[int, bool]] = set()
-        for _ in range(_JOINS):
+        for _ in range(JOINS):
             manifest = self._pictures.manifest(log_id)
             if manifest is not None and position < manifest.end_offset:
                 return self._fill_sealed(manifest, position, stop, budget)
@@ -222,45 +224,3 @@ class Reader:
             budget.add(record.data for record in records[position - entry.offset : stop - entry.offset])
             position += len(budget.data) - before
         return position
-
-    def _since(self, head: Head, since_ms: int) -> int:
-        """Position of the first record appended at or after a time; the end if there is none."""
-        for ancestor in head.config.lineage:
-            found = self._since_in(ancestor.log_id, since_ms)
-            if found is not None and found < ancestor.through:
-                return max(found, _floor(head.config, ancestor))
-        found = self._since_in(head.log_id, since_ms)
-        return head.state.next_offset if found is None else found
-
-    def _since_in(self, log_id: str, since_ms: int) -> int | None:
-        """The same within one log's own records; None if there is none."""
-        manifest = self.refresh_manifest(log_id)
-        if manifest is not None:
-            segment = self._manifests.segment_for_time(manifest, since_ms)
-            if segment is not None:
-                return segments.find_time(self._stores.objects, segment, since_ms)
-        sealed = manifest.end_offset if manifest is not None else 0
-        candidate: int | None = None
-        below: int | None = None
-        while True:
-            page = self._stores.wal.read(log_id, end=below, limit=100, descending=True)
-            for entry in page.entries:
-                if entry.next_offset <= sealed and entry.count:
-                    return candidate
-                if entry.count and entry.times[-1].time_ms < since_ms:
-                    return candidate
-                offset = entry.offset
-                for run in entry.times:
-                    if run.time_ms >= since_ms:
-                        candidate = offset
-                        break
-                    offset += run.count
-            if page.complete:
-                return candidate
-            below = page.entries[-1].slot
-
-
-def _floor(config: LogConfig, ancestor: Ancestor) -> int:
-    """Where an ancestor's records begin in a fork's view."""
-    index = config.lineage.index(ancestor)
-    return config.lineage[index - 1].through if index else 0

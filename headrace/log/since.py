@@ -1,0 +1,85 @@
+"""Finding the first record appended at or after a time. Append times never fall, so one search per log is enough."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from headrace.errors import Damaged
+from headrace.log.requests import Head
+from headrace.log.stores import Stores
+from headrace.manifest.manifest import Manifest
+from headrace.manifest.store import ManifestStore
+from headrace.segment import reader as segments
+from headrace.wal.state import Entry
+
+_PAGE = 100  # entries a query takes on its way back from the end
+_JOINS = 4  # the sealer can publish and trim between two of our looks, but not for ever
+
+
+class TimeFinder:
+    """Times to positions."""
+
+    def __init__(
+        self, stores: Stores, manifests: ManifestStore, refresh_manifest: Callable[[str], Manifest | None]
+    ) -> None:
+        self._stores = stores
+        self._manifests = manifests
+        self._refresh_manifest = refresh_manifest
+
+    def position(self, head: Head, since_ms: int) -> int:
+        """Position of the first record of the stream appended at or after `since_ms`; its end if there is none."""
+        floor = 0
+        for ancestor in head.config.lineage:
+            found = self._in_log(ancestor.log_id, since_ms)
+            if found is not None and found < ancestor.through:
+                return max(found, floor)
+            floor = ancestor.through
+        found = self._in_log(head.log_id, since_ms)
+        return head.state.next_offset if found is None else found
+
+    def _in_log(self, log_id: str, since_ms: int) -> int | None:
+        """The same among one log's own records; None if there is none."""
+        for _ in range(_JOINS):
+            manifest = self._refresh_manifest(log_id)
+            segment = self._manifests.segment_for_time(manifest, since_ms) if manifest is not None else None
+            if segment is not None:
+                return segments.find_time(self._stores.objects, segment, since_ms)
+            found: int | None = None
+            oldest: Entry | None = None
+            for entry in self._back_from_the_end(log_id):
+                oldest = entry
+                if manifest is not None and entry.slot < manifest.end_slot:
+                    return found  # joined: everything older is published, and older than the time
+                if entry.count and entry.times[-1].time_ms < since_ms:
+                    return found
+                offset = entry.offset
+                for run in entry.times:
+                    if run.time_ms >= since_ms:
+                        found = offset
+                        break
+                    offset += run.count
+            if oldest is not None and _joins(manifest, oldest):
+                return found
+            # Trimmed since the manifest in hand: look again.
+        raise Damaged(f"gap in a log: log_id={log_id} since={since_ms}")
+
+    def _back_from_the_end(self, log_id: str) -> Iterator[Entry]:
+        """Entries from the newest back, as each names its predecessor; a dead item is never one."""
+        below: int | None = None
+        successor: Entry | None = None
+        while True:
+            page = self._stores.wal.read(log_id, end=below, limit=_PAGE, descending=True)
+            for entry in page.entries:
+                if successor is None or (successor.prev_slot, successor.prev_id) == (entry.slot, entry.id):
+                    yield entry
+                    successor = entry
+            if page.complete:
+                return
+            below = page.entries[-1].slot
+
+
+def _joins(manifest: Manifest | None, oldest: Entry) -> bool:
+    """Nothing is missing before the oldest entry in hand."""
+    if oldest.prev_slot < 0:
+        return True
+    return manifest is not None and (oldest.prev_slot, oldest.prev_id) == (manifest.last_slot, manifest.last_id)
