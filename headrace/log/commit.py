@@ -87,7 +87,8 @@ class Committer:
                 outcome = Committed()  # an earlier try of ours got through
             if isinstance(outcome, Committed) and self._pictures.is_old(read):
                 entries = [entry, *(guard.entry for guard in guards if isinstance(guard, PutEntry))]
-                if not all(self.verify_slot(one) for one in entries):
+                verdicts = [self.verify_slot(one) for one in entries]  # each, so that every dead one is removed
+                if not all(verdicts):
                     raise OutcomeUnknown()
             return outcome
 
