@@ -83,7 +83,7 @@ def test_real_records_come_back_byte_for_byte_and_are_open_parquet(
     database = duckdb.connect()
     database.register("segments", segments)
     found = database.sql(
-        "select count(*), min(\"offset\"), max(\"offset\"), sum((data->>'$.delay')::int) from segments"
+        'select count(*), min("offset"), max("offset"), sum((data->>\'$.delay\')::int) from segments'
     ).fetchall()
     delays = sum(json.loads(text)["delay"] for text in original)
     assert found == [(len(original), 0, len(original) - 1, delays)]

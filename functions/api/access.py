@@ -1,0 +1,179 @@
+"""Bearer keys: who may do what to which names.
+
+The configuration is a comma-separated list of `key[:scopes[:prefixes]]`: scopes joined by `+` (empty: all), name
+prefixes joined by `|` (empty: any name). Only SHA-256 digests of keys are kept. A malformed entry refuses to start.
+"""
+
+from __future__ import annotations
+
+import enum
+import hashlib
+import hmac
+import ipaddress
+from dataclasses import dataclass
+
+_SCHEME = "bearer "
+
+
+class AccessError(ValueError):
+    """The configuration is malformed, or would leave a public server open. Never contains a key."""
+
+
+class Unauthorized(Exception):
+    """No key, or an unknown one."""
+
+
+class Forbidden(Exception):
+    """The key lacks the scope, or may not touch this name."""
+
+
+class Scope(enum.Flag):
+    """What a key may do."""
+
+    READ = enum.auto()
+    WRITE = enum.auto()
+    DELETE = enum.auto()
+    ADMIN = enum.auto()
+
+
+ALL = Scope.READ | Scope.WRITE | Scope.DELETE | Scope.ADMIN
+_SCOPES = {
+    "read": Scope.READ,
+    "r": Scope.READ,
+    "write": Scope.WRITE,
+    "w": Scope.WRITE,
+    "rw": Scope.READ | Scope.WRITE,
+    "delete": Scope.DELETE,
+    "d": Scope.DELETE,
+    "admin": Scope.ADMIN,
+    "a": Scope.ADMIN,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """What the key of one request allows. `prefixes` of names; none stand for any name."""
+
+    scopes: Scope = ALL
+    prefixes: tuple[str, ...] = ()
+
+    def require(self, scope: Scope, name: str | None = None) -> None:
+        """Passes if the key has the scope and may touch `name`.
+
+        Raises:
+            Forbidden: otherwise.
+        """
+        if scope not in self.scopes:
+            assert scope.name is not None
+            raise Forbidden(f"this key lacks the scope: {scope.name.lower()}")
+        if name is not None and self.prefixes and not name.startswith(self.prefixes):
+            raise Forbidden("this key may not touch this name")
+
+    def within(self, prefix: str) -> list[str]:
+        """The prefixes to list so that names with `prefix` are seen as far as the key allows; none covers another."""
+        if not self.prefixes:
+            return [prefix]
+        seen: list[str] = []
+        for own in sorted(self.prefixes):
+            both = own if own.startswith(prefix) else prefix if prefix.startswith(own) else None
+            if both is not None and not any(both.startswith(other) for other in seen):
+                seen.append(both)
+        return seen
+
+
+class Access:
+    """The keys of a server. Without any, everybody may do everything."""
+
+    def __init__(self, grants: dict[bytes, Grant]) -> None:
+        self._grants = grants
+
+    @property
+    def restricted(self) -> bool:
+        """Keys are demanded."""
+        return bool(self._grants)
+
+    def grant(self, authorization: str | None) -> Grant:
+        """What the `Authorization` header allows.
+
+        The digest is compared with every key's, none left out, so that time tells nothing about which one matched.
+
+        Raises:
+            Unauthorized: it is missing, of another scheme, or holds no key of ours.
+        """
+        if not self._grants:
+            return Grant()
+        if authorization is None or authorization[: len(_SCHEME)].lower() != _SCHEME:
+            raise Unauthorized
+        presented = hashlib.sha256(authorization[len(_SCHEME) :].encode()).digest()
+        found: Grant | None = None
+        for digest, grant in self._grants.items():
+            if hmac.compare_digest(digest, presented):
+                found = grant
+        if found is None:
+            raise Unauthorized
+        return found
+
+
+def parse(text: str) -> Access:
+    """The keys in a configuration text.
+
+    Raises:
+        AccessError: an entry is malformed. It names the entry's number, never its key.
+    """
+    grants: dict[bytes, Grant] = {}
+    for number, entry in enumerate(text.split(","), start=1):
+        if not entry.strip():
+            continue
+        key, _, rest = entry.strip().partition(":")
+        scopes, _, prefixes = rest.partition(":")
+        if not key:
+            raise AccessError(f"api key is empty: entry={number}")
+        digest = hashlib.sha256(key.encode()).digest()
+        if digest in grants:
+            raise AccessError(f"api key stands twice: entry={number}")
+        grants[digest] = Grant(_scopes(scopes, number), _prefixes(prefixes, number))
+    return Access(grants)
+
+
+def _scopes(text: str, number: int) -> Scope:
+    if not text:
+        return ALL
+    scopes = Scope(0)
+    for token in text.split("+"):
+        if token not in _SCOPES:
+            raise AccessError(f"api key has an unknown scope: entry={number} scope={token!r}")
+        scopes |= _SCOPES[token]
+    return scopes
+
+
+def _prefixes(text: str, number: int) -> tuple[str, ...]:
+    if not text:
+        return ()
+    prefixes = tuple(text.split("|"))
+    if "" in prefixes:
+        raise AccessError(f"api key has an empty name prefix, which would allow every name: entry={number}")
+    return prefixes
+
+
+def check_exposure(access: Access, *, host: str, on_lambda: bool, allow_insecure: bool) -> None:
+    """Refuses to serve without keys, except on loopback or when told so explicitly.
+
+    Raises:
+        AccessError: what to set instead.
+    """
+    if access.restricted or allow_insecure or (_is_loopback(host) and not on_lambda):
+        return
+    place = "on Lambda" if on_lambda else f"on {host}"
+    raise AccessError(
+        f"no api keys are set, so this server will not start {place}: "
+        "set HEADRACE_API_KEYS (or HEADRACE_API_KEYS_SECRET), or HEADRACE_ALLOW_INSECURE_NO_AUTH=1"
+    )
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,53 @@
+"""The ASGI application. `uvicorn --factory functions.api.app:create_app` serves it on any port."""
+
+from __future__ import annotations
+
+from fastapi import FastAPI
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Match
+
+from functions.api import errors, openapi
+from functions.api.door import Door
+from functions.api.parts import Parts
+from functions.api.routes import health, listing, streams
+
+
+def create_app(parts: Parts | None = None) -> FastAPI:
+    """The application on `parts`, or on what the environment names.
+
+    Raises:
+        SettingsError, AccessError: the environment makes no sense, or the server would be open to everybody.
+    """
+    if parts is None:
+        from functions.api import components  # AWS clients: not for those who bring their own parts
+
+        parts = components.build()
+    app = FastAPI(
+        title="Headrace",
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,  # a slash at the end is part of a name
+    )
+    health.add_routes(app)
+    listing.add_routes(app, parts)
+    streams.add_routes(app, parts)
+    app.add_exception_handler(HTTPException, _routing_error)
+    app.openapi = openapi.document  # type: ignore[method-assign]
+    app.add_middleware(Door, access=parts.access, meter=parts.meter)
+    return app
+
+
+async def _routing_error(request: Request, error: Exception) -> Response:
+    """404 and 405 of the router, in our envelope; 405 with every method of the path."""
+    answer = errors.response_to(error, request.method)
+    if answer.status_code == 405:
+        allowed = {
+            method
+            for route in request.app.routes
+            if route.matches(request.scope)[0] is not Match.NONE
+            for method in route.methods
+        }
+        answer.headers["Allow"] = ", ".join(sorted(allowed | {"OPTIONS"}))
+    return answer

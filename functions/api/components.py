@@ -1,0 +1,62 @@
+"""Settings to adapters, once for each process."""
+
+from __future__ import annotations
+
+import os
+
+import boto3
+from botocore.config import Config
+
+from functions.api import access as keys
+from functions.api.blocking import on_lambda
+from functions.api.meter import Meter
+from functions.api.parts import Parts, assemble
+from headrace.catalog.dynamodb import DynamoCatalog
+from headrace.dynamodb import Store
+from headrace.log.stores import Stores
+from headrace.objects.s3 import S3Objects, make_client
+from headrace.producers.dynamodb import DynamoProducers
+from headrace.settings import Settings
+from headrace.wal.dynamodb import DynamoWal, Tables
+from headrace.watermarks.dynamodb import DynamoWatermarks
+
+_DYNAMODB_TIMEOUT_S = 2.0  # within the budget of an append there is time for a second try
+_LOOPBACK = "127.0.0.1"
+
+
+def build(meter: Meter | None = None) -> Parts:
+    """The parts of this process, from its environment.
+
+    Raises:
+        SettingsError: the environment makes no sense.
+        AccessError: the keys are malformed, or there are none where there must be.
+    """
+    settings = Settings.from_environment(os.environ)
+    region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION", "us-east-1")
+    access = keys.parse(settings.api_keys or _secret(settings.api_keys_secret, region))
+    keys.check_exposure(
+        access,
+        host=os.environ.get("HEADRACE_HOST", _LOOPBACK),
+        on_lambda=on_lambda(),
+        allow_insecure=settings.allow_insecure_no_auth,
+    )
+    tables = Tables(settings.wal_table, settings.catalog_table, settings.watermarks_table, settings.producers_table)
+    store = Store(region, timeout_s=_DYNAMODB_TIMEOUT_S)
+    stores = Stores(
+        wal=DynamoWal(store, tables),
+        catalog=DynamoCatalog(store, tables.catalog),
+        watermarks=DynamoWatermarks(store, tables.watermarks),
+        producers=DynamoProducers(store, tables.producers),
+        objects=S3Objects(settings.bucket, make_client()),
+        settings=settings,
+    )
+    return assemble(stores, access, meter)
+
+
+def _secret(name: str, region: str) -> str:
+    """The text of a Secrets Manager secret; empty without a name."""
+    if not name:
+        return ""
+    config = Config(connect_timeout=1.0, read_timeout=3.0, retries={"mode": "standard", "total_max_attempts": 3})
+    client = boto3.client("secretsmanager", region_name=region, config=config)
+    return str(client.get_secret_value(SecretId=name)["SecretString"])

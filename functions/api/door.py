@@ -1,0 +1,95 @@
+"""The outermost layer: who may come in, what every answer carries, and what becomes of an error.
+
+Pure ASGI, so that an SSE response streams through it. Preflights and the liveness route need no key.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from functions.api import errors
+from functions.api.access import Access
+from functions.api.headers import Headers
+from functions.api.meter import Meter, count_error
+
+_log = logging.getLogger(__name__)
+
+OPEN_PATHS = frozenset({"/health"})
+GRANT = "headrace.grant"
+METHODS = "GET, HEAD, PUT, POST, DELETE, OPTIONS"
+
+_EXPOSED = (
+    "Content-Type, ETag, Location, Retry-After, Stream-Next-Offset, Stream-End-Offset, Stream-Up-To-Date, "
+    "Stream-Closed, Stream-Cursor, Stream-TTL, Stream-Expires-At, Stream-SSE-Data-Encoding, Stream-Expected-Seq, "
+    "Stream-Received-Seq, Producer-Epoch, Producer-Seq, Producer-Expected-Seq, Producer-Received-Seq"
+)
+_ALLOWED = (
+    "Authorization, Content-Type, If-None-Match, Accept, Cache-Control, Last-Event-ID, Stream-TTL, "
+    "Stream-Expires-At, Stream-Closed, Stream-Seq, Stream-Key, Stream-Timestamp, Stream-Forked-From, "
+    "Stream-Fork-Offset, Stream-Fork-Sub-Offset, Producer-Id, Producer-Epoch, Producer-Seq"
+)
+_ALWAYS = [
+    (b"x-content-type-options", b"nosniff"),
+    (b"cross-origin-resource-policy", b"cross-origin"),
+    (b"access-control-allow-origin", b"*"),
+    (b"access-control-expose-headers", _EXPOSED.encode()),
+]
+_PREFLIGHT = {
+    "Access-Control-Allow-Methods": METHODS,
+    "Access-Control-Allow-Headers": _ALLOWED,
+    "Access-Control-Max-Age": "86400",
+    "Cache-Control": "no-store",
+}
+
+
+class Door:
+    """Wraps the application."""
+
+    def __init__(self, app: ASGIApp, access: Access, meter: Meter) -> None:
+        self._app = app
+        self._access = access
+        self._meter = meter
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        method = scope["method"]
+        started = False
+
+        async def send_dressed(message: Message) -> None:
+            nonlocal started
+            if message["type"] == "http.response.start":
+                started = True
+                message["headers"] = [*self._dressed(message["headers"], method), *_ALWAYS]
+            elif method == "HEAD":
+                message = {**message, "body": b""}
+            await send(message)
+
+        try:
+            if method == "OPTIONS":
+                await Response(None, 204, _PREFLIGHT)(scope, receive, send_dressed)
+                return
+            if scope["path"] not in OPEN_PATHS:
+                scope[GRANT] = self._access.grant(Headers(scope).get("authorization"))
+            await self._app(scope, receive, send_dressed)
+        except Exception as exc:  # the one place where every error becomes an answer
+            if started:
+                _log.exception("response broke off: method=%s path=%s", method, scope["path"])
+                raise
+            answer = errors.response_to(exc, method)
+            count_error(self._meter, answer.status_code)
+            await answer(scope, receive, send_dressed)
+
+    def _dressed(self, headers: list[tuple[bytes, bytes]], method: str) -> list[tuple[bytes, bytes]]:
+        if method == "HEAD":
+            headers = [(name, value) for name, value in headers if name != b"content-length"]
+        if not self._access.restricted:
+            return headers
+        return [
+            (name, b"private, " + value) if name == b"cache-control" and value != b"no-store" else (name, value)
+            for name, value in headers
+        ]

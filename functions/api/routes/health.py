@@ -1,0 +1,16 @@
+"""`/health`: this process answers. Says nothing about the stores."""
+
+from __future__ import annotations
+
+from fastapi import FastAPI
+from starlette.requests import Request
+from starlette.responses import Response
+
+
+def add_routes(app: FastAPI) -> None:
+    """Adds the liveness route."""
+
+    @app.api_route("/health", methods=["GET", "HEAD"])
+    async def health(_: Request) -> Response:
+        headers = {"Content-Type": "application/json", "Cache-Control": "no-store"}
+        return Response(b'{"status":"ok"}', headers=headers)

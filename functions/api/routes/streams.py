@@ -1,0 +1,173 @@
+"""`/v1/stream/{name}`: create, append, close, read, follow, describe, delete."""
+
+from __future__ import annotations
+
+from fastapi import FastAPI
+from msgspec.structs import replace
+from starlette.requests import Request
+from starlette.responses import Response
+
+from functions.api import bodies, pages, paths, times
+from functions.api.access import Grant, Scope
+from functions.api.blocking import run
+from functions.api.door import GRANT
+from functions.api.headers import Headers
+from functions.api.parts import Parts
+from functions.api.polling import long_poll
+from functions.api.queries import read_query
+from functions.api.sse import EventStream
+from headrace.errors import InvalidRequest
+from headrace.log.logs import Logs
+from headrace.log.requests import Appended, AppendRequest, Created, CreateRequest, Head
+
+PATH = "/v1/stream/{name:path}"
+
+
+def add_routes(app: FastAPI, parts: Parts) -> None:
+    """Adds the routes of streams."""
+    meter = parts.meter
+
+    @app.api_route(PATH, methods=["PUT"])
+    async def create_stream(request: Request) -> Response:
+        name = _allowed_name(request, Scope.ADMIN)
+        headers = Headers(request.scope)
+        asked = _create_request(headers)
+        if asked.fork is not None:
+            _grant(request).require(Scope.READ, asked.fork.source)
+        body = await bodies.read(request, headers)
+        created = await run(_create, parts.logs(), name, asked, headers, body)
+        meter.count("Creates", int(created.created))
+        return _created(request, headers, created)
+
+    @app.api_route(PATH, methods=["POST"])
+    async def append_to_stream(request: Request) -> Response:
+        name = _allowed_name(request, Scope.WRITE)
+        headers = Headers(request.scope)
+        body = await bodies.read(request, headers)
+        asked, appended = await run(_append, parts.logs(), name, headers, body)
+        if not appended.duplicate:
+            meter.count("Appends")
+            meter.count("AppendedRecords", len(asked.records))
+            meter.size("AppendedBytes", asked.size)
+            meter.count("AppendConflicts", appended.tries - 1)
+        return _appended(asked, appended)
+
+    @app.api_route(PATH, methods=["GET"])
+    async def read_stream(request: Request) -> Response:
+        name = _allowed_name(request, Scope.READ)
+        query = read_query(request.scope)
+        logs = parts.logs()
+        meter.count("Reads")
+        if query.live == "long-poll":
+            return await long_poll(parts, logs, request, name, query)
+        page = await run(logs.read, name, query.at)
+        pages.check_format(page, query)
+        meter.count("ReadRecords", len(page.data))
+        meter.size("ReadBytes", sum(map(len, page.data)))
+        if query.live == "sse":
+            return EventStream(parts, logs, name, query, page)
+        return pages.catch_up(page, query, Headers(request.scope))
+
+    @app.api_route(PATH, methods=["HEAD"])
+    async def describe_stream(request: Request) -> Response:
+        name = _allowed_name(request, Scope.READ)
+        head = await run(parts.logs().head, name)
+        return Response(None, 200, _description(head))
+
+    @app.api_route(PATH, methods=["DELETE"])
+    async def delete_stream(request: Request) -> Response:
+        name = _allowed_name(request, Scope.DELETE)
+        deleted = await run(parts.logs().delete, name)
+        meter.count("Deletes", int(deleted))
+        return Response(None, 204, {"Cache-Control": pages.NO_STORE})
+
+
+def _grant(request: Request) -> Grant:
+    grant: Grant = request.scope[GRANT]
+    return grant
+
+
+def _allowed_name(request: Request, scope: Scope) -> str:
+    name = paths.stream_name(request.scope)
+    _grant(request).require(scope, name)
+    return name
+
+
+def _create_request(headers: Headers) -> CreateRequest:
+    """All of a create but its records."""
+    ttl_ms, expires_at_ms = headers.expiry()
+    return CreateRequest(
+        content_type=headers.content_type,
+        ttl_ms=ttl_ms,
+        expires_at_ms=expires_at_ms,
+        closed=headers.closes,
+        time_hint_ms=headers.time_hint_ms,
+        fork=headers.fork(),
+    )
+
+
+def _create(logs: Logs, name: str, asked: CreateRequest, headers: Headers, body: bytes) -> Created:
+    content_type = asked.content_type
+    if body and content_type is None and asked.fork is not None:
+        content_type = logs.head(asked.fork.source).config.content_type  # says how to cut the body
+    records = bodies.records(body, content_type, headers.key)
+    return logs.create(name, replace(asked, records=records))
+
+
+def _created(request: Request, headers: Headers, created: Created) -> Response:
+    answer = _description(created.head)
+    if created.created:
+        answer["Location"] = paths.url(request.scope, headers.get("host") or "")
+    return Response(None, 201 if created.created else 200, answer)
+
+
+def _append(logs: Logs, name: str, headers: Headers, body: bytes) -> tuple[AppendRequest, Appended]:
+    content_type = None
+    if body:
+        content_type = headers.content_type
+        if content_type is None:
+            raise InvalidRequest("Content-Type is missing")
+    records = bodies.records(body, content_type, headers.key)
+    if not records and (body or not headers.closes):
+        raise InvalidRequest("body holds no records")
+    asked = AppendRequest(
+        content_type=content_type,
+        records=records,
+        seq=headers.seq,
+        producer=headers.producer,
+        time_hint_ms=headers.time_hint_ms,
+        close=headers.closes,
+    )
+    return asked, logs.append(name, asked)
+
+
+def _appended(asked: AppendRequest, appended: Appended) -> Response:
+    answer = {
+        "Stream-Next-Offset": appended.next_offset,
+        "Cache-Control": pages.NO_STORE,
+        "Server-Timing": f'commit;desc="tries {appended.tries}"',
+    }
+    if appended.closed:
+        answer["Stream-Closed"] = "true"
+    if appended.producer is not None:
+        answer["Producer-Epoch"] = str(appended.producer.epoch)
+        answer["Producer-Seq"] = str(appended.producer.seq)
+    has_news = asked.producer is not None and bool(asked.records) and not appended.duplicate
+    return Response(None, 200 if has_news else 204, answer)
+
+
+def _description(head: Head) -> dict[str, str]:
+    """What a stream is and how far it reaches, as headers."""
+    answer = {
+        "Content-Type": head.config.content_type,
+        "Stream-Next-Offset": head.next_offset,
+        "Stream-End-Offset": head.next_offset,
+        "Cache-Control": pages.NO_STORE,
+    }
+    if head.config.ttl_ms is not None:
+        answer["Stream-TTL"] = str(head.config.ttl_ms // 1000)
+    if head.deadline_ms is not None:
+        answer["Stream-Expires-At"] = times.text_of(head.deadline_ms)
+    if head.state.closed:
+        answer["Stream-Closed"] = "true"
+    return answer

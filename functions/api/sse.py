@@ -1,0 +1,163 @@
+"""Server-sent events: every `data` event is followed by a `control` event that says where the reader stands.
+
+Records of JSON streams come as one array for each page, of text streams as text, of others as base64. Line breaks
+inside a payload begin a new `data:` line, so no payload can end an event or begin another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import logging
+import re
+from collections.abc import AsyncIterator
+from contextlib import suppress
+
+import orjson
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from functions.api import cursors, pages
+from functions.api.blocking import run
+from functions.api.headers import JSON
+from functions.api.parts import Parts
+from functions.api.queries import ReadQuery
+from functions.api.waiting import Waiter, after, listening
+from headrace.errors import HeadraceError, StoreError
+from headrace.log.logs import Logs
+from headrace.log.requests import ReadPage
+
+_log = logging.getLogger(__name__)
+
+_LINE_BREAK = re.compile(rb"\r\n|\n|\r")
+_KEEP_ALIVE = b": keep-alive\n\n"
+_KEEP_ALIVE_S = 15.0
+_BUFFERED_BYTES = 2 * 1024 * 1024  # a buffered door's limit is 6 MB of JSON text, in which bytes grow
+
+
+class EventStream(Response):
+    """The response that follows a stream from a page on.
+
+    Args:
+        page: the first page, read already, so that its errors had their status.
+    """
+
+    media_type = None
+
+    def __init__(self, parts: Parts, logs: Logs, name: str, query: ReadQuery, page: ReadPage) -> None:
+        headers = {"Content-Type": "text/event-stream", "Cache-Control": "no-cache, no-store"}
+        self._base64 = _needs_base64(page.head.config.content_type)
+        if self._base64:
+            headers["Stream-SSE-Data-Encoding"] = "base64"
+        super().__init__(None, 200, headers)
+        del self.headers["content-length"]
+        self._parts = parts
+        self._logs = logs
+        self._name = name
+        self._query = query
+        self._page = page
+        self._buffered = False
+        self._cursor = query.cursor
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        # API Gateway shows nothing before the end: there the answer is what is there, and the client comes again.
+        self._buffered = "aws.event" in scope
+        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+        if self._buffered:
+            await self._send_events(send)
+            return
+        events = asyncio.ensure_future(self._send_events(send))
+        gone = asyncio.ensure_future(_disconnected(receive))
+        try:
+            await asyncio.wait((events, gone), return_when=asyncio.FIRST_COMPLETED)
+            if events.done():
+                events.result()
+        finally:
+            for task in (events, gone):
+                task.cancel()
+                with suppress(asyncio.CancelledError, Exception):
+                    await task
+
+    async def _send_events(self, send: Send) -> None:
+        async for chunk in self._events():
+            await send({"type": "http.response.body", "body": chunk, "more_body": True})
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _events(self) -> AsyncIterator[bytes]:
+        clock = self._parts.clock
+        deadline = clock.monotonic() + self._parts.settings.sse_seconds
+        with listening(self._logs, self._name) as waiter:
+            page = self._page
+            yield self._event(page)
+            sent = sum(map(len, page.data))
+            while not page.at_eof:
+                if self._buffered and (page.up_to_date or sent >= _BUFFERED_BYTES):
+                    return
+                if page.up_to_date:
+                    quiet_until = min(deadline, clock.monotonic() + _KEEP_ALIVE_S)
+                    following = await self._next(waiter, page, quiet_until)
+                else:
+                    following = await self._read(page)
+                if following is None or clock.monotonic() >= deadline:
+                    if following is not None and (following.data or following.at_eof):
+                        yield self._event(following)
+                    return
+                page = following
+                if page.data or page.at_eof:
+                    waiter.reset()
+                    sent += sum(map(len, page.data))
+                    yield self._event(page)
+                else:
+                    yield _KEEP_ALIVE
+
+    async def _next(self, waiter: Waiter, page: ReadPage, until: float) -> ReadPage | None:
+        """The page after `page`: with data, or an empty one at the end or when time is up; None if it can't be read."""
+        while True:
+            await waiter.pause(until - self._parts.clock.monotonic())
+            following = await self._read(page)
+            if following is None or following.data or following.at_eof:
+                return following
+            if self._parts.clock.monotonic() >= until:
+                return following
+
+    async def _read(self, page: ReadPage) -> ReadPage | None:
+        try:
+            return await run(self._logs.read, self._name, after(page), touch=False)
+        except (HeadraceError, StoreError) as exc:
+            # Deleted, expired, or a store is away: the response ends, and the reader's next request tells it.
+            _log.info("event stream ended: error=%s", type(exc).__name__)
+            return None
+
+    def _event(self, page: ReadPage) -> bytes:
+        frames = []
+        if page.data:
+            payload = pages.body_of(page, self._query)
+            frames.append(_frame(b"data", base64.b64encode(payload) if self._base64 else payload))
+        frames.append(_frame(b"control", orjson.dumps(self._control(page))))
+        return b"".join(frames)
+
+    def _control(self, page: ReadPage) -> dict[str, str | bool]:
+        control: dict[str, str | bool] = {"streamNextOffset": page.text(page.next)}
+        if page.at_eof:
+            return {**control, "upToDate": True, "streamClosed": True}
+        parts = self._parts
+        self._cursor = cursors.next_cursor(self._cursor, parts.clock.now_ms(), parts.random_below)
+        control["streamCursor"] = str(self._cursor)
+        if page.up_to_date:
+            control["upToDate"] = True
+        return control
+
+
+def _needs_base64(content_type: str) -> bool:
+    return content_type != JSON and not content_type.startswith("text/")
+
+
+def _frame(event: bytes, payload: bytes) -> bytes:
+    """One event. A reader drops one space after the colon, so a line that begins with one gets another."""
+    lines = [b"data:" + (b" " if line.startswith(b" ") else b"") + line for line in _LINE_BREAK.split(payload)]
+    return b"event: " + event + b"\n" + b"\n".join(lines) + b"\n\n"
+
+
+async def _disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

@@ -1,0 +1,53 @@
+"""Waiting for the next record without holding a thread: polls with back-off, woken at once by this process's writes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+from headrace import offset as offsets
+from headrace.log.logs import Logs
+from headrace.log.requests import At, ReadPage
+
+_FIRST_S = 0.020
+_LAST_S = 0.250
+_GROWTH = 1.6
+
+
+class Waiter:
+    """Says when to look again."""
+
+    def __init__(self) -> None:
+        self._woken = asyncio.Event()
+        self._delay_s = _FIRST_S
+
+    def reset(self) -> None:
+        """Something happened: the next pause is a short one."""
+        self._delay_s = _FIRST_S
+
+    async def pause(self, at_most_s: float) -> None:
+        """Until this process changed the stream, the next poll is due, or `at_most_s` have passed."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._woken.wait(), max(0.0, min(self._delay_s, at_most_s)))
+        self._delay_s = _FIRST_S if self._woken.is_set() else min(self._delay_s * _GROWTH, _LAST_S)
+        self._woken.clear()
+
+    def wake(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Ends the pause; from any thread."""
+        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            loop.call_soon_threadsafe(self._woken.set)
+
+
+@contextmanager
+def listening(logs: Logs, name: str) -> Iterator[Waiter]:
+    """A waiter that hears of changes of `name` by this process."""
+    waiter = Waiter()
+    loop = asyncio.get_running_loop()
+    with logs.wakeups.listen(name, lambda: waiter.wake(loop)):
+        yield waiter
+
+
+def after(page: ReadPage) -> At:
+    """Where the next page begins."""
+    return At(cursor=offsets.Cursor(page.head.incarnation, page.next))

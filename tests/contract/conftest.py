@@ -1,0 +1,61 @@
+"""The ports of the engine's tables, on memory and on DynamoDB (moto in this process)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import pytest
+
+from headrace.catalog import Catalog
+from headrace.catalog.dynamodb import DynamoCatalog
+from headrace.dynamodb import Store
+from headrace.producers import Producers
+from headrace.producers.dynamodb import DynamoProducers
+from headrace.wal import Wal
+from headrace.wal.dynamodb import DynamoWal
+from headrace.wal.memory import MemoryWal
+from headrace.watermarks import Watermarks
+from headrace.watermarks.dynamodb import DynamoWatermarks
+from tests.support.aws import create_tables, in_process_aws
+
+
+class Ports(NamedTuple):
+    """One set of tables."""
+
+    wal: Wal
+    catalog: Catalog
+    watermarks: Watermarks
+    producers: Producers
+
+
+def memory_ports() -> Ports:
+    """In memory."""
+    wal = MemoryWal()
+    return Ports(wal, wal.catalog, wal.watermarks, wal.producers)
+
+
+def dynamodb_ports(store: Store) -> Ports:
+    """In new tables."""
+    tables = create_tables()
+    return Ports(
+        DynamoWal(store, tables),
+        DynamoCatalog(store, tables.catalog),
+        DynamoWatermarks(store, tables.watermarks),
+        DynamoProducers(store, tables.producers),
+    )
+
+
+@pytest.fixture(scope="module")
+def store() -> Iterator[Store]:
+    """A connection to moto."""
+    with in_process_aws() as store:
+        yield store
+
+
+@pytest.fixture(params=["memory", "dynamodb"])
+def ports(request: pytest.FixtureRequest) -> Ports:
+    """Empty tables."""
+    if request.param == "memory":
+        return memory_ports()
+    return dynamodb_ports(request.getfixturevalue("store"))

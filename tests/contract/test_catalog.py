@@ -1,0 +1,130 @@
+"""What every `Catalog` adapter does: one suite, on memory and on DynamoDB."""
+
+from __future__ import annotations
+
+import itertools
+
+from headrace.catalog import BUCKETS, Row, bucket_of
+from headrace.wal import MAX_GUARDS, PutRow
+from headrace.wal.state import Ancestor, ForkSource
+from tests.contract.conftest import Ports
+from tests.support.builders import config, first_entry, log_id, row
+
+# In byte order, which is neither alphabetical nor that of UTF-16 (the last two).
+NAMES = ["A", "B/c", "a", "a b", "a/", "a/1", "a/10", "a/2", "a0", "b", "z", "é", "日本", "\uffee", "\U0001f600"]
+
+
+def put(ports: Ports, *rows: Row) -> None:
+    for at in range(0, len(rows), MAX_GUARDS):
+        ports.wal.commit(first_entry(log_id()), [PutRow(one, None) for one in rows[at : at + MAX_GUARDS]])
+
+
+def names(rows: list[Row]) -> list[str]:
+    return [one.name for one in rows]
+
+
+def test_a_row_comes_back_as_it_was(ports: Ports) -> None:
+    lineage = (Ancestor("p", 1, 3),)
+    full = Row(
+        "l",
+        config("ü/\U0001f600", ttl_ms=4, lineage=lineage, source=ForkSource("s", "p")),
+        ended=True,
+        deadline_ms=2**50,
+    )
+    put(ports, full, row("plain", "m"))
+    assert ports.catalog.get("streams", "ü/\U0001f600") == full
+    assert ports.catalog.get("streams", "plain") == row("plain", "m")
+
+
+def test_a_name_that_stands_for_nothing(ports: Ports) -> None:
+    put(ports, row("n", "l"))
+    assert ports.catalog.get("streams", "m") is None
+    assert ports.catalog.get("queues", "n") is None
+
+
+def test_a_name_of_the_greatest_length(ports: Ports) -> None:
+    name = "é" * 512
+    put(ports, row(name, "l"))
+    assert ports.catalog.get("streams", name) == row(name, "l")
+    assert names(ports.catalog.living("streams", limit=3)) == [name]
+
+
+def test_listings_are_in_byte_order(ports: Ports) -> None:
+    put(ports, *(row(name, "l") for name in reversed(NAMES)), row("other", "l", surface="queues"))
+    assert sorted(NAMES, key=str.encode) == NAMES
+    assert names(ports.catalog.living("streams", limit=100)) == NAMES
+    assert names(ports.catalog.living("queues", limit=100)) == ["other"]
+
+
+def test_a_listing_goes_on_after_a_name_within_a_prefix(ports: Ports) -> None:
+    put(ports, *(row(name, "l") for name in NAMES))
+    prefixes = ["", "a", "a/", "a/1", "é", "\U0001f600", "nothing"]
+    for prefix, after in itertools.product(prefixes, ["", "A", "a", "a/", "a/9", "b", "\uffee", "\U0001f600"]):
+        wanted = [name for name in NAMES if name.startswith(prefix) and name.encode() > after.encode()]
+        assert names(ports.catalog.living("streams", prefix=prefix, after=after, limit=100)) == wanted
+        assert names(ports.catalog.living("streams", prefix=prefix, after=after, limit=2)) == wanted[:2]
+
+
+def test_pages_of_a_listing_chain_into_the_whole(ports: Ports) -> None:
+    every = [f"s/{number:03d}" for number in range(150)]
+    put(ports, *(row(name, "l") for name in every))
+    found: list[str] = []
+    while page := names(ports.catalog.living("streams", prefix="s/", after=found[-1] if found else "", limit=60)):
+        found += page
+    assert found == every
+
+
+def test_ended_rows_are_left_out_however_many(ports: Ports) -> None:
+    every = [f"s{number:03d}" for number in range(150)]
+    put(ports, *(row(name, "l", ended=number % 50 != 0) for number, name in enumerate(every)))
+    assert names(ports.catalog.living("streams", limit=10)) == ["s000", "s050", "s100"]
+
+
+def test_due_rows_are_those_whose_deadline_has_come(ports: Ports) -> None:
+    put(
+        ports,
+        row("early", "l", deadline_ms=10),
+        row("on time", "l", deadline_ms=20),
+        row("late", "l", deadline_ms=21),
+    )
+    put(ports, row("never", "l"), row("queue", "l", surface="queues", deadline_ms=15))
+    assert names(ports.catalog.due(20, limit=10)) == ["early", "queue", "on time"]
+    assert names(ports.catalog.due(20, limit=1)) == ["early"]
+    assert ports.catalog.due(9, limit=10) == []
+
+
+def test_ending_a_row_drops_its_deadline(ports: Ports) -> None:
+    put(ports, row("n", "l", deadline_ms=10))
+    ports.catalog.mark_ended(row("n", "l"))
+    ports.catalog.mark_ended(row("n", "l"))
+    assert ports.catalog.get("streams", "n") == row("n", "l", ended=True)
+    assert ports.catalog.due(99, limit=10) == []
+    assert ports.catalog.living("streams", limit=10) == []
+
+
+def test_a_row_is_ended_only_for_its_own_log(ports: Ports) -> None:
+    put(ports, row("n", "new", deadline_ms=10))
+    ports.catalog.mark_ended(row("n", "old"))
+    ports.catalog.mark_ended(row("unknown", "old"))
+    assert ports.catalog.get("streams", "n") == row("n", "new", deadline_ms=10)
+    assert ports.catalog.get("streams", "unknown") is None
+
+
+def test_a_deadline_moves_only_for_its_own_living_log(ports: Ports) -> None:
+    put(ports, row("n", "new", deadline_ms=10), row("gone", "l", ended=True), row("fresh", "l"))
+    ports.catalog.set_deadline(row("n", "old"), 99)
+    ports.catalog.set_deadline(row("gone", "l"), 99)
+    ports.catalog.set_deadline(row("unknown", "l"), 99)
+    assert ports.catalog.get("streams", "n") == row("n", "new", deadline_ms=10)
+    assert ports.catalog.get("streams", "gone") == row("gone", "l", ended=True)
+    assert ports.catalog.get("streams", "unknown") is None
+    ports.catalog.set_deadline(row("n", "new"), 99)
+    ports.catalog.set_deadline(row("fresh", "l"), 98)
+    assert names(ports.catalog.due(99, limit=10)) == ["fresh", "n"]
+    assert ports.catalog.due(97, limit=10) == []
+
+
+def test_names_spread_over_every_bucket() -> None:
+    used = {bucket_of("streams", f"name-{number}") for number in range(400)}
+    assert used == {f"streams#{digit}" for digit in BUCKETS}
+    assert len(set(itertools.chain(used, {bucket_of("queues", "name-1")}))) == len(used) + 1

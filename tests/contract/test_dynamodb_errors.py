@@ -1,0 +1,227 @@
+"""What the DynamoDB adapters make of every way in which the store can fail."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from botocore.awsrequest import AWSResponse
+from botocore.exceptions import ConnectionClosedError, ConnectTimeoutError, EndpointConnectionError, ReadTimeoutError
+from pynamodb.exceptions import VerboseClientError
+
+from headrace.catalog.dynamodb import row_item
+from headrace.dynamodb import Store, s
+from headrace.errors import Damaged, StoreThrottled, StoreTimeout
+from headrace.wal import PutProducer
+from headrace.wal.dynamodb import DynamoWal, entry_item
+from headrace.wal.state import Producer
+from tests.contract.conftest import Ports, dynamodb_ports
+from tests.support.builders import first_entry, log_id, row
+from tests.support.counting import AwsCalls
+
+URL = "https://dynamodb.us-east-1.amazonaws.com/"
+UNKNOWN = [ReadTimeoutError, ConnectTimeoutError, EndpointConnectionError, ConnectionClosedError]
+THROTTLES = [
+    "ProvisionedThroughputExceededException",
+    "ThrottlingException",
+    "RequestLimitExceeded",
+    "TransactionConflictException",
+]
+
+
+class Breaks:
+    """Answers every request of a client instead of AWS, and counts them."""
+
+    def __init__(self, store: Store) -> None:
+        self._client = store.connection.client
+        self.sent = 0
+        self.answer: Callable[[], AWSResponse | None] = lambda: None
+        self._client.meta.events.register_first("before-send.*.*", self._send)
+
+    def _send(self, request: Any, **_: Any) -> AWSResponse | None:
+        self.sent += 1
+        return self.answer()
+
+    def with_error(self, error: Exception) -> None:
+        def fails() -> AWSResponse:
+            raise error
+
+        self.answer = fails
+
+    def with_status(self, status: int, body: str) -> None:
+        self.answer = lambda: AWSResponse(URL, status, {"x-amz-crc32": ""}, _Raw(body.encode()))
+
+    def with_code(self, code: str, status: int = 400, more: str = "") -> None:
+        self.with_status(status, f'{{"__type":"com.amazonaws.dynamodb.v20120810#{code}","message":"no"{more}}}')
+
+    def close(self) -> None:
+        self._client.meta.events.unregister("before-send.*.*", self._send)
+
+
+class _Raw:
+    """The body of an answer."""
+
+    def __init__(self, body: bytes) -> None:
+        self._body = body
+
+    def stream(self, **_: Any) -> Iterator[bytes]:
+        yield self._body
+
+
+@pytest.fixture
+def breaks(store: Store) -> Iterator[Breaks]:
+    breaks = Breaks(store)
+    yield breaks
+    breaks.close()
+
+
+@pytest.fixture
+def dynamo(store: Store) -> Ports:
+    return dynamodb_ports(store)
+
+
+def every_method(ports: Ports) -> dict[str, Callable[[], object]]:
+    entry = first_entry(log_id())
+    name = row("n", entry.log_id)
+    return {
+        "commit": lambda: ports.wal.commit(entry),
+        "commit guarded": lambda: ports.wal.commit(entry, [PutProducer("x", Producer("p", 0, 0))]),
+        "newest": lambda: ports.wal.newest("x"),
+        "read": lambda: ports.wal.read("x"),
+        "remove": lambda: ports.wal.remove("x", [1]),
+        "remove_dead": lambda: ports.wal.remove_dead(entry),
+        "get row": lambda: ports.catalog.get("streams", "n"),
+        "living": lambda: ports.catalog.living("streams", limit=1),
+        "due": lambda: ports.catalog.due(1, limit=1),
+        "mark_ended": lambda: ports.catalog.mark_ended(name),
+        "set_deadline": lambda: ports.catalog.set_deadline(name, 1),
+        "get watermark": lambda: ports.watermarks.get("x"),
+        "publish": lambda: ports.watermarks.publish("x", 1, 1, 1, 1),
+        "touch": lambda: ports.watermarks.touch("x", 1),
+        "delete watermark": lambda: ports.watermarks.delete("x"),
+        "get producer": lambda: ports.producers.get("x", "p"),
+        "purge": lambda: ports.producers.purge("x"),
+    }
+
+
+def test_no_answer_means_unknown_and_is_not_tried_again(dynamo: Ports, breaks: Breaks) -> None:
+    for kind in UNKNOWN:
+        breaks.with_error(kind(endpoint_url=URL, error="x"))
+        for method, call in every_method(dynamo).items():
+            breaks.sent = 0
+            with pytest.raises(StoreTimeout):
+                call()
+            assert breaks.sent == 1, method
+
+
+def test_a_server_error_means_unknown_and_is_not_tried_again(dynamo: Ports, breaks: Breaks) -> None:
+    for answer in (
+        lambda: breaks.with_code("InternalServerError", 500),
+        lambda: breaks.with_code("ServiceUnavailable", 503),
+        lambda: breaks.with_status(502, "<html>bad gateway</html>"),
+    ):
+        answer()
+        for method, call in every_method(dynamo).items():
+            breaks.sent = 0
+            with pytest.raises(StoreTimeout):
+                call()
+            assert breaks.sent == 1, method
+
+
+def test_a_throttle_means_that_nothing_was_written(dynamo: Ports, breaks: Breaks) -> None:
+    for code in THROTTLES:
+        breaks.with_code(code)
+        for method, call in every_method(dynamo).items():
+            breaks.sent = 0
+            with pytest.raises(StoreThrottled):
+                call()
+            assert breaks.sent == 1, method
+
+
+@pytest.mark.parametrize("reason", ["TransactionConflict", "ThrottlingError", "ProvisionedThroughputExceeded"])
+def test_a_transaction_that_met_another_means_that_nothing_was_written(
+    dynamo: Ports, breaks: Breaks, reason: str
+) -> None:
+    breaks.with_code(
+        "TransactionCanceledException", 400, f',"CancellationReasons":[{{"Code":"None"}},{{"Code":"{reason}"}}]'
+    )
+    with pytest.raises(StoreThrottled):
+        every_method(dynamo)["commit guarded"]()
+
+
+def test_a_mistake_of_ours_is_not_dressed_up(dynamo: Ports, breaks: Breaks) -> None:
+    for code in ("ValidationException", "ResourceNotFoundException", "AccessDeniedException"):
+        breaks.with_code(code)
+        with pytest.raises(VerboseClientError):
+            every_method(dynamo)["commit"]()
+
+
+def test_a_lost_answer_leaves_the_entry_standing(dynamo: Ports, store: Store) -> None:
+    entry = first_entry(log_id(), b"x")
+
+    def loses(**_: Any) -> None:
+        raise ReadTimeoutError(endpoint_url=URL)
+
+    events = store.connection.client.meta.events
+    events.register_first("needs-retry.dynamodb.PutItem", loses)
+    try:
+        with pytest.raises(StoreTimeout):
+            dynamo.wal.commit(entry)
+    finally:
+        events.unregister("needs-retry.dynamodb.PutItem", loses)
+    assert dynamo.wal.newest(entry.log_id) == entry
+
+
+def test_every_write_and_read_is_one_call(dynamo: Ports, store: Store) -> None:
+    calls = AwsCalls(store.connection.client)
+    expected = {
+        "commit": {"PutItem": 1},
+        "commit guarded": {"TransactWriteItems": 1},
+        "newest": {"Query": 1},
+        "read": {"Query": 1},
+        "remove": {"BatchWriteItem": 1},
+        "remove_dead": {"DeleteItem": 1},
+        "get row": {"GetItem": 1},
+        "living": {"Query": 16},
+        "due": {"Query": 16},
+        "mark_ended": {"UpdateItem": 1},
+        "get watermark": {"GetItem": 1},
+        "publish": {"UpdateItem": 1},
+        "touch": {"UpdateItem": 1},
+        "get producer": {"GetItem": 1},
+        "purge": {"Query": 1},
+    }
+    for method, sent in expected.items():
+        with calls.during() as made:
+            every_method(dynamo)[method]()
+        assert dict(made) == sent, method
+
+
+@pytest.mark.parametrize("damage", [{"v": {"N": "2"}}, {"state": s("{")}, {"config": s("[]")}, {"ids": None}])
+def test_an_entry_that_does_not_parse_is_named(store: Store, dynamo: Ports, damage: dict[str, Any]) -> None:
+    entry = first_entry(log_id())
+    item = {name: value for name, value in {**entry_item(entry), **damage}.items() if value is not None}
+    assert isinstance(dynamo.wal, DynamoWal)
+    table = dynamo.wal._tables.wal
+    store.call("PutItem", {"TableName": table, "Item": item})
+    with pytest.raises(Damaged, match=entry.log_id):
+        dynamo.wal.newest(entry.log_id)
+
+
+def test_a_row_that_does_not_parse_is_named(store: Store, dynamo: Ports) -> None:
+    assert isinstance(dynamo.wal, DynamoWal)
+    item = {**row_item(row("broken", "l")), "config": s("{}")}
+    store.call("PutItem", {"TableName": dynamo.wal._tables.catalog, "Item": item})
+    with pytest.raises(Damaged, match="broken"):
+        dynamo.catalog.get("streams", "broken")
+
+
+def test_no_start_key_lies_outside_its_query(dynamo: Ports, store: Store) -> None:
+    """DynamoDB refuses an exclusive start key that the key condition does not admit; moto does not look."""
+    queries: list[bytes] = []
+    calls = AwsCalls(store.connection.client)
+    calls.intercept = lambda _, request: queries.append(bytes(request.body))
+    for prefix, after in (("a", "b"), ("a", "Z"), ("a", "a"), ("b", "a/1")):
+        assert dynamo.catalog.living("streams", prefix=prefix, after=after, limit=2) == []
+    assert not any(b"ExclusiveStartKey" in body for body in queries)

@@ -1,0 +1,308 @@
+"""What every `Wal` adapter does: one suite, on memory and on DynamoDB."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from msgspec.structs import replace
+
+from headrace.wal import (
+    MAX_GUARDS,
+    Committed,
+    GuardRefused,
+    PutEntry,
+    PutProducer,
+    PutRow,
+    SlotTaken,
+    TouchUnchanged,
+    Wal,
+)
+from headrace.wal.memory import MemoryWal
+from headrace.wal.state import Ancestor, Entry, ForkSource, LogState, Producer, TimeRun
+from tests.contract.conftest import Ports
+from tests.support.builders import config, first_entry, log_id, next_entry, row
+
+SPAN = 10**9
+
+
+def chain(wal: Wal, length: int, data: tuple[bytes, ...] = (b"x",)) -> list[Entry]:
+    """A log of `length` entries."""
+    entries = [first_entry(log_id())]
+    while len(entries) < length:
+        entries.append(next_entry(entries[-1], *data))
+    for entry in entries:
+        assert wal.commit(entry) == Committed()
+    return entries
+
+
+def slots(entries: list[Entry]) -> list[int]:
+    return [entry.slot for entry in entries]
+
+
+def test_an_entry_comes_back_as_it_was(ports: Ports) -> None:
+    log = log_id()
+    full = first_entry(
+        log,
+        b"\x00\xff",
+        b"",
+        request_ids=("a_-1", "b", "c"),
+        prev_slot=2**40 * SPAN + 7,
+        prev_id="z",
+        prev_committed_ms=12,
+        times=(TimeRun(1, 5), TimeRun(1, 6)),
+        payload_key="logs/x/wal/1-n",
+        config=config(
+            "ü/\U0001f600",
+            ttl_ms=5,
+            lineage=(Ancestor("p", 1, 3),),
+            source=ForkSource("src", "p", 3, 1, True),
+        ),
+        state=LogState(
+            next_offset=2**53,
+            last_seq='q"ü',
+            closed=True,
+            closed_by=Producer("p,1", 2**53 - 1, 3),
+            ended="expired",
+            forks=2,
+            holds_source=True,
+            producers=(Producer("p,1", 0, 0), Producer("ü", 1, 1)),
+            producers_spilled=True,
+        ),
+    )
+    assert ports.wal.commit(full) == Committed()
+    assert ports.wal.newest(log) == full
+    assert ports.wal.read(log).entries == [full]
+
+
+def test_a_slot_has_one_winner_and_the_others_learn_who_it_is(ports: Ports) -> None:
+    winner = first_entry(log_id(), b"mine")
+    assert ports.wal.commit(winner) == Committed()
+    assert ports.wal.commit(replace(winner, request_ids=("other",), payload=b"other")) == SlotTaken(winner)
+    assert ports.wal.commit(winner) == SlotTaken(winner)
+    assert ports.wal.read(winner.log_id).entries == [winner]
+
+
+def test_a_taken_slot_is_told_from_a_guarded_commit_too(ports: Ports) -> None:
+    winner = first_entry(log_id(), b"mine")
+    other = first_entry(log_id())
+    ports.wal.commit(winner)
+    guards = [PutEntry(other), PutProducer(winner.log_id, Producer("p", 0, 0))]
+    assert ports.wal.commit(replace(winner, request_ids=("late",)), guards) == SlotTaken(winner)
+    assert ports.wal.newest(other.log_id) is None
+    assert ports.producers.get(winner.log_id, "p") is None
+
+
+def test_a_guarded_commit_takes_effect_with_all_of_its_guards(ports: Ports) -> None:
+    entry, other = first_entry(log_id()), first_entry(log_id())
+    name = row("n", entry.log_id, deadline_ms=77)
+    producer = Producer("p", 2, 3)
+    guards = [PutEntry(other), PutRow(name, None), PutProducer("x", producer), TouchUnchanged(entry.log_id, 0)]
+    assert ports.wal.commit(entry, guards) == Committed()
+    assert ports.wal.newest(entry.log_id) == entry
+    assert ports.wal.newest(other.log_id) == other
+    assert ports.catalog.get("streams", "n") == name
+    assert ports.producers.get("x", "p") == producer
+
+
+def test_a_refused_entry_guard_says_what_stands_there_and_nothing_changes(ports: Ports) -> None:
+    entry, standing = first_entry(log_id()), first_entry(log_id(), b"there")
+    ports.wal.commit(standing)
+    late = replace(standing, request_ids=("late",))
+    guards = [PutProducer("x", Producer("p", 0, 0)), PutEntry(late)]
+    assert ports.wal.commit(entry, guards) == GuardRefused(1, standing)
+    assert ports.wal.newest(entry.log_id) is None
+    assert ports.producers.get("x", "p") is None
+    assert ports.wal.newest(standing.log_id) == standing
+
+
+@pytest.mark.parametrize("stands", [None, "other"])
+@pytest.mark.parametrize("replaces", [None, "old"])
+def test_a_row_guard_holds_only_for_the_log_it_replaces(
+    ports: Ports, stands: str | None, replaces: str | None
+) -> None:
+    if stands is not None:
+        assert ports.wal.commit(first_entry(log_id()), [PutRow(row("n", stands), None)]) == Committed()
+    entry = first_entry(log_id())
+    outcome = ports.wal.commit(entry, [PutRow(row("n", entry.log_id), replaces)])
+    if stands is None and replaces is None:
+        assert outcome == Committed()
+    else:
+        assert outcome == GuardRefused(0)
+        assert ports.wal.newest(entry.log_id) is None
+        found = ports.catalog.get("streams", "n")
+        assert (found.log_id if found else None) == stands
+
+
+def test_a_row_is_replaced_when_it_stands_for_the_named_log(ports: Ports) -> None:
+    old, new = first_entry(log_id()), first_entry(log_id())
+    ports.wal.commit(old, [PutRow(row("n", old.log_id, ended=True, deadline_ms=4), None)])
+    assert ports.wal.commit(new, [PutRow(row("n", new.log_id), old.log_id)]) == Committed()
+    assert ports.catalog.get("streams", "n") == row("n", new.log_id)
+
+
+def test_a_touch_guard_holds_only_while_the_touch_stands(ports: Ports) -> None:
+    entry = first_entry(log_id())
+    ports.watermarks.publish(entry.log_id, 1, 5, 0, 0)
+    assert ports.wal.commit(entry, [TouchUnchanged(entry.log_id, 9)]) == GuardRefused(0)
+    ports.watermarks.touch(entry.log_id, 9)
+    assert ports.wal.commit(entry, [TouchUnchanged(entry.log_id, 0)]) == GuardRefused(0)
+    assert ports.wal.commit(entry, [TouchUnchanged(entry.log_id, 8)]) == GuardRefused(0)
+    assert ports.wal.newest(entry.log_id) is None
+    assert ports.wal.commit(entry, [TouchUnchanged(entry.log_id, 9)]) == Committed()
+
+
+def test_the_slot_is_named_before_a_guard_when_both_refuse(ports: Ports) -> None:
+    entry = first_entry(log_id())
+    ports.wal.commit(entry)
+    assert ports.wal.commit(replace(entry, request_ids=("x",)), [TouchUnchanged("x", 9)]) == SlotTaken(entry)
+
+
+def test_a_producer_row_is_overwritten(ports: Ports) -> None:
+    first = first_entry(log_id())
+    ports.wal.commit(first, [PutProducer("l", Producer("p", 0, 5))])
+    ports.wal.commit(next_entry(first), [PutProducer("l", Producer("p", 1, 0))])
+    assert ports.producers.get("l", "p") == Producer("p", 1, 0)
+
+
+def test_the_most_guards_that_are_promised_fit(ports: Ports) -> None:
+    entry = first_entry(log_id())
+    guards = [PutProducer(entry.log_id, Producer(f"p{n}", 0, n)) for n in range(MAX_GUARDS)]
+    assert ports.wal.commit(entry, guards) == Committed()
+    assert ports.producers.get(entry.log_id, f"p{MAX_GUARDS - 1}") == Producer(
+        f"p{MAX_GUARDS - 1}", 0, MAX_GUARDS - 1
+    )
+
+
+def test_more_guards_than_promised_are_a_mistake_on_every_adapter(ports: Ports) -> None:
+    entry = first_entry(log_id())
+    guards = [PutProducer(entry.log_id, Producer(f"p{n}", 0, n)) for n in range(MAX_GUARDS + 1)]
+    with pytest.raises(ValueError, match="too many guards"):
+        ports.wal.commit(entry, guards)
+
+
+def test_the_newest_entry(ports: Ports) -> None:
+    assert ports.wal.newest(log_id()) is None
+    entries = chain(ports.wal, 4)
+    log = entries[0].log_id
+    assert ports.wal.newest(log) == entries[3]
+    assert ports.wal.newest(log, below=entries[3].slot + 1) == entries[3]
+    assert ports.wal.newest(log, below=entries[3].slot) == entries[2]
+    assert ports.wal.newest(log, below=entries[3].slot - 1) == entries[2]
+    assert ports.wal.newest(log, below=0) is None
+
+
+def test_ranges_are_half_open(ports: Ports) -> None:
+    entries = chain(ports.wal, 5)
+    log, at = entries[0].log_id, slots(entries)
+    assert slots(ports.wal.read(log).entries) == at
+    assert slots(ports.wal.read(log, start=at[1], end=at[3]).entries) == at[1:3]
+    assert slots(ports.wal.read(log, start=at[1] + 1, end=at[3] + 1).entries) == at[2:4]
+    assert slots(ports.wal.read(log, start=at[2]).entries) == at[2:]
+    assert slots(ports.wal.read(log, end=at[2]).entries) == at[:2]
+    for start, end in ((at[2], at[2]), (at[3], at[1]), (0, 0)):
+        assert ports.wal.read(log, start=start, end=end) == ([], True)
+    assert ports.wal.read(log, start=at[4] + 1) == ([], True)
+
+
+def test_descending_reads_begin_at_the_end_of_the_range(ports: Ports) -> None:
+    entries = chain(ports.wal, 5)
+    log, at = entries[0].log_id, slots(entries)
+    assert slots(ports.wal.read(log, descending=True).entries) == at[::-1]
+    assert slots(ports.wal.read(log, start=at[1], end=at[4], descending=True).entries) == [at[3], at[2], at[1]]
+    page = ports.wal.read(log, limit=2, descending=True)
+    assert (slots(page.entries), page.complete) == (at[:2:-1], False)
+
+
+def test_a_limit_leaves_the_rest_for_later_and_says_so(ports: Ports) -> None:
+    entries = chain(ports.wal, 5)
+    log, at = entries[0].log_id, slots(entries)
+    page = ports.wal.read(log, limit=2)
+    assert (slots(page.entries), page.complete) == (at[:2], False)
+    page = ports.wal.read(log, limit=6)
+    assert (slots(page.entries), page.complete) == (at, True)
+
+
+@pytest.mark.parametrize("descending", [False, True])
+def test_pages_of_about_a_megabyte_chain_into_the_whole(ports: Ports, descending: bool) -> None:
+    entries = [first_entry(log_id())]
+    ports.wal.commit(entries[0])
+    for _ in range(15):
+        entries.append(next_entry(entries[-1], b"x", payload=bytes(200_000)))
+        ports.wal.commit(entries[-1])
+    log, found, pages = entries[0].log_id, [], 0
+    page = ports.wal.read(log, descending=descending)
+    while True:
+        pages += 1
+        assert 1 <= len(page.entries) <= 7
+        found += slots(page.entries)
+        if page.complete:
+            break
+        if descending:
+            page = ports.wal.read(log, end=found[-1], descending=True)
+        else:
+            page = ports.wal.read(log, start=found[-1] + 1)
+    assert found == sorted(slots(entries), reverse=descending)
+    assert pages >= 3
+
+
+def test_logs_do_not_see_each_other(ports: Ports) -> None:
+    mine, other = chain(ports.wal, 2), chain(ports.wal, 3)
+    assert ports.wal.read(mine[0].log_id).entries == mine
+    ports.wal.remove(mine[0].log_id, slots(other))
+    assert ports.wal.read(other[0].log_id).entries == other
+
+
+def test_removed_entries_are_gone_and_missing_ones_are_no_error(ports: Ports) -> None:
+    entries = chain(ports.wal, 60)
+    log = entries[0].log_id
+    ports.wal.remove(log, (slot for slot in slots(entries[:-1])))  # more than one batch, from an iterator
+    ports.wal.remove(log, slots(entries[:3]))
+    ports.wal.remove(log, [])
+    assert ports.wal.read(log).entries == entries[-1:]
+
+
+def test_a_removed_slot_is_free_again(ports: Ports) -> None:
+    entries = chain(ports.wal, 3)
+    ports.wal.remove(entries[0].log_id, [entries[1].slot])
+    assert ports.wal.commit(replace(entries[1], request_ids=("again",))) == Committed()
+
+
+def test_a_dead_entry_is_removed_only_if_it_is_the_very_one(ports: Ports) -> None:
+    entries = chain(ports.wal, 3)
+    log, middle = entries[0].log_id, entries[1]
+    ports.wal.remove_dead(replace(middle, request_ids=("another",)))
+    ports.wal.remove_dead(replace(middle, request_ids=(*middle.request_ids, "another")))
+    assert ports.wal.read(log).entries == entries
+    ports.wal.remove_dead(middle)
+    ports.wal.remove_dead(middle)
+    assert ports.wal.read(log).entries == [entries[0], entries[2]]
+
+
+def test_slots_reach_as_far_as_offsets_do(ports: Ports) -> None:
+    far = first_entry(log_id(), slot=(2**64 - 1) * SPAN + SPAN - 1)
+    assert ports.wal.commit(far) == Committed()
+    assert ports.wal.newest(far.log_id) == far
+    assert ports.wal.read(far.log_id, start=(2**64 - 1) * SPAN).entries == [far]
+
+
+def test_of_many_threads_one_takes_the_slot() -> None:
+    wal, log = MemoryWal(), log_id()
+    rivals = [first_entry(log, str(n).encode()) for n in range(16)]
+    barrier = threading.Barrier(len(rivals))
+    outcomes: dict[int, object] = {}
+
+    def race(number: int) -> None:
+        barrier.wait()
+        outcomes[number] = wal.commit(rivals[number], [PutProducer(log, Producer("p", 0, number))])
+
+    threads = [threading.Thread(target=race, args=(n,)) for n in range(len(rivals))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    winners = [number for number, outcome in outcomes.items() if outcome == Committed()]
+    assert len(winners) == 1
+    standing = rivals[winners[0]]
+    assert all(outcome == SlotTaken(standing) for n, outcome in outcomes.items() if n != winners[0])
+    assert wal.producers.get(log, "p") == Producer("p", 0, winners[0])

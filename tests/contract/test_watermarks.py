@@ -1,0 +1,46 @@
+"""What every `Watermarks` adapter does: one suite, on memory and on DynamoDB."""
+
+from __future__ import annotations
+
+from headrace.watermarks import Watermark
+from tests.contract.conftest import Ports
+from tests.support.builders import log_id
+
+
+def test_without_a_row_everything_is_zero(ports: Ports) -> None:
+    assert ports.watermarks.get(log_id()) == Watermark(0, 0, 0, 0, 0)
+
+
+def test_the_published_part_is_raised_by_a_newer_generation_only(ports: Ports) -> None:
+    log = log_id()
+    assert ports.watermarks.publish(log, 2, 10**28, 50, 600)
+    assert not ports.watermarks.publish(log, 2, 1, 1, 1)
+    assert not ports.watermarks.publish(log, 1, 2, 2, 2)
+    assert ports.watermarks.get(log) == Watermark(2, 10**28, 50, 600, 0)
+    assert ports.watermarks.publish(log, 3, 10**28 + 1, 51, 601)
+    assert ports.watermarks.get(log) == Watermark(3, 10**28 + 1, 51, 601, 0)
+
+
+def test_a_touch_never_falls(ports: Ports) -> None:
+    log = log_id()
+    for now_ms, stands in ((5, 5), (4, 5), (5, 5), (9, 9)):
+        ports.watermarks.touch(log, now_ms)
+        assert ports.watermarks.get(log) == Watermark(touched_ms=stands)
+
+
+def test_touching_and_publishing_leave_each_other_alone(ports: Ports) -> None:
+    log = log_id()
+    ports.watermarks.touch(log, 5)
+    assert ports.watermarks.publish(log, 1, 2, 3, 4)
+    ports.watermarks.touch(log, 6)
+    assert ports.watermarks.get(log) == Watermark(1, 2, 3, 4, 6)
+
+
+def test_a_deleted_row_is_gone_and_alone(ports: Ports) -> None:
+    log, other = log_id(), log_id()
+    ports.watermarks.publish(log, 1, 2, 3, 4)
+    ports.watermarks.publish(other, 1, 2, 3, 4)
+    ports.watermarks.delete(log)
+    ports.watermarks.delete(log)
+    assert ports.watermarks.get(log) == Watermark()
+    assert ports.watermarks.get(other) == Watermark(1, 2, 3, 4)

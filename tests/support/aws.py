@@ -1,0 +1,82 @@
+"""The four tables in moto, in this process, and the adapters on them. Single-threaded use only."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from botocore.config import Config
+from moto import mock_aws
+
+from headrace.dynamodb import Store
+from headrace.wal.dynamodb import Tables
+
+REGION = "us-east-1"
+ENVIRONMENT = {
+    "AWS_ACCESS_KEY_ID": "test",
+    "AWS_SECRET_ACCESS_KEY": "test",
+    "AWS_DEFAULT_REGION": REGION,
+    "AWS_ACCOUNT_ID_ENDPOINT_MODE": "disabled",
+}
+_numbers = itertools.count()
+
+
+@contextmanager
+def in_process_aws() -> Iterator[Store]:
+    """Moto for as long as the block lasts, and a connection to it."""
+    with pytest.MonkeyPatch.context() as patch, mock_aws():
+        for name, value in ENVIRONMENT.items():
+            patch.setenv(name, value)
+        patch.delenv("AWS_ENDPOINT_URL", raising=False)
+        yield Store(REGION)
+
+
+def boto3_client(service: str) -> Any:
+    """A client for setting things up."""
+    import boto3  # noqa: PLC0415  # only inside moto's mock
+
+    return boto3.client(service, region_name=REGION, config=Config(retries={"total_max_attempts": 1}))
+
+
+def create_tables() -> Tables:
+    """Four new tables, shaped as the template shapes them."""
+    number = next(_numbers)
+    tables = Tables(*(f"{name}-{number}" for name in Tables._fields))
+    _create(tables.wal, ("log_id", "S"), ("slot", "N"))
+    _create(
+        tables.catalog,
+        ("bucket", "S"),
+        ("name", "S"),
+        index={"expiry": (("expiry_shard", "S"), ("expires_at_ms", "N"))},
+    )
+    _create(tables.watermarks, ("log_id", "S"))
+    _create(tables.producers, ("log_id", "S"), ("producer", "S"))
+    return tables
+
+
+Key = tuple[str, str]
+
+
+def _create(table: str, *key: Key, index: dict[str, tuple[Key, ...]] | None = None) -> None:
+    indexes = index or {}
+    attributes = dict(key) | {name: kind for keys in indexes.values() for name, kind in keys}
+    arguments: dict[str, Any] = {
+        "TableName": table,
+        "BillingMode": "PAY_PER_REQUEST",
+        "KeySchema": _schema(key),
+        "AttributeDefinitions": [{"AttributeName": n, "AttributeType": t} for n, t in attributes.items()],
+    }
+    if indexes:
+        arguments["GlobalSecondaryIndexes"] = [
+            {"IndexName": name, "KeySchema": _schema(keys), "Projection": {"ProjectionType": "KEYS_ONLY"}}
+            for name, keys in indexes.items()
+        ]
+    boto3_client("dynamodb").create_table(**arguments)
+
+
+def _schema(key: tuple[Key, ...]) -> list[dict[str, str]]:
+    kinds = ("HASH", "RANGE")
+    return [{"AttributeName": name, "KeyType": kind} for (name, _), kind in zip(key, kinds, strict=False)]

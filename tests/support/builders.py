@@ -1,0 +1,76 @@
+"""Short ways to say entries, rows and requests."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+from headrace.catalog import Row
+from headrace.log.requests import AppendRequest
+from headrace.record import NewRecord, encode_frames
+from headrace.wal.state import Entry, LogConfig, LogState, Producer, TimeRun
+
+BYTES = "application/octet-stream"
+JSON = "application/json"
+NOW_MS = 1_700_000_000_000
+
+_numbers = itertools.count()
+
+
+def log_id() -> str:
+    """An id that no other test uses."""
+    return f"{next(_numbers):032x}"
+
+
+def config(name: str = "s", *, surface: str = "streams", **fields: Any) -> LogConfig:
+    """A configuration."""
+    values: dict[str, Any] = {"incarnation": 0, "content_type": BYTES, "created_ms": NOW_MS, **fields}
+    return LogConfig(surface=surface, name=name, **values)
+
+
+def row(name: str, log: str, *, surface: str = "streams", **fields: Any) -> Row:
+    """A catalog row."""
+    return Row(log, config(name, surface=surface), **fields)
+
+
+def first_entry(log: str, *data: bytes, **fields: Any) -> Entry:
+    """A log's first entry."""
+    return _entry(log, 0, "create", data, {"config": config(), **fields})
+
+
+def next_entry(before: Entry, *data: bytes, **fields: Any) -> Entry:
+    """The entry after `before`: data, or a close when there are none."""
+    chain = {"prev_slot": before.slot, "prev_id": before.id, "prev_committed_ms": before.committed_ms}
+    return _entry(before.log_id, before.next_slot(), "data" if data else "close", data, {**chain, **fields})
+
+
+def _entry(log: str, slot: int, kind: Any, data: tuple[bytes, ...], fields: dict[str, Any]) -> Entry:
+    records = [NewRecord(one) for one in data]
+    values: dict[str, Any] = {
+        "log_id": log,
+        "slot": slot,
+        "kind": kind,
+        "state": LogState(next_offset=slot // 10**9 + len(records)),
+        "request_ids": (f"r{next(_numbers)}",),
+        "committed_ms": NOW_MS,
+        "count": len(records),
+        "payload": encode_frames(records) if records else None,
+        "times": (TimeRun(len(records), NOW_MS),) if records else (),
+        **fields,
+    }
+    return Entry(**values)
+
+
+def appending(*data: bytes, content_type: str | None = BYTES, **fields: Any) -> AppendRequest:
+    """An append of these records."""
+    return AppendRequest(content_type=content_type, records=tuple(NewRecord(one) for one in data), **fields)
+
+
+def closing(*data: bytes, **fields: Any) -> AppendRequest:
+    """A close, with these last records."""
+    return appending(*data, close=True, **fields)
+
+
+def producing(producer: str, seq: int, *data: bytes, epoch: int = 0, **fields: Any) -> AppendRequest:
+    """A producer's write."""
+    return appending(*data, producer=Producer(producer, epoch, seq), **fields)

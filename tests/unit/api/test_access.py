@@ -1,0 +1,149 @@
+from __future__ import annotations
+
+import hmac
+
+import pytest
+
+from functions.api import access
+from functions.api.access import AccessError, Grant, Scope, Unauthorized
+from tests.unit.api.asgi import TEXT, Server
+
+
+def test_a_bare_key_may_do_everything() -> None:
+    assert access.parse("secret").grant("Bearer secret") == Grant(access.ALL)
+
+
+@pytest.mark.parametrize(
+    ("scopes", "expected"),
+    [
+        ("read", Scope.READ),
+        ("rw", Scope.READ | Scope.WRITE),
+        ("r+d", Scope.READ | Scope.DELETE),
+        ("w+a", Scope.WRITE | Scope.ADMIN),
+        ("read+write+delete+admin", access.ALL),
+        ("", access.ALL),
+    ],
+)
+def test_scopes_are_joined_by_a_plus_sign(scopes: str, expected: Scope) -> None:
+    assert access.parse(f"key:{scopes}:a").grant("bearer key") == Grant(expected, ("a",))
+
+
+def test_prefixes_may_contain_colons() -> None:
+    assert access.parse("key:r:tenant42:|shared.").grant("Bearer key").prefixes == ("tenant42:", "shared.")
+
+
+@pytest.mark.parametrize("text", ["key:reed", "key:read+", "key:READ", ":read", "key::a|", "key::|", "a,a:read"])
+def test_a_malformed_entry_refuses_to_start_and_never_shows_the_key(text: str) -> None:
+    with pytest.raises(AccessError) as caught:
+        access.parse(f"fine,{text}")
+    assert "entry=" in str(caught.value)
+    assert "key:" not in str(caught.value)
+
+
+@pytest.mark.parametrize("header", [None, "", "Bearer", "Bearer ", "Bearer wrong", "Basic key", "Bearer key ", "key"])
+def test_anything_but_a_known_key_is_refused(header: str | None) -> None:
+    with pytest.raises(Unauthorized):
+        access.parse("key").grant(header)
+
+
+def test_every_digest_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    compared: list[bytes] = []
+    real = hmac.compare_digest
+
+    def counting(digest: bytes, presented: bytes) -> bool:
+        compared.append(digest)
+        return real(digest, presented)
+
+    monkeypatch.setattr(hmac, "compare_digest", counting)
+    access.parse("first,second,third").grant("Bearer first")
+    assert len(compared) == 3
+
+
+@pytest.mark.parametrize(
+    ("host", "on_lambda", "insecure", "starts"),
+    [
+        ("127.0.0.1", False, False, True),
+        ("::1", False, False, True),
+        ("localhost", False, False, True),
+        ("0.0.0.0", False, False, False),
+        ("example.org", False, False, False),
+        ("127.0.0.1", True, False, False),
+        ("0.0.0.0", False, True, True),
+        ("127.0.0.1", True, True, True),
+    ],
+)
+def test_without_keys_only_loopback_starts(host: str, on_lambda: bool, insecure: bool, starts: bool) -> None:
+    def check(keys: str) -> None:
+        access.check_exposure(access.parse(keys), host=host, on_lambda=on_lambda, allow_insecure=insecure)
+
+    check("key")
+    if starts:
+        check("")
+    else:
+        with pytest.raises(AccessError, match="HEADRACE_API_KEYS"):
+            check("")
+
+
+def test_listing_covers_each_name_once() -> None:
+    grant = Grant(access.ALL, ("b", "a", "ab", "c"))
+    assert grant.within("") == ["a", "b", "c"]
+    assert grant.within("ab") == ["ab"]
+    assert grant.within("abc") == ["abc"]
+    assert grant.within("x") == []
+
+
+KEYS = "all,reader:read,writer:write,deleter:delete,admin:admin,mine:r+w+d+a:my.|our"
+
+
+@pytest.mark.parametrize(
+    ("method", "needs"),
+    [("GET", "reader"), ("HEAD", "reader"), ("POST", "writer"), ("DELETE", "deleter"), ("PUT", "admin")],
+)
+def test_each_route_needs_its_scope(method: str, needs: str) -> None:
+    server = Server(KEYS)
+    server("PUT", "/v1/stream/s", TEXT, key="all")
+    for key in ("reader", "writer", "deleter", "admin"):
+        answer = server(method, "/v1/stream/s", TEXT, b"x" if method == "POST" else b"", key=key)
+        assert (answer.status != 403) == (key == needs), (key, answer)
+        if answer.status == 403 and method != "HEAD":
+            assert answer.json["error"]["code"] == "forbidden"
+
+
+@pytest.mark.parametrize("target", ["/v1/stream/s", "/v1/streams", "/nowhere", "/openapi.json"])
+def test_without_a_key_there_is_nothing_to_see(target: str) -> None:
+    answer = Server(KEYS)("GET", target)
+    assert answer.status == 401
+    assert answer.headers["www-authenticate"] == "Bearer"
+    assert answer.json["error"]["code"] == "unauthorized"
+    assert answer.headers["x-content-type-options"] == "nosniff"
+
+
+def test_liveness_and_preflights_need_no_key() -> None:
+    assert Server(KEYS)("GET", "/health").status == 200
+    assert Server(KEYS)("OPTIONS", "/v1/stream/s").status == 204
+
+
+def test_a_prefix_is_a_boundary_for_names_sources_and_listings() -> None:
+    server = Server(KEYS)
+    for name in ("my.a", "our", "other"):
+        assert server("PUT", f"/v1/stream/{name}", TEXT, key="all").status == 201
+    assert server("GET", "/v1/stream/my.a", key="mine").status == 200
+    assert server("GET", "/v1/stream/my%2Ea", key="mine").status == 200
+    assert server("GET", "/v1/stream/other", key="mine").status == 403
+    assert server("PUT", "/v1/stream/my.f", {"stream-forked-from": "/v1/stream/other"}, key="mine").status == 403
+    assert [row["name"] for row in server("GET", "/v1/streams", key="mine").json] == ["my.a", "our"]
+    assert [row["name"] for row in server("GET", "/v1/streams?prefix=o", key="mine").json] == ["our"]
+
+
+def test_a_fork_needs_read_on_its_source() -> None:
+    server = Server(KEYS)
+    server("PUT", "/v1/stream/s", TEXT, key="all")
+    fork = {"stream-forked-from": "/v1/stream/s"}
+    assert server("PUT", "/v1/stream/f", fork, key="admin").status == 403
+    assert server("PUT", "/v1/stream/f", fork, key="all").status == 201
+
+
+def test_what_keys_protect_is_private_to_caches() -> None:
+    server = Server(KEYS)
+    server("PUT", "/v1/stream/s", TEXT, b"x", key="all")
+    assert server("GET", "/v1/stream/s", key="reader").headers["cache-control"] == "private, no-cache"

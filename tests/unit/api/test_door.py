@@ -1,0 +1,151 @@
+"""What every answer carries, and what becomes of an error."""
+
+from __future__ import annotations
+
+import pytest
+
+from functions.api import errors, openapi
+from functions.api.parts import Parts
+from headrace import errors as library
+from headrace.errors import HeadraceError, StoreThrottled, StoreTimeout
+from headrace.log.logs import Logs
+from headrace.settings import Settings
+from tests.unit.api.asgi import TEXT, Answer, Server
+
+S = "/v1/stream/s"
+SECURITY = {"x-content-type-options": "nosniff", "cross-origin-resource-policy": "cross-origin"}
+ENVELOPE = "application/json; charset=utf-8"
+
+
+def test_every_answer_carries_the_browser_headers() -> None:
+    server = Server()
+    server("PUT", S, TEXT, b"x")
+    for method, target in [
+        ("GET", S), ("HEAD", S), ("PUT", S), ("POST", S), ("DELETE", S), ("PATCH", S), ("OPTIONS", S), ("GET", "/no"),
+        ("GET", "/v1/streams"), ("GET", "/health"), ("GET", "/openapi.json"),
+    ]:  # fmt: skip
+        headers = server(method, target).headers
+        assert SECURITY.items() <= headers.items(), (method, target)
+        assert headers["access-control-allow-origin"] == "*"
+
+
+def test_a_preflight_allows_what_browsers_need() -> None:
+    answer = Server()("OPTIONS", S, {"origin": "https://a.example", "access-control-request-method": "PUT"})
+    assert answer.status == 204
+    allowed = answer.headers["access-control-allow-headers"].lower()
+    for name in ("authorization", "if-none-match", "stream-seq", "producer-id", "content-type"):
+        assert name in allowed
+    assert "DELETE" in answer.headers["access-control-allow-methods"]
+
+
+@pytest.mark.parametrize("method", ["PATCH", "TRACE", "FOO", "PROPFIND"])
+def test_an_unsupported_method_is_405_and_says_what_is(method: str) -> None:
+    answer = Server()(method, S)
+    assert answer.status == 405
+    assert answer.headers["allow"] == "DELETE, GET, HEAD, OPTIONS, POST, PUT"
+    assert answer.json["error"]["code"] == "method_not_allowed"
+
+
+@pytest.mark.parametrize("target", ["/", "/v1", "/v1/stream", "/v1/streams/x", "/v2/stream/s", "/docs"])
+def test_an_unknown_route_is_404_in_the_envelope(target: str) -> None:
+    answer = Server()("GET", target)
+    assert (answer.status, answer.headers["content-type"]) == (404, ENVELOPE)
+    assert answer.json["error"]["code"] == "not_found"
+    assert answer.headers["cache-control"] == "no-store"
+
+
+class Failing(Logs):
+    error: Exception = RuntimeError("secret detail")
+
+    def read(self, *_: object, **__: object) -> None:  # type: ignore[override]
+        raise self.error
+
+    def append(self, *_: object, **__: object) -> None:  # type: ignore[override]
+        raise self.error
+
+
+def ask(error: Exception, method: str = "GET") -> Answer:
+    server = Server()
+    logs = Failing(server.stores)
+    logs.error = error
+    parts = Parts(Settings(), lambda: logs, server.parts.access)
+    return Server(parts=parts)(method, S, TEXT, b"x" if method == "POST" else b"")
+
+
+def subclasses(kind: type[HeadraceError]) -> list[type[HeadraceError]]:
+    return [kind, *(found for child in kind.__subclasses__() for found in subclasses(child))]
+
+
+def test_every_error_of_the_library_has_its_own_answer() -> None:
+    expected = {
+        library.InvalidRequest("m"): 400,
+        library.PayloadTooLarge("m"): 413,
+        library.NotFound("m"): 404,
+        library.Gone("m"): 410,
+        library.Conflict("m"): 409,
+        library.StreamClosed("m"): 409,
+        library.SequenceConflict("a", "b"): 409,
+        library.ProducerGap(1, 2): 409,
+        library.StaleProducer(1): 403,
+        library.Overloaded("m"): 429,
+        library.OutcomeUnknown(): 408,
+        library.RequestTimeout(): 408,
+        library.Damaged("m"): 500,
+    }
+    assert {type(error) for error in expected} == set(subclasses(HeadraceError)) - {HeadraceError}
+    for error, status in expected.items():
+        answer = errors.response_to(error, "POST")
+        assert answer.status_code == status, error
+        assert answer.headers["cache-control"] == "no-store"
+        assert (answer.body == b"") == isinstance(error, library.StreamClosed)
+
+
+def test_an_append_of_unknown_outcome_is_told_as_the_contract_says() -> None:
+    answer = ask(library.OutcomeUnknown(), "POST")
+    message = "append timed out; append outcome is unknown, check Stream-Next-Offset before retrying"
+    assert (answer.status, answer.json) == (408, {"error": {"code": "append_timeout", "message": message}})
+    assert ask(StoreTimeout("x"), "POST").json == answer.json
+
+
+def test_refusals_for_load_say_when_to_come_again() -> None:
+    overloaded = ask(library.Overloaded("busy", 3), "POST")
+    assert (overloaded.status, overloaded.headers["retry-after"]) == (429, "3")
+    for error in (StoreThrottled("x"), StoreTimeout("x")):
+        answer = ask(error)
+        assert (answer.status, answer.json["error"]["code"], answer.headers["retry-after"]) == (
+            503,
+            "unavailable",
+            "1",
+        )
+
+
+def test_internal_errors_are_logged_and_not_shown(caplog: pytest.LogCaptureFixture) -> None:
+    for error in (RuntimeError("secret detail"), library.Damaged("secret detail")):
+        answer = ask(error)
+        assert (answer.status, answer.json["error"]["code"]) == (500, "internal")
+        assert b"secret" not in answer.body
+    assert "secret detail" in caplog.text
+
+
+def test_the_document_knows_every_route() -> None:
+    server = Server()
+    document = server("GET", "/openapi.json").json
+    assert document == openapi.document()
+    described = {
+        (path, method) for path, item in document["paths"].items() for method in item if method != "parameters"
+    }
+    routed = {
+        (route.path.replace(":path", ""), method.lower())  # type: ignore[attr-defined]
+        for route in server.app.routes
+        for method in route.methods  # type: ignore[attr-defined]
+        if route.path != "/openapi.json"  # type: ignore[attr-defined]
+    }
+    assert routed - described == {("/health", "head")}
+    assert described <= routed
+
+
+def test_a_cold_process_remembers_nothing_between_requests() -> None:
+    server = Server(settings=Settings(cold=True))
+    assert server.parts.logs() is not server.parts.logs()
+    server("PUT", S, TEXT, b"x")
+    assert server("GET", S).body == b"x"
