@@ -87,3 +87,13 @@ def test_real_records_come_back_byte_for_byte_and_are_open_parquet(
     ).fetchall()
     delays = sum(json.loads(text)["delay"] for text in original)
     assert found == [(len(original), 0, len(original) - 1, delays)]
+
+    state_file = tmp_path / "state.json"
+    state_file.write_text(json.dumps(server.state))
+    example = Path(__file__).parents[2] / "docs" / "examples" / "query_segments.py"
+    query = "select count(*) as flights from segments"
+    shown = subprocess.run(
+        [sys.executable, str(example), str(state_file), "flights", query], capture_output=True, text=True, timeout=60
+    )
+    assert shown.returncode == 0, shown.stderr
+    assert f" {len(original)} " in shown.stdout
