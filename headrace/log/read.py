@@ -159,7 +159,8 @@ class Reader:
         row = picture.row if picture is not None else self._pictures.row(name)
         found = Tail([], None)
         position = at.cursor.position if at.cursor is not None else None
-        if picture is not None and (position is None or position >= picture.newest.offset):
+        if picture is not None and (position is None or not 0 < picture.newest.offset - position <= PAGE_RECORDS):
+            # At the end, or far from it: what came after the newest entry known here says where the end is.
             found = tail.after(self._stores.wal, row.log_id, picture.newest.slot)
         if found.newest is None:
             found = tail.recent(self._stores.wal, row.log_id)
@@ -181,9 +182,11 @@ class Reader:
             manifest = self._pictures.manifest(log_id)
             if manifest is not None and position < manifest.end_offset:
                 return self._fill_sealed(manifest, position, stop, budget)
-            found = (
-                end if end is not None and end.covers(position) else tail.around(self._stores.wal, log_id, position)
-            )
+            if end is not None and end.covers(position):
+                found = end
+            else:
+                limit = tail.enough_for(budget.max_records - len(budget.data), end)
+                found = tail.around(self._stores.wal, log_id, position, limit)
             if found.covers(position):
                 try:
                     return self._fill_tail(found.entries, position, stop, budget)

@@ -14,6 +14,7 @@ from headrace.wal import slot as slots
 from headrace.wal.state import Entry
 
 RECENT = 10  # entries a cold reader takes from the end: most followers find their place in them
+_FEWEST = 4  # entries a catch-up read asks for: the last of them is only there to confirm the one before
 
 
 class Tail(NamedTuple):
@@ -68,9 +69,17 @@ def after(wal: Wal, log_id: str, known_slot: int) -> Tail:
     return Tail(entries, entries[-1] if page.complete else None)
 
 
-def around(wal: Wal, log_id: str, position: int) -> Tail:
+def enough_for(records: int, sample: Tail | None) -> int | None:
+    """How many entries to ask for to get `records`, judged by entries in hand; None: no idea."""
+    held = sum(entry.count for entry in sample.entries) if sample is not None else 0
+    if sample is None or not held:
+        return None
+    return max(_FEWEST, -(-records * len(sample.entries) // held) + 2)
+
+
+def around(wal: Wal, log_id: str, position: int, limit: int | None = None) -> Tail:
     """The chain that holds `position`: one query, two for a cursor inside a batch or behind a trim."""
-    page = wal.read(log_id, start=slots.first_slot(position))
+    page = wal.read(log_id, start=slots.first_slot(position), limit=limit)
     entries = page.entries
     if not entries or entries[0].offset > position:
         before = wal.newest(log_id, below=slots.first_slot(position))
