@@ -12,6 +12,7 @@ from typing import Any
 
 import uvicorn
 
+from local.http_protocol import EnvelopeProtocol
 from local.lifeline import exit_with_parent
 
 DRAIN_SECONDS = 1
@@ -36,7 +37,7 @@ def main(arguments: list[str] | None = None) -> None:
     config = uvicorn.Config(
         load_app(options.app),
         loop="uvloop",
-        http="httptools",
+        http=EnvelopeProtocol,
         ws="none",
         lifespan="auto",
         access_log=False,

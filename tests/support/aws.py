@@ -36,7 +36,7 @@ def in_process_aws() -> Iterator[Store]:
 
 def boto3_client(service: str) -> Any:
     """A client for setting things up."""
-    import boto3  # noqa: PLC0415  # only inside moto's mock
+    import boto3  # only inside moto's mock
 
     return boto3.client(service, region_name=REGION, config=Config(retries={"total_max_attempts": 1}))
 
