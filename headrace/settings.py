@@ -17,10 +17,22 @@ class SettingsError(ValueError):
     """A setting is missing or makes no sense. The message names the variable."""
 
 
+class UnsafeTrimAge(SettingsError):
+    """Entries would be trimmed under writers that still rely on them. `settings` are the offending ones."""
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(
+            f"{PREFIX}TRIM_AGE_MS is below cached-state age plus the longest request: "
+            f"minimum={settings.minimum_trim_age_ms} received={settings.trim_age_ms}"
+        )
+        self.settings = settings
+
+
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Every setting with its default. Field `wal_table` is read from `HEADRACE_WAL_TABLE`, and so on.
 
     Attributes:
+        host: the address that the API listens on, as far as it knows; without keys it starts only on a loopback one.
         state_age_ms: how long a process decides on state it read before, and the ack fence: a writer whose picture is
             older verifies before it acknowledges (docs/architecture.md).
         append_timeout_ms, request_timeout_ms: budgets of an append and of any request (docs/streams.md).
@@ -40,6 +52,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     api_keys: str = ""
     api_keys_secret: str = ""
     allow_insecure_no_auth: bool = False
+    host: str = ""
     cold: bool = False
     state_age_ms: int = 60_000
     append_timeout_ms: int = 3_000
@@ -62,7 +75,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         """Parses `HEADRACE_*` variables; empty ones count as absent.
 
         Raises:
-            SettingsError: a value is not of its type, or the trim age is too short to be safe.
+            SettingsError: a value is not of its type; `UnsafeTrimAge` for a trim age that is too short to be safe.
         """
         given: dict[str, Any] = {}
         for name in cls.__struct_fields__:
@@ -74,8 +87,5 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         except msgspec.ValidationError as exc:
             raise SettingsError(f"bad setting {PREFIX}*: {exc}") from exc
         if settings.trim_age_ms < settings.minimum_trim_age_ms:
-            raise SettingsError(
-                f"{PREFIX}TRIM_AGE_MS is below cached-state age plus the longest request: "
-                f"minimum={settings.minimum_trim_age_ms} received={settings.trim_age_ms}"
-            )
+            raise UnsafeTrimAge(settings)
         return settings

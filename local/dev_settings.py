@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from functions.api.access import is_loopback
+from headrace.settings import Settings, SettingsError, UnsafeTrimAge
 from local.units import format_duration
 
-# The application's own defaults, where an option and the environment say nothing.
-DEFAULT_STATE_AGE_MS = 60_000
-DEFAULT_TRIM_AGE_MS = 900_000
-DEFAULT_APPEND_TIMEOUT_MS = 3_000
-DEFAULT_REQUEST_TIMEOUT_MS = 5_000
+_AGES = (
+    "HEADRACE_STATE_AGE_MS",
+    "HEADRACE_TRIM_AGE_MS",
+    "HEADRACE_APPEND_TIMEOUT_MS",
+    "HEADRACE_REQUEST_TIMEOUT_MS",
+)
 _SETTING_OF_OPTION = {
     "seal_records": "HEADRACE_SEAL_RECORDS",
     "seal_bytes": "HEADRACE_SEAL_BYTES",
@@ -71,48 +73,27 @@ class DevSettings:
 
 def _require_safe_trim_age(environ: Mapping[str, str]) -> None:
     """A writer that relies on an old state must still find the item that occupies its slot."""
-
-    def setting(name: str, default: int) -> int:
-        text = environ.get(f"HEADRACE_{name}_MS", "")
-        if text and not text.isdigit():
-            raise InvalidSettings(f"HEADRACE_{name}_MS is not a number of milliseconds: {text!r}")
-        return int(text) if text else default
-
-    state_age_ms = setting("STATE_AGE", DEFAULT_STATE_AGE_MS)
-    longest_request_ms = max(
-        setting("APPEND_TIMEOUT", DEFAULT_APPEND_TIMEOUT_MS),
-        setting("REQUEST_TIMEOUT", DEFAULT_REQUEST_TIMEOUT_MS),
-    )
-    trim_age_ms = setting("TRIM_AGE", DEFAULT_TRIM_AGE_MS)
-    minimum_ms = state_age_ms + longest_request_ms
-    if trim_age_ms < minimum_ms:
+    try:
+        Settings.from_environment({name: environ.get(name, "") for name in _AGES})
+    except UnsafeTrimAge as exc:
+        given, minimum_ms = exc.settings, exc.settings.minimum_trim_age_ms
         raise InvalidSettings(
-            f"--trim-age {format_duration(trim_age_ms)} is too short: the minimum is {format_duration(minimum_ms)}, "
-            f"the state age ({format_duration(state_age_ms)}) plus the longest request "
-            f"({format_duration(longest_request_ms)}). A younger item could vanish under a writer that still relies "
-            f"on it. Lower --state-age to trim sooner."
-        )
+            f"--trim-age {format_duration(given.trim_age_ms)} is too short: the minimum is "
+            f"{format_duration(minimum_ms)}, the state age ({format_duration(given.state_age_ms)}) plus the longest "
+            f"request ({format_duration(minimum_ms - given.state_age_ms)}). A younger item could vanish under a writer "
+            f"that still relies on it. Lower --state-age to trim sooner."
+        ) from exc
+    except SettingsError as exc:
+        raise InvalidSettings(str(exc)) from exc
 
 
 def _door(host: str, environ: Mapping[str, str]) -> dict[str, str]:
     """Settings for a server without keys: allowed on loopback, refused anywhere else."""
     has_keys = bool(environ.get("HEADRACE_API_KEYS") or environ.get("HEADRACE_API_KEYS_SECRET"))
     allowed_open = environ.get("HEADRACE_ALLOW_INSECURE_NO_AUTH") == "1"
-    if has_keys or allowed_open:
-        return {}
-    if not is_loopback(host):
+    if not has_keys and not allowed_open and not is_loopback(host):
         raise InvalidSettings(
             f"--host {host} lets other machines in, and no API key is set. Set HEADRACE_API_KEYS, for example to "
             f"'s3cret:read+write', or accept anyone's requests with HEADRACE_ALLOW_INSECURE_NO_AUTH=1."
         )
-    return {"HEADRACE_ALLOW_INSECURE_NO_AUTH": "1"}
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach the address. A name other than localhost counts as reachable."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+    return {"HEADRACE_HOST": host}

@@ -161,16 +161,17 @@ def check_exposure(access: Access, *, host: str, on_lambda: bool, allow_insecure
     Raises:
         AccessError: what to set instead.
     """
-    if access.restricted or allow_insecure or (_is_loopback(host) and not on_lambda):
+    if access.restricted or allow_insecure or (is_loopback(host) and not on_lambda):
         return
-    place = "on Lambda" if on_lambda else f"on {host}"
+    place = "on Lambda" if on_lambda else f"on {host}" if host else "(HEADRACE_HOST is not set to a loopback address)"
     raise AccessError(
         f"no api keys are set, so this server will not start {place}: "
         "set HEADRACE_API_KEYS (or HEADRACE_API_KEYS_SECRET), or HEADRACE_ALLOW_INSECURE_NO_AUTH=1"
     )
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach the address. A name other than localhost counts as reachable."""
     if host == "localhost":
         return True
     try:

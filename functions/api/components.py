@@ -21,7 +21,6 @@ from headrace.wal.dynamodb import DynamoWal, Tables
 from headrace.watermarks.dynamodb import DynamoWatermarks
 
 _DYNAMODB_TIMEOUT_S = 2.0  # within the budget of an append there is time for a second try
-_LOOPBACK = "127.0.0.1"
 
 
 def build(meter: Meter | None = None) -> Parts:
@@ -36,7 +35,7 @@ def build(meter: Meter | None = None) -> Parts:
     access = keys.parse(settings.api_keys or _secret(settings.api_keys_secret, region))
     keys.check_exposure(
         access,
-        host=os.environ.get("HEADRACE_HOST", _LOOPBACK),
+        host=settings.host,
         on_lambda=on_lambda(),
         allow_insecure=settings.allow_insecure_no_auth,
     )

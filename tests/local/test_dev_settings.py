@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from functions.api.access import is_loopback
 from local.dev import command
-from local.dev_settings import DevSettings, InvalidSettings, is_loopback
+from local.dev_settings import DevSettings, InvalidSettings
 from local.units import format_duration, parse_bytes, parse_duration_ms
 
 
@@ -36,7 +37,7 @@ def test_options_become_settings_of_the_application() -> None:
         "HEADRACE_TRIM_AGE_MS": "70000",
         "HEADRACE_STATE_AGE_MS": "60000",
         "HEADRACE_COLD": "1",
-        "HEADRACE_ALLOW_INSECURE_NO_AUTH": "1",
+        "HEADRACE_HOST": "127.0.0.1",
     }
 
 
@@ -56,7 +57,7 @@ def test_a_trim_age_below_state_age_plus_the_longest_request_is_refused() -> Non
 def test_a_door_to_other_machines_needs_keys() -> None:
     with pytest.raises(InvalidSettings, match=r"HEADRACE_API_KEYS.*HEADRACE_ALLOW_INSECURE_NO_AUTH=1"):
         settings(host="0.0.0.0")
-    assert "HEADRACE_ALLOW_INSECURE_NO_AUTH" not in settings({"HEADRACE_API_KEYS": "k"}, host="0.0.0.0").environment
+    assert settings({"HEADRACE_API_KEYS": "k"}, host="0.0.0.0").environment == {"HEADRACE_HOST": "0.0.0.0"}
     settings({"HEADRACE_ALLOW_INSECURE_NO_AUTH": "1"}, host="0.0.0.0")
 
 

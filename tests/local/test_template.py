@@ -48,7 +48,7 @@ def test_the_committed_template_deploys_with_every_name_and_trigger() -> None:
         assert stream.stream_arn == cloud.deployment.outputs["WalStreamArn"]
         assert cloud.deployment.functions[stream.function].handler == "functions.sealer.handler.handler"
         assert len(cloud.deployment.queues) == 1
-        assert len(cloud.deployment.schedules) == 1
+        assert {schedule.expression for schedule in cloud.deployment.schedules} == {"rate(1 minute)", "rate(1 day)"}
 
 
 def test_a_missing_template_says_what_to_do(tmp_path: Path) -> None:
