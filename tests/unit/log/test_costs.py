@@ -1,0 +1,146 @@
+"""What operations cost in AWS calls, counted as they leave the clients. These are promises (docs/benchmarks.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from functions.sealer.parts import assemble
+from functions.sealer.queue import MemoryQueue
+from functions.sealer.seal import seal
+from headrace.catalog.dynamodb import DynamoCatalog
+from headrace.log.logs import Logs
+from headrace.log.requests import At, CreateRequest
+from headrace.log.stores import Stores
+from headrace.objects.s3 import S3Objects
+from headrace.offset import BEGINNING, Cursor
+from headrace.producers.dynamodb import DynamoProducers
+from headrace.settings import Settings
+from headrace.wal.dynamodb import DynamoWal
+from headrace.watermarks.dynamodb import DynamoWatermarks
+from tests.support.aws import boto3_client, create_tables, in_process_aws
+from tests.support.builders import BYTES, appending, producing
+from tests.support.counting import AwsCalls
+
+
+class Deployment:
+    """Stores on moto, and the calls made to them."""
+
+    def __init__(self, stores: Stores, calls: AwsCalls) -> None:
+        self.stores = stores
+        self.calls = calls
+
+    def cold(self) -> Logs:
+        """A process that knows nothing."""
+        return Logs(self.stores)
+
+
+@pytest.fixture(scope="module")
+def aws() -> Iterator[Deployment]:
+    with in_process_aws() as store:
+        tables = create_tables()
+        s3 = boto3_client("s3")
+        s3.create_bucket(Bucket="bucket")
+        stores = Stores(
+            DynamoWal(store, tables),
+            DynamoCatalog(store, tables.catalog),
+            DynamoWatermarks(store, tables.watermarks),
+            DynamoProducers(store, tables.producers),
+            S3Objects("bucket", s3),
+            Settings(),
+        )
+        yield Deployment(stores, AwsCalls(store.connection.client, s3))
+
+
+def test_a_warm_append_is_one_write(aws: Deployment) -> None:
+    logs = aws.cold()
+    logs.create("warm", CreateRequest(content_type=BYTES))
+    for number in range(3):
+        with aws.calls.during() as made:
+            logs.append("warm", appending(b"x"))
+        assert dict(made) == {"PutItem": 1}
+        with aws.calls.during() as made:
+            logs.append("warm", producing("p", number, b"x"))
+        assert dict(made) == {"PutItem": 1}
+
+
+def test_a_cold_append_adds_a_catalog_read_and_a_query(aws: Deployment) -> None:
+    aws.cold().create("cold", CreateRequest(content_type=BYTES))
+    with aws.calls.during() as made:
+        aws.cold().append("cold", appending(b"x"))
+    assert dict(made) == {"PutItem": 1, "GetItem": 1, "Query": 1}
+
+
+def test_a_refusal_costs_its_check_on_fresh_state_and_writes_nothing(aws: Deployment) -> None:
+    logs = aws.cold()
+    logs.create("refused", CreateRequest(content_type=BYTES, closed=True))
+    with aws.calls.during() as made, pytest.raises(Exception, match="closed"):
+        logs.append("refused", appending(b"x"))
+    assert dict(made) == {"GetItem": 1, "Query": 1}
+
+
+def test_a_tail_read_is_one_query_and_two_inside_a_batch(aws: Deployment) -> None:
+    logs = aws.cold()
+    logs.create("tail", CreateRequest(content_type=BYTES))
+    for _ in range(30):
+        logs.append("tail", appending(b"a", b"b", b"c"))
+    cold = aws.cold()
+    for reader, extra in ((logs, {}), (cold, {"GetItem": 1})):
+        with aws.calls.during() as made:
+            assert reader.read("tail", At(Cursor(0, 90))).data == []
+        assert dict(made) == {"Query": 1, **extra}
+    with aws.calls.during() as made:
+        assert len(logs.read("tail", At(Cursor(0, 87))).data) == 3
+    assert dict(made) == {"Query": 1}
+    with aws.calls.during() as made:
+        assert len(logs.read("tail", At(Cursor(0, 88))).data) == 2
+    assert dict(made) == {"Query": 1}
+    writer = aws.cold()
+    writer.append("tail", appending(b"d", b"e"))
+    with aws.calls.during() as made:  # a follower that somebody else's append woke
+        assert logs.read("tail", At(Cursor(0, 90))).data == [b"d", b"e"]
+    assert dict(made) == {"Query": 1}
+
+
+def test_a_read_in_sealed_data_adds_one_ranged_get_per_segment(aws: Deployment) -> None:
+    logs = aws.cold()
+    logs.create("sealed", CreateRequest(content_type=BYTES))
+    parts = assemble(aws.stores, MemoryQueue())
+    for number in range(3):
+        logs.append("sealed", appending(b"%d" % number, b"more"))
+        log_id = logs.head("sealed").log_id
+        assert seal(parts, log_id, force=True).segments == 1
+    logs.append("sealed", appending(b"tail"))
+    entries = aws.stores.wal.read(log_id).entries
+    aws.stores.wal.remove(log_id, [entry.slot for entry in entries[:-1]])  # as trimming does, later
+    reader = aws.cold()
+    reader.read("sealed", At(BEGINNING), max_records=1)  # learns the manifest
+    for records, segments in ((1, 1), (2, 1), (3, 2), (6, 3)):
+        with aws.calls.during() as made:
+            assert len(reader.read("sealed", At(BEGINNING), max_records=records).data) == records
+        assert dict(made) == {"Query": 1, "GetObject": segments}
+    with aws.calls.during() as made:
+        assert reader.read("sealed", At(BEGINNING)).data[-1] == b"tail"
+    assert dict(made) == {"Query": 1, "GetObject": 3}
+
+
+def test_a_sliding_ttl_costs_a_write_only_after_a_tenth_of_it(aws: Deployment) -> None:
+    logs = aws.cold()
+    logs.create("ttl", CreateRequest(content_type=BYTES, ttl_ms=3_600_000))
+    with aws.calls.during() as made:
+        logs.append("ttl", appending(b"x"))
+    assert dict(made) == {"PutItem": 1}
+    with aws.calls.during() as made:
+        logs.read("ttl", At(BEGINNING))
+    assert dict(made) == {"Query": 1}
+
+
+def test_a_large_payload_goes_to_the_bucket_first(aws: Deployment) -> None:
+    import random
+
+    logs = aws.cold()
+    logs.create("large", CreateRequest(content_type=BYTES))
+    with aws.calls.during() as made:
+        logs.append("large", appending(random.Random(1).randbytes(100_000)))
+    assert dict(made) == {"PutObject": 1, "PutItem": 1}

@@ -1,0 +1,84 @@
+"""Several processes over one set of memory stores, with a clock that tests move and ports that tests break."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+from headrace.clock import ManualClock
+from headrace.log.logs import Logs
+from headrace.log.requests import At, CreateRequest
+from headrace.log.stores import Stores
+from headrace.objects.memory import MemoryObjects
+from headrace.offset import BEGINNING, Cursor
+from headrace.settings import Settings
+from headrace.wal.memory import MemoryWal
+from tests.support.builders import BYTES
+from tests.support.faults import Faulty
+
+
+class World:
+    """Stores that outlive every process."""
+
+    def __init__(self, **settings: Any) -> None:
+        self.settings = Settings(**settings)
+        self.memory = MemoryWal()
+        self.objects = MemoryObjects()
+        self._ids = itertools.count()
+
+    def process(self, clock: ManualClock | None = None) -> Process:
+        """A process with a cold memory."""
+        return Process(self, clock or ManualClock())
+
+    def entries(self, log_id: str) -> list[Any]:
+        """What stands in the write-ahead log."""
+        return self.memory.read(log_id).entries
+
+    def next_id(self) -> str:
+        """Deterministic request ids."""
+        return f"id{next(self._ids)}"
+
+
+class Process:
+    """One process: its own memory and clock, its own way to the stores."""
+
+    def __init__(self, world: World, clock: ManualClock) -> None:
+        self.clock = clock
+        self.wal = Faulty(world.memory)
+        self.catalog = Faulty(world.memory.catalog)
+        self.watermarks = Faulty(world.memory.watermarks)
+        self.producers = Faulty(world.memory.producers)
+        self.objects = Faulty(world.objects)
+        self.stores = Stores(
+            self.wal,
+            self.catalog,
+            self.watermarks,
+            self.producers,
+            self.objects,
+            world.settings,
+            clock,
+            request_ids=world.next_id,
+        )
+        self.logs = Logs(self.stores)
+
+    def create(self, name: str = "s", **fields: Any) -> str:
+        """Creates a stream of bytes; its log id."""
+        created = self.logs.create(name, CreateRequest(**{"content_type": BYTES, **fields}))
+        return created.head.log_id
+
+    def read(self, name: str = "s", position: int = 0, incarnation: int | None = None) -> list[bytes]:
+        """Every record from a position on."""
+        found: list[bytes] = []
+        at = At(BEGINNING if position == 0 and incarnation is None else Cursor(incarnation, position))
+        while True:
+            page = self.logs.read(name, at)
+            found.extend(page.data)
+            if page.up_to_date:
+                return found
+            at = At(Cursor(page.head.incarnation, page.next))
+
+    @property
+    def calls(self) -> int:
+        """Calls to any store so far."""
+        ports = (self.wal, self.catalog, self.watermarks, self.producers, self.objects)
+        return sum(port.calls.total() for port in ports)
