@@ -1,0 +1,32 @@
+"""The documentation names tests, settings and limits: each must exist."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from headrace.settings import PREFIX, Settings
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted([*ROOT.glob("docs/*.md"), ROOT / "README.md", ROOT / "CHANGELOG.md"])
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_test_that_a_page_names_exists(page: Path) -> None:
+    for path, name in re.findall(r"`(?:tests/)?([\w/]+\.py)::(\w+)`", page.read_text()):
+        source = ROOT / "tests" / path
+        assert source.exists(), path
+        assert re.search(rf"^(?:async )?def {name}\(", source.read_text(), re.MULTILINE), f"{path}::{name}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_link_to_a_file_leads_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\((?!https?:)([^)#]+)(?:#[^)]*)?\)", page.read_text()):
+        assert (page.parent / target).exists(), target
+
+
+def test_operations_lists_every_setting() -> None:
+    documented = set(re.findall(rf"`({PREFIX}[A-Z_]+)`", (ROOT / "docs" / "operations.md").read_text()))
+    assert {PREFIX + name.upper() for name in Settings.__struct_fields__} <= documented
