@@ -10,6 +10,7 @@ from typing import Any
 
 import httpx
 import orjson
+import pytest
 
 from local.emulated_cloud import DevServer, dev_server
 from tests.support.pipeline import Pipeline
@@ -115,7 +116,9 @@ def run(server: DevServer) -> tuple[list[Writer], Follower, list[Any]]:
     return writers, follower, read_all(url)
 
 
-def test_concurrent_writers_lose_nothing_double_nothing_and_keep_their_order() -> None:
+def test_concurrent_writers_lose_nothing_double_nothing_and_keep_their_order(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     arguments = ["--api-processes", "3", "--seal-records", "500", "--seal-age", "1s"]
     with dev_server(*arguments, "--state-age", "1s", "--trim-age", "6s") as server:
         writers, follower, records = run(server)
@@ -128,11 +131,12 @@ def test_concurrent_writers_lose_nothing_double_nothing_and_keep_their_order() -
     tries: Counter[int] = sum((writer.tries for writer in writers), Counter())
     retried: Counter[int] = sum((writer.retried for writer in writers), Counter())
     commits = sum(tries.values())
-    print(
-        f"\nsegments cut: {segments}  items trimmed: {trimmed}\n"
-        f"tries per commit: mean {sum(n * c for n, c in tries.items()) / commits:.2f} "
-        f"max {max(tries)} {dict(sorted(tries.items()))}  retried answers: {dict(retried)}"
-    )
+    with capsys.disabled():
+        print(
+            f"\nsegments cut: {segments}  items trimmed: {trimmed}\n"
+            f"tries per commit: mean {sum(n * c for n, c in tries.items()) / commits:.2f} "
+            f"max {max(tries)} {dict(sorted(tries.items()))}  retried answers: {dict(retried)}"
+        )
     assert segments > 0
     assert trimmed > 0
 
