@@ -11,16 +11,11 @@ from functions.api import access as keys
 from functions.api.blocking import on_lambda
 from functions.api.meter import Meter
 from functions.api.parts import Parts, assemble
-from headrace.catalog.dynamodb import DynamoCatalog
-from headrace.dynamodb import Store
-from headrace.log.stores import Stores
-from headrace.objects.s3 import S3Objects, make_client
-from headrace.producers.dynamodb import DynamoProducers
+from headrace.aws import aws_stores, region_of
 from headrace.settings import Settings
-from headrace.wal.dynamodb import DynamoWal, Tables
-from headrace.watermarks.dynamodb import DynamoWatermarks
 
 _DYNAMODB_TIMEOUT_S = 2.0  # within the budget of an append there is time for a second try
+_S3_READ_TIMEOUT_S = 2.0
 
 
 def build(meter: Meter | None = None) -> Parts:
@@ -31,7 +26,7 @@ def build(meter: Meter | None = None) -> Parts:
         AccessError: the keys are malformed, or there are none where there must be.
     """
     settings = Settings.from_environment(os.environ)
-    region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION", "us-east-1")
+    region = region_of(os.environ)
     access = keys.parse(settings.api_keys or _secret(settings.api_keys_secret, region))
     keys.check_exposure(
         access,
@@ -39,15 +34,8 @@ def build(meter: Meter | None = None) -> Parts:
         on_lambda=on_lambda(),
         allow_insecure=settings.allow_insecure_no_auth,
     )
-    tables = Tables(settings.wal_table, settings.catalog_table, settings.watermarks_table, settings.producers_table)
-    store = Store(region, timeout_s=_DYNAMODB_TIMEOUT_S)
-    stores = Stores(
-        wal=DynamoWal(store, tables),
-        catalog=DynamoCatalog(store, tables.catalog),
-        watermarks=DynamoWatermarks(store, tables.watermarks),
-        producers=DynamoProducers(store, tables.producers),
-        objects=S3Objects(settings.bucket, make_client()),
-        settings=settings,
+    stores = aws_stores(
+        settings, region, dynamodb_timeout_s=_DYNAMODB_TIMEOUT_S, s3_read_timeout_s=_S3_READ_TIMEOUT_S
     )
     return assemble(stores, access, meter)
 

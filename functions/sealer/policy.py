@@ -15,7 +15,8 @@ from functions.sealer.queue import Message
 from headrace.wal.state import LogState
 
 _SLACK_MS = 1000  # servers' clocks differ: a late one may still commit into a bucket that seems to be over
-_MAY_END_LOG = frozenset({"delete", "expire", "unfork"})  # unfork: perhaps the last fork of a log that has ended
+# unfork: perhaps the last fork of a log that has ended; recover: perhaps of one whose purge was lost
+_MAY_END_LOG = frozenset({"delete", "expire", "unfork", "recover"})
 
 
 class SealLimits(NamedTuple):

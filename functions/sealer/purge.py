@@ -21,27 +21,16 @@ unless an operator says otherwise). One that is not leaves objects behind that n
 
 from __future__ import annotations
 
-from typing import Literal
-
 import msgspec
 
 from functions.sealer.parts import Parts
 from functions.sealer.queue import Message
 from headrace.errors import Damaged, StoreError
+from headrace.manifest.marks import Tombstone
 from headrace.objects import ObjectMissing, keys
-from headrace.wal.state import Entry, LogConfig
+from headrace.wal.state import Entry, LogConfig, incarnation_of
 
 MAX_PAGES = 100
-
-
-class Tombstone(msgspec.Struct, frozen=True):
-    """`deleted.json`: the log has ended and its data are gone."""
-
-    log_id: str
-    config: LogConfig
-    ended: Literal["", "deleted", "expired"]
-    next_offset: int
-    version: int = 1
 
 
 class _Named(msgspec.Struct, frozen=True):
@@ -74,7 +63,8 @@ def purge(parts: Parts, log_id: str) -> bool:
     if newest.state.holds_source:
         newest = _release(parts, log_id, config)
     state = newest.state
-    tombstone = Tombstone(log_id, config, state.ended, state.next_offset)
+    last = msgspec.structs.replace(config, incarnation=incarnation_of(config, state))
+    tombstone = Tombstone(log_id, last, state.ended, state.next_offset)
     stores.objects.put(keys.tombstone(log_id), msgspec.json.encode(tombstone))
     watermark = stores.watermarks.get(log_id)
     if watermark.end_slot < newest.slot:

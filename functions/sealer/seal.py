@@ -27,6 +27,7 @@ from functions.sealer.span import Span, Unjoined, read_span
 from headrace.errors import Damaged, StoreError
 from headrace.manifest import manifest as manifests
 from headrace.manifest.manifest import Manifest, ManifestPage
+from headrace.manifest.marks import Description
 from headrace.objects import keys
 from headrace.segment import writer
 from headrace.segment.descriptor import Segment
@@ -237,14 +238,6 @@ class _Run:
             manifest.end_offset,
             manifest.sealed_bytes,
         )
-
-
-class Description(msgspec.Struct, frozen=True):
-    """`log.json`: what recovery needs to rebuild the catalog row, should the log have been published."""
-
-    log_id: str
-    config: LogConfig
-    version: int = 1
 
 
 def _is_text(content_type: str) -> bool:

@@ -112,8 +112,9 @@ class Appender:
                 break
             budget.again("others keep appending to this stream")
             if isinstance(outcome, SlotTaken) and budget.tries == 1:
-                # What stands in our slot is the state to decide on, unless more came after it.
-                picture, fresh = self._pictures.remember(name, picture.row, outcome.entry, sent), False
+                # What stands in our slot is the state to decide on, unless more came after it: so it is as old as the
+                # picture that it follows, or the fence would trust a slot that was used and trimmed.
+                picture, fresh = self._pictures.remember(name, picture.row, outcome.entry, picture.read), False
             else:
                 picture, fresh = self._pictures.look(name), True
         for ticket, answer in zip(tickets, plan.answers, strict=True):

@@ -18,7 +18,7 @@ from headrace.log.stores import Stores
 from headrace.record import NewRecord
 from headrace.wal import Committed, GuardRefused, PutEntry, PutRow
 from headrace.wal import slot as slots
-from headrace.wal.state import Ancestor, Entry, ForkSource, LogConfig, LogState, TimeRun
+from headrace.wal.state import Ancestor, Entry, ForkSource, LogConfig, LogState, TimeRun, incarnation_of
 
 DEFAULT_CONTENT_TYPE = "application/octet-stream"
 JSON = "application/json"
@@ -54,6 +54,7 @@ class Creator:
         while True:
             read = self._pictures.read_time()
             row = self._stores.catalog.get(self._surface, name)
+            incarnation = 0
             if row is not None:
                 picture = self._expirer.ensure_alive(name, self._pictures.look(name))
                 row = picture.row
@@ -61,8 +62,9 @@ class Creator:
                     return Created(False, self._existing(picture, request))
                 if picture.state.forks:
                     raise Conflict(f"stream was deleted and its forks still need its data: name={name}")
+                incarnation = incarnation_of(row.config, picture.state) + 1
             source = self._source(request.fork) if request.fork is not None else None
-            entry, row_put = self._first(name, row, request, source)
+            entry, row_put = self._first(name, row, incarnation, request, source)
             guards: list[PutRow | PutEntry] = [row_put]
             if source is not None:
                 state = replace(source.state, forks=source.state.forks + 1)
@@ -101,11 +103,10 @@ class Creator:
         return picture
 
     def _first(
-        self, name: str, old: Row | None, request: CreateRequest, source: Picture | None
+        self, name: str, old: Row | None, incarnation: int, request: CreateRequest, source: Picture | None
     ) -> tuple[Entry, PutRow]:
         now_ms = self._stores.clock.now_ms()
         log_id = self._stores.log_ids()
-        incarnation = old.config.incarnation + 1 if old is not None else 0
         records = list(request.records)
         if source is None or request.fork is None:
             base = 0
@@ -156,7 +157,7 @@ class Creator:
         tail = source.state.next_offset
         position = tail if fork.at is None else fork.at.position
         if fork.at is not None:
-            self._reader.check_cursor(source.row.config, fork.at)
+            self._reader.check_cursor(source.row.config, fork.at, source.state.recoveries)
         if position > tail:
             raise InvalidRequest(f"fork offset is beyond the stream: tail={tail} fork={position}")
         if not fork.sub_offset:
@@ -193,14 +194,14 @@ def _fork_config(
     if request.content_type is not None and request.content_type != parent.content_type:
         raise Conflict(f"fork's content type differs: source={parent.content_type} request={request.content_type}")
     inherited = [replace(ancestor, through=min(ancestor.through, base)) for ancestor in parent.lineage]
-    lineage = [*inherited, Ancestor(source.row.log_id, parent.incarnation, base)]
+    lineage = [*inherited, *_incarnations(source, base)]
     # An ancestor that adds nothing below the fork point is not needed; the source is, for its cursors.
     kept, reached = [], 0
     for ancestor in lineage:
         if ancestor.through > reached:
             kept.append(ancestor)
             reached = ancestor.through
-    if not kept or kept[-1].log_id != source.row.log_id:
+    if not kept or kept[-1] != lineage[-1]:
         kept.append(lineage[-1])
     if len(kept) > MAX_FORK_DEPTH:
         raise Conflict(f"forks are nested too deep: limit={MAX_FORK_DEPTH}")
@@ -208,7 +209,7 @@ def _fork_config(
     return LogConfig(
         surface=parent.surface,
         name=name,
-        incarnation=max(incarnation, parent.incarnation),
+        incarnation=max(incarnation, incarnation_of(parent, source.state)),
         content_type=parent.content_type,
         created_ms=now_ms,
         ttl_ms=request.ttl_ms if own_expiry else parent.ttl_ms,
@@ -222,6 +223,15 @@ def _fork_config(
             own_expiry=own_expiry,
         ),
     )
+
+
+def _incarnations(source: Picture, base: int) -> list[Ancestor]:
+    """The source as an ancestor, once for each incarnation that recoveries gave it: its older cursors stay accepted."""
+    found, incarnation = [], source.row.config.incarnation
+    for recovery in source.state.recoveries:
+        found.append(Ancestor(source.row.log_id, incarnation, min(recovery.at, base)))
+        incarnation = recovery.incarnation
+    return [*found, Ancestor(source.row.log_id, incarnation, base)]
 
 
 def _same_expiry(config: LogConfig, request: CreateRequest) -> bool:

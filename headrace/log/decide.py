@@ -24,7 +24,7 @@ from headrace.errors import (
 )
 from headrace.limits import PRODUCERS_IN_STATE
 from headrace.log.requests import Appended, AppendRequest
-from headrace.wal.state import LogConfig, LogState, Producer
+from headrace.wal.state import LogConfig, LogState, Producer, incarnation_of
 
 _LATEST_MS = 253_402_300_799_999  # the end of year 9999: what RFC 3339 can say
 
@@ -95,7 +95,7 @@ def append(
     if gone is not None:
         return Refused(gone)
     known = _producer(state, request, spilled)
-    tail = offsets.encode(config.incarnation, state.next_offset)
+    tail = offsets.encode(incarnation_of(config, state), state.next_offset)
     if request.producer is not None:
         early = _check_producer(state, request.producer, known, tail)
         if early is not None:
@@ -171,5 +171,5 @@ def _accept(config: LogConfig, state: LogState, request: AppendRequest, now_ms: 
         producers=producers,
         producers_spilled=state.producers_spilled or evicted is not None,
     )
-    tail = offsets.encode(config.incarnation, after.next_offset)
+    tail = offsets.encode(incarnation_of(config, after), after.next_offset)
     return Accepted(after, time_ms, Appended(tail, request.close, False, request.producer), evicted)

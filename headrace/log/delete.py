@@ -7,10 +7,12 @@ for the sweep: every step looks before it acts.
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from msgspec.structs import replace
 
 from headrace.catalog import Row
-from headrace.errors import Damaged, NotFound
+from headrace.errors import Damaged, NotFound, OutcomeUnknown, Overloaded, StoreError
 from headrace.log import decide
 from headrace.log.commit import Budget, Committer
 from headrace.log.expire import Expirer, control_entry
@@ -50,8 +52,10 @@ class Deleter:
             outcome = self._committer.put(entry, [], picture.read, budget)
             if isinstance(outcome, Committed):
                 self._pictures.drop(name)
-                self._stores.catalog.mark_ended(row)
-                self.release_source(row.log_id, row.config)
+                # It is deleted now, and that is the answer, whatever becomes of the rest: the purge does it again.
+                with suppress(StoreError, Overloaded, OutcomeUnknown):
+                    self._stores.catalog.mark_ended(row)
+                    self.release_source(row.log_id, row.config)
                 return True
             budget.again("others keep appending to this stream")
 

@@ -28,14 +28,15 @@ class Payloads:
 
     def __init__(self, stores: Stores) -> None:
         self._stores = stores
+        self._log_id = ""
         self._records: Sequence[NewRecord] | None = None
         self._payload = Payload()
 
     def of(self, log_id: str, slot: int, records: Sequence[NewRecord]) -> Payload:
-        """The payload of `records`."""
+        """The payload of `records`, for this log: its objects go when the log is purged."""
         if not records:
             return Payload()
-        if self._records is not None and _same(self._records, records):
+        if self._records is not None and log_id == self._log_id and _same(self._records, records):
             return self._payload
         frames = encode_frames(records)
         if len(frames) <= self._stores.settings.spill_bytes:
@@ -44,7 +45,7 @@ class Payloads:
             key = keys.payload(log_id, slot, self._stores.request_ids())
             self._stores.objects.put(key, frames)
             self._payload = Payload(key=key)
-        self._records = records
+        self._log_id, self._records = log_id, records
         return self._payload
 
 

@@ -7,7 +7,7 @@ again. A gap that remains is `Damaged`: never an answer.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from headrace import offset as offsets
 from headrace.catalog import Row
@@ -24,7 +24,7 @@ from headrace.log.tail import Tail
 from headrace.manifest.manifest import Manifest
 from headrace.manifest.store import ManifestStore
 from headrace.segment import reader as segments
-from headrace.wal.state import Entry, LogConfig
+from headrace.wal.state import Entry, LogConfig, Recovery
 
 JOINS = 4  # the sealer can publish and trim between two of our looks, but not for ever
 
@@ -77,14 +77,18 @@ class Reader:
                 picture = None  # perhaps the name has another log by now
             else:
                 picture = self._pictures.remember(name, picture.row, newest, read)
-        return self._living(name, picture or self._pictures.look(name))
+        return self._head(self._living(name, picture or self._pictures.look(name)))
 
-    def _living(self, name: str, picture: Picture) -> Head:
+    def _living(self, name: str, picture: Picture) -> Picture:
+        """The picture, or a newer one if it took a look to see that the stream lives."""
         picture = self._expirer.ensure_alive(name, picture)
         error = decide.ended(picture.row.config, picture.state)
         if error is not None:
             self._pictures.drop(name)
             raise error
+        return picture
+
+    def _head(self, picture: Picture) -> Head:
         touched_ms = self._pictures.touched_ms(picture.row.log_id)
         deadline_ms = decide.deadline_ms(picture.row.config, picture.state, touched_ms)
         return Head(picture.row.log_id, picture.row.config, picture.state, deadline_ms)
@@ -110,7 +114,7 @@ class Reader:
         end, head, picture = self._end(name, at)
         config = head.config
         if at.cursor is not None:
-            foreign = self.check_cursor(config, at.cursor)
+            foreign = self.check_cursor(config, at.cursor, head.state.recoveries)
             position = at.cursor.position
         else:
             foreign = False
@@ -137,19 +141,26 @@ class Reader:
         return budget.data[0]
 
     @staticmethod
-    def check_cursor(config: LogConfig, cursor: offsets.Cursor) -> bool:
-        """Whether the cursor is of an ancestor's incarnation, up to its fork point; False if of this log's own.
+    def check_cursor(config: LogConfig, cursor: offsets.Cursor, recoveries: Sequence[Recovery] = ()) -> bool:
+        """Whether the cursor is of an incarnation that came before: an ancestor's, up to its fork point, or this log's
+        before a recovery, up to where that took it up; False if of the log's own.
 
         Raises:
             InvalidRequest, Gone: it is of neither.
         """
-        if cursor.incarnation is None or cursor.incarnation == config.incarnation:
+        own = recoveries[-1].incarnation if recoveries else config.incarnation
+        if cursor.incarnation is None or cursor.incarnation == own:
             return False
-        if cursor.incarnation > config.incarnation:
+        if cursor.incarnation > own:
             raise InvalidRequest("offset is of a later incarnation than the stream")
         for ancestor in config.lineage:
             if cursor.incarnation == ancestor.incarnation and cursor.position <= ancestor.through:
                 return True
+        before = config.incarnation
+        for recovery in recoveries:
+            if cursor.incarnation == before and cursor.position <= recovery.at:
+                return True
+            before = recovery.incarnation
         raise Gone("offset belongs to an earlier incarnation of this stream")
 
     def _end(self, name: str, at: At) -> tuple[Tail, Head, Picture]:
@@ -173,7 +184,10 @@ class Reader:
                 found = tail.recent(self._stores.wal, row.log_id)
         assert found.newest is not None
         picture = self._pictures.remember(name, row, found.newest, read)
-        return found, self._living(name, picture), picture
+        living = self._living(name, picture)
+        if living is not picture:
+            found = Tail([], None)  # the stream was renewed, perhaps as another log: that was not its end
+        return found, self._head(living), living
 
     def _fill(self, log_id: str, position: int, stop: int, end: Tail | None, budget: _Budget) -> int:
         """Adds records of one log from `position` on, never past `stop`; the position after them. Makes progress."""
@@ -216,13 +230,19 @@ class Reader:
                 break
         return position
 
-    def _fill_tail(self, entries: list[Entry], position: int, stop: int, budget: _Budget) -> int:
+    def _fill_tail(self, entries: list[Entry], start: int, stop: int, budget: _Budget) -> int:
+        position = start
         for entry in entries:
             if budget.full or position >= stop:
                 break
             if entry.next_offset <= position:
                 continue
-            records = read_payload(self._stores, entry)
+            try:
+                records = read_payload(self._stores, entry)
+            except PayloadTrimmed:
+                if position == start:
+                    raise
+                break  # what was added stands; the next look begins after it
             before = len(budget.data)
             budget.add(record.data for record in records[position - entry.offset : stop - entry.offset])
             position += len(budget.data) - before

@@ -8,7 +8,7 @@ import msgspec
 
 from headrace import offset as offsets
 from headrace.record import NewRecord
-from headrace.wal.state import LogConfig, LogState, Producer
+from headrace.wal.state import LogConfig, LogState, Producer, incarnation_of
 
 
 class ForkRequest(msgspec.Struct, frozen=True):
@@ -61,12 +61,12 @@ class Head(NamedTuple):
     @property
     def incarnation(self) -> int:
         """Of the log."""
-        return self.config.incarnation
+        return incarnation_of(self.config, self.state)
 
     @property
     def next_offset(self) -> str:
         """The tail, as text."""
-        return offsets.encode(self.config.incarnation, self.state.next_offset)
+        return offsets.encode(self.incarnation, self.state.next_offset)
 
 
 class Created(NamedTuple):
@@ -114,7 +114,8 @@ class ReadPage(NamedTuple):
         end: position of the tail when the page was made.
         data: the records' bytes, one element per record.
         head: the stream then.
-        foreign: the cursor was of an older incarnation that is still accepted (a fork's source).
+        foreign: the cursor was of an older incarnation that is still accepted (a fork's source, or from before a
+            recovery).
     """
 
     head: Head
@@ -136,4 +137,4 @@ class ReadPage(NamedTuple):
 
     def text(self, position: int) -> str:
         """A position of this stream as a cursor."""
-        return offsets.encode(self.head.config.incarnation, position)
+        return offsets.encode(self.head.incarnation, position)

@@ -24,13 +24,8 @@ class Tail(NamedTuple):
     newest: Entry | None
 
     def covers(self, position: int) -> bool:
-        """The record at `position` is in the chain, or `position` is the log's end."""
-        if not self.entries:
-            return False
-        first, last = self.entries[0], self.entries[-1]
-        return first.offset <= position < last.next_offset or (
-            self.newest is not None and position >= self.newest.next_offset
-        )
+        """The record at `position` is in the chain."""
+        return bool(self.entries) and self.entries[0].offset <= position < self.entries[-1].next_offset
 
 
 def chained(first: Entry, second: Entry) -> bool:

@@ -87,6 +87,8 @@ def _check_progress(previous: Manifest, new: Manifest) -> None:
         _require_that(new, rule, later >= earlier, later)
     if before.ended:
         _require(new, "state.ended", before.ended, after.ended)
+    kept = after.recoveries[: len(before.recoveries)]
+    _require(new, "state.recoveries", before.recoveries, kept)
 
 
 def _check_nothing_lost(previous: Manifest, new: Manifest) -> None:

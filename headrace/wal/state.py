@@ -8,7 +8,7 @@ import msgspec
 
 from headrace.wal import slot as slots
 
-Kind = Literal["create", "data", "close", "fork", "unfork", "release", "delete", "expire"]
+Kind = Literal["create", "data", "close", "fork", "unfork", "release", "delete", "expire", "recover"]
 
 
 class Producer(msgspec.Struct, frozen=True, array_like=True):
@@ -17,6 +17,13 @@ class Producer(msgspec.Struct, frozen=True, array_like=True):
     id: str
     epoch: int
     seq: int
+
+
+class Recovery(msgspec.Struct, frozen=True, array_like=True):
+    """At offset `at` the log took up `incarnation`: what stood behind it may be lost, and its offsets come again."""
+
+    at: int
+    incarnation: int
 
 
 class LogState(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -34,6 +41,7 @@ class LogState(msgspec.Struct, frozen=True, omit_defaults=True):
         holds_source: this log is a fork that still counts in its source's `forks`.
         producers: the most recent producers, the newest last.
         producers_spilled: others stand in the producers table.
+        recoveries: when the log was rebuilt from what was published, the oldest first.
     """
 
     next_offset: int = 0
@@ -48,6 +56,7 @@ class LogState(msgspec.Struct, frozen=True, omit_defaults=True):
     holds_source: bool = False
     producers: tuple[Producer, ...] = ()
     producers_spilled: bool = False
+    recoveries: tuple[Recovery, ...] = ()
 
 
 class Ancestor(msgspec.Struct, frozen=True, array_like=True):
@@ -72,7 +81,8 @@ class LogConfig(msgspec.Struct, frozen=True, omit_defaults=True):
     """What never changes about a log. Stands in its first entry, its catalog row and its `log.json`.
 
     Attributes:
-        incarnation: rises each time the name is created again; fences older cursors.
+        incarnation: rises each time the name is created again; fences older cursors. A recovery raises it further,
+            in the state: `incarnation_of` has the one in force.
         lineage: for a fork, the logs that it inherits from, oldest first.
         ttl_ms, expires_at_ms: sliding and absolute expiry; at most one.
     """
@@ -91,6 +101,11 @@ class LogConfig(msgspec.Struct, frozen=True, omit_defaults=True):
     def base_offset(self) -> int:
         """Offset of the first record that the log itself holds."""
         return self.lineage[-1].through if self.lineage else 0
+
+
+def incarnation_of(config: LogConfig, state: LogState) -> int:
+    """The incarnation in force: the configuration's, or what the last recovery raised it to."""
+    return state.recoveries[-1].incarnation if state.recoveries else config.incarnation
 
 
 class TimeRun(msgspec.Struct, frozen=True, array_like=True):

@@ -30,6 +30,8 @@ COMMANDS = {
     "info": Lazy("local.cli.commands.info:command", "Show a stream's type, end, expiry and whether it is closed."),
     "list": Lazy("local.cli.commands.list:command", "List the streams of a server."),
     "delete": Lazy("local.cli.commands.delete:command", "Delete a stream and its data."),
+    "verify": Lazy("local.cli.commands.verify:command", "Check that everything stored is whole and agrees."),
+    "recover": Lazy("local.cli.commands.recover:command", "Rebuild lost tables from the bucket."),
 }
 
 EPILOG = """\b

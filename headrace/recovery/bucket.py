@@ -1,0 +1,133 @@
+"""Checks the objects of one log: every generation, page, segment and key page. Never raises on damage."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Sequence
+
+from headrace.errors import Damaged
+from headrace.manifest import invariants
+from headrace.manifest.manifest import Manifest, decode, decode_page
+from headrace.objects import ObjectMissing, Objects, keys
+from headrace.objects.memory import MemoryObjects
+from headrace.recovery.notes import Notes
+from headrace.segment import keypage, reader
+from headrace.segment.descriptor import Segment
+
+
+def check_generations(objects: Objects, notes: Notes, numbers: Sequence[int]) -> Manifest | None:
+    """Every generation from 1 to the highest one found exists, decodes, and may follow the one before.
+
+    Returns:
+        The newest generation, if it can be believed.
+    """
+    before: Manifest | None = None
+    last = max(numbers, default=0)
+    standing = set(numbers)
+    for number in range(1, last + 1):
+        key = keys.manifest(notes.log_id, number)
+        if number not in standing:
+            notes.error("manifest.missing", key)
+            before = None
+            continue
+        manifest = _generation(objects, notes, key, number)
+        if manifest is not None and (before is not None or number == 1):
+            try:
+                invariants.check(before, manifest)
+            except Damaged as exc:
+                notes.error("manifest.rule", key, found=exc)
+        before = manifest
+        notes.counts["generations"] += 1
+    return before
+
+
+def _generation(objects: Objects, notes: Notes, key: str, number: int) -> Manifest | None:
+    try:
+        manifest = decode(objects.get(key), key)
+        if (manifest.log_id, manifest.generation) != (notes.log_id, number):
+            raise Damaged(f"stands in the wrong place: log_id={manifest.log_id} generation={manifest.generation}")
+        invariants.check_whole(manifest)
+    except ObjectMissing:
+        notes.error("manifest.missing", key)
+        return None
+    except Damaged as exc:
+        notes.error("manifest.damaged", key, found=exc)
+        return None
+    return manifest
+
+
+def segments_of(objects: Objects, notes: Notes, manifest: Manifest) -> list[Segment]:
+    """All descriptors, sealed pages first; a page that can't be read is noted and left out."""
+    found: list[Segment] = []
+    for page in manifest.pages:
+        try:
+            found += decode_page(objects.get(page.key), page)
+        except ObjectMissing:
+            notes.error("page.missing", page.key)
+        except Damaged as exc:
+            notes.error("page.damaged", page.key, found=exc)
+    return [*found, *manifest.open_page]
+
+
+def check_segments(
+    objects: Objects, notes: Notes, segments: Iterable[Segment], progress: Callable[[int], None]
+) -> None:
+    """Each segment and key page is the object that was published, and decodes to what its descriptor says."""
+    for done, segment in enumerate(segments):
+        progress(done)
+        _check_segment(objects, notes, segment)
+        _check_key_page(objects, notes, segment)
+
+
+def _check_segment(objects: Objects, notes: Notes, segment: Segment) -> None:
+    try:
+        data = objects.get(segment.key)
+    except ObjectMissing:
+        notes.error("segment.missing", segment.key)
+        return
+    if len(data) != segment.size:
+        notes.error("segment.damaged", segment.key, expected=f"{segment.size} bytes", found=f"{len(data)} bytes")
+        return
+    sha256 = hashlib.sha256(data).hexdigest()
+    if sha256 != segment.sha256:
+        notes.error("segment.damaged", segment.key, expected=f"sha256 {segment.sha256}", found=f"sha256 {sha256}")
+        return
+    held = MemoryObjects()
+    held.put(segment.key, data)
+    try:
+        records = reader.read_data(held, segment, segment.first_offset, segment.count, segment.payload_bytes + 1)
+    except (Damaged, ValueError) as exc:
+        notes.error("segment.damaged", segment.key, found=exc)
+        return
+    published, found = (segment.count, segment.payload_bytes), (len(records), sum(map(len, records)))
+    if found != published:
+        notes.error("segment.damaged", segment.key, expected=f"records, bytes {published}", found=str(found))
+    notes.counts["segments"] += 1
+    notes.counts["records"] += len(records)
+    notes.counts["bytes"] += len(data)
+
+
+def _check_key_page(objects: Objects, notes: Notes, segment: Segment) -> None:
+    key = keys.segment_keys(segment.key)
+    try:
+        page = keypage.decode(objects.get(key), sha256=segment.keys_sha256, count=segment.count, source=key)
+    except ObjectMissing:
+        notes.error("keypage.missing", key)
+        return
+    except Damaged as exc:
+        notes.error("keypage.damaged", key, found=exc)
+        return
+    published = (segment.min_time_ms, segment.max_time_ms)
+    found = (page.times[0].time_ms, page.times[-1].time_ms)
+    if found != published:
+        notes.error("keypage.damaged", key, expected=f"times {published}", found=str(found))
+
+
+def named_objects(manifest: Manifest | None, segments: Iterable[Segment], generations: Iterable[int]) -> set[str]:
+    """Every key that the published part names."""
+    named = {segment.key for segment in segments}
+    named |= {keys.segment_keys(key) for key in named}
+    if manifest is not None:
+        named |= {page.key for page in manifest.pages}
+        named |= {keys.manifest(manifest.log_id, number) for number in generations}
+    return named

@@ -1,0 +1,80 @@
+"""Which log a name stands for, and which logs must have ended, by what is known of all of them. Pure.
+
+A name is created again only after its log has ended and no fork needs it, with a higher incarnation. So of the logs of a
+name the one with the highest incarnation has it, whatever a manifest says of the others: that is how an end whose entry
+was lost is known. In the same way a log was purged only after each of its forks had ended. Where a name was used again
+after the tables were lost, and before a recovery, its youngest log has it, and one that may not have ended is left alone.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from itertools import groupby
+from typing import Literal, NamedTuple
+
+from headrace.recovery.survey import Facts
+
+_SKEW_MS = 60_000  # servers' clocks differ less
+Standing = Literal["has the name", "superseded", "name is taken"]
+
+
+class Names(NamedTuple):
+    """By log id. `forks` counts the logs that hold a log as their source; `ended_with_source` must have ended."""
+
+    standing: dict[str, Standing]
+    forks: Counter[str]
+    ended_with_source: set[str]
+
+
+def resolve(logs: Sequence[Facts]) -> Names:
+    """Judges every log that has a configuration."""
+    known = [log for log in logs if log.config is not None]
+    standing: dict[str, Standing] = {}
+    for _, group in groupby(sorted(known, key=_name), _name):
+        standing |= _judge(list(group))
+    by_id = {log.log_id: log for log in known}
+    gone = {log.log_id for log in known if log.tombstone is not None}
+    ended: set[str] = set()
+    for log in known:
+        source = _source(log)
+        while source is not None and source not in gone:
+            source = _source(by_id[source]) if source in by_id else None
+        if source is not None and log.log_id not in gone:
+            ended.add(log.log_id)
+    forks: Counter[str] = Counter()
+    for log in known:
+        source = _source(log)
+        released = log.log_id in gone | ended or "superseded" in (standing[log.log_id], standing.get(source or ""))
+        holds = log.state is None or log.state.holds_source
+        if source is not None and holds and not released:
+            forks[source] += 1
+    return Names(standing, forks, ended)
+
+
+def _judge(logs: list[Facts]) -> dict[str, Standing]:
+    """The logs of one name."""
+    top = max(logs, key=lambda log: (log.incarnation, log.owns_row, _created_ms(log)))
+    youngest = max(logs, key=_created_ms)
+    if _created_ms(youngest) > _created_ms(top) + _SKEW_MS:
+        top = youngest  # made while the name's past was forgotten: its incarnation says nothing
+    return {log.log_id: _against(top, log) for log in logs}
+
+
+def _against(top: Facts, log: Facts) -> Standing:
+    if log is top:
+        return "has the name"
+    has_ended = log.tombstone is not None or (log.state is not None and bool(log.state.ended))
+    return "superseded" if has_ended or log.incarnation < top.incarnation else "name is taken"
+
+
+def _name(log: Facts) -> tuple[str, str]:
+    return (log.config.surface, log.config.name) if log.config is not None else ("", "")
+
+
+def _created_ms(log: Facts) -> int:
+    return log.config.created_ms if log.config is not None else 0
+
+
+def _source(log: Facts) -> str | None:
+    return log.config.source.log_id if log.config is not None and log.config.source is not None else None

@@ -1,0 +1,251 @@
+"""From what is known of every log to what must be written. Pure: the clock and ids are arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import msgspec
+from msgspec.structs import replace
+
+from headrace.catalog import Row
+from headrace.log import decide
+from headrace.log.expire import control_entry
+from headrace.recovery import names
+from headrace.recovery.names import Names
+from headrace.recovery.report import Loss, Status
+from headrace.recovery.survey import Facts
+from headrace.wal import slot as slots
+from headrace.wal.state import Entry, LogConfig, LogState, Recovery, incarnation_of
+
+_RAISE = 1024  # names deleted and created again behind what was published took up the next few incarnations
+_ENDED = slots.SPAN - 1000  # where the entry of a purged log stands: behind every entry that it had
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """What to write for one log.
+
+    Attributes:
+        entry: the control entry; None if the entries that stand are right.
+        publish: `entry` goes into a generation of its own, before it is written.
+        row: the catalog row to put with the entry; None if it is right.
+        mark_ended: the row is right but for saying that the log has ended.
+    """
+
+    facts: Facts
+    status: Status
+    state: LogState
+    entry: Entry | None = None
+    publish: bool = False
+    row: Row | None = None
+    mark_ended: bool = False
+    lost: tuple[Loss, ...] = ()
+    reason: str = ""
+
+
+def plan(logs: Sequence[Facts], *, rewound: bool, now_ms: int, request_ids: Callable[[], str]) -> Iterator[Plan]:
+    """A plan for each log.
+
+    Args:
+        rewound: the tables were restored to an earlier time: behind every end there may have been more.
+        now_ms: the server's clock.
+    """
+    judged = names.resolve(logs)
+    by_id = {log.log_id: log for log in logs}
+    for facts in logs:
+        if facts.is_lost:
+            yield Plan(facts, "lost", LogState(), lost=("unpublished log",))
+            continue
+        why = _refusal(facts, judged, by_id)
+        if why:
+            yield Plan(facts, "refused", facts.state or LogState(), reason=why)
+        elif judged.standing[facts.log_id] == "superseded":
+            yield _nameless(facts, now_ms, request_ids)
+        else:
+            yield _Planner(facts, judged, by_id, rewound, now_ms, request_ids).plan()
+
+
+def raised_incarnation(config: LogConfig, state: LogState, now_ms: int) -> int:
+    """The incarnation from now on: the time in seconds (a u32 until 2106), so that it was never in force before.
+
+    Counting up would not be enough: the raise of an earlier recovery can be lost with the entry that held it.
+    """
+    return max(incarnation_of(config, state) + _RAISE, now_ms // 1000)
+
+
+def _nameless(facts: Facts, now_ms: int, request_ids: Callable[[], str]) -> Plan:
+    """A log whose name was created again. One with a tombstone is ended again, should it have come to life."""
+    state = facts.state or LogState()
+    if facts.tombstone is None:
+        return Plan(facts, "superseded", state)
+    newest = facts.newest
+    if newest is None or newest.state.ended:
+        return Plan(facts, "gone", state)
+    state = replace(state, ended=facts.tombstone.ended or "deleted", forks=0, holds_source=False)
+    return Plan(facts, "ended", state, entry=control_entry(newest, "recover", state, request_ids(), now_ms))
+
+
+def _refusal(facts: Facts, judged: Names, by_id: Mapping[str, Facts]) -> str:
+    """Why a log must be left alone; empty if it need not."""
+    if facts.damage:
+        return facts.damage
+    if facts.config is None:
+        return "nothing says what log this is"
+    if judged.standing[facts.log_id] == "name is taken":
+        return "a younger log has the name, and does not come after this one"
+    if facts.tail == "diverged":
+        return "the write-ahead log does not continue what is published"
+    if facts.tombstone is not None or facts.log_id in judged.ended_with_source:
+        return ""
+    for ancestor in facts.config.lineage:
+        source = by_id.get(ancestor.log_id)
+        end = _end_offset(source) if source is not None else 0
+        if end < ancestor.through:
+            return f"fork point {ancestor.through} lies behind the end of its source {ancestor.log_id}, {end}"
+        if source is not None and judged.standing.get(ancestor.log_id) == "superseded":
+            return f"it must have ended: its source {ancestor.log_id} had, with all its forks"
+    return ""
+
+
+def _end_offset(facts: Facts) -> int:
+    if facts.state is not None:
+        return facts.state.next_offset
+    return facts.config.base_offset if facts.config is not None else 0
+
+
+class _Planner:
+    """Plans for one log that has its name."""
+
+    def __init__(
+        self,
+        facts: Facts,
+        judged: Names,
+        by_id: Mapping[str, Facts],
+        rewound: bool,
+        now_ms: int,
+        request_ids: Callable[[], str],
+    ) -> None:
+        assert facts.config is not None
+        self._facts = facts
+        self._config: LogConfig = facts.config
+        self._judged = judged
+        self._by_id = by_id
+        self._rewound = rewound
+        self._now_ms = now_ms
+        self._request_ids = request_ids
+        self._tail_is_lost = facts.tail in ("none", "behind") and facts.tombstone is None
+
+    def plan(self) -> Plan:
+        before = self._facts.state or self._unpublished()
+        state = self._state(before)
+        row = Row(self._facts.log_id, self._config, bool(state.ended), self._deadline_ms(state))
+        standing = self._facts.row
+        is_ours = standing is not None and standing.log_id == row.log_id
+        is_right = standing is not None and is_ours and (self._is_gone or standing.config == row.config)
+        needs_entry = state != before or self._facts.newest is None or self._tail_is_lost or not is_right
+        return Plan(
+            facts=self._facts,
+            status=self._status(state, needs_entry),
+            state=state,
+            entry=self._entry(state) if needs_entry else None,
+            publish=self._tail_is_lost,
+            row=None if is_right else row,
+            mark_ended=is_right and standing is not None and row.ended and not standing.ended,
+            lost=tuple(self._lost(before, state)),
+        )
+
+    @property
+    def _is_gone(self) -> bool:
+        return self._facts.tombstone is not None
+
+    def _unpublished(self) -> LogState:
+        """The state of a log of which nothing is known but that it existed."""
+        tombstone = self._facts.tombstone
+        if tombstone is not None:
+            return LogState(next_offset=tombstone.next_offset)
+        ancestors = [self._by_id[ancestor.log_id].state for ancestor in self._config.lineage]
+        return LogState(
+            next_offset=self._config.base_offset,
+            append_time_ms=max((state.append_time_ms for state in ancestors if state is not None), default=0),
+            holds_source=self._config.source is not None,
+        )
+
+    def _state(self, before: LogState) -> LogState:
+        tombstone, log_id = self._facts.tombstone, self._facts.log_id
+        if tombstone is not None:
+            return replace(before, ended=before.ended or tombstone.ended or "deleted", forks=0, holds_source=False)
+        state, forks = before, self._judged.forks[log_id]
+        if log_id in self._judged.ended_with_source:
+            state = replace(state, ended=state.ended or "deleted", holds_source=False)
+        if state.holds_source and self._source_is_lost():
+            state = replace(state, holds_source=False)
+        row = self._facts.row
+        if row is not None and row.log_id == log_id and row.ended and not state.ended:
+            state = replace(state, ended="deleted")  # only said after the end was committed
+        has_forks_uncounted = forks > state.forks
+        was_rewound = self._rewound and not state.ended
+        if self._tail_is_lost or has_forks_uncounted or was_rewound:
+            raised = Recovery(state.next_offset, raised_incarnation(self._config, state, self._now_ms))
+            renewed_ms = self._now_ms if self._config.ttl_ms is not None else state.touched_ms
+            state = replace(
+                state,
+                forks=forks if self._tail_is_lost else max(forks, state.forks),
+                touched_ms=max(state.touched_ms, renewed_ms),
+                recoveries=(*state.recoveries, raised),
+            )
+        return state
+
+    def _source_is_lost(self) -> bool:
+        """The fork reads nothing of its source then: else that would have been published first."""
+        source = self._by_id.get(self._config.source.log_id) if self._config.source is not None else None
+        return source is None or source.is_lost
+
+    def _deadline_ms(self, state: LogState) -> int | None:
+        touched_ms = self._facts.watermark.touched_ms
+        return None if state.ended else decide.deadline_ms(self._config, state, touched_ms)
+
+    def _entry(self, state: LogState) -> Entry:
+        facts, manifest = self._facts, self._facts.manifest
+        if facts.newest is not None and not self._tail_is_lost:
+            return control_entry(facts.newest, "recover", state, self._request_ids(), self._now_ms)
+        if manifest is None:
+            slot = slots.first_slot(state.next_offset) + (_ENDED if self._is_gone else 0)
+            return Entry(
+                log_id=facts.log_id,
+                slot=slot,
+                kind="recover",
+                state=state,
+                request_ids=(self._request_ids(),),
+                committed_ms=self._now_ms,
+                config=self._config,
+            )
+        return Entry(
+            log_id=facts.log_id,
+            slot=manifest.end_slot,
+            kind="recover",
+            state=state,
+            request_ids=(self._request_ids(),),
+            committed_ms=self._now_ms,
+            prev_slot=manifest.last_slot,
+            prev_id=manifest.last_id,
+            prev_committed_ms=manifest.last_committed_ms,
+        )
+
+    def _status(self, state: LogState, needs_entry: bool) -> Status:
+        if not needs_entry:
+            return "gone" if self._is_gone else "intact"
+        if state.ended:
+            return "ended"
+        return "restored" if self._tail_is_lost else "repaired"
+
+    def _lost(self, before: LogState, state: LogState) -> Iterator[Loss]:
+        if not self._tail_is_lost:
+            if len(state.recoveries) > len(before.recoveries):
+                yield "unpublished tail"
+            return
+        yield "unpublished tail" if self._facts.manifest is not None else "unpublished log"
+        if not state.ended and not state.closed:
+            yield "later end"
+        if state.producers_spilled:
+            yield "producers"
+        if self._config.ttl_ms is not None and not state.ended:
+            yield "touches"

@@ -1,0 +1,162 @@
+"""Recovery: writes what the plan says. Safe to run again, and after a crash at any step."""
+
+from __future__ import annotations
+
+import msgspec
+
+from headrace.errors import HeadraceError, StoreError
+from headrace.log.commit import Budget, Committer
+from headrace.log.picture import Pictures
+from headrace.log.stores import Stores
+from headrace.manifest import manifest as manifests
+from headrace.manifest.manifest import Manifest
+from headrace.manifest.marks import Description
+from headrace.manifest.store import ManifestStore
+from headrace.objects import keys
+from headrace.recovery.plan import Plan, plan
+from headrace.recovery.report import LogRecovered, Progress, RecoverReport, no_progress
+from headrace.recovery.survey import payload_offset, survey
+from headrace.wal import Committed, PutRow
+from headrace.wal.state import Entry, incarnation_of
+from headrace.watermarks import Watermark
+
+_BUDGET_MS = 30_000
+
+
+def recover(
+    stores: Stores, *, dry_run: bool = False, rewound: bool = False, progress: Progress = no_progress
+) -> RecoverReport:
+    """Rebuilds catalog, watermarks and the end of every log from the bucket, as far as they don't stand.
+
+    No writer may run meanwhile. A second run, not `rewound`, changes nothing.
+
+    Args:
+        dry_run: says what would be done, and writes nothing.
+        rewound: the tables were restored to an earlier time. A log whose entries reach behind what is published then
+            looks whole, and may have lost what came after: its incarnation is raised, too, each time.
+
+    Raises:
+        StoreError: the survey could not be made; nothing was written. A store that fails later refuses one log.
+    """
+    logs = survey(stores, progress)
+    plans = list(plan(logs, rewound=rewound, now_ms=stores.clock.now_ms(), request_ids=stores.request_ids))
+    run = _Run(stores, dry_run)
+    found = []
+    for number, one in enumerate(plans):
+        progress("recovering", number, len(plans))
+        found.append(run.carry_out(one))
+    progress("recovering", len(plans), len(plans))
+    return RecoverReport(dry_run, tuple(found))
+
+
+class _Run:
+    def __init__(self, stores: Stores, dry_run: bool) -> None:
+        self._stores = stores
+        self._dry_run = dry_run
+        self._manifests = ManifestStore(stores.objects)
+
+    def carry_out(self, plan: Plan) -> LogRecovered:
+        """Writes, in the order that a crash can interrupt anywhere: generation, entry with row, watermark."""
+        wrote: list[str] = []
+        status, reason = plan.status, plan.reason
+        try:
+            if status not in ("refused", "superseded", "lost"):
+                self._write(plan, wrote)
+        except (HeadraceError, StoreError) as exc:
+            status, reason = "refused", f"{type(exc).__name__}: {exc}"
+        facts, config = plan.facts, plan.facts.config
+        if status in ("intact", "gone") and wrote:
+            status = "repaired" if status == "intact" else status
+        offset = payload_offset(facts)
+        is_behind = offset is not None and bool(plan.lost) and offset >= plan.state.next_offset
+        return LogRecovered(
+            log_id=facts.log_id,
+            surface=config.surface if config is not None else "",
+            name=config.name if config is not None else "",
+            status=status,
+            end_offset=plan.state.next_offset,
+            incarnation=incarnation_of(config, plan.state) if config is not None else 0,
+            wrote=tuple(wrote),
+            lost=plan.lost if status != "refused" else (),
+            evidence_offset=offset if is_behind else None,
+            reason=reason,
+        )
+
+    def _write(self, plan: Plan, wrote: list[str]) -> None:
+        manifest: Manifest | None = plan.facts.manifest
+        if plan.publish and plan.entry is not None:
+            manifest = self._publish(plan, plan.entry)
+            wrote.append("generation")
+        if plan.entry is not None:
+            self._commit(plan, plan.entry)
+            wrote.append("entry")
+        if plan.row is not None or plan.mark_ended:
+            if plan.row is None and plan.facts.row is not None and not self._dry_run:
+                self._stores.catalog.mark_ended(plan.facts.row)
+            wrote.append("row")
+        if self._set_watermark(plan, manifest):
+            wrote.append("watermark")
+
+    def _publish(self, plan: Plan, entry: Entry) -> Manifest:
+        config, log_id = plan.facts.config, entry.log_id
+        assert config is not None
+        known = plan.facts.manifest
+        before = self._manifests.load(log_id, known.generation) if known is not None else None
+        following = manifests.successor(
+            before,
+            log_id=log_id,
+            config=config,
+            segments=(),
+            last_entry=entry,
+            sealed_page=None,
+            now_ms=self._stores.clock.now_ms(),
+        )
+        if self._dry_run:
+            return following
+        if before is None:
+            description = Description(log_id, config)
+            self._stores.objects.create(keys.description(log_id), msgspec.json.encode(description))
+        if not self._manifests.publish(following):
+            raise StoreError("somebody else published meanwhile; run the recovery again, alone")
+        return following
+
+    def _commit(self, plan: Plan, entry: Entry) -> None:
+        """The entry and its row, together."""
+        if self._dry_run:
+            return
+        stores, row = self._stores, plan.facts.row
+        guards = [PutRow(plan.row, row.log_id if row is not None else None)] if plan.row is not None else []
+        pictures = Pictures(stores, plan.row.surface if plan.row is not None else "")
+        budget = Budget(stores.clock, _BUDGET_MS)
+        outcome = Committer(stores, pictures).put(entry, guards, pictures.read_time(), budget)
+        if not isinstance(outcome, Committed):
+            raise StoreError("somebody else wrote meanwhile; run the recovery again, alone")
+
+    def _set_watermark(self, plan: Plan, manifest: Manifest | None) -> bool:
+        """Makes the watermark that of `manifest`; of a purged log, such that no late writer passes the fence."""
+        marks, log_id, standing = self._stores.watermarks, plan.facts.log_id, plan.facts.watermark
+        wanted = Watermark(touched_ms=standing.touched_ms)
+        if plan.facts.tombstone is not None:
+            last = plan.entry or plan.facts.newest
+            if last is None or standing.end_slot >= last.slot:
+                return False
+            wanted = Watermark(standing.generation + 1, last.slot, plan.state.next_offset, plan.state.total_bytes)
+        elif manifest is not None:
+            wanted = Watermark(
+                manifest.generation,
+                manifest.end_slot,
+                manifest.end_offset,
+                manifest.sealed_bytes,
+                standing.touched_ms,
+            )
+        if wanted == standing:
+            return False
+        if not self._dry_run:
+            if wanted.generation <= standing.generation:  # it is wrong, not behind
+                marks.delete(log_id)
+                if standing.touched_ms:
+                    marks.touch(log_id, standing.touched_ms)
+            if wanted.generation:
+                fields = (wanted.generation, wanted.end_slot, wanted.end_offset, wanted.sealed_bytes)
+                marks.publish(log_id, *fields)
+        return True

@@ -1,0 +1,250 @@
+"""What the bucket and the tables say of every log. Reads only.
+
+One listing of the bucket finds the logs, then each costs its two small objects, its newest manifest, and three reads of
+tables. Logs that only the catalog knows are looked at, too; those that only the write-ahead log knows can't be found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import groupby
+from typing import Literal, TypeVar
+
+import msgspec
+from msgspec.structs import replace
+
+from headrace.catalog import Row
+from headrace.errors import Damaged
+from headrace.log.stores import Stores
+from headrace.manifest import invariants
+from headrace.manifest.manifest import Manifest, decode
+from headrace.manifest.marks import Description, Tombstone
+from headrace.names import STREAMS
+from headrace.objects import ObjectMissing, Objects, keys
+from headrace.recovery.report import Progress, no_progress
+from headrace.wal import slot as slots
+from headrace.wal.state import Entry, LogConfig, LogState, incarnation_of
+from headrace.watermarks import Watermark
+
+_ROWS = 1000
+_REWRITTEN_MS = 60_000  # servers' clocks differ less
+M = TypeVar("M", Description, Tombstone)
+
+Tail = Literal["none", "behind", "joins", "diverged"]
+
+
+class Listed(msgspec.Struct):
+    """What a listing shows of one log."""
+
+    log_id: str
+    described: bool = False
+    tombstoned: bool = False
+    generations: tuple[int, ...] = ()
+    payload_slot: int | None = None  # the highest of a payload object
+
+
+class Facts(msgspec.Struct, frozen=True):
+    """What is known of one log.
+
+    Attributes:
+        config: from the newest manifest, `log.json`, `deleted.json` or its catalog row; None if nothing says it.
+        manifest: the newest generation, without its segments.
+        newest: the newest entry.
+        tail: how the write-ahead log stands to the manifest: it is empty; its newest entry stands before the published
+            end; it goes on from there (or nothing is published); it is another history.
+        row: what stands in the catalog under the log's name, perhaps for another log.
+        damage: why the bucket can't be believed.
+    """
+
+    log_id: str
+    config: LogConfig | None = None
+    tombstone: Tombstone | None = None
+    manifest: Manifest | None = None
+    newest: Entry | None = None
+    tail: Tail = "none"
+    watermark: Watermark = Watermark()
+    row: Row | None = None
+    payload_slot: int | None = None
+    damage: str = ""
+
+    @property
+    def is_lost(self) -> bool:
+        """Nothing says what log it was: nothing of it had been published."""
+        return self.config is None and self.newest is None and not self.damage
+
+    @property
+    def state(self) -> LogState | None:
+        """The state as of the newest entry that can be believed: of the log, else of what is published."""
+        if self.newest is not None and (self.tail == "joins" or self.manifest is None):
+            return self.newest.state
+        return self.manifest.state if self.manifest is not None else None
+
+    @property
+    def incarnation(self) -> int:
+        """In force, as far as is known; -1 if nothing says what log it is."""
+        if self.config is None:
+            return -1
+        return incarnation_of(self.config, self.state or LogState())
+
+    @property
+    def is_superseded(self) -> bool:
+        """The catalog's row of the name stands for a log that was created later."""
+        if self.row is None or self.config is None or self.owns_row:
+            return False
+        return self.row.config.incarnation > self.config.incarnation
+
+    @property
+    def owns_row(self) -> bool:
+        """The catalog's row of the name stands for this log."""
+        return self.row is not None and self.row.log_id == self.log_id
+
+
+def survey(stores: Stores, progress: Progress = no_progress) -> list[Facts]:
+    """Every log that the bucket or the catalog knows, by log id."""
+    listed = {one.log_id: one for one in list_logs(stores.objects)}
+    rows = {row.log_id: row for surface in _surfaces() for row in _living(stores, surface)}
+    found: dict[str, Facts] = {}
+    wanted = sorted(listed.keys() | rows.keys())
+    while wanted:
+        for number, log_id in enumerate(wanted):
+            progress("surveying", number, len(wanted))
+            found[log_id] = look(stores, listed.get(log_id) or Listed(log_id), rows.get(log_id))
+        # Logs that have ended are in no listing; they are met as what stands under another log's name, or as sources.
+        rows = {one.row.log_id: one.row for one in found.values() if one.row is not None}
+        sources = {log_id for one in found.values() if one.config is not None for log_id in sources_of(one.config)}
+        wanted = sorted((rows.keys() | sources) - found.keys())
+    return [found[log_id] for log_id in sorted(found)]
+
+
+def list_logs(objects: Objects, prefix: str = keys.ROOT) -> Iterator[Listed]:
+    """The logs that have objects, in order: one listing."""
+    names = (key.removeprefix(keys.ROOT) for key in objects.list(prefix))
+    for log_id, group in groupby(names, lambda name: name.partition("/")[0]):
+        one = Listed(log_id)
+        generations = []
+        for name in group:
+            folder, _, rest = name.partition("/")[2].partition("/")
+            one.described |= folder == "log.json"
+            one.tombstoned |= folder == "deleted.json"
+            number = rest.partition(".")[0]
+            if folder == "manifests" and number.isdigit():
+                generations.append(int(number))
+            if folder == "wal" and rest.partition("-")[0].isdigit():
+                one.payload_slot = max(one.payload_slot or 0, int(rest.partition("-")[0]))
+        one.generations = tuple(sorted(generations))
+        yield one
+
+
+def look(stores: Stores, listed: Listed, row: Row | None = None) -> Facts:
+    """The facts of one log."""
+    log_id = listed.log_id
+    tombstone = description = manifest = None
+    damage = ""
+    try:
+        if listed.tombstoned:
+            tombstone = read_mark(stores.objects, keys.tombstone(log_id), Tombstone)
+        if listed.described:
+            description = read_mark(stores.objects, keys.description(log_id), Description)
+        if listed.generations and tombstone is None:
+            manifest = _manifest(stores.objects, log_id, listed.generations[-1])
+    except Damaged as exc:
+        damage = str(exc)
+    newest = stores.wal.newest(log_id)
+    oldest = stores.wal.read(log_id, limit=1).entries if newest is not None else []
+    config = _config(manifest, tombstone, description, row, *oldest)
+    if config is not None:
+        row = stores.catalog.get(config.surface, config.name)
+    return Facts(
+        log_id=log_id,
+        config=config,
+        tombstone=tombstone,
+        manifest=replace(manifest, pages=(), open_page=()) if manifest is not None else None,
+        newest=replace(newest, payload=None) if newest is not None else None,
+        tail=_tail(stores, newest, manifest, oldest, is_gone=listed.tombstoned),
+        watermark=stores.watermarks.get(log_id),
+        row=row,
+        payload_slot=listed.payload_slot,
+        damage=damage,
+    )
+
+
+def read_mark(objects: Objects, key: str, type_: type[M]) -> M | None:
+    """`log.json` or `deleted.json`; None if it is not there.
+
+    Raises:
+        Damaged: it does not parse.
+    """
+    try:
+        return msgspec.json.decode(objects.get(key), type=type_)
+    except ObjectMissing:
+        return None
+    except msgspec.MsgspecError as exc:
+        raise Damaged(f"object does not parse: object={key}") from exc
+
+
+def _manifest(objects: Objects, log_id: str, generation: int) -> Manifest:
+    key = keys.manifest(log_id, generation)
+    try:
+        manifest = decode(objects.get(key), key)
+    except ObjectMissing as exc:
+        raise Damaged(f"manifest is missing: object={key}") from exc
+    if (manifest.log_id, manifest.generation) != (log_id, generation):
+        raise Damaged(f"manifest stands in the wrong place: object={key}")
+    invariants.check_whole(manifest)
+    return manifest
+
+
+def _config(
+    manifest: Manifest | None,
+    tombstone: Tombstone | None,
+    description: Description | None,
+    row: Row | None,
+    oldest: Entry | None = None,
+) -> LogConfig | None:
+    sources = (tombstone, manifest, description, row, oldest)
+    return next((one.config for one in sources if one is not None and one.config is not None), None)
+
+
+def _tail(
+    stores: Stores, newest: Entry | None, manifest: Manifest | None, oldest: list[Entry], *, is_gone: bool
+) -> Tail:
+    if newest is None:
+        return "none"
+    if is_gone:
+        return "joins"  # a purge leaves the newest entry alone
+    if manifest is None:
+        return "joins" if oldest[0].prev_slot < 0 else "diverged"
+    last = (manifest.last_slot, manifest.last_id)
+    if newest.slot < manifest.end_slot:
+        if (newest.slot, newest.id) == last:
+            return "joins"
+        # Written into its place after that had been published: the tables were rewound, and used before a recovery.
+        is_rewritten = newest.slot == manifest.last_slot or newest.committed_ms > manifest.created_ms + _REWRITTEN_MS
+        return "diverged" if is_rewritten else "behind"
+    (first,) = stores.wal.read(newest.log_id, start=manifest.end_slot, limit=1).entries
+    return "joins" if (first.prev_slot, first.prev_id) == last else "diverged"
+
+
+def sources_of(config: LogConfig) -> set[str]:
+    """The logs that a fork was made from and reads."""
+    made_from = {config.source.log_id} if config.source is not None else set()
+    return made_from | {ancestor.log_id for ancestor in config.lineage}
+
+
+def _surfaces() -> tuple[str, ...]:
+    return (STREAMS,)
+
+
+def _living(stores: Stores, surface: str) -> Iterator[Row]:
+    after = ""
+    while True:
+        rows = stores.catalog.living(surface, after=after, limit=_ROWS)
+        yield from rows
+        if len(rows) < _ROWS:
+            return
+        after = rows[-1].name
+
+
+def payload_offset(facts: Facts) -> int | None:
+    """Offset of the highest payload object, which says that records were once sent to it."""
+    return slots.offset_of(facts.payload_slot) if facts.payload_slot is not None else None

@@ -1,0 +1,198 @@
+"""Verification: walks one log, or every log, end to end, and says everything that is not as it must be.
+
+A log that is written to meanwhile is looked at again where its parts don't agree; an object that is just being published
+can still show as an orphan. What this can't check without a Parquet library: the columns of a segment beside `data`.
+They are covered by the object's hash.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from headrace.errors import Damaged, HeadraceError, StoreError
+from headrace.log.stores import Stores
+from headrace.manifest.manifest import Manifest
+from headrace.manifest.marks import Description, Tombstone
+from headrace.objects import keys
+from headrace.recovery import bucket, chain, names
+from headrace.recovery.chain import Link
+from headrace.recovery.notes import Notes
+from headrace.recovery.report import LogChecked, Progress, VerifyReport, no_progress
+from headrace.recovery.survey import Facts, Listed, list_logs, look, read_mark, survey
+from headrace.wal.state import LogConfig
+from headrace.watermarks import Watermark
+
+_LOOKS = 3  # a sealer can publish and trim between two of ours
+
+
+def verify(stores: Stores, log_id: str, progress: Progress = no_progress) -> VerifyReport:
+    """Walks one log. Damage is reported, never raised; a store that does not answer is a finding, too."""
+    notes = Notes(log_id)
+    try:
+        checked = _Walk(stores, log_id, notes, progress).run()
+    except (StoreError, HeadraceError) as exc:
+        notes.error("log.unreadable", log_id, found=f"{type(exc).__name__}: {exc}")
+        checked = LogChecked(log_id)
+    return VerifyReport((checked,), tuple(notes.findings))
+
+
+def verify_all(stores: Stores, progress: Progress = no_progress) -> VerifyReport:
+    """Walks every log that the bucket or the catalog knows, and what logs say of each other.
+
+    Raises:
+        StoreError: the logs could not be listed.
+    """
+    logs = survey(stores, progress)
+    reports = [verify(stores, log.log_id, progress) for log in logs]
+    between = list(_between(logs))
+    return VerifyReport(
+        tuple(log for report in reports for log in report.logs),
+        tuple(finding for report in [*reports, *between] for finding in report.findings),
+    )
+
+
+def _between(logs: list[Facts]) -> Iterable[VerifyReport]:
+    """Sources count their forks: one that is not counted could lose what it reads."""
+    forks = names.resolve(logs).forks
+    for log in logs:
+        notes = Notes(log.log_id)
+        counted = log.state.forks if log.state is not None else 0
+        if log.tombstone is not None or counted < forks[log.log_id]:
+            found = "deleted.json" if log.tombstone is not None else counted
+            if forks[log.log_id]:
+                notes.error("fork.uncounted", log.log_id, expected=forks[log.log_id], found=found)
+        yield VerifyReport((), tuple(notes.findings))
+
+
+class _Walk:
+    def __init__(self, stores: Stores, log_id: str, notes: Notes, progress: Progress) -> None:
+        self._stores = stores
+        self._log_id = log_id
+        self._notes = notes
+        self._progress = progress
+
+    def run(self) -> LogChecked:
+        stores, log_id, notes = self._stores, self._log_id, self._notes
+        prefix = keys.log_prefix(log_id)
+        standing = set(stores.objects.list(prefix))  # before what names them: nothing that is named later is missed
+        facts, listed = self._look()
+        config = facts.config
+        name = config.name if config is not None else log_id
+        self._progress(name, 0, 0)
+        self._check_marks(listed, config)
+        if config is None and not facts.is_lost and not facts.damage:
+            notes.error("log.unreadable", log_id, found="nothing says what log this is")
+        if facts.tombstone is not None:
+            self._check_gone(facts, standing)
+            return LogChecked(log_id, name, end_offset=facts.tombstone.next_offset)
+        links = chain.read_links(stores, log_id)  # soon after the manifest: what is published can be trimmed
+        manifest = bucket.check_generations(stores.objects, notes, listed.generations)
+        segments = bucket.segments_of(stores.objects, notes, manifest) if manifest is not None else []
+        bucket.check_segments(stores.objects, notes, segments, lambda done: self._progress(name, done, len(segments)))
+        is_known = manifest is not None or not listed.generations
+        if is_known:
+            self._check_entries(links, manifest, facts)
+            named = bucket.named_objects(manifest, segments, range(1, (manifest.generation if manifest else 0) + 1))
+            named |= {keys.manifest(log_id, number) for number in listed.generations}
+            named |= {link.payload_key for link in links if link.payload_key is not None}
+            self._check_orphans(standing - named - {keys.description(log_id)})
+        self._check_row(facts)
+        needs_sources = facts.state is None or not facts.state.ended or facts.state.forks > 0
+        if config is not None and needs_sources and not facts.is_superseded:
+            self._check_lineage(config)
+        end = links[-1].state.next_offset if links else manifest.end_offset if manifest is not None else 0
+        counts = {field: notes.counts[field] for field in ("generations", "segments", "records", "bytes", "entries")}
+        return LogChecked(log_id, name, end_offset=end, **counts)
+
+    def _look(self) -> tuple[Facts, Listed]:
+        """What stands, once its parts agree, or as it is."""
+        for attempt in range(_LOOKS):
+            listed = next(list_logs(self._stores.objects, keys.log_prefix(self._log_id)), Listed(self._log_id))
+            facts = look(self._stores, listed)
+            generation = facts.manifest.generation if facts.manifest is not None else 0
+            agrees = facts.tail == "joins" and facts.watermark.generation == generation
+            if agrees or facts.tombstone is not None or attempt == _LOOKS - 1:
+                break
+        return facts, listed
+
+    def _check_marks(self, listed: Listed, config: LogConfig | None) -> None:
+        objects, notes = self._stores.objects, self._notes
+        description_key, tombstone_key = keys.description(self._log_id), keys.tombstone(self._log_id)
+        try:
+            description = read_mark(objects, description_key, Description)
+            if description is None and listed.generations:
+                notes.error("description.missing", description_key)
+            elif description is not None and not listed.tombstoned and description.config != config:
+                notes.error("description.differs", description_key, expected=config, found=description.config)
+        except Damaged as exc:
+            notes.error("description.damaged", description_key, found=exc)
+        try:
+            read_mark(objects, tombstone_key, Tombstone)
+        except Damaged as exc:
+            notes.error("tombstone.damaged", tombstone_key, found=exc)
+
+    def _check_gone(self, facts: Facts, standing: set[str]) -> None:
+        """A purged log: what stays says that it has ended."""
+        newest = facts.newest
+        if newest is not None and not newest.state.ended:
+            self._notes.error("tombstone.living", keys.tombstone(self._log_id), found=f"slot {newest.slot} lives")
+        self._check_orphans(standing - {keys.description(self._log_id), keys.tombstone(self._log_id)})
+        if newest is not None or facts.owns_row:
+            self._check_row(facts)
+
+    def _check_entries(self, links: list[Link], manifest: Manifest | None, facts: Facts) -> None:
+        notes = self._notes
+        if not links and facts.is_superseded:
+            notes.warn("wal.empty", self._log_id, found="its name was created again")
+        elif not links and not facts.is_lost:
+            notes.error("wal.empty", self._log_id)
+        elif links:
+            chain.check_chain(notes, links, manifest)
+        wanted = Watermark(touched_ms=facts.watermark.touched_ms)
+        if manifest is not None:
+            wanted = Watermark(
+                manifest.generation,
+                manifest.end_slot,
+                manifest.end_offset,
+                manifest.sealed_bytes,
+                facts.watermark.touched_ms,
+            )
+        if facts.watermark.generation < wanted.generation:
+            notes.warn("watermark.behind", self._log_id, expected=_text(wanted), found=_text(facts.watermark))
+        elif facts.watermark != wanted:
+            notes.error("watermark.differs", self._log_id, expected=_text(wanted), found=_text(facts.watermark))
+
+    def _check_orphans(self, keys_left: set[str]) -> None:
+        if keys_left:  # some may have been removed since the listing
+            keys_left &= set(self._stores.objects.list(keys.log_prefix(self._log_id)))
+        for key in sorted(keys_left):
+            self._notes.warn("bucket.orphan", key)
+
+    def _check_row(self, facts: Facts) -> None:
+        notes, config, row, state = self._notes, facts.config, facts.row, facts.state
+        if config is None:
+            return
+        where = f"{config.surface}/{config.name}"
+        if row is None:
+            notes.error("catalog.missing", where, expected=self._log_id)
+        elif row.log_id != self._log_id:
+            has_ended = state is None or bool(state.ended) or facts.tombstone is not None
+            if not has_ended and not facts.is_superseded:
+                notes.error("catalog.differs", where, expected=self._log_id, found=row.log_id)
+        elif facts.tombstone is None and row.config != config:
+            notes.error("catalog.differs", where, expected=config, found=row.config)
+        elif state is not None and row.ended != bool(state.ended):
+            notes.warn("catalog.differs", where, expected=f"ended {state.ended!r}", found=f"ended {row.ended}")
+
+    def _check_lineage(self, config: LogConfig) -> None:
+        """Each ancestor still reaches the offset up to which it is read."""
+        for ancestor in config.lineage:
+            listed = next(list_logs(self._stores.objects, keys.log_prefix(ancestor.log_id)), None)
+            facts = look(self._stores, listed or Listed(ancestor.log_id))
+            end = facts.state.next_offset if facts.state is not None and facts.tombstone is None else 0
+            if end < ancestor.through:
+                self._notes.error("lineage.short", ancestor.log_id, expected=ancestor.through, found=end)
+
+
+def _text(mark: Watermark) -> str:
+    return f"generation={mark.generation} slot={mark.end_slot} offset={mark.end_offset} bytes={mark.sealed_bytes}"

@@ -1,0 +1,223 @@
+"""The queue of group commit: who leads, who waits, and that nobody waits for ever."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+
+from headrace.clock import SystemClock
+from headrace.errors import HeadraceError, Overloaded
+from headrace.limits import GROUP_REQUESTS
+from headrace.log.logs import Logs
+from headrace.log.queue import Groups, Ticket
+from headrace.log.requests import Appended, CreateRequest
+from headrace.wal import MAX_GUARDS
+from tests.support.builders import BYTES, appending, closing, producing
+from tests.unit.log.world import Process, World
+
+ANSWER = Appended("", False, False, None)
+
+
+def ticket(size: int = 1) -> Ticket:
+    return Ticket(appending(b"x" * size), "id", 0.0)
+
+
+def run(count: int, work: Callable[[int], None]) -> None:
+    """`work(n)` in `count` threads at once; fails if one does not end."""
+    threads = [threading.Thread(target=work, args=(n,), daemon=True) for n in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    assert not any(thread.is_alive() for thread in threads), "somebody waits for ever"
+
+
+def real_time(process: Process) -> Logs:
+    """A process's verbs with the machine's clock, as threads need."""
+    stores = process.stores
+    return Logs(type(stores)(*(getattr(stores, port) for port in PORTS), stores.settings, SystemClock()))
+
+
+PORTS = ("wal", "catalog", "watermarks", "producers", "objects")
+
+
+def test_a_batch_takes_in_order_of_arrival_up_to_its_bounds() -> None:
+    with Groups().of("s") as group:
+        tickets = [ticket() for _ in range(GROUP_REQUESTS + 3)]
+        assert group.enter(tickets[0])
+        group._waiting.extend(tickets[1:])
+        assert group.batch() == tickets[:GROUP_REQUESTS]
+        assert group.batch() == tickets[GROUP_REQUESTS:]
+        assert group.batch() == []
+
+
+def test_one_request_over_the_bound_still_makes_a_batch() -> None:
+    with Groups().of("s") as group:
+        tickets = [ticket(9 << 20), ticket(5 << 20), ticket(4 << 20)]
+        assert group.enter(tickets[0])
+        group._waiting.extend(tickets[1:])
+        assert [group.batch() for _ in range(3)] == [[one] for one in tickets]
+
+
+def test_the_guards_of_a_full_batch_fit_one_commit() -> None:
+    assert GROUP_REQUESTS <= MAX_GUARDS
+    process = World().process()
+    process.create()
+    logs, gate = real_time(process), threading.Event()
+    process.wal.on("commit", lambda: gate.wait(5), after=True)
+    answers: list[Appended] = []
+
+    def work(number: int) -> None:
+        answers.append(logs.append("s", producing(f"p{number}", 0, b"x")))
+
+    threading.Timer(0.3, gate.set).start()
+    run(2 * GROUP_REQUESTS, work)
+    assert len({answer.next_offset for answer in answers}) == 2 * GROUP_REQUESTS
+
+
+def test_the_first_answer_stands() -> None:
+    one = ticket()
+    one.settle(ANSWER)
+    one.settle(error=Overloaded("x"))
+    assert one.result() is ANSWER
+
+
+def test_groups_are_forgotten_when_nobody_uses_them() -> None:
+    groups = Groups()
+    with groups.of("s") as one, groups.of("s") as other, groups.of("t"):
+        assert one is other
+    assert groups._groups == {}
+
+
+def test_the_lead_is_handed_over_whatever_becomes_of_a_batch() -> None:
+    process = World().process()
+    process.create()
+    logs = real_time(process)
+    process.wal.fail("commit", ValueError, call=2, times=1)
+    process.wal.fail("commit", Overloaded, call=4, times=1)
+    process.wal.on("commit", lambda: time.sleep(0.002), times=float("inf"))
+    ends: list[str] = []
+
+    def work(number: int) -> None:
+        for _ in range(5):
+            try:
+                logs.append("s", appending(b"%d" % number))
+                ends.append("done")
+            except (ValueError, HeadraceError) as exc:
+                ends.append(type(exc).__name__)
+
+    run(8, work)
+    assert len(ends) == 40
+    assert {"done", "ValueError", "Overloaded"} == set(ends)
+    assert len(process.read()) == ends.count("done")
+
+
+def test_refusals_inside_a_batch_reach_those_they_are_for() -> None:
+    process = World().process()
+    process.create()
+    logs, gate = real_time(process), threading.Event()
+    process.wal.on("commit", lambda: gate.wait(5), after=True)
+    first = threading.Thread(target=logs.append, args=("s", appending(b"first")), daemon=True)
+    first.start()
+    while not process.wal.calls["commit"] >= 2:
+        time.sleep(0.001)
+    requests = [
+        producing("p", 0, b"a"),
+        producing("p", 0, b"a again"),
+        producing("p", 1, b"b"),
+        appending(b"c", content_type="text/plain"),
+        closing(b"last"),
+        appending(b"late"),
+    ]
+    ends: dict[int, object] = {}
+
+    def work(number: int) -> None:
+        time.sleep(0.03 * number)  # arrive in this order, while the first one commits
+        try:
+            ends[number] = logs.append("s", requests[number])
+        except HeadraceError as exc:
+            ends[number] = exc.code
+
+    threading.Timer(0.4, gate.set).start()
+    run(len(requests), work)
+    assert process.read() == [b"first", b"a", b"b", b"last"]
+    assert [getattr(ends[n], "duplicate", ends[n]) for n in range(6)] == [
+        False,
+        True,
+        False,
+        "conflict",
+        False,
+        "conflict",
+    ]
+    assert process.wal.calls["commit"] == 3, "the six were one entry"
+
+
+def test_a_batch_that_waited_too_long_is_told_that_nothing_was_written() -> None:
+    process = World(append_timeout_ms=1000).process()
+    process.create()
+    with process.logs._groups.of("s") as group:
+        stale = Ticket(appending(b"x"), "id", process.clock.monotonic())
+        process.clock.advance(1.5)
+        assert group.enter(stale)
+        process.logs._appender._commit_batch("s", group.batch())
+        group.hand_over()
+    with pytest.raises(Overloaded):
+        stale.result()
+    assert process.read() == []
+
+
+def test_control_verbs_take_turns_with_appenders() -> None:
+    process = World().process()
+    process.create()
+    logs = real_time(process)
+    process.wal.on("commit", lambda: time.sleep(0.002), times=float("inf"))
+    stop = threading.Event()
+    made: list[bool] = []
+
+    def work(number: int) -> None:
+        if number:
+            while not stop.is_set():
+                logs.append("s", appending(b"x"))
+            return
+        from headrace.log.requests import ForkRequest
+
+        for fork in range(5):
+            request = CreateRequest(content_type=BYTES, fork=ForkRequest("s"))
+            made.append(logs.create(f"fork{fork}", request).created)
+        stop.set()
+
+    run(6, work)
+    assert made == [True] * 5
+
+
+def test_a_control_verb_that_waits_comes_before_the_next_batch() -> None:
+    order: list[str] = []
+    with Groups().of("s") as group:
+        waits = threading.Event()
+
+        def control() -> None:
+            waits.set()
+            with group.control_turn():
+                order.append("control")
+
+        def batch() -> None:
+            with group.data_turn():
+                order.append("batch")
+
+        with group._turn:  # a batch is being committed
+            one = threading.Thread(target=control, daemon=True)
+            one.start()
+            waits.wait(5)
+            while not group._control:
+                time.sleep(0.001)
+            batches = [threading.Thread(target=batch, daemon=True) for _ in range(8)]
+            for thread in batches:
+                thread.start()
+            time.sleep(0.05)
+        for thread in (one, *batches):
+            thread.join(5)
+            assert not thread.is_alive()
+    assert order == ["control", *["batch"] * 8]

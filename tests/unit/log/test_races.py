@@ -1,0 +1,224 @@
+"""Races between processes, each staged at the one call where it bites."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from functions.sealer.parts import assemble
+from functions.sealer.queue import MemoryQueue
+from functions.sealer.seal import seal
+from functions.sealer.trim import trim
+from headrace.clock import ManualClock
+from headrace.errors import OutcomeUnknown, Overloaded, StoreThrottled
+from headrace.log.requests import At, CreateRequest, ForkRequest
+from headrace.objects import keys
+from headrace.offset import BEGINNING, Cursor
+from tests.support.builders import BYTES, appending
+from tests.unit.log.world import Process, World
+
+BIG = random.Random(1).randbytes(1000)
+
+
+@pytest.mark.timeout(20)
+def test_a_read_ends_when_the_stream_was_renewed_and_grew_after_its_look_at_the_tail() -> None:
+    world, clock = World(), ManualClock()
+    one, two = world.process(clock), world.process(clock)
+    one.create(ttl_ms=10_000)
+    two.logs.head("s")
+    clock.advance(6)
+    one.logs.read("s", At(BEGINNING))  # renews; the other process does not know
+    clock.advance(6)
+    two.watermarks.on("get", lambda: one.logs.append("s", appending(b"x")))
+    assert two.logs.read("s", At(BEGINNING)).data in ([], [b"x"])
+
+
+def test_a_read_that_expires_a_log_never_shows_it_under_the_name_of_the_next_one() -> None:
+    world, clock = World(), ManualClock()
+    one, two = world.process(clock), world.process(clock)
+    one.create(ttl_ms=10_000)
+    one.logs.append("s", appending(b"old", b"older"))
+    two.logs.head("s")
+    clock.advance(11)
+
+    def recreate() -> None:
+        one.create()
+        one.logs.append("s", appending(b"new"))
+
+    two.catalog.on("mark_ended", recreate, after=True)
+    page = two.logs.read("s", At(BEGINNING))
+    assert (page.data, page.head.incarnation) == ([b"new"], 1)
+
+
+@pytest.mark.parametrize("kind", ["cold", "warm"])
+def test_a_page_repeats_nothing_when_a_payload_is_trimmed_under_it(kind: str) -> None:
+    world = World(spill_bytes=100)
+    writer, reader = world.process(), world.process()
+    log_id = writer.create()
+    written = [b"0", BIG, b"2", BIG[::-1], b"4"]
+    for data in written:
+        writer.logs.append("s", appending(data))
+    if kind == "warm":
+        reader.logs.head("s")
+
+    def seal_and_trim() -> None:
+        parts = assemble(writer.stores, MemoryQueue())
+        seal(parts, log_id, force=True)
+        writer.clock.advance(3600)
+        assert trim(parts, log_id)
+
+    reader.objects.on("get", seal_and_trim)
+    page = reader.logs.read("s", At(BEGINNING))
+    assert page.data == written[: len(page.data)]
+    assert page.next == len(page.data)
+    assert reader.read() == written
+
+
+def test_a_spilled_payload_goes_with_the_log_that_names_it() -> None:
+    world = World(spill_bytes=100)
+    one, two = world.process(), world.process()
+    old = one.create()
+    two.logs.append("s", appending(b"small"))
+    one.logs.delete("s")
+    new = one.create()
+    two.logs.append("s", appending(BIG))  # spilled for the log that two knew, committed to the next one
+    world.objects.delete(list(world.objects.list(keys.log_prefix(old))))  # the old log is purged
+    assert world.entries(new)[-1].payload_key.startswith(keys.log_prefix(new))
+    assert one.read() == [BIG]
+
+
+def test_a_picture_learnt_from_a_taken_slot_is_no_younger_than_the_one_before_it() -> None:
+    """Trimmed as early as the settings allow, by a writer that two requests bring to a slot used before."""
+    world = World(trim_age_ms=65_001)
+    late, other = world.process(), world.process()
+    log_id = late.create()
+    late.logs.append("s", appending(b"0"))
+    other.clock.advance(1)
+    for data in (b"1", b"2", b"3"):
+        other.logs.append("s", appending(data))
+    late.clock.advance(59)
+    late.wal.fail("commit", StoreThrottled, call=2, times=float("inf"))
+    with pytest.raises(Overloaded):  # after it learnt, from its slot, of record 1 alone
+        late.logs.append("s", appending(b"refused"))
+    late.wal.heal()
+    end = world.entries(log_id)[-1]
+    world.memory.watermarks.publish(log_id, 1, end.next_slot(), end.next_offset, 4)
+    world.memory.remove(log_id, [entry.slot for entry in world.entries(log_id)[:-1]])
+    late.clock.advance(50)
+    late.logs.append("s", appending(b"late"))
+    assert world.process().logs.read("s", At(Cursor(0, 3))).data == [b"3", b"late"]
+
+
+def deleted_fork(world: World) -> tuple[Process, str]:
+    process = world.process()
+    source = process.create("source")
+    process.logs.create("fork", CreateRequest(content_type=BYTES, fork=ForkRequest("source")))
+    return process, source
+
+
+def test_a_delete_that_committed_is_answered_whatever_fails_after_it() -> None:
+    process, _ = deleted_fork(World())
+    process.catalog.fail("mark_ended")
+    assert process.logs.delete("fork")
+    process, source = deleted_fork(world := World())
+    process.wal.fail("commit", StoreThrottled, call=2, times=float("inf"))
+    assert process.logs.delete("fork")
+    process.wal.heal()
+    row = world.memory.catalog.rows["streams", "fork"]
+    process.logs.deleter.release_source(row.log_id, row.config)  # as the purge does, later
+    newest = world.memory.newest(source)
+    assert newest is not None
+    assert newest.state.forks == 0
+
+
+def test_the_cascade_of_a_release_goes_on_from_wherever_it_stopped() -> None:
+    calls = 1
+    while True:
+        world = World()
+        process = world.process()
+        names = ["a", "b", "c"]
+        logs = [process.create("a")]
+        for name, source in (("b", "a"), ("c", "b")):
+            request = CreateRequest(content_type=BYTES, fork=ForkRequest(source))
+            logs.append(process.logs.create(name, request).head.log_id)
+        process.logs.delete("a")
+        process.logs.delete("b")
+        before = process.wal.calls.total()
+        crash_at(process, calls)
+        try:
+            process.logs.delete("c")
+            finished = True
+        except Crash:
+            finished = False
+        process.wal.heal()
+        again = world.process()
+        for name, log_id in reversed(list(zip(names, logs, strict=True))):  # what each log's purge does
+            newest = world.memory.newest(log_id)
+            assert newest is not None
+            if newest.state.ended:
+                row = world.memory.catalog.rows["streams", name]
+                again.logs.deleter.release_source(log_id, row.config)
+        ends = [world.memory.newest(log_id) for log_id in logs]
+        deleted = ends[2] is not None and ends[2].state.ended
+        for end in ends[:2]:
+            assert end is not None
+            assert (end.state.forks == 0) == bool(deleted)
+        if finished:
+            assert deleted
+            assert process.wal.calls.total() > before
+            return
+        calls += 1
+
+
+class Crash(BaseException):
+    """The process ends here."""
+
+
+def crash_at(process: Process, call: int) -> None:
+    """Ends the process before its call number `call` to the write-ahead log."""
+    made = 0
+
+    def count() -> None:
+        nonlocal made
+        made += 1
+        if made == call:
+            raise Crash
+
+    for method in ("commit", "newest", "read"):
+        process.wal.on(method, count, times=float("inf"))
+
+
+def test_the_fence_never_removes_the_newest_entry_though_it_was_sealed_meanwhile() -> None:
+    world = World()
+    process = world.process()
+    log_id = process.create()
+
+    def sealed_while_the_answer_travels() -> None:
+        [_, newest] = world.entries(log_id)
+        world.memory.watermarks.publish(log_id, 1, newest.next_slot(), newest.next_offset, 1)
+        process.clock.advance(3600)
+
+    process.wal.on("commit", sealed_while_the_answer_travels, after=True)
+    process.logs.append("s", appending(b"x"))
+    assert world.entries(log_id)[-1].next_offset == 1
+
+
+def test_the_fence_looks_at_the_source_of_a_fork_too() -> None:
+    """A fork counted in a slot of its source that was used and trimmed would lose its data with the source."""
+    world = World()
+    process, other = world.process(), world.process()
+    source = process.create("source")
+
+    def trimmed_meanwhile() -> None:
+        for data in (b"1", b"2"):
+            other.logs.append("source", appending(data))
+        end = world.entries(source)[-1]
+        world.memory.watermarks.publish(source, 1, end.next_slot(), end.next_offset, 2)
+        world.memory.remove(source, [entry.slot for entry in world.entries(source)[:-1]])
+        process.clock.advance(3600)
+
+    process.wal.on("commit", trimmed_meanwhile)
+    with pytest.raises(OutcomeUnknown):
+        process.logs.create("fork", CreateRequest(fork=ForkRequest("source")))
+    assert [entry.kind for entry in world.entries(source)] == ["data"]

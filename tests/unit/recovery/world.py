@@ -1,0 +1,139 @@
+"""A deployment in memory whose tables can be lost, rewound or damaged."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from typing import Any, NamedTuple
+
+from functions.sealer.parts import assemble
+from headrace.catalog import Row
+from headrace.log.logs import Logs
+from headrace.log.requests import AppendRequest, At
+from headrace.objects import keys
+from headrace.offset import BEGINNING, decode
+from headrace.record import NewRecord
+from headrace.recovery.recover import recover
+from headrace.recovery.report import LogRecovered, RecoverReport, VerifyReport
+from headrace.recovery.verify import verify_all
+from headrace.wal.memory import MemoryWal
+from headrace.wal.state import Entry, Producer
+from headrace.watermarks import Watermark
+from tests.unit.sealer.world import BYTES, World
+
+HOUR_S = 3600
+
+
+class Tables(NamedTuple):
+    """Everything in the tables."""
+
+    entries: dict[str, dict[int, Entry]]
+    rows: dict[tuple[str, str], Row]
+    marks: dict[str, Watermark]
+    producers: dict[tuple[str, str], Producer]
+
+
+class Ruins(World):
+    """A world that disasters happen to."""
+
+    def lose_tables(self) -> None:
+        """Every item of every table is gone; processes are started anew."""
+        self._install(MemoryWal())
+
+    def lose_catalog(self) -> None:
+        """The catalog and the watermarks are gone, the entries are not."""
+        self.wal.catalog.rows.clear()
+        self.wal.watermarks.rows.clear()
+
+    def snapshot(self) -> MemoryWal:
+        """The tables as they are now."""
+        kept = MemoryWal()
+        kept._slots, kept._entries = copy.deepcopy(self.wal._slots), dict(self.wal._entries)
+        kept.catalog.rows = dict(self.wal.catalog.rows)
+        kept.watermarks.rows = dict(self.wal.watermarks.rows)
+        kept.producers.rows = dict(self.wal.producers.rows)
+        return kept
+
+    def rewind(self, to: MemoryWal) -> None:
+        """The tables are as they were."""
+        self._install(to)
+
+    def _install(self, wal: MemoryWal) -> None:
+        self.wal = wal
+        self.stores = dataclasses.replace(
+            self.stores, wal=wal, catalog=wal.catalog, watermarks=wal.watermarks, producers=wal.producers
+        )
+        self.logs = Logs(self.stores)
+        self.parts = assemble(self.stores, self.queue)
+
+    def tables(self) -> Tables:
+        """For comparing."""
+        entries: dict[str, dict[int, Entry]] = {}
+        for (log_id, slot), entry in self.wal._entries.items():
+            entries.setdefault(log_id, {})[slot] = entry
+        return Tables(
+            entries,
+            dict(self.wal.catalog.rows),
+            {log_id: mark for log_id, mark in self.wal.watermarks.rows.items() if mark != Watermark()},
+            dict(self.wal.producers.rows),
+        )
+
+    def bucket(self) -> dict[str, bytes]:
+        """Every object."""
+        return dict(self.objects._objects)
+
+    def recover(self, **options: Any) -> RecoverReport:
+        """In fresh processes."""
+        report = recover(self.stores, **options)
+        self.logs = Logs(self.stores)
+        return report
+
+    def seconds(self) -> int:
+        """The time: what a recovery now raises an incarnation to."""
+        return self.clock.now_ms() // 1000
+
+    def recovered(self, **options: Any) -> dict[str, LogRecovered]:
+        """By log id."""
+        return {log.log_id: log for log in self.recover(**options).logs}
+
+    def verify(self) -> VerifyReport:
+        """Everything."""
+        return verify_all(self.stores)
+
+    def kinds(self) -> set[str]:
+        """What verification finds."""
+        return {finding.kind for finding in self.verify().findings}
+
+    def read(self, name: str, at: At = At(cursor=BEGINNING)) -> list[bytes]:  # noqa: B008 - immutable
+        """Everything readable from `at` on."""
+        found: list[bytes] = []
+        while True:
+            page = self.logs.read(name, at, touch=False)
+            found += page.data
+            if page.up_to_date:
+                return found
+            at = At(cursor=page_cursor(page.text(page.next)))
+
+    def close(self, name: str) -> None:
+        """Ends appends."""
+        self.logs.append(name, AppendRequest(close=True))
+
+    def produce(self, name: str, producer: str, seq: int, data: bytes) -> Any:
+        """A producer's write."""
+        request = AppendRequest(content_type=BYTES, records=(NewRecord(data),), producer=Producer(producer, 0, seq))
+        return self.logs.append(name, request)
+
+    def segment_keys(self, log_id: str) -> list[str]:
+        """Segments, in order."""
+        return [key for key in self.keys(log_id, "segments/") if key.endswith(".parquet")]
+
+    def newest_manifest_key(self, log_id: str) -> str:
+        """The highest generation."""
+        manifest = self.manifest(log_id)
+        assert manifest is not None
+        return keys.manifest(log_id, manifest.generation)
+
+
+def page_cursor(text: str) -> Any:
+    """A cursor from its text."""
+    return decode(text)

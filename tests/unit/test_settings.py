@@ -1,0 +1,43 @@
+"""Settings from the environment."""
+
+from __future__ import annotations
+
+import pytest
+
+from headrace.settings import Settings, SettingsError
+
+
+def test_what_is_absent_or_empty_has_its_default() -> None:
+    assert Settings.from_environment({}) == Settings()
+    assert Settings.from_environment({"HEADRACE_WAL_TABLE": "", "HEADRACE_COLD": "", "OTHER": "x"}) == Settings()
+
+
+def test_every_setting_has_its_variable() -> None:
+    found = Settings.from_environment(
+        {
+            "HEADRACE_WAL_TABLE": "w",
+            "HEADRACE_COLD": "1",
+            "HEADRACE_ALLOW_INSECURE_NO_AUTH": "true",
+            "HEADRACE_STATE_AGE_MS": "10",
+            "HEADRACE_TRIM_AGE_MS": "9000",
+        }
+    )
+    assert (found.wal_table, found.cold, found.allow_insecure_no_auth) == ("w", True, True)
+    assert (found.state_age_ms, found.trim_age_ms) == (10, 9000)
+
+
+@pytest.mark.parametrize("value", ["x", "1.5", "ten", "-"])
+def test_a_value_of_another_type_is_refused(value: str) -> None:
+    with pytest.raises(SettingsError, match="HEADRACE_"):
+        Settings.from_environment({"HEADRACE_SPILL_BYTES": value})
+
+
+def test_a_trim_age_that_a_fenced_writer_could_meet_is_refused() -> None:
+    age = {
+        "HEADRACE_STATE_AGE_MS": "1000",
+        "HEADRACE_APPEND_TIMEOUT_MS": "6000",
+        "HEADRACE_REQUEST_TIMEOUT_MS": "5000",
+    }
+    assert Settings.from_environment({**age, "HEADRACE_TRIM_AGE_MS": "7000"}).minimum_trim_age_ms == 7000
+    with pytest.raises(SettingsError, match="minimum=7000"):
+        Settings.from_environment({**age, "HEADRACE_TRIM_AGE_MS": "6999"})
