@@ -70,10 +70,13 @@ def decode_frames(payload: bytes, source: str) -> list[NewRecord]:
         Damaged: it is truncated, altered or of another version.
     """
     try:
-        size = zstandard.frame_content_size(payload)
+        frame = zstandard.get_frame_parameters(payload)
+        size = frame.content_size
         if not 0 < size <= MAX_PAYLOAD_BYTES:
             raise Damaged(f"payload has no sane size: source={source} size={size}")
-        raw = zstandard.ZstdDecompressor().decompress(payload, max_output_size=size)
+        if not frame.has_checksum:  # one flipped bit says so, and nothing would notice a second one
+            raise Damaged(f"payload has no checksum: source={source}")
+        raw = zstandard.ZstdDecompressor().decompress(payload, max_output_size=size, allow_extra_data=False)
     except zstandard.ZstdError as exc:
         raise Damaged(f"payload does not decompress: source={source}") from exc
     if raw[:1] != _VERSION:

@@ -54,7 +54,7 @@ def item_row(item: Item) -> Row:
             ended=item.get("ended", {}).get("BOOL", False),
             deadline_ms=int(deadline["N"]) if deadline is not None else None,
         )
-    except (KeyError, ValueError, msgspec.MsgspecError) as exc:
+    except (KeyError, ValueError, RecursionError, msgspec.MsgspecError) as exc:
         raise Damaged(f"catalog row does not parse: bucket={item.get('bucket')} name={item.get('name')}") from exc
 
 

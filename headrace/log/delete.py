@@ -74,7 +74,7 @@ class Deleter:
                 now_ms = self._stores.clock.now_ms()
                 ids = self._stores.request_ids
                 released = control_entry(fork, "release", replace(fork.state, holds_source=False), ids(), now_ms)
-                uncounted = replace(source.state, forks=source.state.forks - 1)
+                uncounted = replace(source.state, forks=max(0, source.state.forks - 1))
                 guard = PutEntry(control_entry(source, "unfork", uncounted, ids(), now_ms))
                 if isinstance(self._committer.put(released, [guard], read, budget), Committed):
                     break

@@ -36,13 +36,16 @@ def decode(data: bytes, type_: type[T], source: str) -> T:
         Damaged: truncated, altered, or not such a value.
     """
     try:
-        size = zstandard.frame_content_size(data)
+        frame = zstandard.get_frame_parameters(data)
+        size = frame.content_size
         if not 0 < size <= _MAX_BYTES:
             raise Damaged(f"object has no sane size: object={source} size={size}")
+        if not frame.has_checksum:  # one flipped bit says so, and nothing would notice a second one
+            raise Damaged(f"object has no checksum: object={source}")
         raw = zstandard.ZstdDecompressor().decompress(data, max_output_size=size, allow_extra_data=False)
     except zstandard.ZstdError as exc:
         raise Damaged(f"object does not decompress: object={source}") from exc
     try:
         return msgspec.json.decode(raw, type=type_)
-    except msgspec.DecodeError as exc:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
         raise Damaged(f"object is not what it should be: object={source} reason={exc}") from exc

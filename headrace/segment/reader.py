@@ -100,6 +100,8 @@ def _span(segment: Segment, row: int, max_records: int, max_bytes: int) -> _Span
     row_ends = list(accumulate(pages.counts))
     if not len(pages.sizes) == len(pages.counts) == len(pages.payload) or row_ends[-1:] != [segment.count]:
         raise Damaged(f"page index contradicts itself: object={segment.key}")
+    if pages.start < 0 or min(pages.sizes) < 1 or min(pages.counts) < 1 or min(pages.payload) < 0:
+        raise Damaged(f"page index has no sane sizes: object={segment.key}")
     first = bisect.bisect_right(row_ends, row)
     skip = row - (row_ends[first] - pages.counts[first])
     # How much of a page's payload stands behind a row in its middle is not known: it counts for nothing.

@@ -103,7 +103,7 @@ def item_entry(item: Item) -> Entry:
             times=_times_decoder.decode(times["S"]) if times is not None else (),
             config=_config_decoder.decode(config["S"]) if config is not None else None,
         )
-    except (KeyError, ValueError, msgspec.MsgspecError) as exc:
+    except (KeyError, ValueError, RecursionError, msgspec.MsgspecError) as exc:
         where = f"log_id={item.get('log_id')} slot={item.get('slot')}"
         raise Damaged(f"entry does not parse: {where}") from exc
 

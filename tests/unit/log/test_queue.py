@@ -196,28 +196,20 @@ def test_control_verbs_take_turns_with_appenders() -> None:
 def test_a_control_verb_that_waits_comes_before_the_next_batch() -> None:
     order: list[str] = []
     with Groups().of("s") as group:
-        waits = threading.Event()
-
-        def control() -> None:
-            waits.set()
-            with group.control_turn():
-                order.append("control")
 
         def batch() -> None:
             with group.data_turn():
                 order.append("batch")
 
-        with group._turn:  # a batch is being committed
-            one = threading.Thread(target=control, daemon=True)
-            one.start()
-            waits.wait(5)
-            while not group._control:
-                time.sleep(0.001)
-            batches = [threading.Thread(target=batch, daemon=True) for _ in range(8)]
-            for thread in batches:
-                thread.start()
-            time.sleep(0.05)
-        for thread in (one, *batches):
+        group._control += 1  # a control verb has announced itself, and is not yet in its turn
+        batches = [threading.Thread(target=batch, daemon=True) for _ in range(8)]
+        for thread in batches:
+            thread.start()
+        time.sleep(0.05)
+        with group.control_turn():
+            order.append("control")
+            group._control -= 1
+        for thread in batches:
             thread.join(5)
             assert not thread.is_alive()
     assert order == ["control", *["batch"] * 8]
