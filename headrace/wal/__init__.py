@@ -35,7 +35,10 @@ class PutRow(NamedTuple):
 
 
 class PutProducer(NamedTuple):
-    """Guard: a producer's row is written."""
+    """Guard: a producer's row is written, if no newer write of this producer stands there.
+
+    A writer whose picture is old would set it back with an entry that turns out to be dead.
+    """
 
     log_id: str
     producer: Producer

@@ -162,7 +162,17 @@ class DynamoWal:
                     put["ExpressionAttributeValues"] = {":replaces": s(replaces)}
                 return {"Put": put}
             case PutProducer(log_id, producer):
-                return {"Put": {"TableName": self._tables.producers, "Item": producer_item(log_id, producer)}}
+                no_row = "attribute_not_exists(log_id)"
+                older_epoch = "epoch < :epoch"
+                no_newer_write = "(epoch = :epoch AND seq <= :seq)"
+                return {
+                    "Put": {
+                        "TableName": self._tables.producers,
+                        "Item": producer_item(log_id, producer),
+                        "ConditionExpression": f"{no_row} OR {older_epoch} OR {no_newer_write}",
+                        "ExpressionAttributeValues": {":epoch": n(producer.epoch), ":seq": n(producer.seq)},
+                    }
+                }
             case TouchUnchanged(log_id, touched_ms):
                 check: dict[str, Any] = {"TableName": self._tables.watermarks, "Key": {"log_id": s(log_id)}}
                 if touched_ms:

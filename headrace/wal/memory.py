@@ -71,8 +71,12 @@ class MemoryWal:
                 return None if log_id == replaces else GuardRefused(index)
             case TouchUnchanged(log_id, touched_ms):
                 return None if self.watermarks.get(log_id).touched_ms == touched_ms else GuardRefused(index)
-            case PutProducer():
-                return None
+            case PutProducer(log_id, producer):
+                standing_producer = self.producers.rows.get((log_id, producer.id))
+                if standing_producer is None:
+                    return None
+                newer = (standing_producer.epoch, standing_producer.seq) > (producer.epoch, producer.seq)
+                return GuardRefused(index) if newer else None
 
     def _apply(self, guard: Guard) -> None:
         match guard:

@@ -165,6 +165,18 @@ def test_a_producer_row_is_overwritten(ports: Ports) -> None:
     assert ports.producers.get("l", "p") == Producer("p", 1, 0)
 
 
+@pytest.mark.parametrize("older", [Producer("p", 1, 4), Producer("p", 0, 9)])
+def test_a_producer_row_is_never_set_back(ports: Ports, older: Producer) -> None:
+    log, newer = log_id(), Producer("p", 1, 5)
+    first = first_entry(log)
+    ports.wal.commit(first, [PutProducer(log, newer)])
+    late = next_entry(first)
+    assert ports.wal.commit(late, [PutProducer(log, older)]) == GuardRefused(0)
+    assert ports.producers.get(log, "p") == newer
+    assert ports.wal.newest(log) == first
+    assert ports.wal.commit(late, [PutProducer(log, newer)]) == Committed()
+
+
 def test_the_most_guards_that_are_promised_fit(ports: Ports) -> None:
     entry = first_entry(log_id())
     guards = [PutProducer(entry.log_id, Producer(f"p{n}", 0, n)) for n in range(MAX_GUARDS)]
