@@ -128,11 +128,18 @@ def parse(text: str) -> Access:
         scopes, _, prefixes = rest.partition(":")
         if not key:
             raise AccessError(f"api key is empty: entry={number}")
-        digest = hashlib.sha256(key.encode()).digest()
+        digest = _digest(key, number)
         if digest in grants:
             raise AccessError(f"api key stands twice: entry={number}")
         grants[digest] = Grant(_scopes(scopes, number), _prefixes(prefixes, number))
     return Access(grants)
+
+
+def _digest(key: str, number: int) -> bytes:
+    try:
+        return hashlib.sha256(key.encode()).digest()
+    except UnicodeEncodeError:  # it has the key in it: not the cause
+        raise AccessError(f"api key is not UTF-8: entry={number}") from None
 
 
 def _scopes(text: str, number: int) -> Scope:

@@ -49,17 +49,18 @@ def records(body: bytes, content_type: str | None, key: str | None) -> tuple[New
         return ()
     if content_type != JSON:
         return (NewRecord(body, key),)
-    found = tuple(NewRecord(text, key) for text in _split(body))
-    if len(found) > MAX_RECORDS_PER_APPEND:
-        raise PayloadTooLarge(f"too many records: limit={MAX_RECORDS_PER_APPEND} received={len(found)}")
-    return found
+    return tuple(NewRecord(text, key) for text in _split(body))
 
 
 def _split(body: bytes) -> list[bytes]:
     try:
-        orjson.loads(body)  # the strict one: UTF-8, no NaN, no lone surrogates, bounded depth
-        if body.lstrip(_WHITE_SPACE)[:1] != b"[":
+        value = orjson.loads(body)  # the strict one: UTF-8, no NaN, no lone surrogates, bounded depth
+        if not isinstance(value, list):
             return [body.strip(_WHITE_SPACE)]
+        count = len(value)
+        if count > MAX_RECORDS_PER_APPEND:  # before they are cut out: that costs far more memory than the body
+            raise PayloadTooLarge(f"too many records: limit={MAX_RECORDS_PER_APPEND} received={count}")
+        del value
         return [bytes(element).strip(_WHITE_SPACE) for element in _elements.decode(body)]
     except (orjson.JSONDecodeError, msgspec.DecodeError, RecursionError) as exc:
         raise InvalidRequest("body is not valid JSON") from exc

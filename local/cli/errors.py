@@ -92,6 +92,6 @@ def envelope_message(body: bytes) -> str:
         if isinstance(error, dict):
             return str(error.get("message") or error.get("code") or "")
         return str(error or "")
-    except (msgspec.DecodeError, AttributeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, AttributeError):
         text = body[:300].decode("utf-8", "replace").strip()
         return text.splitlines()[0] if text and not text.startswith("<") else ""

@@ -67,5 +67,5 @@ def elements(body: bytes) -> list[bytes]:
         return []
     try:
         return [bytes(element) for element in _array.decode(body)]
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise CliError(f"the server sent no JSON array: {error}", "is the URL that of a stream?") from error

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -58,7 +57,7 @@ def pages(lines: Iterable[str], offset: str, *, is_base64: bool) -> Iterator[Pag
         if event.type == "data":
             held.append(decode(event.data) if is_base64 else event.data.encode())
         elif event.type == "control":
-            control = msgspec.json.decode(event.data, type=Control)
+            control = control_of(event.data)
             bodies = held or [b""]
             held = []
             for number, body in enumerate(bodies, start=1):
@@ -73,10 +72,17 @@ def pages(lines: Iterable[str], offset: str, *, is_base64: bool) -> Iterator[Pag
             offset = control.stream_next_offset
 
 
+def control_of(text: str) -> Control:
+    try:
+        return msgspec.json.decode(text, type=Control)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise CliError(f"the server sent a control event that makes no sense: {error}") from error
+
+
 def decode(text: str) -> bytes:
     try:
         return base64.b64decode(text.replace("\n", "").replace("\r", ""), validate=True)
-    except binascii.Error as error:
+    except ValueError as error:  # binascii.Error is one; text that is not ASCII is another
         raise CliError(f"the server sent an event that is not base64: {error}") from error
 
 
@@ -90,3 +96,5 @@ def split_lines(chunks: Iterable[bytes]) -> Iterator[str]:
         *lines, tail = whole.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
         rest = tail + b"\r" if held_back else tail
         yield from (line.decode("utf-8", "replace") for line in lines)
+    if rest.endswith(b"\r"):
+        yield rest[:-1].decode("utf-8", "replace")

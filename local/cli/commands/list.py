@@ -62,7 +62,7 @@ def descriptors(body: bytes) -> list[dict[str, Any]]:
     """The objects of a list answer: an array of objects or names, or one under the key `streams`."""
     try:
         rows = msgspec.json.decode(body)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise CliError(f"list streams: the answer is not JSON: {error}", "is --url that of a server?") from error
     if isinstance(rows, dict):
         rows = rows.get("streams", [])

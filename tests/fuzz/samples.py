@@ -1,0 +1,171 @@
+"""Valid objects for the fuzzer to damage, and the two ways in which it does: edits of the bytes, and forged content."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import NamedTuple
+
+import msgspec
+import zstandard
+
+from headrace.catalog import Row
+from headrace.catalog.dynamodb import row_item
+from headrace.dynamodb import Item
+from headrace.errors import Damaged
+from headrace.manifest import manifest as manifests
+from headrace.manifest.manifest import Manifest, ManifestPage
+from headrace.objects.memory import MemoryObjects
+from headrace.record import NewRecord, Record, encode_frames
+from headrace.segment import keypage
+from headrace.segment.descriptor import Segment
+from headrace.wal.dynamodb import entry_item
+from headrace.wal.state import Ancestor, Entry, ForkSource, LogConfig, LogState, Producer, TimeRun
+from tests.unit.manifest.samples import controlled, grown
+from tests.unit.segment.samples import mixed, records, stored
+
+SOURCE = "logs/the-object"
+MAX_EDITS = 16
+LOG = "0123456789abcdef" * 2
+NOW_MS = 1_700_000_000_000
+
+
+def edited(valid: bytes, edits: bytes) -> bytes:
+    """`valid`, damaged: each three bytes of `edits` are a place and the bits to flip there; none cut the rest off."""
+    out = bytearray(valid)
+    for at in range(0, min(len(edits), 3 * MAX_EDITS) - 2, 3):
+        place = int.from_bytes(edits[at : at + 2], "big") % (len(out) + 1)
+        if edits[at + 2] and place < len(out):
+            out[place] ^= edits[at + 2]
+        else:
+            del out[place:]
+    return bytes(out)
+
+
+def framed(content: bytes) -> bytes:
+    """An object that decompresses to `content`, with its size and a checksum that is right."""
+    return zstandard.ZstdCompressor(level=1, write_checksum=True).compress(content)
+
+
+def unframed(data: bytes) -> bytes:
+    """The text in a packed object."""
+    return zstandard.ZstdDecompressor().decompress(data)
+
+
+def named(source: str, decode: Callable[[], object]) -> object | None:
+    """What `decode` returns; None if it says that the object is damaged, and names it."""
+    try:
+        return decode()
+    except Damaged as exc:
+        assert source in str(exc), f"does not name the object: {exc}"
+        return None
+
+
+@cache
+def batch() -> tuple[NewRecord, ...]:
+    """Records of every shape, in more than one zstd block's worth of text."""
+    many = [NewRecord(b'{"n":%d,"at":"%x"}' % (row, row * 7919 % 65521), f"key-{row % 5}") for row in range(60)]
+    return (NewRecord(b"first", "orders"), NewRecord(b""), NewRecord(bytes(range(256)), "é"), *many)
+
+
+@cache
+def payload() -> bytes:
+    """The payload that holds `batch()`."""
+    return encode_frames(batch())
+
+
+class StoredSegment(NamedTuple):
+    """A segment of three pages, its object, and the records in it."""
+
+    segment: Segment
+    data: bytes
+    content: list[Record]
+
+
+@cache
+def segment() -> StoredSegment:
+    """A segment like those the sealer writes, small."""
+    content = records([(b"%03d," % row) * (row * 13 % 800) for row in range(96)], first=500)
+    objects = MemoryObjects()
+    descriptor = stored(content, objects)
+    assert len(descriptor.pages.sizes) > 1
+    return StoredSegment(descriptor, objects.get(descriptor.key), content)
+
+
+@cache
+def segment_text() -> bytes:
+    """The descriptor of `segment()` as it stands in a manifest."""
+    return msgspec.json.encode(segment().segment)
+
+
+@cache
+def key_page() -> bytes:
+    """The key page of 40 records."""
+    return keypage.encode(mixed(40))
+
+
+@cache
+def manifest() -> Manifest:
+    """A generation with segments, inherited records and a closed state."""
+    return controlled(grown(grown(None, 5, base=100), 2, 3, base=100), closed=True)
+
+
+@cache
+def manifest_object() -> bytes:
+    """The object of `manifest()`."""
+    return manifests.encode(manifest())
+
+
+@cache
+def manifest_page() -> tuple[ManifestPage, bytes]:
+    """A sealed page as a manifest describes it, and its object."""
+    segments = grown(None, 1, 2, 3).open_page
+    data = manifests.encode_page(segments)
+    return manifests.describe_page("pages/the-page", data, segments), data
+
+
+@cache
+def config() -> LogConfig:
+    """A configuration with every field in use."""
+    source = ForkSource("orders", LOG[::-1], offset=7, sub_offset=2, own_expiry=True)
+    lineage = (Ancestor(LOG[::-1], 1, 7),)
+    return LogConfig("streams", "é/b", 3, "application/json", NOW_MS, ttl_ms=60_000, lineage=lineage, source=source)
+
+
+def item() -> Item:
+    """The item of an entry with every attribute that one can have."""
+    state = LogState(
+        next_offset=70,
+        append_time_ms=NOW_MS,
+        touched_ms=NOW_MS - 5,
+        total_bytes=1234,
+        last_seq="s1",
+        closed=True,
+        closed_by=Producer("p", 1, 2),
+        ended="deleted",
+        forks=2,
+        holds_source=True,
+        producers=(Producer("p", 1, 2), Producer("é", 0, 0)),
+        producers_spilled=True,
+    )
+    entry = Entry(
+        log_id=LOG,
+        slot=7 * 10**9,
+        kind="data",
+        state=state,
+        request_ids=("r1", "r2"),
+        committed_ms=NOW_MS + 1,
+        prev_slot=6 * 10**9 + 4,
+        prev_id="r0",
+        prev_committed_ms=NOW_MS - 9,
+        count=63,
+        payload=payload(),
+        times=(TimeRun(60, NOW_MS - 1), TimeRun(3, NOW_MS)),
+        config=config(),
+    )
+    return entry_item(entry)
+
+
+def row() -> Item:
+    """The item of a catalog row."""
+    return row_item(Row(LOG, config(), ended=True, deadline_ms=NOW_MS + 60_000))

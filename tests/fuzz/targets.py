@@ -1,0 +1,380 @@
+"""The parsers of outside bytes, each as a function of bytes that checks a law.
+
+A target returns if the law holds, also for bytes that are refused as the parser's contract says; anything that it
+raises is a bug. The laws: a refusal is of a documented type and names the object; what is accepted is within its
+bounds; encoding and decoding undo each other; and a stored object that was cut or altered is refused, or gives exactly
+what was written, never anything else. The engine adds bounds on time and memory.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from urllib.parse import quote
+
+import msgspec
+import orjson
+
+from functions.api import access, bodies, paths, queries, times
+from functions.api.headers import Headers
+from headrace import limits, names, offset
+from headrace.catalog.dynamodb import item_row, row_item
+from headrace.dynamodb import Item
+from headrace.errors import Damaged, InvalidRequest
+from headrace.manifest import invariants
+from headrace.manifest import manifest as manifests
+from headrace.manifest.manifest import Manifest
+from headrace.objects.memory import MemoryObjects
+from headrace.record import MAX_KEY_BYTES, decode_frames, encode_frames
+from headrace.segment import keypage, pageheader, reader
+from headrace.segment.descriptor import Segment
+from headrace.wal.dynamodb import entry_item, item_entry
+from tests.fuzz import samples
+from tests.fuzz.clients import answers, elements, events
+from tests.fuzz.grammar import json_text
+from tests.fuzz.samples import SOURCE, edited, framed, named, unframed
+
+Target = Callable[[bytes], None]
+_LATEST_MS = 253_402_300_799_999
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_RAW, _EDITED, _FORGED = range(3)
+
+
+def offsets(data: bytes) -> None:
+    """A cursor that is accepted is the canonical text, spelled perhaps in look-alikes."""
+    text = data.decode("utf-8", "replace")
+    if len(data) == 12:
+        given = (int.from_bytes(data[:4], "big"), int.from_bytes(data[4:], "big"))
+        assert offset.decode(offset.encode(*given)) == given
+    try:
+        cursor = offset.decode(text)
+    except InvalidRequest:
+        return
+    if cursor.incarnation is None:
+        assert text in (offset.START, offset.REFERENCE_ZERO)
+    else:
+        canonical = text.upper().translate(str.maketrans("OIL", "011"))
+        assert offset.encode(cursor.incarnation, cursor.position) == canonical
+
+
+def durations(data: bytes) -> None:
+    """Times agree with the standard library, durations with the sum of their parts."""
+    text = data.decode("utf-8", "replace")
+    for parse in (times.rfc3339_ms, times.timestamp_ms, times.ttl_ms, times.timeout_ms):
+        try:
+            millis = parse(text, "what")
+        except InvalidRequest:
+            continue
+        if parse is times.rfc3339_ms:
+            moment = datetime.fromisoformat(text.upper())
+            assert millis == (moment - _EPOCH) // timedelta(milliseconds=1)
+        elif parse is times.timestamp_ms:
+            assert millis <= _LATEST_MS + 24 * 3600 * 1000
+        else:
+            bare = 1000 if parse is times.ttl_ms else 1
+            unit = {"h": 3_600_000, "m": 60_000, "s": 1000, "ms": 1, "": bare}
+            assert millis == sum(int(n) * unit[u] for n, u in re.findall(r"(\d+)(ms|h|m|s|)", text))
+            assert parse is times.timeout_ms or 0 <= millis <= limits.MAX_TTL_MS
+
+
+def headers(data: bytes) -> None:
+    """Each line is a header. What is accepted is within its bounds."""
+    lines = [line.partition(b":")[::2] for line in data.split(b"\n")]
+    given = Headers({"headers": lines})
+    readers: tuple[Callable[[], object], ...] = (
+        lambda: _check(given.content_type, lambda v: v.isascii() and "/" in v),
+        lambda: _check(given.content_length, lambda v: 0 <= v < 10**15),
+        lambda: _check(given.key, lambda v: 0 < len(v.encode()) <= MAX_KEY_BYTES),
+        lambda: _check(given.seq, lambda v: 0 < len(v.encode()) <= limits.MAX_SEQ_BYTES),
+        lambda: _check(given.time_hint_ms, lambda v: v <= _LATEST_MS + 24 * 3600 * 1000),
+        lambda: _check(given.producer, lambda v: v.id and max(v.epoch, v.seq) <= limits.MAX_SAFE_INTEGER),
+        lambda: _check(given.expiry(), lambda v: None in v and min(n or 0 for n in v) >= 0),
+        lambda: _check(given.fork(), lambda v: names.check(v.source) and v.sub_offset >= 0),
+        lambda: given.closes,
+        lambda: given.matches('W/"a:b"'),
+    )
+    for read in readers:
+        try:
+            read()
+        except InvalidRequest:
+            continue
+
+
+def query(data: bytes) -> None:
+    """A query string, of a read and of a listing."""
+    scope = {"query_string": data}
+    try:
+        read = queries.read_query(scope)
+        assert read.explicit == (read.at.cursor is not None and read.at.cursor.incarnation is not None)
+        assert read.at.cursor is None or read.at.since_ms is None
+        assert not read.live or b"offset" in data or b"since" in data or b"%" in data
+        assert read.timeout_ms is None or read.timeout_ms >= 0
+        assert read.cursor is None or 0 <= read.cursor < 10**18
+    except InvalidRequest:
+        pass
+    try:
+        listing = queries.list_query(scope)
+        assert 1 <= listing.limit <= 1000 and 0 <= listing.skip <= 10_000
+        (listing.after + listing.prefix).encode()
+    except InvalidRequest:
+        pass
+
+
+def path(data: bytes) -> None:
+    """A name that is accepted is reached again by its own canonical path; a URL is printable ASCII."""
+    scope = {"raw_path": data, "scheme": "https"}
+    for host in ("host.example:8080", data.decode("latin-1")):
+        url = paths.url(scope, host)
+        assert url.isascii() and url.isprintable()
+    readers: tuple[Callable[[], str], ...] = (
+        lambda: paths.stream_name(scope),
+        lambda: paths.source_name(data.decode("utf-8", "replace")),
+    )
+    for read in readers:
+        try:
+            name = read()
+        except InvalidRequest:
+            continue
+        assert 0 < len(name.encode()) <= limits.MAX_NAME_BYTES and "\n" not in name and "\0" not in name
+        assert paths.stream_name({"raw_path": f"/v1/stream/{quote(name, safe='')}".encode()}) == name
+
+
+def body(data: bytes) -> None:
+    """The records of a JSON body are its own text, in order, and mean what the whole means. Valid text is accepted."""
+    mode, rest = _mode(data)
+    text = rest if mode == _RAW else json_text(rest)
+    if mode == _EDITED:
+        text = edited(text, rest[:3])
+    try:
+        found = [record.data for record in bodies.records(text, "application/json", None)]
+    except InvalidRequest:
+        assert mode != _FORGED, "refused what is JSON"
+        return
+    if not text:
+        assert not found
+        return
+    whole = orjson.loads(text)
+    assert [orjson.loads(record) for record in found] == (whole if isinstance(whole, list) else [whole])
+    at = 0
+    for record in found:
+        at = text.index(record, at) + len(record)
+        assert record == record.strip(b" \t\r\n")
+
+
+def keys(data: bytes) -> None:
+    """The first line is a key configuration, the second a request's header. Only the keys in it open the door."""
+    text, _, header = data.partition(b"\n")
+    configured = text.decode("utf-8", "surrogateescape")  # as in the environment
+    presented = Headers({"headers": [(b"authorization", header)]}).get("authorization")
+    entries = [entry.strip() for entry in configured.split(",") if entry.strip()]
+    try:
+        parsed = access.parse(configured)
+    except access.AccessError as exc:
+        secrets = [entry for entry in entries if len(entry) >= 16]
+        assert not any(secret in str(exc) for secret in secrets)
+        return
+    known = {entry.partition(":")[0] for entry in entries}
+    assert parsed.restricted == bool(known)
+    for key in known:
+        parsed.grant(f"Bearer {key}")
+    try:
+        grant = parsed.grant(presented)
+        assert not known or (presented is not None and presented[:7].lower() == "bearer " and presented[7:] in known)
+        grant.require(access.Scope.WRITE, "orders/1")
+        assert access.Scope.WRITE in grant.scopes
+        assert not grant.prefixes or any("orders/1".startswith(prefix) for prefix in grant.prefixes)
+    except (access.Unauthorized, access.Forbidden):
+        pass
+
+
+def frames(data: bytes) -> None:
+    """Raw bytes, edits of a payload, or content in a right frame."""
+    mode, rest = _mode(data)
+    if mode == _EDITED:
+        found = named(SOURCE, lambda: decode_frames(edited(samples.payload(), rest), SOURCE))
+        assert found is None or found == list(samples.batch()), "wrong data"
+        return
+    given = rest if mode == _RAW else framed(rest)
+    records = named(SOURCE, lambda: decode_frames(given, SOURCE))
+    if records is not None:
+        assert isinstance(records, list)
+        assert decode_frames(encode_frames(records), SOURCE) == records
+        assert mode == _RAW or unframed(encode_frames(records)) == rest
+
+
+def page_header(data: bytes) -> None:
+    """A page header that is accepted is of the one form that we write, and says where its body is."""
+    at = data[0] % 4 if data else 0
+    try:
+        header = pageheader.parse(memoryview(data), at)
+    except pageheader.BadHeader:
+        return
+    assert 0 < header.size <= len(data) - at and header.values >= 1
+    assert header.body >= 0 and header.decoded >= 0 and 0 <= header.crc < 1 << 32
+    assert pageheader.parse(data[at : at + header.size], 0) == header
+
+
+def segment(data: bytes) -> None:
+    """Edits of a segment's object: any read gives the records that were sealed. Or edits of its descriptor."""
+    mode, rest = _mode(data)
+    valid, objects = samples.segment(), MemoryObjects()
+    start, count, size = (*rest[:3], 0, 0, 0)[:3]
+    if mode == _FORGED:
+        objects.put(valid.segment.key, valid.data)
+        _read_by(edited(samples.segment_text(), rest[3:]), objects, count)
+        return
+    objects.put(valid.segment.key, edited(valid.data, rest[3:]))
+    first = valid.segment.first_offset + start % valid.segment.count
+    wanted = (first, count, 1 + size * 1024)
+    found = named(valid.segment.key, lambda: reader.read_data(objects, valid.segment, *wanted))
+    assert found is None or found == _expected(valid, *wanted), "wrong data"
+
+
+def _expected(valid: samples.StoredSegment, first: int, max_records: int, max_bytes: int) -> list[bytes]:
+    """What a read must return, by the rule and nothing else."""
+    found: list[bytes] = []
+    for record in valid.content[first - valid.segment.first_offset :]:
+        found.append(record.data)
+        max_bytes -= len(record.data)
+        if len(found) >= max_records or max_bytes <= 0:
+            break
+    return found
+
+
+def _read_by(text: bytes, objects: MemoryObjects, count: int) -> None:
+    """Reads by a descriptor that may lie: the reader's own checks must hold, whatever the manifest says."""
+    try:
+        lying = msgspec.json.decode(text, type=Segment)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return
+    if lying.count > 0:
+        named(lying.key, lambda: reader.read_data(objects, lying, lying.first_offset, count, 1 << 20))
+
+
+def key_page(data: bytes) -> None:
+    """Edits of a key page, or a forged one whose hash the manifest holds."""
+    mode, rest = _mode(data)
+    valid = samples.key_page()
+    if mode == _EDITED:
+        changed = edited(valid, rest)
+        found = named(SOURCE, lambda: _key_page(changed, _sha256(valid), 40))
+        assert (found is not None) == (changed == valid), "an altered object passes"
+        return
+    forged = framed(rest if mode == _RAW else edited(unframed(valid), rest))
+    page = named(SOURCE, lambda: _key_page(forged, _sha256(forged), 40))
+    if page is not None:
+        assert isinstance(page, keypage.KeyPage)
+        page.rows("key-1")
+        page.row_at(samples.NOW_MS)
+        again = framed(msgspec.json.encode(page))
+        assert _key_page(again, _sha256(again), 40) == page
+
+
+def _key_page(data: bytes, sha256: str, count: int) -> keypage.KeyPage:
+    return keypage.decode(data, sha256=sha256, count=count, source=SOURCE)
+
+
+def manifest(data: bytes) -> None:
+    """Raw bytes, edits of a generation's object, or of its text in a right frame."""
+    mode, rest = _mode(data)
+    if mode == _EDITED:
+        changed = edited(samples.manifest_object(), rest)
+        found = named(SOURCE, lambda: manifests.decode(changed, SOURCE))
+        assert found is None or found == samples.manifest(), "wrong data"
+        return
+    given = rest if mode == _RAW else framed(edited(unframed(samples.manifest_object()), rest))
+    decoded = named(SOURCE, lambda: manifests.decode(given, SOURCE))
+    if decoded is not None:
+        assert isinstance(decoded, Manifest)
+        assert manifests.decode(manifests.encode(decoded), SOURCE) == decoded
+        named(f"{decoded.log_id}/{decoded.generation}", lambda: invariants.check_whole(decoded))
+
+
+def manifest_page(data: bytes) -> None:
+    """Edits of a sealed page's object, or a forged one whose hash the manifest holds."""
+    mode, rest = _mode(data)
+    page, valid = samples.manifest_page()
+    if mode == _EDITED:
+        changed = edited(valid, rest)
+        found = named(page.key, lambda: manifests.decode_page(changed, page))
+        assert (found is not None) == (changed == valid), "an altered object passes"
+        return
+    forged = framed(rest if mode == _RAW else edited(unframed(valid), rest))
+    lying = msgspec.structs.replace(page, sha256=_sha256(forged))
+    segments = named(page.key, lambda: manifests.decode_page(forged, lying))
+    if segments is not None:
+        assert isinstance(segments, tuple) and len(segments) == page.count
+        assert segments[0].number == page.first_number and segments[-1].end_offset == page.end_offset
+
+
+def entry(data: bytes) -> None:
+    """An item of the write-ahead log, with attributes that the input replaces."""
+    item = _changed(samples.item(), data)
+    try:
+        found = item_entry(item)
+    except Damaged as exc:
+        assert str(item.get("log_id")) in str(exc) and str(item.get("slot")) in str(exc)
+        return
+    assert item_entry(entry_item(found)) == found
+
+
+def row(data: bytes) -> None:
+    """A catalog row, with attributes that the input replaces."""
+    item = _changed(samples.row(), data)
+    try:
+        found = item_row(item)
+    except Damaged as exc:
+        assert str(item.get("bucket")) in str(exc) and str(item.get("name")) in str(exc)
+        return
+    assert item_row(row_item(found)) == found
+
+
+def _changed(item: Item, data: bytes) -> Item:
+    """Each line `NAME TYPE VALUE` replaces an attribute; without a type it goes."""
+    for line in data.split(b"\n"):
+        name, _, typed = line.partition(b" ")
+        kind, _, value = typed.partition(b" ")
+        attribute, type_ = name.decode("latin-1"), kind.decode("latin-1")
+        if type_ == "":
+            item.pop(attribute, None)
+        elif type_ in ("S", "N"):
+            item[attribute] = {type_: value.decode("utf-8", "replace")}
+        elif type_ in ("B", "BOOL"):
+            item[attribute] = {type_: value if type_ == "B" else value == b"1"}
+    return item
+
+
+def _mode(data: bytes) -> tuple[int, bytes]:
+    return (data[0] % 3 if data else _RAW), data[1:]
+
+
+def _check(value: object, holds: Callable[..., object]) -> None:
+    assert value is None or holds(value), f"out of bounds: {value!r}"
+
+
+def _sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+TARGETS: dict[str, Target] = {
+    "offset": offsets,
+    "durations": durations,
+    "headers": headers,
+    "query": query,
+    "path": path,
+    "body": body,
+    "access": keys,
+    "frames": frames,
+    "page_header": page_header,
+    "segment": segment,
+    "key_page": key_page,
+    "manifest": manifest,
+    "manifest_page": manifest_page,
+    "entry": entry,
+    "row": row,
+    "elements": elements,
+    "events": events,
+    "answers": answers,
+}

@@ -1,0 +1,21 @@
+"""The deterministic simulation: real verbs on memory adapters, one thing at a time, everything decided by a seed.
+
+    coroutines  actors of which exactly one runs
+    scheduler   simulated time, and who is next
+    waiting     the engine's locks and events, in simulated time
+    plan        a seed's operations and its profile, as values
+    faults      what can go wrong at which store call
+    ports       store calls as scheduling points and fault points
+    world       processes, stores, the stream and the queue
+    model       the sequential model of each log, and what it forbids at the stores
+    laws        what may take effect at the stores
+    answers     what callers may be told
+    operations  runs one planned operation: clients' here,
+    background  the sealer's,
+    outside     and those that no process does
+    run         one seed from plan to verdict
+    shrink      a smaller plan that fails in the same way
+    mutants     broken variants that the laws must notice; mutated_steps holds what they put in place
+
+`python -m tests.simulation --help` says how to run it.
+"""

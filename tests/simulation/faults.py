@@ -1,0 +1,100 @@
+"""Which fault a store call meets. Decided by the seed, the operation and the number of the call in it."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+from tests.simulation.plan import ANYWHERE, ON_BATCHES, ON_CREATE, ON_INDEXES, ON_WRITES, SECOND, Plan
+
+READS = (
+    "wal.newest",
+    "wal.read",
+    "catalog.get",
+    "watermarks.get",
+    "producers.get",
+    "objects.get",
+    "objects.get_range",
+    "objects.list",
+)
+INDEXES = ("catalog.living", "catalog.due")
+WRITES = (
+    "wal.commit",
+    "wal.remove_dead",
+    "catalog.mark_ended",
+    "catalog.set_deadline",
+    "watermarks.publish",
+    "watermarks.touch",
+    "producers.purge",
+    "objects.put",
+)
+BATCHES = ("wal.remove", "objects.delete", "queue.send")
+
+POSSIBLE: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(READS, ANYWHERE),
+    **dict.fromkeys(INDEXES, ANYWHERE + ON_INDEXES),
+    **dict.fromkeys(WRITES, ANYWHERE + ON_WRITES),
+    **dict.fromkeys(BATCHES, ANYWHERE + ON_WRITES + ON_BATCHES),
+    "objects.create": ANYWHERE + ON_WRITES + ON_CREATE,
+}
+# Calls that few operations make meet faults more often, so that each pair is exercised.
+_RARE = {
+    "wal.remove_dead": 20,
+    **dict.fromkeys(("catalog.set_deadline", "watermarks.touch"), 10),
+    **dict.fromkeys(("catalog.living", "catalog.due", "producers.purge"), 4),
+    **dict.fromkeys(("wal.commit", "wal.remove", "objects.list", "objects.delete", "objects.create"), 3),
+    "catalog.mark_ended": 3,
+}
+# On a commit, these are where the protocol's hazards are.
+_TELLING = ("pause_before", "lost_answer", "arrives_later", "arrives_twice")
+
+
+class Dice:
+    """The randomness of one operation."""
+
+    def __init__(self, plan: Plan, op_id: int) -> None:
+        self._random = random.Random(f"op:{plan.seed}:{op_id}")
+        self._plan = plan
+        self._op_id = op_id
+        self._calls = 0
+        self.roll = self._random.random
+
+    def latency(self) -> int:
+        """How long half a store call takes, in microseconds."""
+        roll = self.roll()
+        if self.roll() < self._plan.weather.slow:
+            return int(roll * 2 * SECOND)
+        return 200 + int(roll**3 * 20_000)
+
+    def fault(self, call: str) -> tuple[int, str | None]:
+        """The number of this call, and the fault that it meets."""
+        self._calls += 1
+        struck, which = self.roll(), self.roll()
+        weather = self._plan.weather
+        if struck >= min(0.6, weather.rate * _RARE.get(call, 1)) or (self._op_id, self._calls) in self._plan.calm:
+            return self._calls, None
+        kinds = [kind for kind in POSSIBLE[call] if kind in weather.kinds]
+        if call == "wal.commit":
+            kinds += [kind for kind in kinds if kind in _TELLING] * 2
+        return self._calls, kinds[int(which * len(kinds))] if kinds else None
+
+    def long(self) -> int:
+        """A long time: seconds mostly, sometimes hours."""
+        roll, where = self.roll(), self.roll()
+        low, high = (1, 10) if roll < 0.4 else (10, 120) if roll < 0.9 else (120, 7200)
+        return int((low + (high - low) * where**2) * SECOND)
+
+
+def table(met: Counter[tuple[str, str]]) -> str:
+    """How often each fault met each call."""
+    kinds = list(dict.fromkeys(kind for row in POSSIBLE.values() for kind in row))
+    lines = [f"{'store call':22}" + "".join(f"{kind:>15}" for kind in kinds)]
+    for call, possible in POSSIBLE.items():
+        cells = (f"{met[call, kind] if kind in possible else '-':>15}" for kind in kinds)
+        lines.append(f"{call:22}" + "".join(cells))
+    return "\n".join(lines)
+
+
+def least(met: Counter[tuple[str, str]]) -> tuple[int, str, str]:
+    """The pair that was exercised least, after its count."""
+    return min((met[call, kind], call, kind) for call, kinds in POSSIBLE.items() for kind in kinds)

@@ -1,0 +1,250 @@
+"""The laws at the stores: what may take effect there, whoever asked for it. Answers are judged in `answers`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from headrace.errors import Damaged, HeadraceError, StoreError
+from headrace.manifest import manifest as manifests
+from headrace.manifest.manifest import Manifest
+from headrace.manifest.store import ManifestStore
+from headrace.segment.reader import read_data
+from headrace.wal import Committed, Guard, Outcome, PutEntry, PutProducer, PutRow
+from headrace.wal.state import Entry
+from tests.simulation.answers import Answers
+from tests.simulation.model import LogModel
+from tests.simulation.ports import QueueFailed
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+
+class Judge(Answers):
+    """Watches effects: methods are named `before_` or `after_`, the port, the call."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self.manifests: dict[str, list[Manifest]] = {}
+        self._ends: dict[str, int] = {}  # watermarks: slot after the last published entry
+        self._rows: dict[tuple[str, str], tuple[int, int]] = {}  # producers' rows: epoch, seq
+
+    # The write-ahead log.
+
+    def after_wal_commit(self, outcome: Outcome, entry: Entry, guards: Sequence[Guard] = ()) -> None:
+        """The model follows."""
+        if not isinstance(outcome, Committed):
+            return
+        world = self._world
+        step = world.scheduler.step()
+        expires = entry.kind == "expire" and self._deadline(entry)
+        in_chain = world.model.commit(entry, step)
+        if world.tracing and not in_chain:
+            world.trace(f"   DEAD item: {entry.kind} at {entry.offset}+{entry.slot % 10**9}")
+        if in_chain and expires and entry.committed_ms < expires:
+            self._broken("expiry", f"{entry.log_id} ended at {entry.committed_ms}, due at {expires}")
+        world.stream.setdefault(entry.log_id, []).append(entry)
+        for guard in guards:
+            match guard:
+                case PutEntry(other):
+                    world.model.commit(other, step)
+                    world.stream.setdefault(other.log_id, []).append(other)
+                case PutRow(row, _):
+                    world.model.name_given(row.name, row.log_id, step)
+                case PutProducer(log_id, producer):
+                    self._law("a producer's row is never set back")
+                    before = self._rows.get((log_id, producer.id), (0, -1))
+                    if (producer.epoch, producer.seq) < before:
+                        self._broken(self.law, f"{log_id[-8:]} {producer} row={before}")
+                    self._rows[log_id, producer.id] = (producer.epoch, producer.seq)
+
+    def _deadline(self, entry: Entry) -> int:
+        log = self._world.model.logs[entry.log_id]
+        self._law("expiry")
+        if log.config.expires_at_ms is not None:
+            return log.config.expires_at_ms
+        if log.config.ttl_ms is None:
+            return 2**60
+        touched_ms: int = self._world.raw["watermarks"].get(entry.log_id).touched_ms
+        renewals = [one.committed_ms for one in log.entries if one.kind in ("create", "data", "close")]
+        return max(log.config.created_ms, touched_ms, *renewals) + log.config.ttl_ms
+
+    def before_wal_remove(self, log_id: str, slots: Iterable[int]) -> None:
+        """Trimmed ⊆ published, and the newest entry stays."""
+        entries = self._world.raw["wal"]._entries
+        for slot in slots:
+            entry = entries.get((log_id, slot))
+            if entry is not None:
+                self._removable(entry)
+
+    def before_wal_remove_dead(self, entry: Entry) -> None:
+        """The same."""
+        standing = self._world.raw["wal"]._entries.get((entry.log_id, entry.slot))
+        if standing is not None and standing.request_ids == entry.request_ids:
+            self._removable(standing)
+
+    def _removable(self, entry: Entry) -> None:
+        self._law("trimmed is published")
+        log = self._world.model.logs[entry.log_id]
+        if (entry.slot, entry.id) == (log.tip.slot, log.tip.id):
+            self._broken("the newest entry stays", f"{entry.log_id[-8:]} slot={entry.slot}")
+        if not log.purgeable and entry.slot >= self.published_end(entry.log_id):
+            self._broken(self.law, f"{entry.log_id[-8:]} slot={entry.slot} end={self.published_end(entry.log_id)}")
+
+    def published_end(self, log_id: str) -> int:
+        """Slot after the last published entry, as the bucket has it."""
+        published = self.manifests.get(log_id)
+        return published[-1].end_slot if published else 0
+
+    # Objects.
+
+    def before_objects_put(self, key: str, data: bytes) -> None:
+        """Nothing is overwritten."""
+        self._law("objects never change")
+        standing = self._world.objects._objects.get(key)
+        if standing is not None and standing != data:
+            self._broken(self.law, key)
+
+    def after_objects_create(self, created: bool, key: str, data: bytes) -> None:
+        """A manifest may have been published."""
+        if not created:
+            return
+        self._law("objects never change")
+        if self._world.objects._objects[key] != data:
+            self._broken(self.law, key)
+        if "/manifests/" in key:
+            self._published(manifests.decode(data, key))
+
+    def _published(self, manifest: Manifest) -> None:
+        self._law("published is complete, disjoint and true")
+        log = self._world.model.logs[manifest.log_id]
+        if log.purgeable:
+            return
+        done = self.manifests.setdefault(manifest.log_id, [])
+        name = f"{manifest.log_id[-8:]}/{manifest.generation}"
+        if manifest.generation != len(done) + 1:
+            self._broken(self.law, f"{name} after {len(done)} generations")
+        index = log.position_of(manifest.last_slot, manifest.last_id)
+        if index is None:
+            self._broken(self.law, f"{name} ends with an entry that is not in the log: {manifest.last_slot}")
+            return
+        last = log.entries[index]
+        if manifest.state != last.state or manifest.end_offset != last.next_offset or manifest.config != log.config:
+            self._broken(self.law, f"{name} has another state than its last entry")
+        following = log.entries[index + 1].slot if index + 1 < len(log.entries) else manifest.end_slot
+        if not last.slot < manifest.end_slot <= following:
+            self._broken(self.law, f"{name} ends at a wrong slot")
+        start = done[-1].end_offset if done else log.config.base_offset
+        if not done:
+            for ancestor in log.config.lineage:
+                published = self.manifests.get(ancestor.log_id)
+                if (published[-1].end_offset if published else 0) < ancestor.through:
+                    self._broken("a fork is published after its source", name)
+        self._compare(log, manifest, start, name)
+        done.append(manifest)
+
+    def _compare(self, log: LogModel, manifest: Manifest, start: int, name: str) -> None:
+        """What is published from `start` on is what the log holds there."""
+        objects: Any = self._world.objects
+        at = start
+        for segment in ManifestStore(objects).segments_from(manifest, start):
+            if segment.first_offset != at:
+                self._broken(self.law, f"{name} has segment {segment.first_offset} where {at} follows")
+            data = read_data(objects, segment, at, 10**6, 10**9)
+            if data != self._world.model.slice(log, at, at + len(data)):
+                self._broken(self.law, f"{name} holds other records from {at} on")
+            at += len(data)
+        if at != manifest.end_offset:
+            self._broken(self.law, f"{name} ends at {manifest.end_offset}, its segments at {at}")
+
+    def before_objects_delete(self, keys: Iterable[str]) -> None:
+        """Nothing that is needed goes."""
+        self._law("nothing needed is deleted")
+        for key in keys:
+            _, log_id, folder, *_ = key.split("/")
+            log = self._world.model.logs[log_id]
+            if log.purgeable:
+                continue
+            done = self.manifests.get(log_id)
+            if folder == "wal":
+                end = self.published_end(log_id)
+                if any(entry.payload_key == key for entry in reversed(log.entries) if entry.slot >= end):
+                    self._broken(self.law, f"payload of an unpublished entry: {key}")
+            elif folder == "segments" and done:
+                named = {one.key.removesuffix(".parquet") for one in self._segments(done[-1])}
+                if key.removesuffix(".parquet").removesuffix(".keys.json.zst") in named:
+                    self._broken(self.law, key)
+            elif folder == "manifests":
+                used = any(page.key == key for page in done[-1].pages) if done else False
+                if used or "/pages/" not in key:
+                    self._broken(self.law, key)
+
+    def _segments(self, manifest: Manifest) -> Iterable[Any]:
+        objects: Any = self._world.objects
+        return ManifestStore(objects).segments_from(manifest, 0)
+
+    def after_watermarks_publish(
+        self, raised: bool, log_id: str, generation: int, end_slot: int, end_offset: int, sealed_bytes: int
+    ) -> None:
+        """What the watermark says is published is published."""
+        self._law("a watermark follows its manifest")
+        log = self._world.model.logs[log_id]
+        done = self.manifests.get(log_id, [])
+        if not raised:
+            return
+        before = self._ends.get(log_id, 0)
+        if end_slot < before:
+            self._broken("a watermark never falls", f"{log_id[-8:]} from {before} to {end_slot}")
+        self._ends[log_id] = end_slot
+        if log.purgeable:
+            return
+        if generation > len(done):
+            self._broken(self.law, f"{log_id[-8:]} generation={generation} published={len(done)}")
+        named = done[generation - 1]
+        if (named.end_slot, named.end_offset) != (end_slot, end_offset):
+            self._broken(self.law, f"{log_id[-8:]} generation={generation} says another end")
+
+    # The sealer.
+
+    def background(self, exc: BaseException | None, log_id: str) -> None:
+        """What the sealer's dispatcher swallowed."""
+        if isinstance(exc, Damaged):
+            log = self._world.model.logs.get(log_id)
+            if log is None:
+                log = next((one for one in self._world.model.logs.values() if one.log_id in str(exc)), None)
+            if log is None or not log.purgeable:
+                self._broken("no damage", f"{exc!r}")
+        elif not isinstance(exc, (HeadraceError, StoreError, QueueFailed)):
+            self._broken("no unexpected error", f"{exc!r}")
+
+    def at_rest(self) -> None:
+        """Faults are over and the sealer has had its time: nothing is left to do, and nothing was lost."""
+        world = self._world
+        self._law("everything comes to rest by itself")
+        for log in world.model.logs.values():
+            standing = world.raw["wal"].read(log.log_id).entries
+            page = [
+                (entry.slot, entry.id)
+                for entry in standing
+                # a message of the network that is hours late may leave an item in a purged log: nothing reads it
+                if not (log.purgeable and (entry.log_id, entry.slot) in world.model.dead)
+            ]
+            if not log.now.ended and self.published_end(log.log_id) <= log.tip.slot:
+                self._broken(self.law, f"{log.log_id[-8:]} is not sealed: {self.published_end(log.log_id)} {page}")
+            if (log.purgeable or not log.now.ended) and page != [(log.tip.slot, log.tip.id)]:
+                self._broken(self.law, f"{log.log_id[-8:]} is not trimmed: {log.now} {page}")
+            if log.purgeable and f"logs/{log.log_id}/deleted.json" not in world.objects._objects:
+                self._broken(self.law, f"{log.log_id[-8:]} is not purged")
+            forks = sum(
+                other.now.holds_source
+                and other.config.source is not None
+                and other.config.source.log_id == log.log_id
+                for other in world.model.logs.values()
+            )
+            self._law("forks are counted")
+            if forks != log.now.forks:
+                self._broken(self.law, f"{log.log_id[-8:]} counts {log.now.forks}, has {forks}")
+        self._law("refused is not written")
+        for op_id, told in self.never.items():
+            if op_id in world.model.written:
+                self._broken(self.law, f"operation {op_id} was told {told}, and stands in the log")

@@ -1,0 +1,278 @@
+"""The sequential model of every log, built from the commits that took effect, in the order in which they did.
+
+An entry that names the newest entry of its log as its predecessor, and stands in the slot after it, is the log's next
+change. Anything else that gets into the table is dead, and no answer may ever rest on it. The model applies each change
+by its own rules, which are simpler than the engine's and remember everything.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from headrace.log.requests import AppendRequest, CreateRequest
+from headrace.record import NewRecord
+from headrace.wal.state import Entry, LogConfig
+
+Broken = Callable[[str, str], None]
+
+
+class LawBroken(AssertionError):
+    """A law does not hold."""
+
+    def __init__(self, law: str, text: str) -> None:
+        super().__init__(f"{law}: {text}")
+        self.law = law
+
+
+class View(NamedTuple):
+    """A log after one of its changes."""
+
+    step: int
+    next_offset: int
+    closed: bool
+    ended: str
+    last_seq: str | None
+    forks: int
+    holds_source: bool
+
+
+class Written(NamedTuple):
+    """Where an operation's change stands: log, entry, offset after its records."""
+
+    log_id: str
+    entry: Entry
+    next_offset: int
+    records: int
+
+
+@dataclass
+class LogModel:
+    """One log, whole, for ever."""
+
+    log_id: str
+    config: LogConfig
+    entries: list[Entry] = field(default_factory=list)
+    views: list[View] = field(default_factory=list)
+    steps: list[int] = field(default_factory=list)
+    records: list[bytes] = field(default_factory=list)
+    times: list[int] = field(default_factory=list)
+    producers: dict[str, list[tuple[int, int, int]]] = field(default_factory=dict)  # step, epoch, seq
+
+    @property
+    def tip(self) -> Entry:
+        """The newest entry."""
+        return self.entries[-1]
+
+    @property
+    def now(self) -> View:
+        """The log now."""
+        return self.views[-1]
+
+    @property
+    def purgeable(self) -> bool:
+        """Nobody needs its data."""
+        return bool(self.now.ended) and not self.now.forks
+
+    def since(self, step: int) -> list[View]:
+        """The log at `step`, and after each change since."""
+        return self.views[max(0, bisect_right(self.steps, step) - 1) :]
+
+    def at(self, step: int) -> View | None:
+        """The log at `step`; None if it did not exist."""
+        index = bisect_right(self.steps, step)
+        return self.views[index - 1] if index else None
+
+    def ended_before(self, step: int) -> bool:
+        """It had ended at `step`."""
+        view = self.at(step)
+        return view is not None and bool(view.ended)
+
+    def known_producer(self, name: str, step: int) -> list[tuple[int, int] | None]:
+        """Epoch and number of a producer at `step` and after each change since; None: unknown."""
+        history = self.producers.get(name, [])
+        index = bisect_right([at for at, _, _ in history], step)
+        states: list[tuple[int, int] | None] = [history[index - 1][1:] if index else None]
+        return states + [(epoch, seq) for _, epoch, seq in history[index:]]
+
+    def position_of(self, slot: int, entry_id: str) -> int | None:
+        """Index of an entry of the chain."""
+        for index, entry in enumerate(self.entries):
+            if entry.slot == slot and entry.id == entry_id:
+                return index
+        return None
+
+
+class Model:
+    """All logs."""
+
+    def __init__(self, broken: Broken, request_of: Callable[[str], Any], payload_of: Callable[[Entry], Any]) -> None:
+        self.logs: dict[str, LogModel] = {}
+        self.names: dict[str, list[tuple[int, str]]] = {}
+        self.written: dict[int, Written] = {}
+        self.dead: set[tuple[str, int]] = set()  # where items were put that no log goes through
+        self._broken = broken
+        self._request_of = request_of
+        self._payload_of = payload_of
+
+    def name_given(self, name: str, log_id: str, step: int) -> None:
+        """A name stands for another log from now on."""
+        self.names.setdefault(name, []).append((step, log_id))
+
+    def current(self, name: str) -> LogModel | None:
+        """The log that a name stands for."""
+        given = self.names.get(name)
+        return self.logs[given[-1][1]] if given else None
+
+    def candidates(self, name: str, step: int) -> list[LogModel]:
+        """The logs that the name has stood for since `step`."""
+        given = self.names.get(name, [])
+        index = bisect_right([at for at, _ in given], step)
+        return [self.logs[log_id] for _, log_id in given[max(0, index - 1) :]]
+
+    def existed(self, name: str, step: int) -> LogModel | None:
+        """The log that the name stood for at `step`."""
+        given = self.names.get(name, [])
+        index = bisect_right([at for at, _ in given], step)
+        return self.logs[given[index - 1][1]] if index else None
+
+    def slice(self, log: LogModel, start: int, stop: int) -> list[bytes]:
+        """Records of a stream by position, inherited ones included."""
+        found: list[bytes] = []
+        at = start
+        for ancestor in log.config.lineage:
+            if at < min(ancestor.through, stop):
+                until = min(ancestor.through, stop)
+                source = self.logs[ancestor.log_id]
+                base = source.config.base_offset
+                found += source.records[at - base : until - base]
+                at = until
+        base = log.config.base_offset
+        if at < stop:
+            found += log.records[at - base : stop - base]
+        return found
+
+    def commit(self, entry: Entry, step: int) -> bool:
+        """An entry took effect; whether it is the next change of its log."""
+        log = self.logs.get(entry.log_id)
+        if log is None:
+            if entry.kind != "create" or entry.prev_slot != -1 or entry.config is None:
+                self._broken("whole logs", f"first entry is no create: {entry}")
+                return False
+            log = self.logs[entry.log_id] = LogModel(entry.log_id, entry.config)
+            base = entry.config.base_offset
+            log.views.append(View(0, base, False, "", None, 0, entry.config.source is not None))
+        elif (entry.prev_slot, entry.prev_id) != (log.tip.slot, log.tip.id):
+            self.dead.add((entry.log_id, entry.slot))
+            if entry.slot > log.tip.slot:
+                self._broken(
+                    "one chain", f"entry beyond the end does not follow it: {_brief(entry)} {_brief(log.tip)}"
+                )
+            return False
+        elif entry.offset != log.now.next_offset or entry.slot <= log.tip.slot:
+            self._broken("contiguous offsets", f"{_brief(entry)} after {_brief(log.tip)}")
+        self._apply(log, entry, step)
+        return True
+
+    def _apply(self, log: LogModel, entry: Entry, step: int) -> None:
+        view = log.now
+        if view.ended and entry.kind not in ("unfork", "release"):
+            self._broken("an end is final", f"{_brief(entry)} after the end of {log.log_id}")
+        log.entries.append(entry)
+        match entry.kind:
+            case "create" | "data" | "close":
+                view = self._apply_requests(log, view, entry, step)
+            case "fork":
+                view = view._replace(forks=view.forks + 1)
+            case "unfork":
+                view = view._replace(forks=view.forks - 1)
+            case "release":
+                view = view._replace(holds_source=False)
+            case "delete":
+                view = view._replace(ended="deleted")
+                self.written[_op_of(entry.id)] = Written(log.log_id, entry, entry.offset, 0)
+            case "expire":
+                view = view._replace(ended="expired")
+        if log.views[-1].step == 0:
+            log.views.clear()
+        log.views.append(view._replace(step=step))
+        log.steps.append(step)
+        state = entry.state
+        expected = (view.next_offset, view.closed, view.ended, view.last_seq, view.forks, view.holds_source)
+        found = (state.next_offset, state.closed, state.ended, state.last_seq, state.forks, state.holds_source)
+        if expected != found:
+            self._broken("states follow from requests", f"{_brief(entry)} expected={expected} found={found}")
+        size = sum(map(len, log.records))
+        if state.total_bytes != size:
+            self._broken("states follow from requests", f"{_brief(entry)} bytes={size} found={state.total_bytes}")
+        for producer in state.producers:
+            if log.producers[producer.id][-1][1:] != (producer.epoch, producer.seq):
+                self._broken("producers", f"{_brief(entry)} {producer} {log.producers[producer.id][-1]}")
+
+    def _apply_requests(self, log: LogModel, view: View, entry: Entry, step: int) -> View:
+        records: list[NewRecord] = []
+        for request_id in entry.request_ids:
+            op_id, request = _op_of(request_id), self._request_of(request_id)
+            if op_id in self.written:
+                self._broken("a request is applied once", f"{_brief(entry)} and {_brief(self.written[op_id].entry)}")
+            if entry.kind == "create":
+                assert isinstance(request, CreateRequest)
+                records += request.records
+                partial = entry.count - len(records)
+                if partial not in ((0, 1) if request.fork is not None and request.fork.sub_offset else (0,)):
+                    self._broken("whole batches", f"{_brief(entry)} holds other records than its create")
+                next_offset = view.next_offset + entry.count
+                view = view._replace(next_offset=next_offset, closed=request.closed)
+            else:
+                assert isinstance(request, AppendRequest)
+                self._judge_append(log, view, request, entry, step)
+                records += request.records
+                view = view._replace(
+                    next_offset=view.next_offset + len(request.records),
+                    closed=request.close,
+                    last_seq=request.seq if request.seq is not None else view.last_seq,
+                )
+                next_offset = view.next_offset
+            self.written[op_id] = Written(log.log_id, entry, next_offset, len(request.records))
+        held = self._payload_of(entry)
+        own = held[len(held) - len(records) :]
+        if len(held) != entry.count or own != records or sum(run.count for run in entry.times) != entry.count:
+            self._broken("whole batches", f"{_brief(entry)} does not hold what was asked")
+        log.records += [record.data for record in held]
+        times = [run.time_ms for run in entry.times for _ in range(run.count)]
+        if any(after < before for before, after in zip(log.times[-1:] + times, times, strict=False)):
+            self._broken("append times never fall", f"{_brief(entry)} {log.times[-1:]} {times}")
+        log.times += times
+        return view
+
+    def _judge_append(self, log: LogModel, view: View, request: AppendRequest, entry: Entry, step: int) -> None:
+        if view.closed:
+            self._broken("a close is final", f"{_brief(entry)} after the close of {log.log_id}")
+        if request.records and request.content_type != log.config.content_type:
+            self._broken("one content type", f"{_brief(entry)}")
+        if request.seq is not None and view.last_seq is not None and request.seq <= view.last_seq:
+            self._broken("Stream-Seq rises", f"{_brief(entry)} {view.last_seq} {request.seq}")
+        if request.producer is None:
+            return
+        asked = request.producer
+        history = log.producers.setdefault(asked.id, [])
+        known = history[-1][1:] if history else None
+        follows = known is not None and (asked.epoch, asked.seq) == (known[0], known[1] + 1)
+        begins = asked.seq == 0 and (known is None or asked.epoch > known[0])
+        if not (follows or begins):
+            self._broken("a producer's write is applied once, in order", f"{_brief(entry)} {asked} after {known}")
+        history.append((step, asked.epoch, asked.seq))
+
+
+def _op_of(request_id: str) -> int:
+    """The operation that made a request id."""
+    return int(request_id.partition(".")[0])
+
+
+def _brief(entry: Entry) -> str:
+    return (
+        f"[{entry.log_id[-4:]}@{entry.slot // 10**9}+{entry.slot % 10**9} {entry.kind} n={entry.count} "
+        f"ids={','.join(entry.request_ids)} prev={entry.prev_slot // 10**9}+{entry.prev_slot % 10**9}:{entry.prev_id}]"
+    )

@@ -1,0 +1,191 @@
+"""Broken variants of the engine, one for each hazard that a rule of its own averts. The laws must notice every one.
+
+Each is a patched adapter or an overridden step, here only. A mutant that survives is a hole in the simulation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+from unittest.mock import patch
+
+from functions.sealer import orphans, seal
+from headrace.log import append, create, expire, picture, read, tail
+from headrace.log.commit import Committer
+from headrace.wal import PutEntry
+from headrace.watermarks import Watermark
+from tests.simulation import mutated_steps as steps
+
+Patch = tuple[Any, str, Any]
+
+
+class Mutant:
+    """A name, what is broken, and how: attributes of the engine to replace, and a change of the shared adapters."""
+
+    def __init__(
+        self, name: str, hazard: str, *patches: Patch, adapter: Callable[[dict[str, Any]], None] | None = None
+    ) -> None:
+        self.name = name
+        self.hazard = hazard
+        self._patches = patches
+        self._adapter = adapter
+
+    def adapt(self, raw: dict[str, Any]) -> None:
+        """Breaks the adapters of one run."""
+        if self._adapter is not None:
+            self._adapter(raw)
+
+    @contextmanager
+    def active(self) -> Iterator[None]:
+        """Breaks the engine."""
+        with ExitStack() as stack:
+            for owner, name, value in self._patches:
+                stack.enter_context(patch.object(owner, name, value))
+            yield
+
+
+def _always_created(raw: dict[str, Any]) -> None:
+    objects = raw["objects"]
+
+    def create_anyway(key: str, data: bytes) -> bool:
+        objects.put(key, data)
+        return True
+
+    objects.create = create_anyway
+
+
+def _watermarks_by_name(raw: dict[str, Any]) -> None:
+    wal, watermarks = raw["wal"], raw["watermarks"]
+    names: dict[str, str] = {}
+    put, get, publish, touch = wal._put, watermarks.get, watermarks.publish, watermarks.touch
+
+    def learn(entry: Any) -> None:
+        if entry.config is not None:
+            names[entry.log_id] = entry.config.name
+        put(entry)
+
+    wal._put = learn
+    watermarks.get = lambda log_id: get(names.get(log_id, log_id))
+    watermarks.publish = lambda log_id, *rest: publish(names.get(log_id, log_id), *rest)
+    watermarks.touch = lambda log_id, now_ms: touch(names.get(log_id, log_id), now_ms)
+
+
+def _watermark_raised_by_any(raw: dict[str, Any]) -> None:
+    watermarks = raw["watermarks"]
+
+    def publish(log_id: str, generation: int, end_slot: int, end_offset: int, sealed_bytes: int) -> bool:
+        touched_ms = watermarks.get(log_id).touched_ms
+        watermarks.rows[log_id] = Watermark(generation, end_slot, end_offset, sealed_bytes, touched_ms)
+        return True
+
+    watermarks.publish = publish
+
+
+def _guards_may_fail(raw: dict[str, Any]) -> None:
+    wal = raw["wal"]
+    whole = wal.commit
+
+    def commit(entry: Any, guards: Any = ()) -> Any:
+        taken = [guard for guard in guards if isinstance(guard, PutEntry) and wal._refuses(0, guard)]
+        return whole(entry, [guard for guard in guards if guard not in taken])
+
+    wal.commit = commit
+
+
+ALL: dict[str, Mutant] = {
+    mutant.name: mutant
+    for mutant in (
+        Mutant(
+            "request ids not compared",
+            "lost answer: an entry of ours in the slot is taken for another writer's",
+            (Committer, "put", steps.put_without_comparing),
+        ),
+        Mutant(
+            "regrouped after an unknown outcome",
+            "an entry whose fate is unknown is decided again instead of sent again",
+            (Committer, "put", steps.put_regrouping),
+        ),
+        Mutant(
+            "no ack fence",
+            "trimmed slot: a writer with an old picture is acknowledged",
+            (Committer, "put", steps.put_without_fence),
+        ),
+        Mutant(
+            "fence by the monotonic clock alone",
+            "a frozen process does not notice how old its picture is",
+            (picture.Pictures, "is_old", steps.is_old_by_monotonic),
+        ),
+        Mutant("trim before publish", "trim", *steps.everywhere("trim", steps.trim_unpublished)),
+        Mutant("newest item trimmed", "trim", *steps.everywhere("trim", steps.trim_newest)),
+        Mutant(
+            "control entries trimmed before they are folded", "trim", *steps.everywhere("trim", steps.trim_by_offset)
+        ),
+        Mutant("trim age by append time", "trim", *steps.everywhere("trim", steps.trim_by_hint)),
+        Mutant(
+            "watermark before manifest",
+            "order of sealing",
+            (seal, "manifests", steps.Stashing()),
+            (seal._Run, "_ask_to_trim", steps.watermark_first),
+        ),
+        Mutant(
+            "watermark without its log's identity", "watermark of another incarnation", adapter=_watermarks_by_name
+        ),
+        Mutant("watermark raised by an older generation", "two sealers", adapter=_watermark_raised_by_any),
+        Mutant("two sealers without create-if-absent", "two sealers", adapter=_always_created),
+        Mutant(
+            "own manifest taken for another's",
+            "lost manifest answer: the loser cleans up",
+            (seal._Run, "_publish_next", steps.publish_and_clean_up),
+        ),
+        Mutant(
+            "fork published before its source",
+            "forks",
+            (seal._Run, "_seal_sources", lambda self, config: None),
+        ),
+        Mutant("fork not counted when its source moved", "forks: half of a transaction", adapter=_guards_may_fail),
+        Mutant("expiry without a control entry", "expiry", (expire.Expirer, "ensure_alive", steps.alive_by_clock)),
+        Mutant(
+            "expiry ignores the touch",
+            "expiry against renewal",
+            (expire, "TouchUnchanged", steps.no_guard),
+            (Committer, "put", steps.put_without_none_guards),
+        ),
+        Mutant(
+            "page across a gap",
+            "stale picture in a reader",
+            (tail.Tail, "covers", steps.covers_anything),
+            (read.Reader, "_fill_tail", steps.fill_across_gaps),
+        ),
+        Mutant("dead item served", "dead item: the chain is not confirmed", (tail, "confirmed", steps.believe_all)),
+        Mutant(
+            "refusal from stale state",
+            "refusal on an old picture",
+            (append._Plan, "tells", steps.tells_duplicates_only),
+        ),
+        Mutant(
+            "duplicate from stale state",
+            "repeat on an old picture",
+            (append._Plan, "tells", steps.tells_refusals_only),
+        ),
+        Mutant(
+            "producer forgotten when it leaves the state",
+            "producers",
+            (append, "PutProducer", steps.no_guard),
+            (Committer, "put", steps.put_without_none_guards),
+        ),
+        Mutant(
+            "purge without raising the watermark",
+            "late writer into a purged log",
+            *steps.everywhere("purge", steps.purge_without_watermark),
+        ),
+        Mutant(
+            "incarnation not raised", "a name created again", (create.Creator, "_first", steps.first_of_incarnation_0)
+        ),
+        Mutant(
+            "fresh payloads swept",
+            "orphans: a payload before its entry",
+            (orphans, "_payloads", steps.payloads_without_age),
+        ),
+    )
+}

@@ -1,0 +1,273 @@
+"""The steps that mutants put in place of the engine's. Each is the engine's own, with one thought left out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace as with_fields
+from typing import Any
+
+from msgspec.structs import replace
+
+from functions.sealer import dispatch, seal
+from functions.sealer import purge as purging
+from headrace.errors import NotFound, OutcomeUnknown, Overloaded, StoreThrottled, StoreTimeout
+from headrace.log import append, create, decide
+from headrace.log import picture as pictures
+from headrace.log.commit import Committer
+from headrace.log.expire import Expirer
+from headrace.log.payload import read_payload
+from headrace.manifest import manifest as manifests
+from headrace.objects import keys
+from headrace.wal import Committed, GuardRefused, Outcome, PutEntry, SlotTaken
+from headrace.wal import slot as slots
+from headrace.wal.state import Entry
+from tests.simulation import background
+
+
+def everywhere(name: str, value: Any) -> tuple[tuple[Any, str, Any], ...]:
+    """A verb of the sealer, wherever it was imported to."""
+    return ((dispatch, name, value), (background, name, value))
+
+
+# The commit.
+
+
+def _put(
+    self: Committer,
+    entry: Entry,
+    guards: Sequence[Any],
+    read: Any,
+    budget: Any,
+    *,
+    compares: bool = True,
+    regroups: bool = False,
+    fences: bool = True,
+) -> Outcome:
+    unknown = False
+    attempt = 0
+    while True:
+        try:
+            outcome = self._stores.wal.commit(entry, [guard for guard in guards if guard is not None])
+        except (StoreThrottled, StoreTimeout) as exc:
+            if regroups and isinstance(exc, StoreTimeout):
+                return GuardRefused(0)
+            unknown = unknown or isinstance(exc, StoreTimeout)
+            if budget.spent:
+                raise (OutcomeUnknown() if unknown else Overloaded("the store is throttling")) from exc
+            attempt += 1
+            budget.pause(attempt)
+            continue
+        if compares and isinstance(outcome, SlotTaken) and outcome.entry.request_ids == entry.request_ids:
+            outcome = Committed()
+        if fences and unknown and not isinstance(outcome, Committed) and self._pictures.is_old(read):
+            raise OutcomeUnknown
+        if fences and isinstance(outcome, Committed) and self._pictures.is_old(read):
+            entries = [entry, *(guard.entry for guard in guards if isinstance(guard, PutEntry))]
+            verdicts = [self.verify_slot(one) for one in entries]
+            if not all(verdicts):
+                raise OutcomeUnknown
+        return outcome
+
+
+def put_without_comparing(self: Committer, entry: Entry, guards: Any, read: Any, budget: Any) -> Outcome:
+    """Whatever stands in the slot is another's."""
+    return _put(self, entry, guards, read, budget, compares=False)
+
+
+def put_regrouping(self: Committer, entry: Entry, guards: Any, read: Any, budget: Any) -> Outcome:
+    """After a timeout, decide again."""
+    return _put(self, entry, guards, read, budget, regroups=True)
+
+
+def put_without_fence(self: Committer, entry: Entry, guards: Any, read: Any, budget: Any) -> Outcome:
+    """What is committed is acknowledged."""
+    return _put(self, entry, guards, read, budget, fences=False)
+
+
+def put_without_none_guards(self: Committer, entry: Entry, guards: Any, read: Any, budget: Any) -> Outcome:
+    """As it should be; for mutants that make no guard where there should be one."""
+    return _put(self, entry, guards, read, budget)
+
+
+def no_guard(*_: Any) -> None:
+    """In the place of a guard."""
+
+
+def is_old_by_monotonic(self: pictures.Pictures, read: Any) -> bool:
+    """One clock only."""
+    age_ms: float = (self.read_time().monotonic - read.monotonic) * 1000
+    return age_ms > self._stores.settings.state_age_ms
+
+
+# The sealer.
+
+
+def _trim(parts: Any, log_id: str, end_slot: Any, time_of: Any) -> int:
+    wal = parts.stores.wal
+    newest = wal.newest(log_id)
+    if newest is None:
+        return 0
+    end = end_slot(parts.stores.watermarks.get(log_id), newest)
+    oldest_kept_ms = parts.now_ms() - parts.limits.trim_age_ms
+    doomed = []
+    for entry in wal.read(log_id, end=end).entries:
+        if time_of(entry) > oldest_kept_ms:
+            break
+        doomed.append(entry.slot)
+    if doomed:
+        wal.remove(log_id, doomed)
+    return len(doomed)
+
+
+def trim_unpublished(parts: Any, log_id: str) -> int:
+    """Old is enough."""
+    return _trim(parts, log_id, lambda watermark, newest: newest.slot, lambda entry: entry.committed_ms)
+
+
+def trim_newest(parts: Any, log_id: str) -> int:
+    """The newest, too."""
+    return _trim(parts, log_id, lambda watermark, newest: watermark.end_slot, lambda entry: entry.committed_ms)
+
+
+def trim_by_offset(parts: Any, log_id: str) -> int:
+    """Whatever stands at or below the published end offset."""
+    return _trim(
+        parts,
+        log_id,
+        lambda watermark, newest: min(
+            slots.first_slot(watermark.end_offset + 1) if watermark.generation else 0, newest.slot
+        ),
+        lambda entry: entry.committed_ms,
+    )
+
+
+def trim_by_hint(parts: Any, log_id: str) -> int:
+    """Ages by a time that clients may name."""
+    return _trim(
+        parts,
+        log_id,
+        lambda watermark, newest: min(watermark.end_slot, newest.slot),
+        lambda entry: entry.times[-1].time_ms if entry.times else entry.committed_ms,
+    )
+
+
+class Stashing:
+    """The manifest module, which remembers the last successor it made."""
+
+    last: Any = None
+
+    def __getattr__(self, name: str) -> Any:
+        """As the module."""
+        return getattr(manifests, name)
+
+    def successor(self, *args: Any, **kwargs: Any) -> Any:
+        """As the module."""
+        Stashing.last = manifests.successor(*args, **kwargs)
+        return Stashing.last
+
+
+_ask_to_trim = seal._Run._ask_to_trim
+
+
+def watermark_first(self: Any, span: Any) -> None:
+    """The watermark is raised before the manifest is published."""
+    successor = Stashing.last
+    _ask_to_trim(self, span)
+    self._raise_watermark(successor)
+
+
+_publish_next = seal._Run._publish_next
+
+
+def publish_and_clean_up(self: Any, manifest: Any) -> Any:
+    """A refused create means that another has won: what was uploaded goes."""
+    store = self._parts.manifests
+
+    def publish(new: Any) -> bool:
+        key = keys.manifest(new.log_id, new.generation)
+        if self._stores.objects.create(key, manifests.encode(new)):
+            return True
+        made = [one.key for one in new.open_page if manifest is None or one.number >= manifest.segment_count]
+        self._stores.objects.delete(made)
+        return False
+
+    store.publish = publish
+    try:
+        return _publish_next(self, manifest)
+    finally:
+        del store.publish
+
+
+def purge_without_watermark(parts: Any, log_id: str) -> bool:
+    """Entries that were never sealed go while the watermark is below them."""
+    watermarks = parts.stores.watermarks
+
+    class Unraised:
+        def get(self, log: str) -> Any:
+            return replace(watermarks.get(log), end_slot=2**80)
+
+    unraised: Any = Unraised()
+    return purging.purge(with_fields(parts, stores=with_fields(parts.stores, watermarks=unraised)), log_id)
+
+
+def payloads_without_age(parts: Any, log_id: str) -> Iterator[str]:
+    """Whatever no entry names, goes."""
+    found = list(parts.stores.objects.list(f"{keys.log_prefix(log_id)}wal/"))
+    named = {entry.payload_key for entry in parts.stores.wal.read(log_id).entries}
+    yield from (key for key in found if key not in named)
+
+
+# Answers.
+
+
+def alive_by_clock(self: Expirer, name: str, picture: Any) -> Any:
+    """A deadline that has passed is answered as an end."""
+    touched_ms = self._pictures.touched_ms(picture.row.log_id)
+    deadline_ms = decide.deadline_ms(picture.row.config, picture.state, touched_ms)
+    if not picture.state.ended and deadline_ms is not None and self._stores.clock.now_ms() >= deadline_ms:
+        raise NotFound("stream expired")
+    return picture
+
+
+def covers_anything(self: Any, position: int) -> bool:
+    """Some entries are enough."""
+    return bool(self.entries)
+
+
+def fill_across_gaps(self: Any, entries: list[Entry], position: int, stop: int, budget: Any) -> int:
+    """Goes on wherever the next entry begins."""
+    for entry in entries:
+        if budget.full or position >= stop:
+            break
+        if entry.next_offset <= position:
+            continue
+        position = max(position, entry.offset)
+        records = read_payload(self._stores, entry)
+        before = len(budget.data)
+        budget.add(record.data for record in records[position - entry.offset : stop - entry.offset])
+        position += len(budget.data) - before
+    return position
+
+
+def believe_all(entries: Sequence[Entry], newest_is_last: bool) -> list[Entry]:
+    """Whatever stands in the table is the log."""
+    return list(entries)
+
+
+def _refused(self: append._Plan) -> bool:
+    return any(isinstance(answer, Exception) for answer in self.answers)
+
+
+def _repeated(self: append._Plan) -> bool:
+    return any(not isinstance(answer, Exception) and answer.duplicate for answer in self.answers)
+
+
+tells_refusals_only = property(_refused)
+tells_duplicates_only = property(_repeated)
+
+_first = create.Creator._first
+
+
+def first_of_incarnation_0(self: Any, name: str, old: Any, incarnation: int, *rest: Any) -> Any:
+    """A name that is created again begins as if it were new."""
+    return _first(self, name, old, 0, *rest)

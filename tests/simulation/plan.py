@@ -1,0 +1,137 @@
+"""What a seed stands for: a deployment, its weather, and a list of operations, as plain values.
+
+Operations name what they want only in general ("a read somewhere in the middle"), so that a plan still makes sense when
+operations are taken out of it.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field, replace
+
+SECOND = 1_000_000  # microseconds
+
+API = {
+    "append": 40,
+    "produce": 20,
+    "close": 1,
+    "create": 8,
+    "fork": 5,
+    "read": 20,
+    "since": 3,
+    "head": 5,
+    "delete": 3,
+    "list": 2,
+    "forget": 1,
+}
+SEALER = {
+    "stream": 20,
+    "queue": 12,
+    "seal": 8,
+    "trim": 8,
+    "purge": 2,
+    "sweep": 5,
+    "audit": 2,
+    "orphans": 2,
+}
+OUTSIDE = {"check": 4, "snapshot": 1, "restore": 1}
+
+ANYWHERE = ("crash_before", "crash_after", "timeout", "throttle", "pause_before", "pause_after", "clock_set")
+ON_WRITES = ("lost_answer", "arrives_later", "arrives_twice")
+ON_BATCHES = ("in_part",)
+ON_CREATE = ("refused_own",)
+ON_INDEXES = ("stale",)
+KINDS = ANYWHERE + ON_WRITES + ON_BATCHES + ON_CREATE + ON_INDEXES
+
+
+@dataclass(frozen=True)
+class Op:
+    """One operation. `dice` are numbers in [0, 1) that decide its details when it runs."""
+
+    id: int
+    slot: str
+    actor: str
+    at: int
+    kind: str
+    name: str
+    dice: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Weather:
+    """How much goes wrong in a run.
+
+    Attributes:
+        rate: probability of a fault at a store call.
+        kinds: the faults that this run has.
+        slow: probability of a slow call.
+        skew_ms: how far a clock may be from the true time, either way.
+        expiring: the share of streams that expire.
+    """
+
+    rate: float
+    kinds: tuple[str, ...]
+    slow: float
+    skew_ms: int
+    expiring: float
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A run. `calm` names faults (operation, call) that are left out: a smaller plan."""
+
+    seed: int
+    weather: Weather
+    slots: tuple[tuple[str, str], ...]  # name, kind
+    ops: tuple[Op, ...]
+    calm: frozenset[tuple[int, int]] = field(default_factory=frozenset)
+
+    def with_ops(self, ops: tuple[Op, ...]) -> Plan:
+        """The same run with fewer operations."""
+        return replace(self, ops=ops)
+
+
+def make(seed: int, operations: int) -> Plan:
+    """The plan of a seed."""
+    dice = random.Random(f"plan:{seed}")
+    weather = Weather(
+        rate=dice.choice((0.0, 0.01, 0.03, 0.03, 0.06, 0.12)),
+        kinds=tuple(kind for kind in KINDS if dice.random() < 0.6),
+        slow=dice.choice((0.0, 0.02, 0.1)),
+        skew_ms=dice.choice((0, 500, 2500)),
+        expiring=dice.choice((0.1, 0.4, 0.4, 0.9)),
+    )
+    slots: list[tuple[str, str]] = []
+    actors: list[tuple[str, str, str]] = []
+    for number in range(dice.choice((2, 2, 3))):
+        width = dice.choice((1, 1, 1, 3))
+        slots.append((f"api{number}", "api"))
+        actors += [(f"api{number}", f"api{number}.{line}", "api") for line in range(width)]
+    for number in range(2):
+        slots.append((f"sealer{number}", "sealer"))
+        actors.append((f"sealer{number}", f"sealer{number}", "sealer"))
+    actors.append(("outside", "outside", "outside"))
+    names = ["a", "b", "c", "d"][: dice.choice((1, 2, 3, 4))]
+    weights = {
+        group: {kind: weight * dice.choice((0.2, 1, 1, 3)) for kind, weight in kinds.items()}
+        for group, kinds in (("api", API), ("sealer", SEALER), ("outside", OUTSIDE))
+    }
+    by_group = {group: [actor for actor in actors if actor[2] == group] for group in weights}
+    pace = dice.choice((0.02, 0.1, 0.5))
+    ops: list[Op] = []
+    at = 0
+    for number in range(operations):
+        roll = dice.random()
+        group = "api" if number < len(names) or roll < 0.62 else "sealer" if roll < 0.97 else "outside"
+        slot, actor, _ = dice.choice(by_group[group])
+        kinds = weights[group]
+        kind = "create" if number < len(names) else dice.choices(list(kinds), list(kinds.values()))[0]
+        name = names[number] if number < len(names) else dice.choice(names)
+        ops.append(Op(number, slot, actor, at, kind, name, tuple(dice.random() for _ in range(6))))
+        at += int(dice.expovariate(1 / pace) * SECOND)
+        quiet = dice.random()
+        if quiet < 0.04:
+            at += int(dice.uniform(3, 60) * SECOND)
+        elif quiet < 0.045:
+            at += int(dice.uniform(600, 4000) * SECOND)
+    return Plan(seed, weather, tuple(slots), tuple(ops))

@@ -1,0 +1,119 @@
+"""Store calls as scheduling points and fault points.
+
+A call takes half its time before it takes effect and half after, and may meet one fault. What takes effect goes through
+`World.effect`, where the model watches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from headrace.errors import StoreThrottled, StoreTimeout
+from headrace.wal import SlotTaken
+from tests.simulation.scheduler import Killed
+
+if TYPE_CHECKING:
+    from tests.simulation.process import Process
+    from tests.simulation.world import World
+
+
+class QueueFailed(Exception):
+    """The queue did not answer, or refused."""
+
+
+class Port:
+    """One port of one process."""
+
+    def __init__(self, world: World, process: Process, name: str) -> None:
+        self._world = world
+        self._process = process
+        self._name = name
+
+    def __getattr__(self, method: str) -> Callable[..., Any]:
+        """The method, as this process sees it."""
+        call = f"{self._name}.{method}"
+
+        def send(*args: Any, **kwargs: Any) -> Any:
+            return self._send(call, _settled(args), kwargs)
+
+        setattr(self, method, send)
+        return send
+
+    def _send(self, call: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        world, process = self._world, self._process
+        if not process.alive:
+            raise Killed
+        if world.calm:
+            return world.effect(call, args, kwargs)
+        actor = world.scheduler.current
+        assert actor is not None
+        dice = world.dice(actor)
+        number, fault = dice.fault(call)
+        if fault is not None:
+            world.met[call, fault] += 1
+            world.struck.append((world.running(actor).op.id, number))
+        if world.tracing:
+            world.trace(f"{call}{world.show(args, kwargs)}" + (f"   <- {fault} (call {number})" if fault else ""))
+        world.scheduler.sleep(dice.latency())
+        answer = self._meet(fault, call, args, kwargs)
+        if world.tracing and fault is None and call == "wal.commit" and isinstance(answer, SlotTaken):
+            world.trace(f"   slot is taken by {answer.entry.id}")
+        if fault is not None or dice.roll() < 0.4:
+            world.scheduler.sleep(dice.latency())
+        return answer
+
+    def _meet(self, fault: str | None, call: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The call with its fault; every branch that changes something says when it takes effect."""
+        world, process = self._world, self._process
+        effect = world.effect
+        failed: type[Exception] = QueueFailed if call == "queue.send" else StoreTimeout
+        match fault:
+            case None:
+                return effect(call, args, kwargs)
+            case "crash_before":
+                process.crash()
+                raise Killed
+            case "crash_after":
+                effect(call, args, kwargs)
+                process.crash()
+                raise Killed
+            case "timeout":
+                raise failed(call)
+            case "throttle":
+                raise (QueueFailed if call == "queue.send" else StoreThrottled)(call)
+            case "pause_before":
+                process.freeze()
+                return effect(call, args, kwargs)
+            case "pause_after":
+                answer = effect(call, args, kwargs)
+                process.freeze()
+                return answer
+            case "clock_set":
+                answer = effect(call, args, kwargs)
+                process.clock.set()
+                return answer
+            case "lost_answer":
+                effect(call, args, kwargs)
+                raise failed(call)
+            case "arrives_later":
+                world.later(call, args, kwargs)
+                raise failed(call)
+            case "arrives_twice":
+                answer = effect(call, args, kwargs)
+                world.later(call, args, kwargs)
+                return answer
+            case "in_part":
+                effect(call, world.part(call, args), kwargs)
+                raise failed(call)
+            case "refused_own":
+                effect(call, args, kwargs)
+                return False
+            case "stale":
+                return world.stale(call, args, kwargs)
+        raise ValueError(fault)
+
+
+def _settled(args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Arguments that can be sent twice: generators become lists, and make their own store calls first."""
+    return tuple(list(one) if hasattr(one, "__next__") else one for one in args)

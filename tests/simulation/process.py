@@ -1,0 +1,133 @@
+"""A process of the deployment: its own clock, its own memory, its own way to the stores."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+from functions.sealer.dispatch import Dispatcher
+from functions.sealer.parts import assemble
+from headrace.log.logs import Logs
+from headrace.log.stores import Stores
+from tests.simulation.ports import Port
+from tests.simulation.scheduler import Actor, Killed
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+EPOCH_MS = 1_700_000_000_000
+
+
+class ProcessClock:
+    """A clock that is off by a bounded amount, may be set, and loses time while its process is frozen."""
+
+    def __init__(self, world: World, skew_ms: int) -> None:
+        self._world = world
+        self.skew_ms = skew_ms
+        self.lost = 0  # microseconds that the monotonic clock did not see
+
+    def now_ms(self) -> int:
+        """Wall clock."""
+        return EPOCH_MS + self._world.scheduler.now // 1000 + self.skew_ms
+
+    def monotonic(self) -> float:
+        """Seconds."""
+        return (self._world.scheduler.now - self.lost) / 1e6
+
+    def sleep(self, seconds: float) -> None:
+        """Lets others run."""
+        self._world.scheduler.sleep(int(seconds * 1e6))
+
+    def set(self) -> None:
+        """Somebody sets the clock: forward or back."""
+        self.skew_ms = self._world.draw_skew()
+
+
+class Process:
+    """One incarnation of a process slot."""
+
+    def __init__(self, world: World, slot: str, kind: str) -> None:
+        self._world = world
+        self.slot = slot
+        self.alive = True
+        self.frozen_until = 0
+        self.inside: list[Actor] = []  # actors that run a verb here now
+        self.clock = ProcessClock(world, world.draw_skew())
+        ports: dict[str, Any] = {
+            name: Port(world, self, name) for name in ("wal", "catalog", "watermarks", "producers", "objects")
+        }
+        self.stores = Stores(
+            **ports,
+            settings=world.settings,
+            clock=self.clock,
+            log_ids=world.new_log_id,
+            request_ids=world.new_request_id,
+        )
+        queue: Any = Port(world, self, "queue")
+        if kind == "sealer":
+            self.parts = assemble(self.stores, queue)
+            silent: Any = _Silent(world)
+            self.dispatcher = Dispatcher(self.parts, silent, silent)
+        else:
+            self.logs = Logs(self.stores)
+
+    def enter(self, actor: Actor) -> None:
+        """An actor begins a verb."""
+        self.inside.append(actor)
+        actor.frozen_until = lambda: self.frozen_until
+
+    def exit(self, actor: Actor) -> None:
+        """It is over."""
+        self.inside.remove(actor)
+        actor.frozen_until = lambda: 0
+
+    def crash(self) -> None:
+        """Everything in memory is gone; a new process takes the slot. The caller raises `Killed` itself."""
+        self.alive = False
+        scheduler = self._world.scheduler
+        for actor in self.inside:
+            actor.frozen_until = lambda: 0
+            if actor is not scheduler.current:
+                actor.poison = Killed()
+                scheduler.wake(actor)
+        self._world.replace(self)
+
+    def freeze(self) -> None:
+        """Nothing of this process runs for a long time. Half of the time its monotonic clock stands, too."""
+        scheduler = self._world.scheduler
+        actor = scheduler.current
+        assert actor is not None
+        dice = self._world.dice(actor)
+        duration, stops = dice.long(), dice.roll() < 0.5
+        self.frozen_until = max(self.frozen_until, scheduler.now + duration)
+        if stops:
+            self.clock.lost += duration
+        if self._world.tracing:
+            self._world.trace(f"   frozen for {duration / 1e6:.1f} s" + (", monotonic clock too" if stops else ""))
+        scheduler.sleep(duration)
+
+
+class _Silent:
+    """Logger and meter of the sealer. What it swallows, the laws hear of."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def count(self, name: str, value: int = 1) -> None:
+        """As Meter."""
+
+    size = count
+
+    def duration(self, name: str, value_ms: int) -> None:
+        """As Meter."""
+
+    def info(self, event: str, **fields: Any) -> None:
+        """As Logger."""
+
+    def exception(self, event: str, **fields: Any) -> None:
+        """As Logger."""
+        self._world.judge.background(sys.exc_info()[1], str(fields.get("log_id", "")))
+
+    def error(self, event: str, **fields: Any) -> None:
+        """As Logger."""
+        self._world.judge.background(fields["exc_info"], str(fields.get("log_id", "")))

@@ -1,0 +1,169 @@
+"""One seed, from plan to verdict."""
+
+from __future__ import annotations
+
+import traceback
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from functions.sealer import audit, orphans, seal, span, sweep
+from headrace.log import commit, decide, queue, since, tail
+from headrace.manifest import manifest
+from headrace.wal import memory as wal_memory
+from tests.simulation import operations, outside
+from tests.simulation.faults import Dice
+from tests.simulation.model import LawBroken
+from tests.simulation.mutants import Mutant
+from tests.simulation.plan import Op, Plan
+from tests.simulation.scheduler import Deadlock, Scheduler
+from tests.simulation.waiting import SimulatedThreading
+from tests.simulation.world import Running, World
+
+HEALING_ROUNDS = 14
+HEALER = 1_000_000
+
+
+@dataclass
+class Verdict:
+    """How a run ended: the law that was broken, if one was, and what was exercised."""
+
+    plan: Plan
+    law: str = ""
+    text: str = ""
+    met: Counter[tuple[str, str]] = field(default_factory=Counter)
+    checked: Counter[str] = field(default_factory=Counter)
+    lines: list[str] = field(default_factory=list)
+    happened: Counter[str] = field(default_factory=Counter)
+    started: frozenset[int] = frozenset()
+    struck: tuple[tuple[int, int], ...] = ()
+
+
+class _InTurn:
+    """Stands for a thread pool: one after the other."""
+
+    def __init__(self, workers: int) -> None:
+        pass
+
+    def __enter__(self) -> _InTurn:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        pass
+
+    def map(self, call: Any, items: Any) -> Iterator[Any]:
+        """As the pool."""
+        return map(call, items)
+
+
+_threading = SimulatedThreading()
+_jitter: list[Any] = [None]
+# Sizes and pauses at which the engine pages, folds and forgets, made small enough to happen in a short run.
+_SMALL: tuple[tuple[Any, str, Any], ...] = (
+    (queue, "threading", _threading),
+    (span, "ThreadPoolExecutor", _InTurn),
+    (decide, "PRODUCERS_IN_STATE", 2),
+    (tail, "RECENT", 3),
+    (tail, "_FEWEST", 2),
+    (since, "_PAGE", 3),
+    (manifest, "PAGE_SEGMENTS", 3),
+    (wal_memory, "_PAGE_BYTES", 1800),
+    (seal, "MAX_ROUNDS", 3),
+    (sweep, "MAX_ROWS", 2),
+    (audit, "MAX_ROWS", 2),
+    (orphans, "_DAY_MS", 3_600_000),
+    (commit.Budget.__init__, "__defaults__", (lambda: _jitter[0](),)),
+)
+
+
+@contextmanager
+def small_engine() -> Iterator[None]:
+    """The engine with small pages, simulated locks and seeded jitter."""
+    before = [(owner, name, getattr(owner, name)) for owner, name, _ in _SMALL]
+    for owner, name, value in _SMALL:
+        setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        for owner, name, value in before:
+            setattr(owner, name, value)
+
+
+def run(plan: Plan, mutant: Mutant | None = None, *, tracing: bool = False) -> Verdict:
+    """Runs a plan."""
+    with small_engine():
+        if mutant is None:
+            return _run(plan, None, tracing)
+        with mutant.active():
+            return _run(plan, mutant, tracing)
+
+
+def _run(plan: Plan, mutant: Mutant | None, tracing: bool) -> Verdict:
+    scheduler = _threading.scheduler = Scheduler()
+    world = World(plan, scheduler, mutant, tracing=tracing)
+    _jitter[0] = lambda: world.running().dice.roll()
+    by_actor: dict[str, list[Op]] = {}
+    for op in plan.ops:
+        by_actor.setdefault(op.actor, []).append(op)
+    for name, ops in by_actor.items():
+        scheduler.start(name, lambda ops=ops: _work(world, ops))  # type: ignore[misc]
+    verdict = Verdict(plan)
+    try:
+        scheduler.run()
+        scheduler.actors.clear()
+        scheduler.start("healer", lambda: _heal(world))
+        scheduler.run()
+    except LawBroken as exc:
+        verdict.law, verdict.text = exc.law, str(exc)
+    except Deadlock as exc:
+        verdict.law, verdict.text = "nobody waits for ever", str(exc)
+    except Exception as exc:  # noqa: BLE001 - a defect of the simulation, or of what it drives: both are findings
+        verdict.law, verdict.text = "no unexpected error", repr(exc)
+        if tracing:
+            world.lines += traceback.format_exc().splitlines()
+    verdict.met, verdict.checked, verdict.lines = world.met, world.checked, world.lines
+    verdict.started, verdict.struck = frozenset(world.ops), tuple(world.struck)
+    verdict.happened = Counter(f"{one.kind}: {one.outcome.partition('(')[0]}" for one in world.ops.values())
+    verdict.happened["dead items"] = len(world.model.dead)
+    return verdict
+
+
+def _work(world: World, ops: list[Op]) -> None:
+    for op in ops:
+        world.scheduler.sleep(max(0, op.at - world.scheduler.now))
+        operations.run(world, op)
+
+
+def _heal(world: World) -> None:
+    """Faults end. Without any hand, everything must come to rest: sealed, trimmed, purged, readable."""
+    world.calm = True
+    scheduler: Scheduler = world.scheduler
+    number = HEALER
+    for turn in range(HEALING_ROUNDS):
+        kinds = ["sweep", *(["audit"] if turn % 3 == 0 else [])]
+        for kind in kinds:
+            number += 1
+            operations.run(world, _op(number, kind))
+        for _ in range(300):
+            if not any(world.stream.values()) and not _due(world):
+                break
+            number += 2
+            operations.run(world, _op(number - 1, "stream"))
+            operations.run(world, _op(number, "queue"))
+        scheduler.sleep(16_000_000)
+    number += 1
+    running = Running(_op(number, "check", "outside"), Dice(world.plan, number))
+    world.ops[number] = running
+    scheduler.current.op = running  # type: ignore[union-attr]
+    outside.check_all(world, running)
+    world.judge.at_rest()
+
+
+def _due(world: World) -> bool:
+    return any(when <= world.true_ms for when, _ in world.queue.waiting)
+
+
+def _op(number: int, kind: str, slot: str = "sealer0") -> Op:
+    return Op(number, slot, "healer", 0, kind, "", (0.5,) * 6)

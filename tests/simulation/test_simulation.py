@@ -1,0 +1,74 @@
+"""Every law holds in 500 seeded runs, a run depends on its seed alone, and a failure comes as a short trace."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+from tests.simulation import mutants
+from tests.simulation.faults import POSSIBLE
+from tests.simulation.plan import make
+from tests.simulation.run import run
+from tests.simulation.shrink import smallest
+
+SEEDS = 500
+OPERATIONS = 200
+ROOT = Path(__file__).parents[2]
+
+
+def test_every_law_holds_in_500_seeds() -> None:
+    met: Counter[tuple[str, str]] = Counter()
+    checked: Counter[str] = Counter()
+    for seed in range(SEEDS):
+        verdict = run(make(seed, OPERATIONS))
+        if verdict.law:
+            small = smallest(verdict, seconds=30)
+            trace = "\n".join(small.lines)
+            raise AssertionError(
+                f"{verdict.text}\n{trace}\nReplay: python -m tests.simulation --seed {seed} --operations {OPERATIONS}"
+            )
+        met += verdict.met
+        checked += verdict.checked
+    assert {call for call, _ in met if "." in call} == set(POSSIBLE)
+    assert len(checked) >= 15
+    assert threading.active_count() < 10
+
+
+def test_the_same_seed_gives_the_same_run() -> None:
+    program = (
+        "import sys\nfrom tests.simulation.plan import make\nfrom tests.simulation.run import run\n"
+        "for seed in range(3): print('\\n'.join(run(make(seed, 100), tracing=True).lines))"
+    )
+    here = "\n".join("\n".join(run(make(seed, 100), tracing=True).lines) for seed in range(3))
+    elsewhere = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONHASHSEED": "7"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert elsewhere.stdout.rstrip("\n") == here
+
+
+def test_a_failing_seed_becomes_a_short_trace_that_can_be_replayed() -> None:
+    mutant = mutants.ALL["no ack fence"]
+    seed = next(seed for seed in range(200) if run(make(seed, OPERATIONS), mutant).law)
+    verdict = run(make(seed, OPERATIONS), mutant)
+    small = smallest(verdict, mutant, seconds=30)
+    assert small.law == verdict.law
+    assert len(small.plan.ops) <= 25 and "BROKEN" in small.lines[-1]
+    again = run(small.plan, mutant, tracing=True)
+    assert again.lines == small.lines
+    assert not run(replace(small.plan, calm=frozenset(small.struck) | small.plan.calm), mutant).law
+
+
+def test_a_plan_without_faults_has_none() -> None:
+    plan = make(1, OPERATIONS)
+    verdict = run(replace(plan, weather=replace(plan.weather, rate=0.0)))
+    assert not verdict.law and not verdict.struck

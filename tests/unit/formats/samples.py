@@ -1,0 +1,79 @@
+"""The values in the golden files."""
+
+from __future__ import annotations
+
+from headrace.catalog import Row
+from headrace.manifest.marks import Description, Tombstone
+from headrace.record import NewRecord
+from headrace.wal.state import Ancestor, Entry, ForkSource, LogConfig, LogState, Producer, TimeRun
+
+LOG = "0123456789abcdef" * 2
+SOURCE_LOG = "f" * 32
+START_MS = 1_700_000_000_000
+
+RECORDS = [
+    NewRecord(b"first"),
+    NewRecord(b"", "orders"),
+    NewRecord(bytes(range(256)), "é"),
+    NewRecord(b'{"n": 1.0}', ""),
+]
+
+# Every field is in use, none has its default.
+CONFIG = LogConfig(
+    surface="streams",
+    name="a/é",
+    incarnation=3,
+    content_type="application/json",
+    created_ms=START_MS,
+    ttl_ms=60_000,
+    expires_at_ms=START_MS + 1,
+    lineage=(Ancestor(SOURCE_LOG, 1, 7),),
+    source=ForkSource("orders", SOURCE_LOG, offset=7, sub_offset=2, own_expiry=True),
+)
+STATE = LogState(
+    next_offset=74,
+    append_time_ms=START_MS + 3,
+    touched_ms=START_MS + 4,
+    total_bytes=277,
+    last_seq="s1",
+    closed=True,
+    closed_by=Producer("p", 1, 2),
+    ended="deleted",
+    forks=2,
+    holds_source=True,
+    producers=(Producer("é", 0, 0), Producer("p", 1, 2)),
+    producers_spilled=True,
+)
+ENTRY = Entry(
+    log_id=LOG,
+    slot=70 * 10**9,
+    kind="create",
+    state=STATE,
+    request_ids=("req-00000001", "req-00000002"),
+    committed_ms=START_MS + 5,
+    prev_slot=69 * 10**9 + 4,
+    prev_id="req-00000000",
+    prev_committed_ms=START_MS,
+    count=4,
+    payload=b"the payload",
+    times=(TimeRun(3, START_MS + 2), TimeRun(1, START_MS + 3)),
+    config=CONFIG,
+)
+CONTROL = Entry(
+    log_id=LOG, slot=74 * 10**9, kind="close", state=LogState(), request_ids=("req-00000003",), committed_ms=START_MS
+)
+SPILLED = Entry(
+    log_id=LOG,
+    slot=74 * 10**9 + 1,
+    kind="data",
+    state=LogState(next_offset=75),
+    request_ids=("req-00000004",),
+    committed_ms=START_MS,
+    count=1,
+    payload_key="logs/the-payload",
+    times=(TimeRun(1, START_MS),),
+)
+ROW = Row(LOG, CONFIG, ended=True, deadline_ms=START_MS + 60_000)
+LIVING_ROW = Row(LOG, LogConfig("streams", "orders", 0, "text/plain", START_MS))
+DESCRIPTION = Description(LOG, CONFIG)
+TOMBSTONE = Tombstone(LOG, CONFIG, "deleted", 42)
