@@ -148,7 +148,8 @@ def _scopes(text: str, number: int) -> Scope:
     scopes = Scope(0)
     for token in text.split("+"):
         if token not in _SCOPES:
-            raise AccessError(f"api key has an unknown scope: entry={number} scope={token!r}")
+            # The text itself is not shown: it may be the rest of a key that has a colon in it.
+            raise AccessError(f"api key has an unknown scope: entry={number} known={','.join(_SCOPES)}")
         scopes |= _SCOPES[token]
     return scopes
 

@@ -11,7 +11,9 @@ import atheris  # type: ignore[import-untyped,import-not-found,unused-ignore]
 def main() -> None:
     """Never returns: libFuzzer exits with 0 when its runs are over, with another number on a finding."""
     name, *arguments = sys.argv[1:]
-    with atheris.instrument_imports(include=["headrace", "functions", "local"], enable_loader_override=False):
+    with atheris.instrument_imports(
+        include=["headrace", "functions", "local", "tests.fuzz.grammar"], enable_loader_override=False
+    ):
         targets = importlib.import_module("tests.fuzz.targets")
     atheris.Setup([sys.argv[0], *arguments], targets.TARGETS[name])
     atheris.Fuzz()
