@@ -25,8 +25,9 @@ def api_statements(
 ) -> list[iam.PolicyStatement]:
     """Creates, appends, reads, closes and deletes logs; never deletes or overwrites what was sealed."""
     return [
-        # Delete is for one case: an item of our own that turned out to be below the published end.
-        _on_table("Wal", tables.wal, ["GetItem", "Query", "PutItem", "DeleteItem"]),
+        # Delete is for one case: an item of our own that turned out to be below the published end. The condition check
+        # is for another log's entry in one transaction (a fork and its source): its predecessor must stand.
+        _on_table("Wal", tables.wal, ["GetItem", "Query", "PutItem", "DeleteItem", "ConditionCheckItem"]),
         _on_table("Catalog", tables.catalog, ["GetItem", "Query", "PutItem", "UpdateItem"]),
         # An expiry commits only if the last touch is unchanged.
         _on_table("Watermarks", tables.watermarks, ["GetItem", "UpdateItem", "ConditionCheckItem"]),
@@ -48,7 +49,11 @@ def sealer_statements(
 ) -> list[iam.PolicyStatement]:
     """Seals, publishes, trims, expires and purges; is fed by the stream and by the delayed queue."""
     return [
-        _on_table("Wal", tables.wal, ["GetItem", "Query", "PutItem", "DeleteItem", "BatchWriteItem"]),
+        _on_table(
+            "Wal",
+            tables.wal,
+            ["GetItem", "Query", "PutItem", "DeleteItem", "BatchWriteItem", "ConditionCheckItem"],
+        ),
         _on_table("Catalog", tables.catalog, ["GetItem", "Query", "PutItem", "UpdateItem"]),
         iam.PolicyStatement(
             sid="CatalogExpiry",

@@ -99,7 +99,7 @@ class Appender:
         while True:
             picture = self._expirer.ensure_alive(name, picture)
             plan = self._plan(picture, tickets, payloads)
-            if plan.tells and not fresh:
+            if plan.tells and (not fresh or self._pictures.is_old(picture.read)):
                 # What was decided on cached state, and no slot will check, is checked once against fresh state.
                 picture, fresh = self._pictures.look(name), True
                 continue

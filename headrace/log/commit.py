@@ -14,12 +14,14 @@ from headrace.clock import Clock
 from headrace.errors import OutcomeUnknown, Overloaded, StoreThrottled, StoreTimeout
 from headrace.log.picture import Pictures, ReadTime
 from headrace.log.stores import Stores
+from headrace.log.tail import chained
 from headrace.wal import Committed, Guard, Outcome, PutEntry, SlotTaken
 from headrace.wal.state import Entry
 
 MAX_TRIES = 24  # conflicts with other writers before 429; each costs a write unit of the log's partition
 _FIRST_PAUSE_S = 0.004
 _LONGEST_PAUSE_S = 0.25
+_VERIFY_ENTRIES = 64  # in one query of the fence; it rarely needs more than the next one
 _system_random = random.SystemRandom().random  # no state that clones of a snapshot would share
 
 
@@ -85,6 +87,8 @@ class Committer:
                 continue
             if isinstance(outcome, SlotTaken) and outcome.entry.request_ids == entry.request_ids:
                 outcome = Committed()  # an earlier try of ours got through
+            if unknown and not isinstance(outcome, Committed) and self._pictures.is_old(read):
+                raise OutcomeUnknown()  # an earlier try may have stood here until it was sealed and trimmed
             if isinstance(outcome, Committed) and self._pictures.is_old(read):
                 entries = [entry, *(guard.entry for guard in guards if isinstance(guard, PutEntry))]
                 verdicts = [self.verify_slot(one) for one in entries]  # each, so that every dead one is removed
@@ -96,16 +100,23 @@ class Committer:
         """Whether `entry`, which stands in its slot, is part of its log's chain.
 
         It is if it was never below the published end (only published entries are trimmed, so its slot had not been
-        used before), or if it is the newest (which is never trimmed, so a dead item has it above), or if its successor
-        names it. Else it is a dead item in a trimmed slot, and is removed.
+        used before), or if successors lead from it, each naming the one before, to such an entry or to the newest
+        (which is never trimmed, so a dead item has it above). One step is not enough: two dead items may name each
+        other. Else it is a dead item in a trimmed slot, and is removed.
         """
+        wal = self._stores.wal
         try:
-            if entry.slot >= self._stores.watermarks.get(entry.log_id).end_slot:
-                return True
-            after = self._stores.wal.read(entry.log_id, start=entry.slot + 1, limit=1).entries
-            if not after or (after[0].prev_slot, after[0].prev_id) == (entry.slot, entry.id):
-                return True
-            self._stores.wal.remove_dead(entry)
+            end_slot = self._stores.watermarks.get(entry.log_id).end_slot
+            last = entry
+            while last.slot < end_slot:
+                page = wal.read(entry.log_id, start=last.slot + 1, limit=_VERIFY_ENTRIES)
+                for after in page.entries:
+                    if not chained(last, after):
+                        wal.remove_dead(entry)
+                        return False
+                    last = after
+                if page.complete:
+                    return True
         except (StoreThrottled, StoreTimeout):
             return False
-        return False
+        return True

@@ -22,7 +22,10 @@ MAX_GUARDS = 90  # a DynamoDB transaction holds 100 items
 
 
 class PutEntry(NamedTuple):
-    """Guard: a second log's entry commits too, if its slot is free (a fork and its source)."""
+    """Guard: a second log's entry commits too, if its slot is free and its predecessor stands (a fork and its source).
+
+    A free slot alone may be one that was used and trimmed: then half of the commit would be dead.
+    """
 
     entry: Entry
 

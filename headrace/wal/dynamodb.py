@@ -127,17 +127,29 @@ class DynamoWal:
         return Committed()
 
     def _commit_guarded(self, entry: Entry, guards: Sequence[Guard]) -> Outcome:
-        members = [{"Put": self._put_entry(entry)}, *(self._member(guard) for guard in guards)]
+        follows = [
+            (index, guard.entry)
+            for index, guard in enumerate(guards)
+            if isinstance(guard, PutEntry) and guard.entry.prev_slot >= 0
+        ]
+        members = [
+            {"Put": self._put_entry(entry)},
+            *(self._member(guard) for guard in guards),
+            *(self._stands_before(second) for _, second in follows),
+        ]
         try:
             self._store.call("TransactWriteItems", {"TransactItems": members})
         except TransactionCancelled as exc:
             code, item = exc.reasons[0]
             if code == "ConditionalCheckFailed":
                 return SlotTaken(item_entry(_present(item)))
-            for index, (code, item) in enumerate(exc.reasons[1:]):
+            for index, (code, item) in enumerate(exc.reasons[1 : 1 + len(guards)]):
                 if code == "ConditionalCheckFailed":
                     taken = item_entry(_present(item)) if isinstance(guards[index], PutEntry) else None
                     return GuardRefused(index, taken)
+            for (index, _), (code, _) in zip(follows, exc.reasons[1 + len(guards) :], strict=True):
+                if code == "ConditionalCheckFailed":
+                    return GuardRefused(index)
             raise
         return Committed()
 
@@ -147,6 +159,17 @@ class DynamoWal:
             "Item": entry_item(entry),
             "ConditionExpression": "attribute_not_exists(log_id)",  # the slot is free
             "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
+        }
+
+    def _stands_before(self, entry: Entry) -> dict[str, Any]:
+        """The entry's predecessor was not trimmed."""
+        return {
+            "ConditionCheck": {
+                "TableName": self._tables.wal,
+                "Key": {"log_id": s(entry.log_id), "slot": n(entry.prev_slot)},
+                "ConditionExpression": "ids = :id OR begins_with(ids, :first)",
+                "ExpressionAttributeValues": {":id": s(entry.prev_id), ":first": s(entry.prev_id + ",")},
+            }
         }
 
     def _member(self, guard: Guard) -> dict[str, Any]:

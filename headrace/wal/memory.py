@@ -64,7 +64,9 @@ class MemoryWal:
         match guard:
             case PutEntry(entry):
                 standing = self._entries.get((entry.log_id, entry.slot))
-                return GuardRefused(index, standing) if standing is not None else None
+                before = self._entries.get((entry.log_id, entry.prev_slot))
+                follows = entry.prev_slot < 0 or (before is not None and before.id == entry.prev_id)
+                return None if standing is None and follows else GuardRefused(index, standing)
             case PutRow(row, replaces):
                 current = self.catalog.rows.get((row.surface, row.name))
                 log_id = current.log_id if current is not None else None

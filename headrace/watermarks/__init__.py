@@ -1,7 +1,8 @@
 """Watermarks: per log, how far it is published, and when it was last touched.
 
 Guarantees every adapter keeps:
- 1. The published part is raised only by a newer generation of the same log; a repeat changes nothing.
+ 1. The published part is raised only by a newer generation of the same log, and its end never falls; a repeat changes
+    nothing. (A sealer that stood still while its log was purged publishes a newer generation with a lower end.)
  2. `touched_ms` never falls.
  3. `get` is strongly consistent.
 """

@@ -31,7 +31,7 @@ class DynamoWatermarks:
         return self._update(
             log_id,
             "SET generation = :generation, end_slot = :slot, end_offset = :offset, sealed_bytes = :bytes",
-            "attribute_not_exists(generation) OR generation < :generation",
+            "attribute_not_exists(generation) OR (generation < :generation AND end_slot <= :slot)",
             {":generation": generation, ":slot": end_slot, ":offset": end_offset, ":bytes": sealed_bytes},
         )
 

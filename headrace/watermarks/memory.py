@@ -22,10 +22,10 @@ class MemoryWatermarks:
             return self.rows.get(log_id, Watermark())
 
     def publish(self, log_id: str, generation: int, end_slot: int, end_offset: int, sealed_bytes: int) -> bool:
-        """Raises the published part if `generation` is newer."""
+        """Raises the published part if `generation` is newer and does not end before it."""
         with self.lock:
             current = self.get(log_id)
-            if generation <= current.generation:
+            if generation <= current.generation or end_slot < current.end_slot:
                 return False
             self.rows[log_id] = Watermark(generation, end_slot, end_offset, sealed_bytes, current.touched_ms)
             return True

@@ -116,6 +116,19 @@ def test_a_refused_entry_guard_says_what_stands_there_and_nothing_changes(ports:
     assert ports.wal.newest(standing.log_id) == standing
 
 
+def test_an_entry_guard_needs_its_predecessor(ports: Ports) -> None:
+    """Its slot is free too when it was used and trimmed."""
+    log = chain(ports.wal, 3)
+    ports.wal.remove(log[0].log_id, [entry.slot for entry in log[:2]])
+    entry = first_entry(log_id())
+    other = replace(log[1], request_ids=("late",))
+    assert ports.wal.commit(entry, [PutProducer("x", Producer("p", 0, 0)), PutEntry(other)]) == GuardRefused(1)
+    another = replace(next_entry(log[2]), prev_id="another")
+    assert ports.wal.commit(entry, [PutEntry(another)]) == GuardRefused(0)
+    assert ports.wal.newest(entry.log_id) is None
+    assert ports.wal.commit(entry, [PutEntry(next_entry(log[2]))]) == Committed()
+
+
 @pytest.mark.parametrize("stands", [None, "other"])
 @pytest.mark.parametrize("replaces", [None, "old"])
 def test_a_row_guard_holds_only_for_the_log_it_replaces(

@@ -21,6 +21,15 @@ def test_the_published_part_is_raised_by_a_newer_generation_only(ports: Ports) -
     assert ports.watermarks.get(log) == Watermark(3, 10**28 + 1, 51, 601, 0)
 
 
+def test_the_published_end_never_falls(ports: Ports) -> None:
+    """A purge raises it over everything; a sealer that slept meanwhile publishes one generation more, of less."""
+    log = log_id()
+    assert ports.watermarks.publish(log, 1, 10**28, 50, 600)
+    assert not ports.watermarks.publish(log, 2, 10**28 - 1, 49, 590)
+    assert ports.watermarks.get(log) == Watermark(1, 10**28, 50, 600, 0)
+    assert ports.watermarks.publish(log, 2, 10**28, 50, 600)
+
+
 def test_a_touch_never_falls(ports: Ports) -> None:
     log = log_id()
     for now_ms, stands in ((5, 5), (4, 5), (5, 5), (9, 9)):

@@ -56,7 +56,8 @@ def _run(wanted: list[str], executions: int, seed: int, *, keep: bool) -> int:
             outcome = fuzz(name, executions, seed, corpus=[Path(grown), reduce.CORPUS / name], findings=findings)
             outcomes.append(outcome)
             seconds = time.monotonic() - started
-            print(f"\r{_line(outcome)}  ({seconds:.0f} s)", flush=True)
+            over = "\r" if sys.stdout.isatty() else ""  # the progress stands on this line
+            print(f"{over}{_line(outcome)}  ({seconds:.0f} s)", flush=True)
             if keep:
                 print(f"  kept in the corpus: {reduce.keep(name, Path(grown))}", flush=True)
     broken = [outcome for outcome in outcomes if outcome.finding is not None]

@@ -51,7 +51,7 @@ def test_an_absent_object_is_seen_as_absent(resources: Resources, function: str)
 
 def test_the_api_changes_items_but_has_no_bulk_delete_and_no_scan(resources: Resources) -> None:
     assert _by_table(resources, "api") == {
-        "Wal": {"GetItem", "Query", "PutItem", "DeleteItem"},
+        "Wal": {"GetItem", "Query", "PutItem", "DeleteItem", "ConditionCheckItem"},
         "Catalog": {"GetItem", "Query", "PutItem", "UpdateItem"},
         "Watermarks": {"GetItem", "UpdateItem", "ConditionCheckItem"},
         "Producers": {"GetItem", "PutItem"},
@@ -61,7 +61,7 @@ def test_the_api_changes_items_but_has_no_bulk_delete_and_no_scan(resources: Res
 def test_the_sealer_changes_items_but_no_table_and_has_no_scan(resources: Resources) -> None:
     assert _by_table(resources, "sealer") == {
         "Wal": {
-            *("GetItem", "Query", "PutItem", "DeleteItem", "BatchWriteItem"),
+            *("GetItem", "Query", "PutItem", "DeleteItem", "BatchWriteItem", "ConditionCheckItem"),
             *("DescribeStream", "GetRecords", "GetShardIterator", "ListStreams"),
         },
         "Catalog": {"GetItem", "Query", "PutItem", "UpdateItem"},

@@ -11,11 +11,14 @@ from functions.sealer.queue import MemoryQueue
 from functions.sealer.seal import seal
 from functions.sealer.trim import trim
 from headrace.clock import ManualClock
-from headrace.errors import OutcomeUnknown, Overloaded, StoreThrottled
+from headrace.errors import OutcomeUnknown, Overloaded, StoreThrottled, StoreTimeout
+from headrace.log.commit import Committer
+from headrace.log.picture import Pictures
 from headrace.log.requests import At, CreateRequest, ForkRequest
 from headrace.objects import keys
 from headrace.offset import BEGINNING, Cursor
-from tests.support.builders import BYTES, appending
+from headrace.wal import Committed
+from tests.support.builders import BYTES, appending, next_entry
 from tests.unit.log.world import Process, World
 
 BIG = random.Random(1).randbytes(1000)
@@ -204,8 +207,8 @@ def test_the_fence_never_removes_the_newest_entry_though_it_was_sealed_meanwhile
     assert world.entries(log_id)[-1].next_offset == 1
 
 
-def test_the_fence_looks_at_the_source_of_a_fork_too() -> None:
-    """A fork counted in a slot of its source that was used and trimmed would lose its data with the source."""
+def test_a_fork_is_never_counted_in_a_trimmed_slot_of_its_source() -> None:
+    """Its data would go with the source."""
     world = World()
     process, other = world.process(), world.process()
     source = process.create("source")
@@ -219,6 +222,56 @@ def test_the_fence_looks_at_the_source_of_a_fork_too() -> None:
         process.clock.advance(3600)
 
     process.wal.on("commit", trimmed_meanwhile)
-    with pytest.raises(OutcomeUnknown):
+    with pytest.raises(Overloaded):
         process.logs.create("fork", CreateRequest(fork=ForkRequest("source")))
     assert [entry.kind for entry in world.entries(source)] == ["data"]
+    assert world.memory.catalog.get("streams", "fork") is None
+    process.logs.create("fork", CreateRequest(fork=ForkRequest("source")))
+    assert world.entries(source)[-1].state.forks == 1
+
+
+def test_two_dead_items_do_not_vouch_for_each_other() -> None:
+    """One writer slept with its append decided; a second one took that item for the newest, and slept too."""
+    world = World()
+    living, first, second = world.process(), world.process(), world.process()
+    log_id = living.create()
+    for process in (first, second):
+        process.logs.head("s")
+
+    def trimmed_meanwhile() -> None:
+        for data in (b"1", b"2", b"3"):
+            living.logs.append("s", appending(data))
+        end = world.entries(log_id)[-1]
+        world.memory.watermarks.publish(log_id, 1, end.next_slot(), end.next_offset, 3)
+        world.memory.remove(log_id, [entry.slot for entry in world.entries(log_id)[:-1]])
+        first.clock.advance(3600)
+
+    def the_second_one_follows() -> None:
+        entry = world.entries(log_id)[0]
+        follower = next_entry(entry, b"dead too")
+        assert world.memory.commit(follower) == Committed()
+        assert not Committer(second.stores, Pictures(second.stores, "streams")).verify_slot(follower)
+        assert world.memory.commit(follower) == Committed()  # it comes once more, late
+
+    first.wal.on("commit", trimmed_meanwhile)
+    first.wal.on("commit", the_second_one_follows, after=True)
+    with pytest.raises(OutcomeUnknown):
+        first.logs.append("s", appending(b"dead"))
+    assert first.wal.calls["remove_dead"] == 1
+
+
+def test_an_unknown_outcome_stays_unknown_when_a_guard_refuses_long_after() -> None:
+    """The first try may have stood until it was sealed and trimmed: nobody may say that nothing was written."""
+    world = World()
+    process, other = world.process(), world.process()
+    source = process.create("source")
+
+    def slept() -> None:
+        other.logs.append("source", appending(b"meanwhile"))
+        process.clock.set_back(-3600)  # frozen: the monotonic clock stood still
+        raise StoreTimeout
+
+    process.wal.on("commit", slept)
+    with pytest.raises(OutcomeUnknown):
+        process.logs.create("fork", CreateRequest(fork=ForkRequest("source")))
+    assert world.entries(source)[-1].state.forks == 0
