@@ -52,14 +52,17 @@ def purge(parts: Parts, log_id: str) -> bool:
     """
     stores = parts.stores
     newest = stores.wal.newest(log_id)
-    if newest is None or not _is_purgeable(newest):
+    if newest is None or not newest.state.ended:
+        return False
+    config = _config(parts, log_id)
+    _mark_ended(parts, config, log_id)
+    if not _is_purgeable(newest):
         return False
     now_ms = parts.now_ms()
     ripe_ms = newest.committed_ms + parts.limits.trim_age_ms
     if now_ms < ripe_ms:
         parts.queue.send([Message("purge", log_id, not_before_ms=ripe_ms)], now_ms)
         return False
-    config = _config(parts, log_id)
     if newest.state.holds_source:
         newest = _release(parts, log_id, config)
     state = newest.state
@@ -76,10 +79,15 @@ def purge(parts: Parts, log_id: str) -> bool:
         return False
     _remove_objects(parts, log_id)
     stores.producers.purge(log_id)
-    row = stores.catalog.get(config.surface, config.name)
-    if row is not None and row.log_id == log_id and not row.ended:
-        stores.catalog.mark_ended(row)
     return True
+
+
+def _mark_ended(parts: Parts, config: LogConfig, log_id: str) -> None:
+    """Who ended the log may have died before; a source that is kept for its forks would be listed until they go."""
+    catalog = parts.stores.catalog
+    row = catalog.get(config.surface, config.name)
+    if row is not None and row.log_id == log_id and not row.ended:
+        catalog.mark_ended(row)
 
 
 def _is_purgeable(newest: Entry) -> bool:

@@ -107,6 +107,18 @@ def test_purge_spares_forks_and_follows_when_the_last_one_goes() -> None:
     assert len(world.entries(source)) == 1
 
 
+def test_a_deleted_source_leaves_the_listing_though_who_deleted_it_died() -> None:
+    world = World()
+    source = world.create("s")
+    world.fork("f", "s")
+    row = world.stores.catalog.get(STREAMS, "s")
+    world.logs.delete("s")
+    assert row is not None
+    world.wal.catalog.rows[STREAMS, "s"] = row  # as if the mark had never been written
+    assert not purge(world.parts, source)
+    assert [one.name for one in world.logs.list(limit=9)] == ["f"]
+
+
 def test_an_expired_fork_gives_back_its_source() -> None:
     world = World()
     source = world.create("s")
