@@ -1,6 +1,10 @@
-"""One stateless API process: uvicorn on a socket that the parent has bound.
+"""One stateless API process: uvicorn on a socket that the parent has bound, or on a port that the parent has reserved.
 
-python -m local.api_process --listen-fd 5 --app functions.api.app:create_app
+    python -m local.api_process --listen-fd 5 --app functions.api.app:create_app
+    python -m local.api_process --port 40001 --app functions.api.app:create_app
+
+Connections to an inherited socket wait while the process is replaced; to a reserved port they are refused. Prints `ready`
+when it serves.
 """
 
 from __future__ import annotations
@@ -26,10 +30,19 @@ def load_app(name: str) -> Any:
     return getattr(importlib.import_module(module), factory)()
 
 
+class _Server(uvicorn.Server):
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            print("ready", flush=True)
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Serves until SIGTERM, SIGINT or the end of standard input."""
     parser = argparse.ArgumentParser(prog="python -m local.api_process", description=__doc__)
-    parser.add_argument("--listen-fd", type=int, required=True)
+    door = parser.add_mutually_exclusive_group(required=True)
+    door.add_argument("--listen-fd", type=int, help="an inherited socket")
+    door.add_argument("--port", type=int, help="a port of loopback")
     parser.add_argument("--app", required=True)
     parser.add_argument("--log-level", default="info")
     options = parser.parse_args(arguments)
@@ -49,7 +62,11 @@ def main(arguments: list[str] | None = None) -> None:
         timeout_graceful_shutdown=DRAIN_SECONDS,
         backlog=1024,
     )
-    uvicorn.Server(config).run(sockets=[socket.socket(fileno=options.listen_fd)])
+    if options.port is not None:
+        listener = socket.create_server(("127.0.0.1", options.port), backlog=1024, reuse_port=True)
+    else:
+        listener = socket.socket(fileno=options.listen_fd)
+    _Server(config).run(sockets=[listener])
 
 
 if __name__ == "__main__":

@@ -74,7 +74,7 @@ Let other machines in. That needs keys, each with its scopes and name prefixes:
 @click.option(
     "--state-file",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Write pids, ports and resource names here as JSON when ready.",
+    help="Write pids, ports and resource names here as JSON when ready, and when they change.",
 )
 @click.option(
     "--template", hidden=True, default=TEMPLATE_PATH, type=click.Path(path_type=Path), help="A CDK template."
@@ -95,11 +95,15 @@ def command(**options: Any) -> None:
             Emulator(settings, listener) as emulator,
         ):
             emulator.start(Path(scratch), stop)
-            if state_file is not None:
-                _write(state_file, emulator.state())
+
+            def note_state() -> None:
+                if state_file is not None:
+                    _write(state_file, emulator.state())
+
+            note_state()
             if not stop.is_set():
                 click.echo(f"headrace is ready at {emulator.url}")
-            emulator.watch(stop)
+            emulator.watch(stop, note_state)
     except InvalidSettings as exc:
         raise click.UsageError(str(exc)) from exc
     except (ChildFailed, UnusableTemplate) as exc:

@@ -3,7 +3,8 @@
     python -m local.dispatcher --deployment deployment.json
 
 polls the streams and queues of a deployment and watches its schedules. One thread for each trigger; a function serves
-one event at a time. Prints `ready` when it has found its place in every stream.
+one event at a time, in a process of its own. Prints `ready` when it has found its place in every stream. With
+`--state-dir` a dispatcher that is started again goes on where its predecessor had finished.
 """
 
 from __future__ import annotations
@@ -13,15 +14,19 @@ import logging
 import os
 import signal
 import sys
+import tempfile
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from typing import Any
 from uuid import uuid4
 
-from local.deployment import Deployment
+from local.checkpoints import Checkpoint
+from local.deployment import Deployment, Function
 from local.environment import client
-from local.lambda_runtime import FunctionRuntime
+from local.lambda_runtime import FunctionRuntime, Invoker
+from local.lambda_sandbox import Sandbox
 from local.lifeline import exit_with_parent
 from local.queue_pump import QueuePump
 from local.schedule_pump import SchedulePump
@@ -31,19 +36,39 @@ log = logging.getLogger("headrace.dispatcher")
 
 
 class Dispatcher:
-    """The pumps of a deployment. `start` returns when every stream position is taken; `stop` waits for the pumps."""
+    """The pumps of a deployment. `start` returns when every stream position is taken; `stop` waits for the pumps.
 
-    def __init__(self, deployment: Deployment, *, seed: int, schedule_period_seconds: float | None = None) -> None:
-        runtimes = {
-            name: FunctionRuntime(function, lambda: str(uuid4())) for name, function in deployment.functions.items()
-        }
+    Args:
+        seed: decides the order of events across keys.
+        schedule_period_seconds: replaces the period of every schedule.
+        instance: what runs a function: this process, unless told otherwise.
+        state_dir: where the positions in streams are kept; without it they end with this object.
+    """
+
+    def __init__(
+        self,
+        deployment: Deployment,
+        *,
+        seed: int,
+        schedule_period_seconds: float | None = None,
+        instance: Callable[[Function], Invoker] = FunctionRuntime,
+        state_dir: Path | None = None,
+    ) -> None:
+        runtimes = {name: instance(function) for name, function in deployment.functions.items()}
+        checkpoints = [
+            Checkpoint(state_dir / f"stream-{number}.checkpoint" if state_dir is not None else None)
+            for number in range(len(deployment.streams))
+        ]
         self._stop = threading.Event()
         # Set when a pump dies: the emulator must fail loudly, not stop dispatching in silence.
         self.failed: BaseException | None = None
         sqs = client("sqs", deployment.endpoint)
         streams = client("dynamodbstreams", deployment.endpoint)
         self._pumps: list[Any] = [
-            *(StreamPump(t, runtimes[t.function], streams, sqs, Random(seed)) for t in deployment.streams),
+            *(
+                StreamPump(trigger, runtimes[trigger.function], streams, sqs, Random(seed), checkpoint)
+                for trigger, checkpoint in zip(deployment.streams, checkpoints, strict=True)
+            ),
             *(QueuePump(t, runtimes[t.function], sqs) for t in deployment.queues),
             *(SchedulePump(t, runtimes[t.function], schedule_period_seconds) for t in deployment.schedules),
         ]
@@ -83,6 +108,7 @@ def main(arguments: list[str] | None = None) -> None:
     """Runs until SIGTERM, SIGINT or the end of standard input. Exit code 1 when a pump fails."""
     parser = argparse.ArgumentParser(prog="python -m local.dispatcher", description=__doc__)
     parser.add_argument("--deployment", type=Path, required=True, help="a Deployment as JSON")
+    parser.add_argument("--state-dir", type=Path, help="keeps positions in streams, and the pids of functions")
     parser.add_argument("--seed", type=int, default=0, help="decides the order across keys")
     parser.add_argument("--schedule-seconds", type=float, help="fire every schedule at this period instead")
     parser.add_argument("--log-level", default="info")
@@ -90,14 +116,33 @@ def main(arguments: list[str] | None = None) -> None:
     exit_with_parent()
     logging.basicConfig(stream=sys.stderr, level=options.log_level.upper(), format="%(levelname)s %(message)s")
     logging.getLogger("botocore").setLevel(logging.WARNING)
-    for number in (signal.SIGTERM, signal.SIGINT):
+    state_dir = options.state_dir or Path(tempfile.mkdtemp(prefix="headrace-dispatcher-"))
+    sandboxes: list[Sandbox] = []
+
+    def instance(function: Function) -> Sandbox:
+        sandboxes.append(Sandbox(function, lambda: str(uuid4()), state_dir / f"{function.name}.pid"))
+        return sandboxes[-1]
+
+    def end(*_: object) -> None:
         # Every step of a handler may be repeated, so there is nothing to wait for.
-        signal.signal(number, lambda *_: os._exit(0))
-    deployment = Deployment.from_json(options.deployment.read_bytes())
-    dispatcher = Dispatcher(deployment, seed=options.seed, schedule_period_seconds=options.schedule_seconds)
+        for sandbox in sandboxes:
+            sandbox.kill()
+        os._exit(0)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, end)
+    dispatcher = Dispatcher(
+        Deployment.from_json(options.deployment.read_bytes()),
+        seed=options.seed,
+        schedule_period_seconds=options.schedule_seconds,
+        instance=instance,
+        state_dir=state_dir,
+    )
     dispatcher.start()
     print("ready", flush=True)
     dispatcher.wait()
+    for sandbox in sandboxes:
+        sandbox.kill()
     raise SystemExit(1 if dispatcher.failed else 0)
 
 

@@ -53,18 +53,24 @@ def emulated_cloud(template: Path = TEMPLATE_PATH) -> Iterator[Cloud]:
 
 @dataclass
 class DevServer:
-    """A running `headrace dev`. `log` grows with what it prints to stderr."""
+    """A running `headrace dev`. `log` grows with what it prints to stderr; `state` is that of its start."""
 
     url: str
     state: dict[str, Any]
     process: subprocess.Popen[str]
     ready_line: str
+    state_file: Path
     log: list[str] = field(default_factory=list)
 
     @property
     def pids(self) -> dict[str, int]:
-        """The children's process ids by name: aws, dispatcher, api (or api-0, …), proxy."""
-        return dict(self.state["pids"])
+        """The children's process ids by name, now: aws, dispatcher, api (or api-0, …), proxy. Only those that are ready."""
+        return dict(self.state_now()["pids"])
+
+    def state_now(self) -> dict[str, Any]:
+        """The state file as it is now: processes that are killed get successors."""
+        state: dict[str, Any] = json.loads(self.state_file.read_text())
+        return state
 
 
 class DevServerFailed(AssertionError):
@@ -99,7 +105,7 @@ def dev_server(*arguments: str, environment: Mapping[str, str] | None = None) ->
                 reader.join(1)
                 raise DevServerFailed(f"exit code {process.returncode}:\n" + "\n".join(lines))
             state = json.loads(state_file.read_text())
-            yield DevServer(state["url"], state, process, ready_line, lines)
+            yield DevServer(state["url"], state, process, ready_line, state_file, lines)
         finally:
             _stop(process)
             reader.join(1)

@@ -7,6 +7,7 @@ import os
 import socket
 import threading
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -31,6 +32,8 @@ class Emulator:
         self._supervisor = Supervisor()
         self._deployment: Deployment | None = None
         self._api_ports: list[int] = []
+        self._reserved: list[socket.socket] = []
+        self._state_dir = Path()
         host = f"[{settings.host}]" if ":" in settings.host else settings.host
         self.url = f"http://{host}:{listener.getsockname()[1]}"
 
@@ -39,7 +42,8 @@ class Emulator:
 
     def __exit__(self, *_: object) -> None:
         self._supervisor.stop()
-        self._listener.close()
+        for listener in (self._listener, *self._reserved):
+            listener.close()
 
     def start(self, scratch: Path, stop: threading.Event) -> None:
         """Returns when every API process is healthy, or early when `stop` is set.
@@ -62,32 +66,46 @@ class Emulator:
             self._settings.environment,
             {"PYTHONUNBUFFERED": "1"},
         )
+        self._state_dir = scratch
         deployment_file = scratch / "deployment.json"
         deployment_file.write_bytes(deployment.to_json())
-        dispatcher = self._start_dispatcher(deployment_file, environment)
-        front = self._start_api(environment)
-        for child in (dispatcher, *front):
+        self._start_dispatcher(deployment_file, environment)
+        self._start_api(environment)
+        for child in self._supervisor.children:
             child.wait_until_ready()
         for port in [*self._api_ports, self._listener.getsockname()[1]]:
             self._wait_until_healthy(port, stop)
 
-    def watch(self, stop: threading.Event) -> None:
-        """Returns when `stop` is set. Raises ChildFailed when a child ends before."""
+    def watch(self, stop: threading.Event, changed: Callable[[], None] = lambda: None) -> None:
+        """Returns when `stop` is set; calls `changed` when `state()` does. Raises ChildFailed when a child ends before.
+
+        An API process or a dispatcher that was killed is replaced instead.
+        """
+        state = self.state()
         while not stop.wait(WATCH_SECONDS):
-            self._supervisor.require_all_alive()
+            self._supervisor.tend()
+            if (now := self.state()) != state:
+                state = now
+                changed()
 
     def state(self) -> dict[str, Any]:
-        """What tests and operators want to know: processes, ports, names of resources."""
+        """What tests and operators want to know: processes that are ready, ports, names of resources."""
         assert self._deployment is not None
         return {
             "url": self.url,
             "endpoint": self._deployment.endpoint,
             "pid": os.getpid(),
-            "pids": {child.name: child.process.pid for child in self._supervisor.children},
+            "pids": {c.name: c.process.pid for c in self._supervisor.children if c.ready.is_set()},
+            "functions": self._function_pids(),
             "api_ports": self._api_ports,
             "outputs": self._deployment.outputs,
             "environment": {**self._deployment.settings(), **aws_environment(self._deployment.endpoint)},
         }
+
+    def _function_pids(self) -> dict[str, int]:
+        """The process in which each function runs, as far as it was needed."""
+        found = ((path.stem, path.read_text()) for path in self._state_dir.glob("*.pid"))
+        return {name: int(pid) for name, pid in sorted(found) if pid}
 
     def _prompt(self, deployment: Deployment) -> Deployment:
         """A batch that waits longer than the seal age would make `--seal-age 1s` a lie."""
@@ -107,31 +125,46 @@ class Emulator:
             str(deployment_file),
             "--seed",
             str(self._settings.seed),
+            "--state-dir",
+            str(self._state_dir),
         ]
         arguments += ["--log-level", self._settings.log_level]
         if self._settings.sweep_every_ms:
             arguments += ["--schedule-seconds", str(self._settings.sweep_every_ms / 1000)]
-        return self._supervisor.start("dispatcher", arguments, environment)
+        return self._supervisor.start("dispatcher", arguments, environment, replaceable=True)
 
-    def _start_api(self, environment: dict[str, str]) -> list[Child]:
-        """Starts the API processes; returns the proxy in front of them where there is one."""
-        count = self._settings.api_processes
-        if count == 1:
-            self._start_api_process("api", self._listener, environment)
-            return []
-        for number in range(count):
-            # A free port of loopback each: only the proxy should find them.
-            with socket.create_server(("127.0.0.1", 0), backlog=1024) as listener:
-                self._start_api_process(f"api-{number}", listener, environment)
+    def _start_api(self, environment: dict[str, str]) -> None:
+        """Starts the API processes, and the proxy in front of them where there are several."""
+        door = self._listener.fileno()
+        if self._settings.api_processes == 1:
+            self._start_api_process("api", ["--listen-fd", str(door)], environment, fds=[door])
+            self._api_ports.append(self._listener.getsockname()[1])
+            return
+        for number in range(self._settings.api_processes):
+            port = self._reserve_port()
+            self._start_api_process(f"api-{number}", ["--port", str(port)], environment)
+            self._api_ports.append(port)
         upstreams = [part for port in self._api_ports for part in ("--upstream", f"127.0.0.1:{port}")]
-        arguments = ["local.proxy", "--listen-fd", str(self._listener.fileno()), *upstreams]
-        return [self._supervisor.start("proxy", arguments, environment, fds=[self._listener.fileno()])]
+        self._supervisor.start(
+            "proxy", ["local.proxy", "--listen-fd", str(door), *upstreams], environment, fds=[door]
+        )
 
-    def _start_api_process(self, name: str, listener: socket.socket, environment: dict[str, str]) -> None:
-        arguments = ["local.api_process", "--listen-fd", str(listener.fileno()), "--app", self._settings.app]
+    def _reserve_port(self) -> int:
+        """A port of loopback that stays ours while nobody listens on it, so that a process can come back to it."""
+        reserved = socket.socket()
+        self._reserved.append(reserved)
+        reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        reserved.bind(("127.0.0.1", 0))
+        port: int = reserved.getsockname()[1]
+        return port
+
+    def _start_api_process(
+        self, name: str, door: list[str], environment: dict[str, str], fds: Sequence[int] = ()
+    ) -> None:
+        arguments = ["local.api_process", *door, "--app", self._settings.app]
         arguments += ["--log-level", self._settings.log_level]
-        self._supervisor.start(name, arguments, environment, fds=[listener.fileno()])
-        self._api_ports.append(listener.getsockname()[1])
+        self._supervisor.start(name, arguments, environment, fds=fds, replaceable=True)
 
     def _wait_until_healthy(self, port: int, stop: threading.Event) -> None:
         host = "127.0.0.1" if port != self._listener.getsockname()[1] else _reachable(self._settings.host)
@@ -140,7 +173,7 @@ class Emulator:
         while status != 200:
             if stop.wait(0.05):
                 return
-            self._supervisor.require_all_alive()
+            self._supervisor.tend()
             if time.monotonic() > deadline:
                 raise ChildFailed(f"GET /health on port {port} was not 200 after {HEALTHY_SECONDS:.0f} s: {status}")
             status = _health(host, port)

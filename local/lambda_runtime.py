@@ -1,4 +1,7 @@
-"""Calls a Lambda handler as Lambda does: one event at a time per function, with a context, errors told apart."""
+"""Calls a Lambda handler as Lambda does: one event at a time per function, with a context, errors told apart.
+
+`Invoker` is what the pumps need of a function. Here it runs in this process; `lambda_sandbox` gives it one of its own.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,8 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
+from uuid import uuid4
 
 import msgspec
 
@@ -26,6 +30,13 @@ class FunctionFailed(Exception):
     def __init__(self, message: str, request_id: str) -> None:
         super().__init__(message)
         self.request_id = request_id
+
+
+class Invoker(Protocol):
+    """A function that can be called."""
+
+    def invoke(self, event: Any) -> tuple[Any, str]:
+        """The answer and the request id. Raises FunctionFailed."""
 
 
 class LambdaContext:
@@ -52,7 +63,9 @@ class LambdaContext:
 class FunctionRuntime:
     """One instance of a function. The handler is imported at the first event, as a cold start is."""
 
-    def __init__(self, function: Function, new_id: Callable[[], str], clock: Clock = time.monotonic) -> None:
+    def __init__(
+        self, function: Function, new_id: Callable[[], str] = lambda: str(uuid4()), clock: Clock = time.monotonic
+    ) -> None:
         self.function = function
         self._new_id = new_id
         self._clock = clock
@@ -62,18 +75,22 @@ class FunctionRuntime:
     def invoke(self, event: Any) -> tuple[Any, str]:
         """The handler's answer and the request id. Raises FunctionFailed; the traceback goes to the log."""
         request_id = self._new_id()
+        # Through JSON, as on AWS: the handler cannot see or change objects of the dispatcher.
+        return self.call(msgspec.json.decode(msgspec.json.encode(event)), request_id), request_id
+
+    def call(self, event: Any, request_id: str) -> Any:
+        """The handler's answer to an event that came as JSON. Raises FunctionFailed."""
         with self._one_at_a_time:
             context = LambdaContext(self.function, request_id, self._clock)
             try:
                 handler = self._handler = self._handler or load_handler(self.function.handler)
-                # Through JSON, as on AWS: the handler cannot see or change objects of the dispatcher.
-                answer = handler(msgspec.json.decode(msgspec.json.encode(event)), context)
+                answer = handler(event, context)
             except Exception as exc:
                 log.error("%s failed: %s\n%s", self.function.name, exc, traceback.format_exc())
                 raise FunctionFailed(f"{type(exc).__name__}: {exc}", request_id) from exc
             if context.get_remaining_time_in_millis() == 0:
                 log.warning("%s ran past its timeout of %d s", self.function.name, self.function.timeout_seconds)
-        return answer, request_id
+        return answer
 
 
 def load_handler(name: str) -> Callable[[Any, Any], Any]:

@@ -61,8 +61,11 @@ class MotoApp:
         _stop_moto_from_waiting()
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """Serves one request (ASGI `http`)."""
-        environ = _environ(scope, await _body(receive))
+        """Serves one request (ASGI `http`). One that breaks off before its end is not executed, as on AWS."""
+        body = await _body(receive)
+        if body is None:
+            return
+        environ = _environ(scope, body)
         status, headers, body = await self._answer_in_time(environ)
         await send({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": body})
@@ -124,10 +127,13 @@ def _stop_moto_from_waiting() -> None:
     SQSBackend.receive_message = receive_message  # type: ignore[method-assign,assignment]
 
 
-async def _body(receive: Any) -> bytes:
+async def _body(receive: Any) -> bytes | None:
+    """The whole body; None if the client left before its end."""
     parts: list[bytes] = []
     while True:
         message = await receive()
+        if message["type"] == "http.disconnect":
+            return None
         parts.append(message.get("body", b""))
         if not message.get("more_body"):
             return b"".join(parts)

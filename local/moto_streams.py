@@ -16,12 +16,11 @@ from moto.dynamodb.models.table import StreamShard, Table
 from moto.dynamodbstreams.models import DynamoDBStreamsBackend
 from moto.moto_api._internal import mock_random
 
+from local.checkpoints import KEPT_BYTES, KEPT_RECORDS
+
 # A GetRecords page, as AWS has it.
 PAGE_RECORDS = 1_000
 PAGE_BYTES = 1_000_000
-# What stays readable behind the foremost reader, for a second look. AWS keeps 24 hours.
-KEPT_RECORDS = 1_000
-KEPT_BYTES = 16_000_000
 
 
 class TrimmedDataAccess(JsonRESTError):

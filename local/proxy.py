@@ -3,8 +3,9 @@
     python -m local.proxy --listen-fd 5 --upstream 127.0.0.1:40001 --upstream 127.0.0.1:40002
 
 Also on one kept-alive connection each request goes to the next process, so that a client cannot come to rely on what one
-process remembers. Bytes pass as they are: the path is not decoded, headers keep their case, bodies stream in both
-directions, and a client that leaves is a client that the API process sees leaving.
+process remembers. A process that can't be reached is passed over: nothing was sent to it. One that dies with a request
+makes a 502, and the client can't know what became of it. Bytes pass as they are: the path is not decoded, headers keep
+their case, bodies stream in both directions, and a client that leaves is a client that the API process sees leaving.
 """
 
 from __future__ import annotations
@@ -112,6 +113,7 @@ class Proxy:
 
     def __init__(self, upstreams: list[Upstream]) -> None:
         self._turn = itertools.cycle(upstreams)
+        self._count = len(upstreams)
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def listen(self, listener: socket.socket) -> asyncio.Server:
@@ -156,11 +158,10 @@ class Proxy:
     async def _exchange(self, client: Connection, head: Head) -> bool:
         method, target, _ = head.start
         length = http1.request_length(head)
-        upstream = next(self._turn)
         try:
-            server = await upstream.acquire()
+            upstream, server = await self._acquire()
         except _LOST as exc:
-            await _refuse(client, 502, "bad_gateway", f"no API process at {upstream.host}:{upstream.port}: {exc}")
+            await _refuse(client, 502, "bad_gateway", f"no API process answers; nothing was sent: {exc}")
             return False
         reusable = False
         upload: asyncio.Task[None] | None = None
@@ -192,6 +193,17 @@ class Proxy:
                 upstream.release(server)
             else:
                 server.abort()
+
+    async def _acquire(self) -> tuple[Upstream, Connection]:
+        """A connection to the next process, or to the one after it that lives. Raises OSError when none does."""
+        for tries_left in reversed(range(self._count)):
+            upstream = next(self._turn)
+            try:
+                return upstream, await upstream.acquire()
+            except _LOST:
+                if not tries_left:
+                    raise
+        raise AssertionError("the last try returns or raises")
 
     async def _final_head(self, client: Connection, server: Connection) -> Head:
         """The answer's head; interim ones (100 Continue) are passed on."""

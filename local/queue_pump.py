@@ -10,7 +10,7 @@ from local.batches import failed_identifiers
 from local.deployment import QueueTrigger, name_in_arn
 from local.event_filter import matches_any
 from local.lambda_events import filterable_message, queue_record
-from local.lambda_runtime import FunctionFailed, FunctionRuntime
+from local.lambda_runtime import FunctionFailed, Invoker
 
 log = logging.getLogger("headrace.dispatcher")
 # Short enough that a stop is prompt, long enough that an idle queue costs nothing.
@@ -22,7 +22,7 @@ RECEIVED_AT_ONCE = 10
 class QueuePump:
     """One mapping. A message that fails comes back after the queue's visibility timeout; redrive is the queue's."""
 
-    def __init__(self, trigger: QueueTrigger, runtime: FunctionRuntime, sqs: Any) -> None:
+    def __init__(self, trigger: QueueTrigger, runtime: Invoker, sqs: Any) -> None:
         self._trigger = trigger
         self._runtime = runtime
         self._sqs = sqs

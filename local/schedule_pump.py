@@ -11,7 +11,7 @@ from uuid import uuid4
 
 from local.deployment import ScheduleTrigger
 from local.lambda_events import scheduled_event
-from local.lambda_runtime import ACCOUNT, REGION, FunctionFailed, FunctionRuntime
+from local.lambda_runtime import ACCOUNT, REGION, FunctionFailed, Invoker
 from local.schedule import next_time
 
 log = logging.getLogger("headrace.dispatcher")
@@ -28,7 +28,7 @@ class SchedulePump:
     def __init__(
         self,
         trigger: ScheduleTrigger,
-        runtime: FunctionRuntime,
+        runtime: Invoker,
         period_seconds: float | None = None,
         clock: Callable[[], datetime] = _utc_now,
     ) -> None:

@@ -13,31 +13,35 @@ from threading import Event
 from typing import Any
 
 from local.batches import BATCH_BYTES, Batch, Verdict, after_failure, first_failed, shuffled_across_keys
+from local.checkpoints import KEPT_BYTES, KEPT_RECORDS, Checkpoint, Position
 from local.deployment import StreamTrigger, name_in_arn
 from local.event_filter import matches_any
 from local.lambda_events import failed_batch, partition_key, sequence_number, stream_record
-from local.lambda_runtime import FunctionFailed, FunctionRuntime
+from local.lambda_runtime import FunctionFailed, Invoker
 
 log = logging.getLogger("headrace.dispatcher")
 # Polling an idle stream backs off between these, so that an idle emulator is quiet and a busy one is prompt.
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.01, 0.1
 # Before a retry: doubled each time.
 FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS = 0.05, 5.0
-READ_AHEAD_RECORDS = 10_000
 
 Json = dict[str, Any]
 
 
 class StreamPump:
-    """One mapping. Batches are handed over one after the other; a failing one holds up what is behind it."""
+    """One mapping. Batches are handed over one after the other; a failing one holds up what is behind it.
+
+    The checkpoint follows what has succeeded or was given up. Reading ahead of it ends where the way back would be lost.
+    """
 
     def __init__(
         self,
         trigger: StreamTrigger,
-        runtime: FunctionRuntime,
+        runtime: Invoker,
         streams: Any,
         sqs: Any,
         random: Random,
+        checkpoint: Checkpoint | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._trigger = trigger
@@ -46,17 +50,24 @@ class StreamPump:
         self._sqs = sqs
         self._random = random
         self._clock = clock
+        self._checkpoint = checkpoint or Checkpoint()
         self._iterator = ""
+        self._last_read = ""
+        # Sequence number and size of every record that was read and is not behind the checkpoint, wanted or not.
+        self._ahead: deque[tuple[int, int]] = deque()
         self._buffer: list[Json] = []
         self._buffered_since = 0.0
 
     def prepare(self) -> None:
-        """Takes the oldest position, so that nothing written before the start is missed."""
+        """Takes the checkpoint, or the oldest position, so that nothing written before the start is missed."""
+        position = self._checkpoint.load()
         stream = self._streams.describe_stream(StreamArn=self._trigger.stream_arn)["StreamDescription"]
+        where = {"SequenceNumber": position.sequence} if position.sequence else {}
         answer = self._streams.get_shard_iterator(
             StreamArn=self._trigger.stream_arn,
             ShardId=stream["Shards"][0]["ShardId"],
-            ShardIteratorType="TRIM_HORIZON",
+            ShardIteratorType=position.kind,
+            **where,
         )
         self._iterator = answer["ShardIterator"]
 
@@ -64,19 +75,38 @@ class StreamPump:
         """Polls and dispatches until told to stop."""
         pause = FIRST_PAUSE_SECONDS
         while not stop.is_set():
-            if len(self._buffer) < READ_AHEAD_RECORDS and self._poll():
+            if self._may_read_on() and self._poll():
+                self._note_progress()
                 pause = FIRST_PAUSE_SECONDS
             else:
                 stop.wait(pause)
                 pause = min(pause * 2, LONGEST_PAUSE_SECONDS)
             while self._batch_is_due() and not stop.is_set():
                 self._dispatch(self._next_batch(), stop)
+                if not stop.is_set():
+                    self._note_progress()
+
+    def _may_read_on(self) -> bool:
+        return len(self._ahead) < KEPT_RECORDS and sum(size for _, size in self._ahead) < KEPT_BYTES
+
+    def _note_progress(self) -> None:
+        """Moves the checkpoint to the oldest record that is still waiting, or behind the last one read."""
+        waiting = min((int(sequence_number(record)) for record in self._buffer), default=None)
+        while self._ahead and (waiting is None or self._ahead[0][0] < waiting):
+            self._ahead.popleft()
+        if waiting is not None:
+            self._checkpoint.save(Position("AT_SEQUENCE_NUMBER", str(waiting)))
+        elif self._last_read:
+            self._checkpoint.save(Position("AFTER_SEQUENCE_NUMBER", self._last_read))
 
     def _poll(self) -> bool:
         """Reads one page into the buffer; whether there was anything in it."""
         answer = self._streams.get_records(ShardIterator=self._iterator, Limit=1000)
         self._iterator = answer["NextShardIterator"]
         records = [stream_record(record, self._trigger.stream_arn) for record in answer["Records"]]
+        self._ahead.extend((int(sequence_number(r)), int(r["dynamodb"].get("SizeBytes", 0))) for r in records)
+        if records:
+            self._last_read = sequence_number(records[-1])
         wanted = [record for record in records if matches_any(self._trigger.filters, record)]
         if wanted and not self._buffer:
             self._buffered_since = self._clock()
@@ -88,7 +118,7 @@ class StreamPump:
             return False
         batch_is_full = len(self._buffer) >= self._trigger.batch_size or _bytes(self._buffer) >= BATCH_BYTES
         window_is_over = self._clock() - self._buffered_since >= self._trigger.window_seconds
-        return batch_is_full or window_is_over
+        return batch_is_full or window_is_over or not self._may_read_on()
 
     def _next_batch(self) -> Batch:
         count, size = 0, 0

@@ -1,4 +1,8 @@
-"""Child processes that live and die together; what they print goes to stderr behind their name."""
+"""Child processes that live and die together; what they print goes to stderr behind their name.
+
+A child that keeps nothing may be replaceable: killed by a signal after it was ready, it is started again, as AWS replaces
+an instance that dies. One that ends by itself, or before it was ready, takes the others down.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import IO, Self
 
@@ -25,6 +29,8 @@ class Child:
 
     name: str
     process: subprocess.Popen[str]
+    replaceable: bool = False
+    started: float = field(default_factory=time.monotonic)
     ready: threading.Event = field(default_factory=threading.Event)
     ready_line: str = ""
     _pumps: list[threading.Thread] = field(default_factory=list)
@@ -40,9 +46,12 @@ class Child:
         """Passes on the last lines of a child that has ended, and lets go of its pipes."""
         for pump in self._pumps:
             pump.join(1)
-        for stream in (self.process.stdin, self.process.stdout, self.process.stderr):
-            if stream is not None:
-                stream.close()
+        self.let_go()
+
+    def let_go(self) -> None:
+        """Ends the lifeline; what is left to read is passed on later."""
+        if self.process.stdin is not None:
+            self.process.stdin.close()
 
     def wait_until_ready(self, timeout_seconds: float = READY_SECONDS) -> str:
         """The child's ready line. Raises ChildFailed when it ends first or takes too long."""
@@ -52,6 +61,12 @@ class Child:
             if time.monotonic() > deadline:
                 raise ChildFailed(f"{self.name} was not ready after {timeout_seconds:.0f} s")
         return self.ready_line
+
+    @property
+    def was_killed(self) -> bool:
+        """It ended by a signal, after it had been ready."""
+        code = self.process.poll()
+        return code is not None and code < 0 and self.ready.is_set()
 
     def require_alive(self) -> None:
         """Raises ChildFailed when the child has ended."""
@@ -65,6 +80,7 @@ class Supervisor:
 
     def __init__(self) -> None:
         self.children: list[Child] = []
+        self._run_again: dict[str, Callable[[], Child]] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -73,29 +89,48 @@ class Supervisor:
         self.stop()
 
     def start(
-        self, name: str, arguments: Sequence[str], environment: Mapping[str, str], *, fds: Sequence[int] = ()
+        self,
+        name: str,
+        arguments: Sequence[str],
+        environment: Mapping[str, str],
+        *,
+        fds: Sequence[int] = (),
+        replaceable: bool = False,
     ) -> Child:
         """Runs `python -m arguments…` in a session of its own, so that Ctrl-C reaches only this process."""
-        process = subprocess.Popen(
-            [sys.executable, "-m", *arguments],
-            env=dict(environment),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            errors="replace",
-            pass_fds=fds,
-            start_new_session=True,
-        )
-        child = Child(name, process)
+
+        def run() -> Child:
+            process = subprocess.Popen(
+                [sys.executable, "-m", *arguments],
+                env=dict(environment),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                errors="replace",
+                pass_fds=fds,
+                start_new_session=True,
+            )
+            child = Child(name, process, replaceable)
+            child.follow_logs()
+            return child
+
+        child = run()
         self.children.append(child)
-        child.follow_logs()
+        self._run_again[name] = run
         return child
 
-    def require_all_alive(self) -> None:
-        """Raises ChildFailed for the first child found dead."""
-        for child in self.children:
+    def tend(self) -> None:
+        """Starts again what may be replaced and was killed. Raises ChildFailed for any other child found dead."""
+        for place, child in enumerate(self.children):
+            if child.replaceable and child.was_killed:
+                log(child.name, f"{_exit(child.process.returncode)} ended pid {child.process.pid}: started again")
+                child.let_go()
+                self.children[place] = self._run_again[child.name]()
+                continue
             child.require_alive()
+            if not child.ready.is_set() and time.monotonic() - child.started > READY_SECONDS:
+                raise ChildFailed(f"{child.name} was not ready after {READY_SECONDS:.0f} s")
 
     def stop(self) -> None:
         """Asks the children to end, all but the first at once; kills what is left after three seconds."""
@@ -124,12 +159,13 @@ def _end(children: Sequence[Child]) -> None:
 
 def _pump(child: Child, stream: IO[str] | None) -> None:
     assert stream is not None
-    for line in stream:
-        if not child.ready.is_set() and line.startswith("ready"):
-            child.ready_line = line.strip()
-            child.ready.set()
-            continue
-        log(child.name, line.rstrip("\n"))
+    with stream:
+        for line in stream:
+            if not child.ready.is_set() and line.startswith("ready"):
+                child.ready_line = line.strip()
+                child.ready.set()
+                continue
+            log(child.name, line.rstrip("\n"))
 
 
 def log(name: str, line: str) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from local.emulated_cloud import DevServerFailed, dev_server
+from local.emulated_cloud import DevServer, DevServerFailed, dev_server
 
 FAKE_APP = ("--app", "tests.local.fake_app:create_app")
 
@@ -54,11 +54,49 @@ def test_one_process_serves_the_port_itself_with_the_environment_of_the_emulator
 def test_a_child_that_dies_takes_the_rest_down_with_an_error() -> None:
     with dev_server(*FAKE_APP) as server:
         pids = server.pids
-        os.kill(pids["dispatcher"], signal.SIGKILL)
+        os.kill(pids["aws"], signal.SIGKILL)
         assert server.process.wait(10) == 1
         assert not any(alive(pid) for pid in pids.values())
         time.sleep(0.1)
-        assert any("dispatcher" in line and "signal 9" in line for line in server.log)
+        assert any("aws" in line and "signal 9" in line for line in server.log)
+
+
+def replaced(server: DevServer, *names: str) -> None:
+    """Kills these children and returns when each has a successor that is ready."""
+    before = server.pids
+    for name in names:
+        os.kill(before[name], signal.SIGKILL)
+    deadline = time.monotonic() + 30
+    while not all(name in server.pids and server.pids[name] != before[name] for name in names):
+        assert time.monotonic() < deadline, f"not replaced: {before} {server.pids}"
+        assert server.process.poll() is None, server.log
+        time.sleep(0.02)
+
+
+def test_a_killed_dispatcher_and_a_killed_api_process_are_replaced() -> None:
+    with dev_server(*FAKE_APP) as server:
+        replaced(server, "api", "dispatcher")
+        assert httpx.get(f"{server.url}/x").json()["pid"] == server.pids["api"]
+        assert any("signal 9 ended" in line and "started again" in line for line in server.log)
+        server.process.send_signal(signal.SIGINT)
+        assert server.process.wait(10) == 0
+        assert not any(alive(pid) for pid in server.pids.values())
+
+
+def test_requests_pass_over_a_killed_process_until_it_is_back() -> None:
+    with dev_server(*FAKE_APP, "--api-processes", "2") as server, httpx.Client(base_url=server.url) as client:
+        before = server.pids
+        os.kill(before["api-0"], signal.SIGKILL)
+        time.sleep(0.05)
+        # A request on a connection that broke is a 502; whatever begins after that is served.
+        answers = [client.get("/x") for _ in range(6)]
+        assert {answer.status_code for answer in answers} <= {200, 502}
+        assert {answer.json()["pid"] for answer in answers if answer.status_code == 200} == {before["api-1"]}
+        deadline = time.monotonic() + 30
+        while len({client.get("/x").json()["pid"] for _ in range(2)}) < 2:
+            assert time.monotonic() < deadline, "it did not come back"
+            time.sleep(0.05)
+        assert client.get("/x").status_code == 200
 
 
 def test_children_do_not_outlive_a_killed_parent() -> None:

@@ -53,7 +53,7 @@ def dynamodb_of(endpoint: str) -> Any:
     return client("dynamodb", endpoint)
 
 
-def eventually(found: Callable[[], Any], timeout_seconds: float = 20) -> Any:
+def eventually(found: Callable[[], Any], timeout_seconds: float = 60) -> Any:
     deadline = time.monotonic() + timeout_seconds
     while not (value := found()):
         assert time.monotonic() < deadline, "it did not happen in time"

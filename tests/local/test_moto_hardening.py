@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
 from typing import Any
+from urllib.parse import urlsplit
 from uuid import uuid4
 
 import pytest
@@ -108,6 +110,23 @@ def test_create_if_absent_in_s3_has_exactly_one_winner(cloud: Cloud) -> None:
         return succeeds(create, "PreconditionFailed", "ConditionalRequestConflict")
 
     assert winners_of_each_round(attempt) == [1] * ROUNDS
+
+
+def test_an_upload_that_breaks_off_leaves_nothing(cloud: Cloud) -> None:
+    s3, bucket, key = cloud.client("s3"), cloud.deployment.outputs["BucketName"], uuid4().hex
+    address = urlsplit(cloud.endpoint)
+    signed = "AWS4-HMAC-SHA256 Credential=x/20260101/us-east-1/s3/aws4_request"
+    head = f"PUT /{bucket}/{key} HTTP/1.1\r\nHost: {address.netloc}\r\nAuthorization: {signed}\r\n"
+    for length in (10, 4):  # cut off, then whole
+        with socket.create_connection((address.hostname or "", address.port or 0), timeout=5) as connection:
+            connection.sendall(f"{head}Content-Length: {length}\r\nConnection: close\r\n\r\nhalf".encode())
+            if length == 10:
+                connection.shutdown(socket.SHUT_RDWR)
+            else:
+                assert connection.recv(100).startswith(b"HTTP/1.1 200")
+        time.sleep(0.1)
+        found = s3.list_objects_v2(Bucket=bucket, Prefix=key).get("Contents", [])
+        assert [one["Size"] for one in found] == ([] if length == 10 else [4])
 
 
 def test_a_failing_transaction_never_erases_what_others_wrote(cloud: Cloud) -> None:

@@ -1,0 +1,50 @@
+"""How far the reader of a stream came, kept in a file: a dispatcher that is started again goes on where its predecessor
+had finished. What was handed over but not finished comes again, as on Lambda.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+# What the emulator's streams keep behind their foremost reader, so that a checkpoint can be read again. AWS keeps 24
+# hours. A reader that gets further ahead of its checkpoint than this would lose its way back.
+KEPT_RECORDS = 1_000
+KEPT_BYTES = 16_000_000
+
+
+class Position(NamedTuple):
+    """A place in a shard, as GetShardIterator takes it."""
+
+    kind: Literal["TRIM_HORIZON", "AT_SEQUENCE_NUMBER", "AFTER_SEQUENCE_NUMBER"]
+    sequence: str = ""
+
+
+OLDEST = Position("TRIM_HORIZON")
+
+
+@dataclass
+class Checkpoint:
+    """The position of one reader. Without a `path` it lasts as long as the object."""
+
+    path: Path | None = None
+    position: Position = OLDEST
+
+    def load(self) -> Position:
+        """What was saved last, by whomever; the oldest position if nothing was."""
+        if self.path is not None and self.path.exists():
+            kind, _, sequence = self.path.read_text().partition(" ")
+            assert kind in ("AT_SEQUENCE_NUMBER", "AFTER_SEQUENCE_NUMBER"), f"not a checkpoint: {self.path}"
+            self.position = Position(kind, sequence)  # type: ignore[arg-type]
+        return self.position
+
+    def save(self, position: Position) -> None:
+        """Whole or not at all: a kill in between leaves the one before."""
+        if position == self.position:
+            return
+        self.position = position
+        if self.path is not None:
+            scratch = self.path.with_suffix(".new")
+            scratch.write_text(f"{position.kind} {position.sequence}")
+            scratch.replace(self.path)

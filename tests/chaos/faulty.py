@@ -1,0 +1,30 @@
+"""The api and the sealer as they are, on faulty clients: what `headrace dev --app` and a template's Handler name."""
+
+from __future__ import annotations
+
+import functools
+import os
+from typing import Any
+
+from tests.chaos import injector
+
+
+def create_app() -> Any:
+    """The API's application."""
+    injector.install(os.environ, "api")
+    from functions.api.app import create_app as create
+
+    return create()
+
+
+def sealer(event: dict[str, Any], context: object) -> Any:
+    """The sealer's handler."""
+    return _sealer()(event, context)
+
+
+@functools.cache
+def _sealer() -> Any:
+    injector.install(os.environ, "sealer")
+    from functions.sealer.handler import handler
+
+    return handler

@@ -1,0 +1,87 @@
+"""Kills processes of a running emulator at random, evenly: API processes, the dispatcher, the sealer's instance."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from local.emulated_cloud import DevServer
+
+MODULES = {"api": "local.api_process", "dispatcher": "local.dispatcher", "sealer": "local.lambda_sandbox"}
+
+
+def victims(state: dict[str, Any]) -> dict[str, list[int]]:
+    """The processes of each kind, from a state file's content."""
+    pids: dict[str, int] = state["pids"]
+    return {
+        "api": [pid for name, pid in pids.items() if name.startswith("api")],
+        "dispatcher": [pid for name, pid in pids.items() if name == "dispatcher"],
+        "sealer": list(state["functions"].values()),
+    }
+
+
+def next_kind(done: Counter[str], available: dict[str, list[int]], random: Random) -> str | None:
+    """The kind that was killed least often, if one of it lives."""
+    least = min(done[kind] for kind in available)
+    kinds = [kind for kind, pids in available.items() if pids and done[kind] <= least + 1]
+    return random.choice(kinds) if kinds else None
+
+
+class Killer(threading.Thread):
+    """Kills `kills` processes, spread over the load, until told to stop.
+
+    Args:
+        share: how much of the load is done, 0 to 1.
+        pause_s: the least time between two kills, on average.
+    """
+
+    def __init__(
+        self,
+        server: DevServer,
+        random: Random,
+        kills: int,
+        pause_s: float,
+        share: Callable[[], float],
+        stop: threading.Event,
+    ) -> None:
+        super().__init__(name="killer", daemon=True)
+        self._server = server
+        self._random = random
+        self._kills = kills
+        self._pause_s = pause_s
+        self._share = share
+        self._stop_asked = stop
+        self.done: Counter[str] = Counter()
+
+    def run(self) -> None:
+        while self.done.total() < self._kills:
+            if self._stop_asked.wait(self._pause_s * (0.5 + self._random.random())):
+                return
+            if self.done.total() + self._random.random() > self._share() * self._kills:
+                continue
+            try:
+                available = victims(self._server.state_now())
+            except json.JSONDecodeError:
+                continue
+            kind = next_kind(self.done, available, self._random)
+            if kind is not None and kill(self._random.choice(available[kind]), MODULES[kind]):
+                self.done[kind] += 1
+
+
+def kill(pid: int, module: str) -> bool:
+    """Kills the process if it still is what it was; whether it did."""
+    try:
+        command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        if module.encode() not in command:
+            return False
+        os.kill(pid, signal.SIGKILL)
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return True

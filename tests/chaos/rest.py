@@ -1,0 +1,122 @@
+"""When the load is over and faults have ended: everything comes to rest by itself, and nothing is damaged."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from headrace.aws import aws_stores, region_of
+from headrace.catalog import Row
+from headrace.log.stores import Stores
+from headrace.names import STREAMS
+from headrace.recovery.survey import list_logs
+from headrace.recovery.verify import verify_all
+from headrace.settings import Settings
+from local.emulated_cloud import DevServer
+from local.environment import child_environment, client
+
+# Left by a kill between an upload and what names it; the sealer's orphan sweep removes them after a day.
+EXPECTED = frozenset({"bucket.orphan"})
+ROWS = 500
+
+
+@dataclass
+class Rest:
+    """What was found at rest."""
+
+    seconds: float = 0.0
+    unfinished: list[str] = field(default_factory=list)
+    damage: list[str] = field(default_factory=list)
+    orphans: int = 0
+    logs: int = 0
+    generations: int = 0
+    segments: int = 0
+    dead_letters: list[str] = field(default_factory=list)
+
+
+@contextmanager
+def stores_of(state: dict[str, Any]) -> Iterator[Stores]:
+    """The stores of an emulator, on clients without faults; the environment is put back afterwards."""
+    before = dict(os.environ)
+    os.environ.clear()
+    os.environ.update(child_environment(before, state["environment"]))
+    try:
+        settings = Settings.from_environment(os.environ)
+        yield aws_stores(settings, region_of(os.environ), dynamodb_timeout_s=10, s3_read_timeout_s=10)
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+def unfinished(stores: Stores) -> list[str]:
+    """What is still to do: living logs are sealed and trimmed to one entry, ended ones are purged and in no listing."""
+    left = []
+    living = {row.log_id: row for row in _living(stores)}
+    for log_id, row in living.items():
+        entries, end_slot = stores.wal.read(log_id).entries, stores.watermarks.get(log_id).end_slot
+        if entries and entries[-1].state.ended:
+            left.append(f"{log_id} {row.config.name}: has ended, and its row says that it lives")
+        elif not entries or end_slot <= entries[-1].slot:
+            left.append(f"{log_id} {row.config.name}: not sealed, {len(entries)} entries")
+        elif len(entries) > 1:
+            left.append(f"{log_id} {row.config.name}: not trimmed, {len(entries)} entries")
+    for listed in list_logs(stores.objects):
+        if listed.log_id not in living and not listed.tombstoned:
+            newest = stores.wal.newest(listed.log_id)
+            if newest is not None and not newest.state.forks:
+                left.append(f"{listed.log_id}: not purged")
+    return left
+
+
+def _living(stores: Stores) -> Iterator[Row]:
+    after = ""
+    while rows := stores.catalog.living(STREAMS, after=after, limit=ROWS):
+        yield from rows
+        after = rows[-1].name
+
+
+def come_to_rest(server: DevServer, limit_s: float, progress: Callable[[str], None]) -> Rest:
+    """Waits until nothing is left to do, or `limit_s` is over, and looks at everything."""
+    started = time.monotonic()
+    with stores_of(server.state) as stores:
+        while (left := unfinished(stores)) and time.monotonic() - started < limit_s:
+            waiting = waiting_messages(server.state["endpoint"])
+            progress(f"coming to rest, {len(left)} logs and {waiting} messages left, such as {left[0]}")
+            time.sleep(2)
+        found = Rest(seconds=time.monotonic() - started, unfinished=left)
+        report = verify_all(stores)
+    kinds = Counter(finding.kind for finding in report.findings)
+    found.orphans = kinds["bucket.orphan"]
+    found.damage = [str(finding) for finding in report.findings if finding.kind not in EXPECTED]
+    found.logs = len(report.logs)
+    found.generations = sum(log.generations for log in report.logs)
+    found.segments = sum(log.segments for log in report.logs)
+    found.dead_letters = dead_letters(server.state["endpoint"])
+    return found
+
+
+def waiting_messages(endpoint: str) -> int:
+    """How many messages lie in the queues, the sealer's above all."""
+    sqs = client("sqs", endpoint)
+    names = [f"ApproximateNumberOfMessages{what}" for what in ("", "Delayed", "NotVisible")]
+    return sum(
+        int(count)
+        for url in sqs.list_queues().get("QueueUrls", [])
+        for count in sqs.get_queue_attributes(QueueUrl=url, AttributeNames=names)["Attributes"].values()
+    )
+
+
+def dead_letters(endpoint: str) -> list[str]:
+    """Messages in every dead-letter queue."""
+    sqs = client("sqs", endpoint)
+    letters = []
+    for url in sqs.list_queues().get("QueueUrls", []):
+        if "DeadLetters" in url:
+            while messages := sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10).get("Messages"):
+                letters += [f"{url.rsplit('/', 1)[-1]}: {message['Body']}" for message in messages]
+    return letters
