@@ -1,8 +1,9 @@
-"""moto without its avoidable work: a tenth off a put, a third off a query, and nothing else changed."""
+"""moto without its avoidable work: a tenth off a put, a third off a query, and a queue that stays fast when it is long."""
 
 from __future__ import annotations
 
 import base64
+import time
 import uuid
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -12,6 +13,7 @@ import orjson
 from moto.core import responses
 from moto.dynamodb.responses import DynamoHandler
 from moto.dynamodbstreams.responses import DynamoDBStreamsHandler
+from moto.sqs import models as sqs
 from moto.utilities import aws_headers
 
 # Any: the names replaced below are imports of that module, not exports.
@@ -29,6 +31,7 @@ def install() -> None:
     _cheap_request_ids()
     for handler in (DynamoHandler, DynamoDBStreamsHandler):
         _write_plain_answers(handler)
+    _cheap_messages()
 
 
 def _cheap_request_ids() -> None:
@@ -42,6 +45,22 @@ def _cheap_request_ids() -> None:
 
     _core.gen_amzn_requestid_long = request_id
     aws_headers.gen_amzn_requestid_long = request_id
+
+
+def _cheap_messages() -> None:
+    """For each message that it receives, moto counts all others three times, with a clock that takes microseconds.
+
+    That is 0.6 s for one message when 2,000 wait, in which nothing else is served.
+    """
+
+    def is_kept(self: Any, queue_name: str, message: Any) -> bool:
+        kept_s: float = self.get_queue(queue_name).message_retention_period
+        sent_s: float = message.sent_timestamp / 1000
+        return kept_s + sent_s > time.time()
+
+    queues: Any = sqs
+    queues.SQSBackend.is_message_valid_based_on_retention_period = is_kept
+    queues.unix_time_millis = lambda: time.time() * 1000
 
 
 def _write_plain_answers(handler: Any) -> None:

@@ -299,6 +299,22 @@ def test_a_long_poll_waits_without_stopping_others(cloud: Cloud) -> None:
     assert 0.3 <= time.monotonic() - started < 3
 
 
+def test_a_queue_with_many_delayed_messages_is_still_fast(cloud: Cloud) -> None:
+    sqs = cloud.client("sqs")
+    queue = sqs.create_queue(QueueName=f"long-{uuid4().hex}")["QueueUrl"]
+    for delay, batches in ((900, 100), (0, 5)):
+        for _ in range(batches):
+            entries = [{"Id": str(n), "MessageBody": "x", "DelaySeconds": delay} for n in range(10)]
+            sqs.send_message_batch(QueueUrl=queue, Entries=entries)
+    started, received = time.monotonic(), 0
+    while received < 50:
+        messages = sqs.receive_message(QueueUrl=queue, MaxNumberOfMessages=10)["Messages"]
+        received += len(messages)
+        for message in messages:
+            sqs.delete_message(QueueUrl=queue, ReceiptHandle=message["ReceiptHandle"])
+    assert time.monotonic() - started < 4  # as moto comes it takes 15 s
+
+
 def test_s3_keeps_odd_keys_ranges_and_conditions(cloud: Cloud) -> None:
     s3, bucket = cloud.client("s3"), cloud.deployment.outputs["BucketName"]
     key = f"{uuid4().hex}/a b%2Fc+é//d"
