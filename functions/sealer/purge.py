@@ -68,7 +68,8 @@ def purge(parts: Parts, log_id: str) -> bool:
     state = newest.state
     last = msgspec.structs.replace(config, incarnation=incarnation_of(config, state))
     tombstone = Tombstone(log_id, last, state.ended, state.next_offset)
-    stores.objects.put(keys.tombstone(log_id), msgspec.json.encode(tombstone))
+    # One that stands knows more than entries that a restored table brought back.
+    stores.objects.create(keys.tombstone(log_id), msgspec.json.encode(tombstone))
     watermark = stores.watermarks.get(log_id)
     if watermark.end_slot < newest.slot:
         stores.watermarks.publish(log_id, watermark.generation + 1, newest.slot, state.next_offset, state.total_bytes)

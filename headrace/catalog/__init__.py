@@ -58,6 +58,9 @@ class Catalog(Protocol):
     def living(self, surface: str, *, after: str = "", prefix: str = "", limit: int) -> list[Row]:
         """Up to `limit` rows that have not ended, with names above `after` and beginning with `prefix`, in order."""
 
+    def every(self, surface: str, *, after: str = "", limit: int) -> list[Row]:
+        """Up to `limit` rows, ended or not, with names above `after`, in order: what a recovery looks at."""
+
     def due(self, now_ms: int, *, limit: int) -> list[Row]:
         """Rows whose deadline is at or before `now_ms`."""
 

@@ -80,9 +80,16 @@ class DynamoCatalog:
 
     def living(self, surface: str, *, after: str = "", prefix: str = "", limit: int) -> list[Row]:
         """Merges 16 ordered queries."""
+        rows = self._merged(surface, after, prefix, limit)
+        return list(islice((row for row in rows if not row.ended), limit))
+
+    def every(self, surface: str, *, after: str = "", limit: int) -> list[Row]:
+        """Merges 16 ordered queries."""
+        return list(islice(self._merged(surface, after, "", limit), limit))
+
+    def _merged(self, surface: str, after: str, prefix: str, limit: int) -> Iterator[Row]:
         streams = [self._walk(f"{surface}#{digit}", after, prefix, limit) for digit in BUCKETS]
-        merged = heapq.merge(*streams, key=lambda row: row.name.encode())
-        return list(islice(merged, limit))
+        return heapq.merge(*streams, key=lambda row: row.name.encode())
 
     def _walk(self, bucket: str, after: str, prefix: str, limit: int) -> Iterator[Row]:
         condition, names, values = "#b = :b", {"#b": "bucket"}, {":b": s(bucket)}
@@ -109,7 +116,7 @@ class DynamoCatalog:
             answer = self._store.call("Query", query)
             for item in answer["Items"]:
                 row = item_row(item)
-                if not row.ended and row.name > after:
+                if row.name > after:
                     yield row
             if "LastEvaluatedKey" not in answer:
                 return

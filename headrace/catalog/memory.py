@@ -23,13 +23,20 @@ class MemoryCatalog:
 
     def living(self, surface: str, *, after: str = "", prefix: str = "", limit: int) -> list[Row]:
         """Rows that have not ended, in byte order of the name."""
+        return [row for row in self._listed(surface, after, prefix) if not row.ended][:limit]
+
+    def every(self, surface: str, *, after: str = "", limit: int) -> list[Row]:
+        """Rows, ended or not, in byte order of the name."""
+        return self._listed(surface, after, "")[:limit]
+
+    def _listed(self, surface: str, after: str, prefix: str) -> list[Row]:
         with self.lock:
             found = [
                 row
                 for row in self.rows.values()
-                if row.surface == surface and not row.ended and row.name > after and row.name.startswith(prefix)
+                if row.surface == surface and row.name > after and row.name.startswith(prefix)
             ]
-        return sorted(found, key=lambda row: row.name.encode())[:limit]
+        return sorted(found, key=lambda row: row.name.encode())
 
     def due(self, now_ms: int, *, limit: int) -> list[Row]:
         """Rows whose deadline has come."""

@@ -30,6 +30,8 @@ class TimeFinder:
         """Position of the first record of the stream appended at or after `since_ms`; its end if there is none."""
         floor = 0
         for ancestor in head.config.lineage:
+            if ancestor.through <= floor:
+                continue  # nothing is read from it: it need not even stand
             found = self._in_log(ancestor.log_id, since_ms)
             if found is not None and found < ancestor.through:
                 return max(found, floor)

@@ -76,6 +76,10 @@ def around(wal: Wal, log_id: str, position: int, limit: int | None = None) -> Ta
     """The chain that holds `position`: one query, two for a cursor inside a batch or behind a trim."""
     page = wal.read(log_id, start=slots.first_slot(position), limit=limit)
     entries = page.entries
+    while not page.complete and page.entries[-1].offset <= position:
+        # Many control entries stand at one offset: what follows the entry that holds the position is not in hand yet.
+        page = wal.read(log_id, start=page.entries[-1].slot + 1, limit=limit)
+        entries = [*entries, *page.entries]
     if not entries or entries[0].offset > position:
         before = wal.newest(log_id, below=slots.first_slot(position))
         if before is not None:

@@ -13,9 +13,10 @@ What had been acknowledged behind it is lost, and its offsets will be used again
 the time in seconds, which was never in force before. Cursors from before stay valid up to the recovered end, and are
 answered with 410 beyond it.
 
-The entry is published in a generation of its own *before* it is written, so a second disaster can't forget it.
-Then entry and catalog row commit together, then the watermark is set. A crash between leaves a log that the next run
-recovers again, one incarnation higher.
+The entry is published in a generation of its own *before* it is written, so a second disaster can't forget it (unless it
+is of a fork that was not published, and whose source is not published so far). Then the rows of its producers go, which
+may tell of lost writes. Then entry and catalog row commit together, then the watermark is set. A crash between leaves a
+log that the next run recovers again, one incarnation higher.
 
 **Writers must not run meanwhile.** A writer that remembers the lost tail would find its slot free. Rebuild into new
 tables, or stop every process first.

@@ -20,11 +20,18 @@ Standing = Literal["has the name", "superseded", "name is taken"]
 
 
 class Names(NamedTuple):
-    """By log id. `forks` counts the logs that hold a log as their source; `ended_with_source` must have ended."""
+    """By log id.
+
+    Attributes:
+        forks: counts the logs that hold a log as their source.
+        ended_with_source: they must have ended.
+        holding: purged logs whose entries came back from before they gave their source back: their purge does it again.
+    """
 
     standing: dict[str, Standing]
     forks: Counter[str]
     ended_with_source: set[str]
+    holding: set[str]
 
 
 def resolve(logs: Sequence[Facts]) -> Names:
@@ -43,13 +50,18 @@ def resolve(logs: Sequence[Facts]) -> Names:
         if source is not None and log.log_id not in gone:
             ended.add(log.log_id)
     forks: Counter[str] = Counter()
+    holding: set[str] = set()
     for log in known:
         source = _source(log)
-        released = log.log_id in gone | ended or "superseded" in (standing[log.log_id], standing.get(source or ""))
+        if source not in by_id or standing[source] == "superseded":
+            continue
         holds = log.state is None or log.state.holds_source
-        if source is not None and holds and not released:
+        if log.log_id in gone and log.newest is not None and holds and source not in gone:
+            holding.add(log.log_id)
             forks[source] += 1
-    return Names(standing, forks, ended)
+        elif holds and log.log_id not in gone | ended and standing[log.log_id] != "superseded":
+            forks[source] += 1
+    return Names(standing, forks, ended, holding)
 
 
 def _judge(logs: list[Facts]) -> dict[str, Standing]:

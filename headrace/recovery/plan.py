@@ -17,7 +17,6 @@ from headrace.recovery.survey import Facts
 from headrace.wal import slot as slots
 from headrace.wal.state import Entry, LogConfig, LogState, Recovery, incarnation_of
 
-_RAISE = 1024  # names deleted and created again behind what was published took up the next few incarnations
 _ENDED = slots.SPAN - 1000  # where the entry of a purged log stands: behind every entry that it had
 
 
@@ -27,6 +26,7 @@ class Plan(msgspec.Struct, frozen=True):
     Attributes:
         entry: the control entry; None if the entries that stand are right.
         publish: `entry` goes into a generation of its own, before it is written.
+        forget_producers: rows of producers go before it is written: they may tell of writes that are lost.
         row: the catalog row to put with the entry; None if it is right.
         mark_ended: the row is right but for saying that the log has ended.
     """
@@ -36,6 +36,7 @@ class Plan(msgspec.Struct, frozen=True):
     state: LogState
     entry: Entry | None = None
     publish: bool = False
+    forget_producers: bool = False
     row: Row | None = None
     mark_ended: bool = False
     lost: tuple[Loss, ...] = ()
@@ -59,7 +60,7 @@ def plan(logs: Sequence[Facts], *, rewound: bool, now_ms: int, request_ids: Call
         if why:
             yield Plan(facts, "refused", facts.state or LogState(), reason=why)
         elif judged.standing[facts.log_id] == "superseded":
-            yield _nameless(facts, now_ms, request_ids)
+            yield _nameless(facts, facts.log_id in judged.holding, now_ms, request_ids)
         else:
             yield _Planner(facts, judged, by_id, rewound, now_ms, request_ids).plan()
 
@@ -67,12 +68,13 @@ def plan(logs: Sequence[Facts], *, rewound: bool, now_ms: int, request_ids: Call
 def raised_incarnation(config: LogConfig, state: LogState, now_ms: int) -> int:
     """The incarnation from now on: the time in seconds (a u32 until 2106), so that it was never in force before.
 
-    Counting up would not be enough: the raise of an earlier recovery can be lost with the entry that held it.
+    Counting up would not be enough: the raise of an earlier recovery can be lost with the entry that held it, or a name
+    was deleted and created again behind what was published. For the same reason it is never far ahead of the time.
     """
-    return max(incarnation_of(config, state) + _RAISE, now_ms // 1000)
+    return max(incarnation_of(config, state) + 1, now_ms // 1000)
 
 
-def _nameless(facts: Facts, now_ms: int, request_ids: Callable[[], str]) -> Plan:
+def _nameless(facts: Facts, holds_source: bool, now_ms: int, request_ids: Callable[[], str]) -> Plan:
     """A log whose name was created again. One with a tombstone is ended again, should it have come to life."""
     state = facts.state or LogState()
     if facts.tombstone is None:
@@ -80,7 +82,7 @@ def _nameless(facts: Facts, now_ms: int, request_ids: Callable[[], str]) -> Plan
     newest = facts.newest
     if newest is None or newest.state.ended:
         return Plan(facts, "gone", state)
-    state = replace(state, ended=facts.tombstone.ended or "deleted", forks=0, holds_source=False)
+    state = replace(state, ended=facts.tombstone.ended or "deleted", forks=0, holds_source=holds_source)
     return Plan(facts, "ended", state, entry=control_entry(newest, "recover", state, request_ids(), now_ms))
 
 
@@ -96,14 +98,34 @@ def _refusal(facts: Facts, judged: Names, by_id: Mapping[str, Facts]) -> str:
         return "the write-ahead log does not continue what is published"
     if facts.tombstone is not None or facts.log_id in judged.ended_with_source:
         return ""
+    if _has_ended(facts):
+        return ""
+    if facts.state is not None:
+        lacks = _lacks(facts.config, by_id)
+        if lacks:
+            return lacks
     for ancestor in facts.config.lineage:
+        if judged.standing.get(ancestor.log_id) == "superseded":
+            return f"it must have ended: its source {ancestor.log_id} had, with all its forks"
+    return ""
+
+
+def _lacks(config: LogConfig, by_id: Mapping[str, Facts]) -> str:
+    """What a fork inherits and is not there; empty if all is."""
+    for ancestor in config.lineage:
         source = by_id.get(ancestor.log_id)
         end = _end_offset(source) if source is not None else 0
         if end < ancestor.through:
             return f"fork point {ancestor.through} lies behind the end of its source {ancestor.log_id}, {end}"
-        if source is not None and judged.standing.get(ancestor.log_id) == "superseded":
-            return f"it must have ended: its source {ancestor.log_id} had, with all its forks"
     return ""
+
+
+def _has_ended(facts: Facts) -> bool:
+    """Its entries or its row say so, and nobody reads what it inherits."""
+    says_row = facts.row is not None and facts.owns_row and facts.row.ended
+    if facts.state is None:
+        return says_row
+    return (bool(facts.state.ended) or says_row) and not facts.state.forks
 
 
 def _end_offset(facts: Facts) -> int:
@@ -142,12 +164,15 @@ class _Planner:
         is_ours = standing is not None and standing.log_id == row.log_id
         is_right = standing is not None and is_ours and (self._is_gone or standing.config == row.config)
         needs_entry = state != before or self._facts.newest is None or self._tail_is_lost or not is_right
+        # The event that asks for its purge went to the stream of the lost table: an entry makes another one.
+        needs_entry |= self._rewound and bool(state.ended) and not self._is_gone
         return Plan(
             facts=self._facts,
             status=self._status(state, needs_entry),
             state=state,
             entry=self._entry(state) if needs_entry else None,
-            publish=self._tail_is_lost,
+            publish=self._tail_is_lost and self._may_be_published(),
+            forget_producers=len(state.recoveries) > len(before.recoveries),
             row=None if is_right else row,
             mark_ended=is_right and standing is not None and row.ended and not standing.ended,
             lost=tuple(self._lost(before, state)),
@@ -169,18 +194,30 @@ class _Planner:
             holds_source=self._config.source is not None,
         )
 
+    def _may_be_published(self) -> bool:
+        """What it inherits is published: a fork never comes before its source."""
+        if self._facts.manifest is not None:
+            return True
+        published = ((self._by_id[one.log_id].manifest, one.through) for one in self._config.lineage)
+        return all((manifest.end_offset if manifest is not None else 0) >= through for manifest, through in published)
+
     def _state(self, before: LogState) -> LogState:
         tombstone, log_id = self._facts.tombstone, self._facts.log_id
         if tombstone is not None:
-            return replace(before, ended=before.ended or tombstone.ended or "deleted", forks=0, holds_source=False)
+            holds_source = log_id in self._judged.holding
+            return replace(
+                before, ended=before.ended or tombstone.ended or "deleted", forks=0, holds_source=holds_source
+            )
         state, forks = before, self._judged.forks[log_id]
         if log_id in self._judged.ended_with_source:
             state = replace(state, ended=state.ended or "deleted", holds_source=False)
-        if state.holds_source and self._source_is_lost():
+        if state.holds_source and self._source_is_left():
             state = replace(state, holds_source=False)
         row = self._facts.row
         if row is not None and row.log_id == log_id and row.ended and not state.ended:
             state = replace(state, ended="deleted")  # only said after the end was committed
+        if self._facts.state is None and _lacks(self._config, self._by_id) and not state.ended:
+            state = replace(state, ended="deleted")  # nothing is left of it, nor of all that it inherits
         has_forks_uncounted = forks > state.forks
         was_rewound = self._rewound and not state.ended
         if self._tail_is_lost or has_forks_uncounted or was_rewound:
@@ -194,10 +231,13 @@ class _Planner:
             )
         return state
 
-    def _source_is_lost(self) -> bool:
-        """The fork reads nothing of its source then: else that would have been published first."""
+    def _source_is_left(self) -> bool:
+        """Nobody tends the source any more: it is lost, or its name was created again.
+
+        The fork reads nothing of it then: else it would have been published first, or the fork has ended.
+        """
         source = self._by_id.get(self._config.source.log_id) if self._config.source is not None else None
-        return source is None or source.is_lost
+        return source is None or source.is_lost or self._judged.standing.get(source.log_id) == "superseded"
 
     def _deadline_ms(self, state: LogState) -> int | None:
         touched_ms = self._facts.watermark.touched_ms
@@ -241,6 +281,8 @@ class _Planner:
         if not self._tail_is_lost:
             if len(state.recoveries) > len(before.recoveries):
                 yield "unpublished tail"
+                if state.producers_spilled:
+                    yield "producers"
             return
         yield "unpublished tail" if self._facts.manifest is not None else "unpublished log"
         if not state.ended and not state.closed:

@@ -56,7 +56,7 @@ class _Run:
         self._manifests = ManifestStore(stores.objects)
 
     def carry_out(self, plan: Plan) -> LogRecovered:
-        """Writes, in the order that a crash can interrupt anywhere: generation, entry with row, watermark."""
+        """Writes, in the order that a crash can interrupt anywhere: generation, producers, entry with row, watermark."""
         wrote: list[str] = []
         status, reason = plan.status, plan.reason
         try:
@@ -87,6 +87,8 @@ class _Run:
         if plan.publish and plan.entry is not None:
             manifest = self._publish(plan, plan.entry)
             wrote.append("generation")
+        if plan.forget_producers and not self._dry_run:
+            self._stores.producers.purge(plan.facts.log_id)
         if plan.entry is not None:
             self._commit(plan, plan.entry)
             wrote.append("entry")

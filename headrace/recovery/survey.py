@@ -26,7 +26,7 @@ from headrace.wal import slot as slots
 from headrace.wal.state import Entry, LogConfig, LogState, incarnation_of
 from headrace.watermarks import Watermark
 
-_ROWS = 1000
+_PAGE = 1000
 _REWRITTEN_MS = 60_000  # servers' clocks differ less
 M = TypeVar("M", Description, Tombstone)
 
@@ -91,7 +91,8 @@ class Facts(msgspec.Struct, frozen=True):
         """The catalog's row of the name stands for a log that was created later."""
         if self.row is None or self.config is None or self.owns_row:
             return False
-        return self.row.config.incarnation > self.config.incarnation
+        younger, older = self.row.config, self.config
+        return (younger.incarnation, younger.created_ms) > (older.incarnation, older.created_ms)
 
     @property
     def owns_row(self) -> bool:
@@ -102,14 +103,14 @@ class Facts(msgspec.Struct, frozen=True):
 def survey(stores: Stores, progress: Progress = no_progress) -> list[Facts]:
     """Every log that the bucket or the catalog knows, by log id."""
     listed = {one.log_id: one for one in list_logs(stores.objects)}
-    rows = {row.log_id: row for surface in _surfaces() for row in _living(stores, surface)}
+    rows = {row.log_id: row for surface in _surfaces() for row in _rows(stores, surface)}
     found: dict[str, Facts] = {}
     wanted = sorted(listed.keys() | rows.keys())
     while wanted:
         for number, log_id in enumerate(wanted):
             progress("surveying", number, len(wanted))
             found[log_id] = look(stores, listed.get(log_id) or Listed(log_id), rows.get(log_id))
-        # Logs that have ended are in no listing; they are met as what stands under another log's name, or as sources.
+        # Some are met only as what stands under another log's name, or as sources.
         rows = {one.row.log_id: one.row for one in found.values() if one.row is not None}
         sources = {log_id for one in found.values() if one.config is not None for log_id in sources_of(one.config)}
         wanted = sorted((rows.keys() | sources) - found.keys())
@@ -235,12 +236,13 @@ def _surfaces() -> tuple[str, ...]:
     return (STREAMS,)
 
 
-def _living(stores: Stores, surface: str) -> Iterator[Row]:
+def _rows(stores: Stores, surface: str) -> Iterator[Row]:
+    """Of logs that have ended, too: their entries may be lost, or be from before the end."""
     after = ""
     while True:
-        rows = stores.catalog.living(surface, after=after, limit=_ROWS)
+        rows = stores.catalog.every(surface, after=after, limit=_PAGE)
         yield from rows
-        if len(rows) < _ROWS:
+        if len(rows) < _PAGE:
             return
         after = rows[-1].name
 

@@ -146,6 +146,8 @@ class _Walk:
             notes.warn("wal.empty", self._log_id, found="its name was created again")
         elif not links and not facts.is_lost:
             notes.error("wal.empty", self._log_id)
+        elif links and facts.is_superseded and facts.tail == "behind":
+            notes.warn("wal.behind", f"slot {links[-1].slot}", found="its name was created again")
         elif links:
             chain.check_chain(notes, links, manifest)
         wanted = Watermark(touched_ms=facts.watermark.touched_ms)

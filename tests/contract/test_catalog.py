@@ -56,6 +56,15 @@ def test_listings_are_in_byte_order(ports: Ports) -> None:
     assert names(ports.catalog.living("queues", limit=100)) == ["other"]
 
 
+def test_every_row_is_listed_ended_or_not(ports: Ports) -> None:
+    put(ports, *(row(name, "l") for name in NAMES), row("other", "l", surface="queues"))
+    for name in NAMES[::2]:
+        ports.catalog.mark_ended(row(name, "l"))
+    assert names(ports.catalog.every("streams", limit=100)) == NAMES
+    assert names(ports.catalog.every("streams", after=NAMES[2], limit=5)) == NAMES[3:8]
+    assert names(ports.catalog.living("streams", limit=3)) == NAMES[1:6:2]
+
+
 def test_a_listing_goes_on_after_a_name_within_a_prefix(ports: Ports) -> None:
     put(ports, *(row(name, "l") for name in NAMES))
     prefixes = ["", "a", "a/", "a/1", "é", "\U0001f600", "nothing"]

@@ -13,6 +13,10 @@
     operations  runs one planned operation: clients' here,
     background  the sealer's,
     outside     and those that no process does
+    disaster    every process dies, tables go back in time or are lost, and an operator recovers
+    tables      copies of the tables, each of its own moment
+    rewind      what the oracle holds true after that
+    aftermath   the laws of the recovery
     run         one seed from plan to verdict
     shrink      a smaller plan that fails in the same way
     mutants     broken variants that the laws must notice; mutated_steps holds what they put in place

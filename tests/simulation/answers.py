@@ -53,7 +53,7 @@ class Answers:
 
     def _by_incarnation(self, running: Running, incarnation: int) -> LogModel:
         for log in self._world.model.candidates(running.op.name, running.start):
-            if log.config.incarnation == incarnation:
+            if any(log.incarnation_in(view) == incarnation for view in log.since(running.start)):
                 return log
         self._law("an end is final the moment it answers")
         self._fails(running, f"answered for incarnation {incarnation}, which was replaced before the call")
@@ -89,7 +89,7 @@ class Answers:
                 self._fails(running, "told that it is closed, and it is not")
             return
         asked = request.producer
-        done = any(epoch == asked.epoch and seq >= asked.seq for _, epoch, seq in log.producers.get(asked.id, []))
+        done = any(epoch == asked.epoch and seq >= asked.seq for _, epoch, seq in log.applied.get(asked.id, []))
         if not done:
             self._fails(running, f"duplicate of {asked}, which was never written")
         self.never[running.op.id] = "duplicate"
@@ -159,6 +159,8 @@ class Answers:
         self._law("since finds the first record")
         times: list[int] = []
         for ancestor in log.config.lineage:
+            if ancestor.through <= len(times):
+                continue  # nothing of it is read, and it may be lost
             source = self._world.model.logs[ancestor.log_id]
             times += source.times[
                 len(times) - source.config.base_offset : ancestor.through - source.config.base_offset

@@ -30,21 +30,39 @@ WRITES = (
 )
 BATCHES = ("wal.remove", "objects.delete", "queue.send")
 
+RECOVERY = "recovery:"  # before the names of the store calls that a recovery makes
+_READ_BY_RECOVERY = ("wal.newest", "wal.read", "catalog.get", "watermarks.get", "objects.get", "objects.list")
+_WRITTEN_BY_RECOVERY = ("wal.commit", "catalog.mark_ended", "watermarks.publish", "producers.purge")
+
 POSSIBLE: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(READS, ANYWHERE),
     **dict.fromkeys(INDEXES, ANYWHERE + ON_INDEXES),
     **dict.fromkeys(WRITES, ANYWHERE + ON_WRITES),
     **dict.fromkeys(BATCHES, ANYWHERE + ON_WRITES + ON_BATCHES),
     "objects.create": ANYWHERE + ON_WRITES + ON_CREATE,
+    **{f"{RECOVERY} {call}": ANYWHERE for call in _READ_BY_RECOVERY},
+    f"{RECOVERY} catalog.every": ANYWHERE + ON_INDEXES,
+    **{f"{RECOVERY} {call}": ANYWHERE + ON_WRITES for call in _WRITTEN_BY_RECOVERY},
+    f"{RECOVERY} objects.create": ANYWHERE + ON_WRITES + ON_CREATE,
 }
 # Calls that few operations make meet faults more often, so that each pair is exercised.
 _RARE = {
-    "wal.remove_dead": 20,
-    **dict.fromkeys(("catalog.set_deadline", "watermarks.touch"), 10),
-    **dict.fromkeys(("catalog.living", "catalog.due", "producers.purge"), 4),
-    **dict.fromkeys(("wal.commit", "wal.remove", "objects.list", "objects.delete", "objects.create"), 3),
-    "catalog.mark_ended": 3,
+    "wal.remove_dead": 20.0,
+    **dict.fromkeys(("catalog.set_deadline", "watermarks.touch"), 10.0),
+    **dict.fromkeys(("catalog.living", "catalog.due", "producers.purge"), 4.0),
+    **dict.fromkeys(("wal.commit", "wal.remove", "objects.list", "objects.delete", "objects.create"), 3.0),
+    "catalog.mark_ended": 3.0,
+    # A recovery reads much before it writes anything: most of its runs should come so far.
+    **{f"{RECOVERY} {call}": 0.5 for call in _READ_BY_RECOVERY},
+    **{f"{RECOVERY} {call}": 10.0 for call in _WRITTEN_BY_RECOVERY},
+    f"{RECOVERY} objects.list": 1.0,
+    f"{RECOVERY} producers.purge": 4.0,
+    f"{RECOVERY} objects.create": 5.0,
+    f"{RECOVERY} wal.commit": 3.0,
+    f"{RECOVERY} catalog.mark_ended": 95.0,
 }
+_LIKELIEST = 0.6
+_LIKELIER = {f"{RECOVERY} catalog.mark_ended": 0.95}  # rare, even so
 # On a commit, these are where the protocol's hazards are.
 _TELLING = ("pause_before", "lost_answer", "arrives_later", "arrives_twice")
 
@@ -71,10 +89,11 @@ class Dice:
         self._calls += 1
         struck, which = self.roll(), self.roll()
         weather = self._plan.weather
-        if struck >= min(0.6, weather.rate * _RARE.get(call, 1)) or (self._op_id, self._calls) in self._plan.calm:
+        chance = min(_LIKELIER.get(call, _LIKELIEST), weather.rate * _RARE.get(call, 1))
+        if struck >= chance or (self._op_id, self._calls) in self._plan.calm:
             return self._calls, None
         kinds = [kind for kind in POSSIBLE[call] if kind in weather.kinds]
-        if call == "wal.commit":
+        if call.endswith("wal.commit"):
             kinds += [kind for kind in kinds if kind in _TELLING] * 2
         return self._calls, kinds[int(which * len(kinds))] if kinds else None
 
@@ -88,10 +107,10 @@ class Dice:
 def table(met: Counter[tuple[str, str]]) -> str:
     """How often each fault met each call."""
     kinds = list(dict.fromkeys(kind for row in POSSIBLE.values() for kind in row))
-    lines = [f"{'store call':22}" + "".join(f"{kind:>15}" for kind in kinds)]
+    lines = [f"{'store call':30}" + "".join(f"{kind:>15}" for kind in kinds)]
     for call, possible in POSSIBLE.items():
         cells = (f"{met[call, kind] if kind in possible else '-':>15}" for kind in kinds)
-        lines.append(f"{call:22}" + "".join(cells))
+        lines.append(f"{call:30}" + "".join(cells))
     return "\n".join(lines)
 
 

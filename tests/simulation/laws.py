@@ -9,6 +9,7 @@ from headrace.errors import Damaged, HeadraceError, StoreError
 from headrace.manifest import manifest as manifests
 from headrace.manifest.manifest import Manifest
 from headrace.manifest.store import ManifestStore
+from headrace.objects import keys
 from headrace.segment.reader import read_data
 from headrace.wal import Committed, Guard, Outcome, PutEntry, PutProducer, PutRow
 from headrace.wal.state import Entry
@@ -67,6 +68,11 @@ class Judge(Answers):
             return 2**60
         touched_ms: int = self._world.raw["watermarks"].get(entry.log_id).touched_ms
         renewals = [one.committed_ms for one in log.entries if one.kind in ("create", "data", "close")]
+        renewals += [
+            one.committed_ms
+            for one, before in zip(log.entries[1:], log.entries, strict=False)
+            if len(one.state.recoveries) > len(before.state.recoveries)
+        ]
         return max(log.config.created_ms, touched_ms, *renewals) + log.config.ttl_ms
 
     def before_wal_remove(self, log_id: str, slots: Iterable[int]) -> None:
@@ -96,6 +102,21 @@ class Judge(Answers):
         published = self.manifests.get(log_id)
         return published[-1].end_slot if published else 0
 
+    def after_producers_purge(self, _: None, log_id: str) -> None:
+        """A recovery forgets what it can't trust: those in the state are known still."""
+        log = self._world.model.logs.get(log_id)
+        if log is not None and self._world.model.recovering:
+            kept = {one.id for one in log.tip.state.producers}
+            log.producers = {name: known for name, known in log.producers.items() if name in kept}
+        self._rows = {key: row for key, row in self._rows.items() if key[0] != log_id}
+
+    def rewind(self) -> None:
+        """The tables are others, or as they were earlier."""
+        raw = self._world.raw
+        self._ends = {log_id: raw["watermarks"].get(log_id).end_slot for log_id in self._world.model.logs}
+        rows = raw["producers"].rows
+        self._rows = {key: (producer.epoch, producer.seq) for key, producer in rows.items()}
+
     # Objects.
 
     def before_objects_put(self, key: str, data: bytes) -> None:
@@ -117,9 +138,11 @@ class Judge(Answers):
 
     def _published(self, manifest: Manifest) -> None:
         self._law("published is complete, disjoint and true")
+        if keys.tombstone(manifest.log_id) in self._world.objects._objects:
+            return  # a sealer that began before the end
+        if manifest.state.recoveries and self._world.model.recovering:
+            self._recovered(manifest)
         log = self._world.model.logs[manifest.log_id]
-        if log.purgeable:
-            return
         done = self.manifests.setdefault(manifest.log_id, [])
         name = f"{manifest.log_id[-8:]}/{manifest.generation}"
         if manifest.generation != len(done) + 1:
@@ -143,6 +166,25 @@ class Judge(Answers):
         self._compare(log, manifest, start, name)
         done.append(manifest)
 
+    def _recovered(self, manifest: Manifest) -> None:
+        """A recovery publishes its entry first, and has it written then: it is the next entry from now on."""
+        model, log_id = self._world.model, manifest.log_id
+        log = model.logs.get(log_id)
+        if log is not None and log.position_of(manifest.last_slot, manifest.last_id) is not None:
+            return
+        entry = Entry(
+            log_id=log_id,
+            slot=manifest.last_slot,
+            kind="recover",
+            state=manifest.state,
+            request_ids=(manifest.last_id,),
+            committed_ms=manifest.last_committed_ms,
+            prev_slot=log.tip.slot if log is not None else -1,
+            prev_id=log.tip.id if log is not None else "",
+            config=manifest.config,
+        )
+        model.commit(entry, self._world.scheduler.step())
+
     def _compare(self, log: LogModel, manifest: Manifest, start: int, name: str) -> None:
         """What is published from `start` on is what the log holds there."""
         objects: Any = self._world.objects
@@ -157,13 +199,13 @@ class Judge(Answers):
         if at != manifest.end_offset:
             self._broken(self.law, f"{name} ends at {manifest.end_offset}, its segments at {at}")
 
-    def before_objects_delete(self, keys: Iterable[str]) -> None:
+    def before_objects_delete(self, doomed: Iterable[str]) -> None:
         """Nothing that is needed goes."""
         self._law("nothing needed is deleted")
-        for key in keys:
+        for key in doomed:
             _, log_id, folder, *_ = key.split("/")
-            log = self._world.model.logs[log_id]
-            if log.purgeable:
+            log = self._world.model.logs.get(log_id)
+            if log is None or log.purgeable:
                 continue
             done = self.manifests.get(log_id)
             if folder == "wal":
@@ -222,6 +264,8 @@ class Judge(Answers):
         world = self._world
         self._law("everything comes to rest by itself")
         for log in world.model.logs.values():
+            if log.log_id in world.model.left_alone:
+                continue
             standing = world.raw["wal"].read(log.log_id).entries
             page = [
                 (entry.slot, entry.id)
@@ -235,16 +279,24 @@ class Judge(Answers):
                 self._broken(self.law, f"{log.log_id[-8:]} is not trimmed: {log.now} {page}")
             if log.purgeable and f"logs/{log.log_id}/deleted.json" not in world.objects._objects:
                 self._broken(self.law, f"{log.log_id[-8:]} is not purged")
-            forks = sum(
-                other.now.holds_source
-                and other.config.source is not None
-                and other.config.source.log_id == log.log_id
-                for other in world.model.logs.values()
-            )
-            self._law("forks are counted")
-            if forks != log.now.forks:
-                self._broken(self.law, f"{log.log_id[-8:]} counts {log.now.forks}, has {forks}")
+            self._forks(log)
+        self._refused()
+
+    def _forks(self, log: LogModel) -> None:
+        """Each is counted once; those that a disaster made nameless may be, or not."""
+        self._law("forks are counted")
+        holders = [
+            one.log_id
+            for one in self._world.model.logs.values()
+            if one.now.holds_source and one.config.source is not None and one.config.source.log_id == log.log_id
+        ]
+        certain = [log_id for log_id in holders if log_id not in self._world.model.left_alone]
+        if not len(certain) <= log.now.forks <= len(holders):
+            self._broken(self.law, f"{log.log_id[-8:]} counts {log.now.forks}, has {len(certain)} to {len(holders)}")
+
+    def _refused(self) -> None:
         self._law("refused is not written")
+        world = self._world
         for op_id, told in self.never.items():
             if op_id in world.model.written:
                 self._broken(self.law, f"operation {op_id} was told {told}, and stands in the log")

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from headrace.log.requests import AppendRequest, CreateRequest
 from headrace.record import NewRecord
-from headrace.wal.state import Entry, LogConfig
+from headrace.wal.state import Entry, LogConfig, Recovery
 
 Broken = Callable[[str, str], None]
 
@@ -37,6 +37,7 @@ class View(NamedTuple):
     last_seq: str | None
     forks: int
     holds_source: bool
+    recoveries: tuple[Recovery, ...] = ()
 
 
 class Written(NamedTuple):
@@ -59,7 +60,10 @@ class LogModel:
     steps: list[int] = field(default_factory=list)
     records: list[bytes] = field(default_factory=list)
     times: list[int] = field(default_factory=list)
-    producers: dict[str, list[tuple[int, int, int]]] = field(default_factory=dict)  # step, epoch, seq
+    producers: dict[str, list[tuple[int, int, int]]] = field(default_factory=dict)  # step, epoch, seq: as is known
+    applied: dict[str, list[tuple[int, int, int]]] = field(default_factory=dict)  # slot, epoch, seq: as is written
+    survived: bool = False  # it is older than the last disaster
+    gone: bool = False  # a disaster met it when it had been purged: of its entries anything may stand
 
     @property
     def tip(self) -> Entry:
@@ -75,6 +79,20 @@ class LogModel:
     def purgeable(self) -> bool:
         """Nobody needs its data."""
         return bool(self.now.ended) and not self.now.forks
+
+    @property
+    def incarnation(self) -> int:
+        """In force now."""
+        return self.incarnation_in(self.now)
+
+    def incarnation_in(self, view: View) -> int:
+        """In force after a change."""
+        return view.recoveries[-1].incarnation if view.recoveries else self.config.incarnation
+
+    @property
+    def incarnations(self) -> list[int]:
+        """All that were in force, as far as is known, the oldest first."""
+        return [self.config.incarnation, *(one.incarnation for one in self.now.recoveries)]
 
     def since(self, step: int) -> list[View]:
         """The log at `step`, and after each change since."""
@@ -113,30 +131,41 @@ class Model:
         self.names: dict[str, list[tuple[int, str]]] = {}
         self.written: dict[int, Written] = {}
         self.dead: set[tuple[str, int]] = set()  # where items were put that no log goes through
+        self.lost: dict[str, LogModel] = {}  # logs of which a disaster left nothing, as they were
+        self.over: set[str] = set()  # logs that had ended before the last disaster
+        self.refused: set[str] = set()  # logs that a recovery could not bring back, and said so
+        self.recovering = False
         self._broken = broken
         self._request_of = request_of
         self._payload_of = payload_of
 
     def name_given(self, name: str, log_id: str, step: int) -> None:
-        """A name stands for another log from now on."""
+        """A name stands for another log from now on; for none, if that is empty."""
         self.names.setdefault(name, []).append((step, log_id))
 
     def current(self, name: str) -> LogModel | None:
         """The log that a name stands for."""
         given = self.names.get(name)
-        return self.logs[given[-1][1]] if given else None
+        return self.logs.get(given[-1][1]) if given else None
 
     def candidates(self, name: str, step: int) -> list[LogModel]:
         """The logs that the name has stood for since `step`."""
         given = self.names.get(name, [])
         index = bisect_right([at for at, _ in given], step)
-        return [self.logs[log_id] for _, log_id in given[max(0, index - 1) :]]
+        return [self.logs[log_id] for _, log_id in given[max(0, index - 1) :] if log_id in self.logs]
 
     def existed(self, name: str, step: int) -> LogModel | None:
         """The log that the name stood for at `step`."""
         given = self.names.get(name, [])
         index = bisect_right([at for at, _ in given], step)
-        return self.logs[given[index - 1][1]] if index else None
+        return self.logs.get(given[index - 1][1]) if index else None
+
+    @property
+    def left_alone(self) -> set[str]:
+        """Logs whose past a disaster met, and to which no name leads any more: nobody asks for them, nobody tends them."""
+        return {
+            log_id for log_id, log in self.logs.items() if log.survived and self.current(log.config.name) is not log
+        }
 
     def slice(self, log: LogModel, start: int, stop: int) -> list[bytes]:
         """Records of a stream by position, inherited ones included."""
@@ -158,12 +187,19 @@ class Model:
         """An entry took effect; whether it is the next change of its log."""
         log = self.logs.get(entry.log_id)
         if log is None:
-            if entry.kind != "create" or entry.prev_slot != -1 or entry.config is None:
+            is_first = entry.kind == "create" or (entry.kind == "recover" and entry.log_id in self.lost)
+            if not is_first or entry.prev_slot != -1 or entry.config is None:
                 self._broken("whole logs", f"first entry is no create: {entry}")
                 return False
             log = self.logs[entry.log_id] = LogModel(entry.log_id, entry.config)
             base = entry.config.base_offset
             log.views.append(View(0, base, False, "", None, 0, entry.config.source is not None))
+        elif self.recovering and (entry.slot, entry.id) == (log.tip.slot, log.tip.id):
+            if entry.state != log.tip.state:
+                self._broken("published is complete, disjoint and true", f"{_brief(entry)} was published otherwise")
+            return True  # a recovery publishes its entry before it writes it
+        elif log.gone and entry.kind == "recover":
+            pass  # its predecessor need not stand
         elif (entry.prev_slot, entry.prev_id) != (log.tip.slot, log.tip.id):
             self.dead.add((entry.log_id, entry.slot))
             if entry.slot > log.tip.slot:
@@ -171,14 +207,14 @@ class Model:
                     "one chain", f"entry beyond the end does not follow it: {_brief(entry)} {_brief(log.tip)}"
                 )
             return False
-        elif entry.offset != log.now.next_offset or entry.slot <= log.tip.slot:
+        elif not log.gone and (entry.offset != log.now.next_offset or entry.slot <= log.tip.slot):
             self._broken("contiguous offsets", f"{_brief(entry)} after {_brief(log.tip)}")
         self._apply(log, entry, step)
         return True
 
     def _apply(self, log: LogModel, entry: Entry, step: int) -> None:
         view = log.now
-        if view.ended and entry.kind not in ("unfork", "release"):
+        if view.ended and entry.kind not in ("unfork", "release", "recover"):
             self._broken("an end is final", f"{_brief(entry)} after the end of {log.log_id}")
         log.entries.append(entry)
         match entry.kind:
@@ -187,7 +223,8 @@ class Model:
             case "fork":
                 view = view._replace(forks=view.forks + 1)
             case "unfork":
-                view = view._replace(forks=view.forks - 1)
+                # a log that no name leads to may give back what a recovery did not count
+                view = view._replace(forks=max(0, view.forks - 1) if log.survived else view.forks - 1)
             case "release":
                 view = view._replace(holds_source=False)
             case "delete":
@@ -195,14 +232,18 @@ class Model:
                 self.written[_op_of(entry.id)] = Written(log.log_id, entry, entry.offset, 0)
             case "expire":
                 view = view._replace(ended="expired")
+            case "recover":
+                view = self._apply_recovery(log, view, entry)
         if log.views[-1].step == 0:
             log.views.clear()
         log.views.append(view._replace(step=step))
         log.steps.append(step)
+        if log.gone:
+            return  # nobody will ever read it
         state = entry.state
         expected = (view.next_offset, view.closed, view.ended, view.last_seq, view.forks, view.holds_source)
         found = (state.next_offset, state.closed, state.ended, state.last_seq, state.forks, state.holds_source)
-        if expected != found:
+        if (*expected, view.recoveries) != (*found, state.recoveries):
             self._broken("states follow from requests", f"{_brief(entry)} expected={expected} found={found}")
         size = sum(map(len, log.records))
         if state.total_bytes != size:
@@ -210,6 +251,33 @@ class Model:
         for producer in state.producers:
             if log.producers[producer.id][-1][1:] != (producer.epoch, producer.seq):
                 self._broken("producers", f"{_brief(entry)} {producer} {log.producers[producer.id][-1]}")
+
+    def _apply_recovery(self, log: LogModel, view: View, entry: Entry) -> View:
+        """What a recovery may change: it counts forks anew, raises the incarnation, and ends what had ended."""
+        state, law = entry.state, "a recovery changes nothing else"
+        if not self.recovering:
+            self._broken(law, f"{_brief(entry)}, and nobody recovers")
+        if state.ended and log.log_id not in self.over and not self._lacks(log):
+            self._broken("a recovery ends nothing that lived", f"{_brief(entry)} of {log.config.name}")
+        raised = state.recoveries[len(view.recoveries) :]
+        if not log.gone and raised:
+            if len(raised) > 1 or raised[0].at != view.next_offset:
+                self._broken(law, f"{_brief(entry)} recoveries={state.recoveries} before={view.recoveries}")
+            if raised[0].incarnation <= log.incarnation_in(view):
+                self._broken("an incarnation only rises", f"{_brief(entry)} {log.incarnation_in(view)} {raised}")
+        return view._replace(
+            ended=view.ended or state.ended,
+            forks=state.forks,
+            holds_source=view.holds_source and state.holds_source,
+            recoveries=(*view.recoveries, *raised),
+        )
+
+    def _lacks(self, log: LogModel) -> bool:
+        """Nothing is left of a fork but its row, and something that it inherits is lost, too."""
+        return log.log_id in self.lost and any(
+            one.log_id not in self.logs or self.logs[one.log_id].now.next_offset < one.through
+            for one in log.config.lineage
+        )
 
     def _apply_requests(self, log: LogModel, view: View, entry: Entry, step: int) -> View:
         records: list[NewRecord] = []
@@ -264,6 +332,7 @@ class Model:
         if not (follows or begins):
             self._broken("a producer's write is applied once, in order", f"{_brief(entry)} {asked} after {known}")
         history.append((step, asked.epoch, asked.seq))
+        log.applied.setdefault(asked.id, []).append((entry.slot, asked.epoch, asked.seq))
 
 
 def _op_of(request_id: str) -> int:

@@ -13,6 +13,8 @@ from unittest.mock import patch
 from functions.sealer import orphans, seal
 from headrace.log import append, create, expire, picture, read, tail
 from headrace.log.commit import Committer
+from headrace.recovery import names, survey
+from headrace.recovery import plan as recovering
 from headrace.wal import PutEntry
 from headrace.watermarks import Watermark
 from tests.simulation import mutated_steps as steps
@@ -186,6 +188,31 @@ ALL: dict[str, Mutant] = {
             "fresh payloads swept",
             "orphans: a payload before its entry",
             (orphans, "_payloads", steps.payloads_without_age),
+        ),
+        Mutant(
+            "incarnation not raised by a recovery",
+            "offsets of lost records come again",
+            (recovering, "raised_incarnation", steps.incarnation_as_it_was),
+        ),
+        Mutant(
+            "recovery trusts the watermark",
+            "tables of different moments: the bucket knows more than the watermark",
+            (survey, "look", steps.look_up_to_the_watermark),
+        ),
+        Mutant(
+            "recovery trusts whatever entries stand",
+            "tables restored to before what is published",
+            (survey, "_tail", steps.joins_anyhow),
+        ),
+        Mutant(
+            "recovery overlooks tombstones",
+            "a purged log that tables bring back",
+            (survey, "look", steps.look_past_tombstones),
+        ),
+        Mutant(
+            "recovery counts no forks",
+            "forks that a restored source does not know",
+            (names, "resolve", steps.resolve_without_forks),
         ),
     )
 }

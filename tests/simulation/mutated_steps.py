@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace as with_fields
 from typing import Any
@@ -18,9 +19,10 @@ from headrace.log.expire import Expirer
 from headrace.log.payload import read_payload
 from headrace.manifest import manifest as manifests
 from headrace.objects import keys
+from headrace.recovery import names, survey
 from headrace.wal import Committed, GuardRefused, Outcome, PutEntry, SlotTaken
 from headrace.wal import slot as slots
-from headrace.wal.state import Entry
+from headrace.wal.state import Entry, incarnation_of
 from tests.simulation import background
 
 
@@ -271,3 +273,40 @@ _first = create.Creator._first
 def first_of_incarnation_0(self: Any, name: str, old: Any, incarnation: int, *rest: Any) -> Any:
     """A name that is created again begins as if it were new."""
     return _first(self, name, old, 0, *rest)
+
+
+# Recovery.
+
+
+def incarnation_as_it_was(config: Any, state: Any, now_ms: int) -> int:
+    """What was lost is forgotten."""
+    return incarnation_of(config, state)
+
+
+_look = survey.look
+
+
+def look_up_to_the_watermark(stores: Any, listed: Any, row: Any = None) -> Any:
+    """The watermark says which generation is the newest."""
+    known = stores.watermarks.get(listed.log_id).generation
+    listed.generations = tuple(number for number in listed.generations if number <= known)
+    return _look(stores, listed, row)
+
+
+def look_past_tombstones(stores: Any, listed: Any, row: Any = None) -> Any:
+    """What has generations or entries lives."""
+    listed.tombstoned = False
+    return _look(stores, listed, row)
+
+
+def joins_anyhow(stores: Any, newest: Any, manifest: Any, oldest: Any, *, is_gone: bool) -> str:
+    """The newest entry is the end of its log."""
+    return "joins" if newest is not None else "none"
+
+
+_resolve = names.resolve
+
+
+def resolve_without_forks(logs: Any) -> Any:
+    """Counts stay as they are."""
+    return _resolve(logs)._replace(forks=Counter())

@@ -12,6 +12,7 @@ from headrace.log.requests import AppendRequest, At, CreateRequest, ForkRequest
 from headrace.record import NewRecord
 from headrace.wal.state import Producer
 from tests.simulation.background import Background
+from tests.simulation.disaster import Operator
 from tests.simulation.faults import Dice
 from tests.simulation.outside import Outside
 from tests.simulation.plan import Op
@@ -35,6 +36,9 @@ def run(world: World, op: Op) -> None:
         world.trace(f"--- operation {op.id}: {op.kind} {op.name}")
     if op.slot == "outside":
         getattr(Outside(world, running), op.kind)()
+        return
+    if op.slot == "operator":
+        Operator(world, running).disaster()
         return
     process = world.slots[op.slot]
     process.enter(actor)
@@ -195,7 +199,7 @@ class _Api:
         sub_offset = 0
         if log is not None and self._dice[4] < 0.7:
             position = int(self._dice[5] * (log.now.next_offset + 1))
-            at = offsets.Cursor(log.config.incarnation, position)
+            at = offsets.Cursor(log.incarnation, position)
             sub_offset = 1 if self._dice[2] < 0.2 else 0
         self._create(CreateRequest(fork=ForkRequest(source, at, sub_offset), records=self._few()))
 
@@ -217,7 +221,9 @@ class _Api:
             tail = self._log.now.next_offset
             start = 0 if roll < 0.2 else tail if roll < 0.3 else int(self._dice[1] * (tail + 1))
             known = self._dice[2] < 0.8 and roll >= 0.2
-            at = At(offsets.Cursor(self._log.config.incarnation if known else None, start))
+            incarnations = self._log.incarnations
+            incarnation = incarnations[-1 - int(self._dice[2] ** 2 * len(incarnations))]
+            at = At(offsets.Cursor(incarnation if known else None, start))
             self._running.text = "foreign" if known else ""
         self._page(at, start, None)
 

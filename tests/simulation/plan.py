@@ -7,6 +7,7 @@ operations are taken out of it.
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 SECOND = 1_000_000  # microseconds
@@ -43,6 +44,11 @@ ON_CREATE = ("refused_own",)
 ON_INDEXES = ("stale",)
 KINDS = ANYWHERE + ON_WRITES + ON_BATCHES + ON_CREATE + ON_INDEXES
 
+TABLES = ("wal", "catalog", "watermarks", "producers")
+_DISASTERS = 0.3  # the share of runs that have one
+_LEAST_OPERATIONS = 20  # a shorter run has nothing to lose
+_SKEW_STEPS = 9  # how far apart the moments are to which the tables of one disaster go back
+
 
 @dataclass(frozen=True)
 class Op:
@@ -77,6 +83,25 @@ class Weather:
 
 
 @dataclass(frozen=True)
+class Disaster:
+    """Every process dies, and tables go back in time.
+
+    Attributes:
+        op_id: the operation that it is.
+        tables: for each table that does not stay as it is, the moment (microseconds) to which it is restored; None: it
+            is lost, and empty.
+    """
+
+    op_id: int
+    tables: tuple[tuple[str, int | None], ...]
+
+    @property
+    def rewinds(self) -> bool:
+        """A table is restored to an earlier time, which a recovery must be told."""
+        return any(moment is not None for _, moment in self.tables)
+
+
+@dataclass(frozen=True)
 class Plan:
     """A run. `calm` names faults (operation, call) that are left out: a smaller plan."""
 
@@ -85,6 +110,7 @@ class Plan:
     slots: tuple[tuple[str, str], ...]  # name, kind
     ops: tuple[Op, ...]
     calm: frozenset[tuple[int, int]] = field(default_factory=frozenset)
+    disasters: tuple[Disaster, ...] = ()
 
     def with_ops(self, ops: tuple[Op, ...]) -> Plan:
         """The same run with fewer operations."""
@@ -134,4 +160,33 @@ def make(seed: int, operations: int) -> Plan:
             at += int(dice.uniform(3, 60) * SECOND)
         elif quiet < 0.045:
             at += int(dice.uniform(600, 4000) * SECOND)
-    return Plan(seed, weather, tuple(slots), tuple(ops))
+    disasters = _disasters(seed, ops)
+    return Plan(seed, weather, tuple(slots), (*ops, *disasters), disasters=tuple(disasters.values()))
+
+
+def _disasters(seed: int, ops: list[Op]) -> dict[Op, Disaster]:
+    """None in most runs; in some, one or two in the midst of the operations."""
+    dice = random.Random(f"disasters:{seed}")
+    if len(ops) < _LEAST_OPERATIONS or dice.random() >= _DISASTERS:
+        return {}
+    count = 2 if dice.random() < 0.25 else 1
+    steps = sorted(int(len(ops) * dice.uniform(0.2, 0.95)) for _ in range(count))
+    found: dict[Op, Disaster] = {}
+    for number, step in enumerate(steps):
+        chances = tuple(dice.random() for _ in range(6))
+        op = Op(len(ops) + number, "operator", "operator", ops[step].at, "disaster", "", chances)
+        found[op] = Disaster(op.id, tuple(_fates(dice, ops, step)))
+    return found
+
+
+def _fates(dice: random.Random, ops: list[Op], step: int) -> Iterator[tuple[str, int | None]]:
+    """Of each table: restored near one moment, lost, or (left out) as it is."""
+    kind = dice.choice(("lost", "restored", "restored", "mixed"))
+    back = int(step * dice.random() ** 2)
+    for table in TABLES:
+        fate = dice.choice(("lost", "restored", "kept")) if kind == "mixed" else kind
+        at = step - 1 - back + dice.randint(-_SKEW_STEPS, _SKEW_STEPS)
+        at = max(0, min(step - 1, at))
+        moment = ops[at].at + int((ops[at + 1].at - ops[at].at) * dice.random())
+        if fate != "kept":
+            yield table, None if fate == "lost" else moment

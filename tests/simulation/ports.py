@@ -49,9 +49,9 @@ class Port:
         actor = world.scheduler.current
         assert actor is not None
         dice = world.dice(actor)
-        number, fault = dice.fault(call)
+        number, fault = dice.fault(process.prefix + call)
         if fault is not None:
-            world.met[call, fault] += 1
+            world.met[process.prefix + call, fault] += 1
             world.struck.append((world.running(actor).op.id, number))
         if world.tracing:
             world.trace(f"{call}{world.show(args, kwargs)}" + (f"   <- {fault} (call {number})" if fault else ""))

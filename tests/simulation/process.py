@@ -9,6 +9,7 @@ from functions.sealer.dispatch import Dispatcher
 from functions.sealer.parts import assemble
 from headrace.log.logs import Logs
 from headrace.log.stores import Stores
+from tests.simulation.faults import RECOVERY
 from tests.simulation.ports import Port
 from tests.simulation.scheduler import Actor, Killed
 
@@ -49,6 +50,8 @@ class Process:
     def __init__(self, world: World, slot: str, kind: str) -> None:
         self._world = world
         self.slot = slot
+        self.kind = kind
+        self.prefix = f"{RECOVERY} " if kind == "operator" else ""  # its store calls are counted apart
         self.alive = True
         self.frozen_until = 0
         self.inside: list[Actor] = []  # actors that run a verb here now
@@ -68,7 +71,7 @@ class Process:
             self.parts = assemble(self.stores, queue)
             silent: Any = _Silent(world)
             self.dispatcher = Dispatcher(self.parts, silent, silent)
-        else:
+        elif kind == "api":
             self.logs = Logs(self.stores)
 
     def enter(self, actor: Actor) -> None:

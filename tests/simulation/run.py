@@ -12,8 +12,10 @@ from typing import Any
 from functions.sealer import audit, orphans, seal, span, sweep
 from headrace.log import commit, decide, queue, since, tail
 from headrace.manifest import manifest
+from headrace.recovery import survey
 from headrace.wal import memory as wal_memory
 from tests.simulation import operations, outside
+from tests.simulation.aftermath import verified
 from tests.simulation.faults import Dice
 from tests.simulation.model import LawBroken
 from tests.simulation.mutants import Mutant
@@ -74,6 +76,7 @@ _SMALL: tuple[tuple[Any, str, Any], ...] = (
     (sweep, "MAX_ROWS", 2),
     (audit, "MAX_ROWS", 2),
     (orphans, "_DAY_MS", 3_600_000),
+    (survey, "_PAGE", 2),
     (commit.Budget.__init__, "__defaults__", (lambda: _jitter[0](),)),
 )
 
@@ -133,6 +136,7 @@ def _run(plan: Plan, mutant: Mutant | None, tracing: bool) -> Verdict:
 def _work(world: World, ops: list[Op]) -> None:
     for op in ops:
         world.scheduler.sleep(max(0, op.at - world.scheduler.now))
+        world.wait_until_up()
         operations.run(world, op)
 
 
@@ -159,6 +163,7 @@ def _heal(world: World) -> None:
     scheduler.current.op = running  # type: ignore[union-attr]
     outside.check_all(world, running)
     world.judge.at_rest()
+    verified(world, but=world.model.refused | world.model.left_alone)
 
 
 def _due(world: World) -> bool:

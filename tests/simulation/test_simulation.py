@@ -35,7 +35,8 @@ def test_every_law_holds_in_500_seeds() -> None:
         met += verdict.met
         checked += verdict.checked
     assert {call for call, _ in met if "." in call} == set(POSSIBLE)
-    assert len(checked) >= 15
+    assert len(checked) >= 23
+    assert sum(count for (what, _), count in met.items() if what == "disaster") > 100
     assert threading.active_count() < 10
 
 
@@ -66,6 +67,16 @@ def test_a_failing_seed_becomes_a_short_trace_that_can_be_replayed() -> None:
     again = run(small.plan, mutant, tracing=True)
     assert again.lines == small.lines
     assert not run(replace(small.plan, calm=frozenset(small.struck) | small.plan.calm), mutant).law
+
+
+def test_a_recovery_that_fails_is_shown_with_its_disaster() -> None:
+    mutant = mutants.ALL["recovery trusts whatever entries stand"]
+    seed = next(seed for seed in range(200) if run(make(seed, OPERATIONS), mutant).law)
+    small = smallest(run(make(seed, OPERATIONS), mutant), mutant, seconds=30)
+    trace = "\n".join(small.lines)
+    assert "the table wal is restored to" in trace
+    assert run(small.plan, mutant, tracing=True).lines == small.lines
+    assert not run(small.plan).law
 
 
 def test_a_plan_without_faults_has_none() -> None:

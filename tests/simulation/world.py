@@ -23,6 +23,8 @@ from tests.simulation.model import LawBroken, Model
 from tests.simulation.plan import SECOND, Op, Plan
 from tests.simulation.process import EPOCH_MS, Process
 from tests.simulation.scheduler import Aborted, Actor, Scheduler
+from tests.simulation.tables import Backups
+from tests.simulation.waiting import Event
 
 if TYPE_CHECKING:
     from tests.simulation.mutants import Mutant
@@ -40,6 +42,7 @@ SETTINGS = Settings(
 )
 
 MOST_CALLS = 40_000  # many times what a run needs
+_Call = tuple[str, tuple[Any, ...], dict[str, Any]]
 
 
 class World:
@@ -74,6 +77,11 @@ class World:
         if mutant is not None:
             mutant.adapt(self.raw)
         self.stream: dict[str, list[Entry]] = {}  # events that nobody has taken yet, by log
+        self.backups = Backups(plan, self.raw)
+        self.peace_until = 0  # no disaster comes before
+        self.outage: Event | None = None  # from a disaster until its recovery is over
+        self._messages = 0
+        self._underway: dict[int, _Call] = {}  # calls that the network still holds
         self._catalogs: list[tuple[int, dict[tuple[str, str], Row]]] = []
         self.model = Model(self.broken, self._request_of, self.payload_of)
         self.judge = Judge(self)
@@ -116,14 +124,14 @@ class World:
 
     def replace(self, process: Process) -> None:
         """A process is gone: another takes its slot."""
-        kind = dict(self.plan.slots).get(process.slot, "sealer" if process.slot.startswith("sealer") else "api")
-        self.slots[process.slot] = Process(self, process.slot, kind)
+        self.slots[process.slot] = Process(self, process.slot, process.kind)
 
     # What takes effect.
 
     def effect(self, call: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A store call takes effect, now."""
         port, _, method = call.partition(".")
+        self.backups.pass_by(self.scheduler.now)
         self.calls += 1
         if self.calls > MOST_CALLS:
             self.broken("nothing goes on for ever", f"{self.calls} store calls, still at {call}")
@@ -146,13 +154,39 @@ class World:
         delay = int(dice.roll() ** 3 * 2 * SECOND) if dice.roll() < 0.7 else dice.long()
         if self.tracing:
             self.trace(f"   will arrive in {delay / 1e6:.3f} s")
+        number = self._messages = self._messages + 1
+        self._underway[number] = (call, args, kwargs)
 
         def arrive() -> None:
+            if self._underway.pop(number, None) is None:
+                return
             if self.tracing:
                 self.trace(f"arrives late: {call}{self.show(args, kwargs)}", who="network")
             self.effect(call, args, kwargs)
 
         self.scheduler.at(self.scheduler.now + delay, arrive)
+
+    def settle_network(self, dice: Dice) -> None:
+        """Every call that is still underway arrives now, or never."""
+        while self._underway:
+            call, args, kwargs = self._underway.pop(min(self._underway))
+            arrives = dice.roll() < 0.5
+            if self.tracing:
+                self.trace(f"   {'arrives' if arrives else 'lost'}: {call}{self.show(args, kwargs)}")
+            if arrives:
+                self.effect(call, args, kwargs)
+
+    def tables_replaced(self, *, wal: bool) -> None:
+        """Other tables stand in the place of those before: what was remembered of these is void."""
+        self._catalogs = [(self.scheduler.now, dict(self.raw["catalog"].rows))]
+        self.memories.clear()
+        if wal:
+            self.stream.clear()  # a new table has a new stream
+
+    def wait_until_up(self) -> None:
+        """Nobody but the operator does anything between a disaster and the end of the recovery."""
+        while self.outage is not None:
+            self.outage.wait()
 
     def part(self, call: str, args: tuple[Any, ...]) -> tuple[Any, ...]:
         """The arguments of a batch call that is done in part."""

@@ -1,0 +1,60 @@
+"""Copies of the tables, each taken at its own moment, and putting them back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.simulation.plan import TABLES, Plan
+
+Raw = dict[str, Any]
+
+
+def copy_of(raw: Raw, table: str) -> Any:
+    """Everything in a table, as it is now."""
+    if table == "wal":
+        wal = raw["wal"]
+        return {log_id: list(slots) for log_id, slots in wal._slots.items()}, dict(wal._entries)
+    return dict(raw[table].rows)
+
+
+def put_back(raw: Raw, table: str, copy: Any) -> None:
+    """Makes a table what `copy_of` gave; empty, if that is None."""
+    if table == "wal":
+        slots, entries = copy or ({}, {})
+        raw["wal"]._slots, raw["wal"]._entries = {log_id: list(own) for log_id, own in slots.items()}, dict(entries)
+    else:
+        raw[table].rows = dict(copy or {})
+
+
+class Backups:
+    """Takes the copies that the disasters of a plan will ask for, when their moments come."""
+
+    def __init__(self, plan: Plan, raw: Raw) -> None:
+        planned = {op.id for op in plan.ops}
+        self._raw = raw
+        self._taken: dict[tuple[int, str], Any] = {}
+        self._wanted = sorted(
+            (moment, disaster.op_id, table)
+            for disaster in plan.disasters
+            for table, moment in disaster.tables
+            if moment is not None and disaster.op_id in planned
+        )
+
+    def pass_by(self, now: int) -> None:
+        """Called before anything changes: copies every table whose moment has come."""
+        while self._wanted and self._wanted[0][0] <= now:
+            _, op_id, table = self._wanted.pop(0)
+            self._taken[op_id, table] = copy_of(self._raw, table)
+
+    def of(self, op_id: int, table: str) -> Any:
+        """The copy for a disaster."""
+        return self._taken[op_id, table]
+
+    def begin_anew(self) -> None:
+        """Nothing older than now can be restored: the tables are new ones."""
+        self._taken = {(op_id, table): copy_of(self._raw, table) for op_id, table in self._taken}
+
+
+def all_tables(raw: Raw) -> dict[str, Any]:
+    """For comparing."""
+    return {table: copy_of(raw, table) for table in TABLES}
