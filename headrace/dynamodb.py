@@ -12,6 +12,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from pynamodb.connection import Connection
 from pynamodb.exceptions import PynamoDBException, VerboseClientError
 
+from headrace import deadline
 from headrace.errors import StoreThrottled, StoreTimeout
 
 Item = dict[str, Any]
@@ -70,8 +71,9 @@ class Store:
         Raises:
             ConditionFailed, TransactionCancelled: a condition did not hold; nothing changed.
             StoreThrottled: refused; nothing changed.
-            StoreTimeout: the outcome is unknown.
+            StoreTimeout: the outcome is unknown. `DeadlineExceeded`: the request's time was over before.
         """
+        deadline.check()
         try:
             return self.connection.dispatch(operation, {"ReturnConsumedCapacity": "NONE", **arguments})
         except VerboseClientError as exc:

@@ -149,3 +149,7 @@ class StoreThrottled(StoreError):
 
 class StoreTimeout(StoreError):
     """No answer, or one that says nothing: a write may or may not have happened."""
+
+
+class DeadlineExceeded(StoreTimeout):
+    """The request's time was over before the call: this call was not made, earlier ones may have taken effect."""

@@ -14,7 +14,15 @@ MAX_FORK_DEPTH = 64  # a lineage is carried whole in the catalog row and each ma
 PAGE_RECORDS = 1000  # the page bound of the Prisma Streams server
 PAGE_BYTES = 1024 * 1024
 
+MAX_NOTE_BYTES = 300 * 1024  # an item of DynamoDB holds 400 KB
+
+FILTER_SCAN_BYTES = 100 * 1024 * 1024  # payload that one filtered read looks at (seed-streams-http.txt)
+SCAN_CHUNK_BYTES = 1024 * 1024  # payload that a scan fetches at a time
+
 GROUP_REQUESTS = 80  # group commit takes at most this many requests (each can cost a guard, see wal.MAX_GUARDS) ...
 GROUP_BYTES = 8 * 1024 * 1024  # ... or this much payload
+
+QUEUE_REQUESTS = 50_000  # writes that one process has under way (the queue of the Prisma Streams server) ...
+QUEUE_BYTES = 64 * 1024 * 1024  # ... or this much of their bodies
 
 MAX_TTL_MS = 100 * 365 * 24 * 3600 * 1000  # a century: keeps deadlines inside every number format used

@@ -7,6 +7,10 @@ from headrace.limits import MAX_NAME_BYTES
 
 STREAMS = "streams"  # the surface of `/v1/stream/…`
 
+SYSTEM_STREAM = "__stream_metrics__"  # written by the server, read by whoever may
+# Nobody else writes these. Those without a writer do not exist, and their names stay free for the server.
+OWN_STREAMS = frozenset({SYSTEM_STREAM, "__registry__", "__stream_stats__"})
+
 # Sub-resources of a stream; a name may not end in one, since raw slashes are part of a name.
 RESERVED_SEGMENTS = frozenset(
     {
@@ -21,6 +25,10 @@ RESERVED_SEGMENTS = frozenset(
         "__ds",
     }
 )
+
+
+# … of two segments; `…/pk/{key}` reads one routing key.
+RESERVED_PAIRS = frozenset({("touch", "meta"), ("touch", "wait"), ("templates", "activate")})
 
 
 def check(name: str) -> str:
@@ -40,6 +48,17 @@ def check(name: str) -> str:
     if any(ord(char) < 32 or ord(char) == 127 for char in name):
         raise InvalidRequest("stream name has a control character")
     segments = name.split("/")
-    if segments[-1] in RESERVED_SEGMENTS or segments[0] == "__ds":
+    below = tuple(segments[-2:])
+    if segments[-1] in RESERVED_SEGMENTS or segments[0] == "__ds" or below in RESERVED_PAIRS or below[0] == "pk":
         raise InvalidRequest(f"stream name is reserved: name={name}")
     return name
+
+
+def check_writable(name: str) -> None:
+    """Passes if clients may make, write, change and delete a stream of this name.
+
+    Raises:
+        InvalidRequest: it is the server's own.
+    """
+    if name in OWN_STREAMS:
+        raise InvalidRequest(f"stream name is reserved for the server: name={name}")

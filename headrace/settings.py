@@ -41,6 +41,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         trim_age_ms: entries younger than this are never trimmed. At least `minimum_trim_age_ms`.
         sse_seconds: how long an SSE response stays open (protocol § 10.2).
         live_timeout_ms: default wait of a long-poll.
+        request_counts_ms: how often the api adds what it asked of the object store to the streams' durable counters;
+            0: never.
+        metrics_interval_ms: how often the api appends what it measured to the stream `__stream_metrics__`; 0: never.
     """
 
     wal_table: str = ""
@@ -64,6 +67,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     seal_records: int = 100_000
     seal_age_ms: int = 300_000
     trim_age_ms: int = 900_000
+    request_counts_ms: int = 10_000
+    metrics_interval_ms: int = 10_000
 
     @property
     def minimum_trim_age_ms(self) -> int:

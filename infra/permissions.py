@@ -18,6 +18,8 @@ from infra.tables import EXPIRY_INDEX, Tables
 LOG_OBJECTS = "logs/*"
 # Payloads too large for an item, written before the item that names them.
 SPILLED_OBJECTS = "logs/*/wal/*"
+# Schema registries and profiles, written before the entry that names them.
+DEFINITIONS = "logs/*/registry/*"
 
 
 def api_statements(
@@ -34,6 +36,7 @@ def api_statements(
         _on_table("Producers", tables.producers, ["GetItem", "PutItem"]),
         _on_objects("ReadObjects", bucket, ["GetObject"], LOG_OBJECTS),
         _on_objects("SpillPayloads", bucket, ["PutObject"], SPILLED_OBJECTS),
+        _on_objects("PutDefinitions", bucket, ["PutObject"], DEFINITIONS),
         _list_objects(bucket),
         _use_key(bucket, key, services=("dynamodb", "s3", "secretsmanager")),
         iam.PolicyStatement(

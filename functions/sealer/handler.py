@@ -7,6 +7,7 @@ from typing import Any
 from functions.observability import Meter, make_logger
 from functions.sealer.components import parts
 from functions.sealer.dispatch import Dispatcher
+from headrace.objects import counting
 
 logger = make_logger("sealer")
 meter = Meter("sealer")
@@ -17,4 +18,13 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:  # noqa: 
     try:
         return Dispatcher(parts(), logger, meter).dispatch(event)
     finally:
+        _keep_counts()
         meter.flush()
+
+
+def _keep_counts() -> None:
+    """Adds what was asked of the object store to the streams' counters. Nothing fails because of a counter."""
+    try:
+        counting.flush(parts().counts, parts().stores.watermarks)
+    except Exception:
+        logger.exception("request counts were not added")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from functions.sealer.policy import SealLimits
 from functions.sealer.queue import DelayQueue
@@ -12,6 +12,7 @@ from headrace.log.logs import Logs
 from headrace.log.stores import Stores
 from headrace.manifest.store import ManifestStore
 from headrace.names import STREAMS
+from headrace.objects.counting import CountingObjects, RequestCounts
 from headrace.wal.state import LogConfig
 
 
@@ -23,6 +24,7 @@ class Parts:
         surface: the surface whose catalog rows the audit walks.
         expire_if_due: ends a log whose deadline has passed; the deadline (ms) if it still lies ahead.
         release_source: gives back what an ended fork holds of its source.
+        counts: requests to the object store that are not in the durable counters yet.
     """
 
     stores: Stores
@@ -31,6 +33,7 @@ class Parts:
     surface: str
     expire_if_due: Callable[[Row], int | None]
     release_source: Callable[[str, LogConfig], None]
+    counts: RequestCounts
 
     @property
     def limits(self) -> SealLimits:
@@ -49,7 +52,9 @@ class Parts:
 
 
 def assemble(stores: Stores, queue: DelayQueue) -> Parts:
-    """The parts on given stores."""
+    """The parts on given stores, with their requests to the object store counted."""
+    counts = RequestCounts()
+    stores = replace(stores, objects=CountingObjects(stores.objects, counts))
     logs = Logs(stores)
     return Parts(
         stores=stores,
@@ -58,4 +63,5 @@ def assemble(stores: Stores, queue: DelayQueue) -> Parts:
         surface=STREAMS,
         expire_if_due=logs.expirer.expire_if_due,
         release_source=logs.deleter.release_source,
+        counts=counts,
     )

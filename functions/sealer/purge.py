@@ -80,6 +80,7 @@ def purge(parts: Parts, log_id: str) -> bool:
         return False
     _remove_objects(parts, log_id)
     stores.producers.purge(log_id)
+    stores.watermarks.drop_note(log_id)
     return True
 
 

@@ -16,6 +16,7 @@ import msgspec
 from headrace.wal.state import LogConfig
 
 BUCKETS = "0123456789abcdef"
+GENERIC = "generic"  # the profile of a log that was given none
 
 
 class Row(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -26,12 +27,14 @@ class Row(msgspec.Struct, frozen=True, omit_defaults=True):
         config: the log's configuration.
         ended: the log has ended; listings omit it. A hint: the log's own state decides.
         deadline_ms: not before this time can it expire; None when it never does.
+        profile: the kind of the log's profile, for listings.
     """
 
     log_id: str
     config: LogConfig
     ended: bool = False
     deadline_ms: int | None = None
+    profile: str = GENERIC
 
     @property
     def surface(self) -> str:

@@ -1,6 +1,7 @@
 """The catalog in DynamoDB. Table `catalog`: `bucket` S (hash), `name` S (range).
 
-Attributes: `log_id` S, `config` S (JSON of LogConfig), `ended` BOOL (only when true), and while the log can expire
+Attributes: `log_id` S, `config` S (JSON of LogConfig), `ended` BOOL (only when true), `profile` S (absent: generic), and
+while the log can expire
 `expiry_shard` S and `expires_at_ms` N, the keys of the sparse index `expiry`.
 """
 
@@ -13,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from headrace.catalog import BUCKETS, Row, bucket_of
+from headrace.catalog import BUCKETS, GENERIC, Row, bucket_of
 from headrace.dynamodb import ConditionFailed, Item, Store, n, s
 from headrace.errors import Damaged
 from headrace.wal.state import LogConfig
@@ -34,6 +35,8 @@ def row_item(row: Row) -> Item:
     }
     if row.ended:
         item["ended"] = {"BOOL": True}
+    if row.profile != GENERIC:
+        item["profile"] = s(row.profile)
     if row.deadline_ms is not None:
         item["expiry_shard"] = s(bucket[-1])
         item["expires_at_ms"] = n(row.deadline_ms)
@@ -53,6 +56,7 @@ def item_row(item: Item) -> Row:
             config=_config_decoder.decode(item["config"]["S"]),
             ended=item.get("ended", {}).get("BOOL", False),
             deadline_ms=int(deadline["N"]) if deadline is not None else None,
+            profile=item["profile"]["S"] if "profile" in item else GENERIC,
         )
     except (KeyError, ValueError, RecursionError, msgspec.MsgspecError) as exc:
         raise Damaged(f"catalog row does not parse: bucket={item.get('bucket')} name={item.get('name')}") from exc

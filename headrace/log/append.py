@@ -13,13 +13,16 @@ from msgspec.structs import replace
 from headrace.errors import HeadraceError, Overloaded, StoreError
 from headrace.log import decide
 from headrace.log.commit import Budget, Committer
+from headrace.log.definition import Definitions
 from headrace.log.expire import Expirer
 from headrace.log.payload import Payloads
 from headrace.log.picture import Picture, Pictures
-from headrace.log.queue import Groups, Ticket
+from headrace.log.prepare import prepare
+from headrace.log.queue import Groups, Prepared, Ticket
 from headrace.log.requests import Appended, AppendRequest
 from headrace.log.stores import Stores
 from headrace.log.wakeups import Wakeups
+from headrace.record import NewRecord
 from headrace.wal import Committed, Guard, PutProducer, SlotTaken
 from headrace.wal.state import Entry, LogState, Producer, TimeRun
 
@@ -50,6 +53,7 @@ class Appender:
         expirer: Expirer,
         groups: Groups,
         wakeups: Wakeups,
+        definitions: Definitions,
     ) -> None:
         self._stores = stores
         self._pictures = pictures
@@ -57,6 +61,7 @@ class Appender:
         self._expirer = expirer
         self._groups = groups
         self._wakeups = wakeups
+        self._definitions = definitions
 
     def append(self, name: str, request: AppendRequest) -> Appended:
         """Commits one request, alone or with others of this process.
@@ -129,16 +134,20 @@ class Appender:
         state, newest = picture.state, picture.newest
         answers: list[Appended | HeadraceError] = []
         accepted: list[Ticket] = []
+        records: list[NewRecord] = []
         times: list[TimeRun] = []
         evicted: dict[str, Producer] = {}
         for ticket in tickets:
+            prepared = ticket.prepared = self._prepare(picture, ticket, now_ms)
             decision = decide.append(
                 picture.row.config,
                 state,
-                ticket.request,
+                prepared.request,
                 now_ms,
                 self._spilled(picture, state, ticket.request, evicted),
             )
+            if prepared.fault is not None and isinstance(decision, decide.Accepted):
+                decision = decide.Refused(prepared.fault)
             if isinstance(decision, decide.Refused):
                 answers.append(decision.error)
                 continue
@@ -150,12 +159,12 @@ class Appender:
                     evicted.pop(ticket.request.producer.id, None)
                 if decision.evicted is not None:
                     evicted[decision.evicted.id] = decision.evicted
-                if ticket.request.records:
-                    times.append(TimeRun(len(ticket.request.records), decision.time_ms))
+                if prepared.request.records:
+                    times.append(TimeRun(len(prepared.request.records), decision.time_ms))
+                records.extend(prepared.request.records)
         if not accepted:
             return _Plan(None, (), answers)
         slot = newest.next_slot()
-        records = [record for ticket in accepted for record in ticket.request.records]
         entry = Entry(
             log_id=newest.log_id,
             slot=slot,
@@ -173,6 +182,21 @@ class Appender:
         entry = replace(entry, payload=payload.inline, payload_key=payload.key)
         guards = tuple(PutProducer(newest.log_id, producer) for producer in evicted.values())
         return _Plan(entry, guards, answers)
+
+    def _prepare(self, picture: Picture, ticket: Ticket, now_ms: int) -> Prepared:
+        """The ticket's request under the definition in force; prepared once for each definition that it meets."""
+        log_id, ref, request = picture.row.log_id, picture.state.definition, ticket.request
+        known = ticket.prepared
+        if known is not None and (known.log_id, known.definition) == (log_id, ref):
+            return known
+        if ref is None or not request.records:
+            return Prepared(log_id, ref, request, None)
+        definition = self._definitions.of(log_id, picture.state)
+        try:
+            records = prepare(definition, request.content_type, request.records, now_ms)
+        except HeadraceError as exc:
+            return Prepared(log_id, ref, request, exc)
+        return Prepared(log_id, ref, replace(request, records=records), None)
 
     def _spilled(
         self, picture: Picture, state: LogState, request: AppendRequest, evicted: dict[str, Producer]

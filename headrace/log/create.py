@@ -9,19 +9,29 @@ from headrace.errors import Conflict, InvalidRequest, NotFound
 from headrace.limits import MAX_FORK_DEPTH
 from headrace.log import decide
 from headrace.log.commit import Budget, Committer
+from headrace.log.definition import Definitions, for_fork
 from headrace.log.expire import Expirer, control_entry
 from headrace.log.payload import Payloads
 from headrace.log.picture import Picture, Pictures
+from headrace.log.prepare import prepare
 from headrace.log.read import Reader
-from headrace.log.requests import Created, CreateRequest, ForkRequest, Head
+from headrace.log.requests import JSON, Created, CreateRequest, ForkRequest, Head
 from headrace.log.stores import Stores
 from headrace.record import NewRecord
 from headrace.wal import Committed, GuardRefused, PutEntry, PutRow
 from headrace.wal import slot as slots
-from headrace.wal.state import Ancestor, Entry, ForkSource, LogConfig, LogState, TimeRun, incarnation_of
+from headrace.wal.state import (
+    Ancestor,
+    DefinitionRef,
+    Entry,
+    ForkSource,
+    LogConfig,
+    LogState,
+    TimeRun,
+    incarnation_of,
+)
 
 DEFAULT_CONTENT_TYPE = "application/octet-stream"
-JSON = "application/json"
 
 
 class Creator:
@@ -35,6 +45,7 @@ class Creator:
         committer: Committer,
         expirer: Expirer,
         reader: Reader,
+        definitions: Definitions,
     ) -> None:
         self._stores = stores
         self._surface = surface
@@ -42,6 +53,7 @@ class Creator:
         self._committer = committer
         self._expirer = expirer
         self._reader = reader
+        self._definitions = definitions
 
     def create(self, name: str, request: CreateRequest) -> Created:
         """Creates the stream, or finds an equal one.
@@ -108,6 +120,7 @@ class Creator:
         now_ms = self._stores.clock.now_ms()
         log_id = self._stores.log_ids()
         records = list(request.records)
+        definition: DefinitionRef | None = None
         if source is None or request.fork is None:
             base = 0
             config = LogConfig(
@@ -121,6 +134,10 @@ class Creator:
             )
         else:
             base, partial = self._fork_point(source, request.fork)
+            if source.state.definition is not None:
+                inherited = for_fork(self._definitions.of(source.row.log_id, source.state), base)
+                records = list(prepare(inherited, source.row.config.content_type, request.records, now_ms))
+                definition = self._definitions.put(log_id, 1, inherited)
             records = [*partial, *records]
             config = _fork_config(name, incarnation, now_ms, request, request.fork, source, base)
         slot = slots.first_slot(base)
@@ -135,6 +152,7 @@ class Creator:
             total_bytes=sum(len(record.data) for record in records),
             closed=request.closed,
             holds_source=source is not None,
+            definition=definition,
         )
         entry = Entry(
             log_id=log_id,
@@ -149,7 +167,7 @@ class Creator:
             committed_ms=now_ms,
             config=config,
         )
-        row = Row(log_id, config, deadline_ms=decide.deadline_ms(config, state, 0))
+        row = Row(log_id, config, deadline_ms=decide.deadline_ms(config, state, 0), profile=state.profile)
         return entry, PutRow(row, old.log_id if old is not None else None)
 
     def _fork_point(self, source: Picture, fork: ForkRequest) -> tuple[int, list[NewRecord]]:

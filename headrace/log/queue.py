@@ -11,18 +11,31 @@ import threading
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import NamedTuple
 
+from headrace.errors import HeadraceError
 from headrace.limits import GROUP_BYTES, GROUP_REQUESTS
 from headrace.log.requests import Appended, AppendRequest
+from headrace.wal.state import DefinitionRef
+
+
+class Prepared(NamedTuple):
+    """A request under the definition of one log: what it would write, or why it may not."""
+
+    log_id: str
+    definition: DefinitionRef | None
+    request: AppendRequest
+    fault: HeadraceError | None
 
 
 class Ticket:
-    """A waiting request, its id, since when it waits, and its answer."""
+    """A waiting request, its id, since when it waits, how it was prepared, and its answer."""
 
     def __init__(self, request: AppendRequest, request_id: str, queued: float) -> None:
         self.request = request
         self.request_id = request_id
         self.queued = queued  # monotonic seconds
+        self.prepared: Prepared | None = None
         self.answer: Appended | None = None
         self.error: BaseException | None = None
         self._woken = threading.Event()

@@ -7,60 +7,49 @@ again. A gap that remains is `Damaged`: never an answer.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from headrace import offset as offsets
 from headrace.catalog import Row
 from headrace.errors import Damaged, Gone, InvalidRequest
-from headrace.limits import PAGE_BYTES, PAGE_RECORDS
+from headrace.limits import PAGE_BYTES, PAGE_RECORDS, SCAN_CHUNK_BYTES
 from headrace.log import decide, tail
+from headrace.log.definition import Definitions
 from headrace.log.expire import Expirer
 from headrace.log.payload import PayloadTrimmed, read_payload
 from headrace.log.picture import Picture, Pictures
-from headrace.log.requests import At, Head, ReadPage
+from headrace.log.requests import EVERYTHING, At, Head, ReadPage, Scan, Selection
 from headrace.log.since import TimeFinder
 from headrace.log.stores import Stores
 from headrace.log.tail import Tail
+from headrace.log.view import RAW, Collector, View
 from headrace.manifest.manifest import Manifest
 from headrace.manifest.store import ManifestStore
 from headrace.segment import reader as segments
+from headrace.segment.descriptor import Segment
 from headrace.wal.state import Entry, LogConfig, Recovery
 
 JOINS = 4  # the sealer can publish and trim between two of our looks, but not for ever
-
-
-class _Budget:
-    """Fills a page: at least one record, then as many as fit."""
-
-    def __init__(self, max_records: int, max_bytes: int) -> None:
-        self.data: list[bytes] = []
-        self.max_records = max_records
-        self.max_bytes = max_bytes
-        self.size = 0
-
-    @property
-    def full(self) -> bool:
-        return len(self.data) >= self.max_records or self.size >= self.max_bytes
-
-    def add(self, records: Iterable[bytes]) -> None:
-        for data in records:
-            if self.full:
-                return
-            self.data.append(data)
-            self.size += len(data)
 
 
 class Reader:
     """Reads pages of a stream."""
 
     def __init__(
-        self, stores: Stores, surface: str, pictures: Pictures, expirer: Expirer, manifests: ManifestStore
+        self,
+        stores: Stores,
+        surface: str,
+        pictures: Pictures,
+        expirer: Expirer,
+        manifests: ManifestStore,
+        definitions: Definitions,
     ) -> None:
         self._stores = stores
         self._surface = surface
         self._pictures = pictures
         self._expirer = expirer
         self._manifests = manifests
+        self._definitions = definitions
         self._times = TimeFinder(stores, manifests, self.refresh_manifest)
 
     def head(self, name: str) -> Head:
@@ -97,22 +86,27 @@ class Reader:
         self,
         name: str,
         at: At,
+        selection: Selection = EVERYTHING,
         *,
         touch: bool = True,
         max_records: int = PAGE_RECORDS,
         max_bytes: int = PAGE_BYTES,
+        until: float | None = None,
     ) -> ReadPage:
         """One page.
 
         Args:
             at: where it begins.
+            selection: which records it wants.
             touch: the read renews a sliding TTL.
+            until: monotonic seconds; a read that selects records ends there with what it has, and says how far it came.
 
         Raises:
             InvalidRequest: a cursor of a future incarnation. Gone: one of an older incarnation. Also as `head`.
         """
         end, head, picture = self._end(name, at)
         config = head.config
+        view = View(self._definitions.of(head.log_id, head.state), selection, config.content_type)
         if at.cursor is not None:
             foreign = self.check_cursor(config, at.cursor, head.state.recoveries)
             position = at.cursor.position
@@ -121,24 +115,26 @@ class Reader:
             position = head.state.next_offset if at.since_ms is None else self._times.position(head, at.since_ms)
         if touch:
             self._expirer.touch(picture)
-        budget = _Budget(max_records, max_bytes)
+        monotonic = self._stores.clock.monotonic
+        page = Collector(view, max_records, max_bytes, lambda: until is not None and monotonic() >= until)
         start = position
         for ancestor in config.lineage:
-            while position < ancestor.through and not budget.full:
-                position = self._fill(ancestor.log_id, position, ancestor.through, None, budget)
-        while position < head.state.next_offset and not budget.full:
-            position = self._fill(head.log_id, position, head.state.next_offset, end, budget)
-        return ReadPage(head, start, start + len(budget.data), head.state.next_offset, budget.data, foreign)
+            while position < ancestor.through and not page.full:
+                position = self._fill(ancestor.log_id, position, ancestor.through, None, page)
+        while position < head.state.next_offset and not page.full:
+            position = self._fill(head.log_id, position, head.state.next_offset, end, page)
+        scan = Scan(page.scanned, page.limit_reached) if view.scans else None
+        return ReadPage(head, start, position, head.state.next_offset, page.data, foreign, scan)
 
     def read_one(self, row: Row, position: int) -> bytes:
         """The record at a position that exists."""
-        budget = _Budget(1, 1)
+        page = Collector(RAW, 1, 1)
         for ancestor in row.config.lineage:
             if position < ancestor.through:
-                self._fill(ancestor.log_id, position, ancestor.through, None, budget)
-                return budget.data[0]
-        self._fill(row.log_id, position, position + 1, None, budget)
-        return budget.data[0]
+                self._fill(ancestor.log_id, position, ancestor.through, None, page)
+                return page.data[0]
+        self._fill(row.log_id, position, position + 1, None, page)
+        return page.data[0]
 
     @staticmethod
     def check_cursor(config: LogConfig, cursor: offsets.Cursor, recoveries: Sequence[Recovery] = ()) -> bool:
@@ -189,21 +185,22 @@ class Reader:
             found = Tail([], None)  # the stream was renewed, perhaps as another log: that was not its end
         return found, self._head(living), living
 
-    def _fill(self, log_id: str, position: int, stop: int, end: Tail | None, budget: _Budget) -> int:
-        """Adds records of one log from `position` on, never past `stop`; the position after them. Makes progress."""
+    def _fill(self, log_id: str, position: int, stop: int, end: Tail | None, page: Collector) -> int:
+        """Looks at records of one log from `position` on, never past `stop`; the position after them. Makes progress."""
         tried: set[tuple[int, bool]] = set()
         for _ in range(JOINS):
             manifest = self._pictures.manifest(log_id)
             if manifest is not None and position < manifest.end_offset:
-                return self._fill_sealed(manifest, position, stop, budget)
+                return self._fill_sealed(manifest, position, stop, page)
             if end is not None and end.covers(position):
                 found = end
             else:
-                limit = tail.enough_for(budget.max_records - len(budget.data), end)
+                wanted = None if page.view.selects else page.max_records - len(page.data)
+                limit = tail.enough_for(wanted, end) if wanted is not None else None
                 found = tail.around(self._stores.wal, log_id, position, limit)
             if found.covers(position):
                 try:
-                    return self._fill_tail(found.entries, position, stop, budget)
+                    return self._fill_tail(found.entries, position, stop, page)
                 except PayloadTrimmed:
                     pass  # published and trimmed since we looked
             tried.add((manifest.generation if manifest else 0, found.newest is not None))
@@ -219,21 +216,47 @@ class Reader:
             self._pictures.remember_manifest(newest)
         return newest
 
-    def _fill_sealed(self, manifest: Manifest, position: int, stop: int, budget: _Budget) -> int:
+    def _fill_sealed(self, manifest: Manifest, position: int, stop: int, page: Collector) -> int:
         for segment in self._manifests.segments_from(manifest, position):
-            wanted = min(budget.max_records - len(budget.data), stop - position)
-            data = segments.read_data(self._stores.objects, segment, position, wanted, budget.max_bytes - budget.size)
-            before = len(budget.data)
-            budget.add(data)
-            position += len(budget.data) - before
-            if budget.full or position >= stop:
+            through = min(segment.end_offset, stop)
+            if page.view.key is not None:
+                position = self._fill_by_key(segment, page.view.key, position, through, page)
+            while position < through and not page.full:
+                position = self._fill_run(segment, position, through, page)
+            if page.full or position >= stop:
                 break
         return position
 
-    def _fill_tail(self, entries: list[Entry], start: int, stop: int, budget: _Budget) -> int:
+    def _fill_run(self, segment: Segment, position: int, through: int, page: Collector) -> int:
+        """Consecutive records of a segment."""
+        if page.view.scans:
+            wanted, room = through - position, SCAN_CHUNK_BYTES
+        else:
+            wanted, room = min(page.max_records - len(page.data), through - position), page.max_bytes - page.size
+        for data in segments.read_data(self._stores.objects, segment, position, wanted, room):
+            page.look(position, data)
+            position += 1
+            if page.full:
+                break
+        page.passed()
+        return position
+
+    def _fill_by_key(self, segment: Segment, key: str, position: int, through: int, page: Collector) -> int:
+        """Records of one routing key in a segment."""
+        rows = segments.rows_of_key(self._stores.objects, segment, key)
+        wanted = [offset for offset in rows if position <= offset < through]
+        for offset, data in segments.read_rows(self._stores.objects, segment, wanted):
+            page.look(offset, data)
+            page.passed()
+            if page.full:
+                return offset + 1
+        page.passed()
+        return through
+
+    def _fill_tail(self, entries: list[Entry], start: int, stop: int, page: Collector) -> int:
         position = start
         for entry in entries:
-            if budget.full or position >= stop:
+            if position >= stop or page.full:
                 break
             if entry.next_offset <= position:
                 continue
@@ -243,7 +266,11 @@ class Reader:
                 if position == start:
                     raise
                 break  # what was added stands; the next look begins after it
-            before = len(budget.data)
-            budget.add(record.data for record in records[position - entry.offset : stop - entry.offset])
-            position += len(budget.data) - before
+            for record in records[position - entry.offset : stop - entry.offset]:
+                if page.view.key is None or record.key == page.view.key:
+                    page.look(position, record.data)
+                position += 1
+                if page.full:
+                    break
+            page.passed()
         return position

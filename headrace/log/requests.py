@@ -10,6 +10,8 @@ from headrace import offset as offsets
 from headrace.record import NewRecord
 from headrace.wal.state import LogConfig, LogState, Producer, incarnation_of
 
+JSON = "application/json"
+
 
 class ForkRequest(msgspec.Struct, frozen=True):
     """A create that branches: from which name, at which cursor (None: its tail), how far past it.
@@ -106,16 +108,34 @@ class At(NamedTuple):
         return self.cursor is None and self.since_ms is None
 
 
+class Selection(NamedTuple):
+    """Which records a read wants: those of a routing key, those that a filter matches, or all."""
+
+    key: str | None = None
+    filter: str | None = None
+
+
+EVERYTHING = Selection()
+
+
+class Scan(NamedTuple):
+    """Payload bytes that a filtered read has looked at, and whether it stopped because they were too many."""
+
+    bytes: int
+    limit_reached: bool
+
+
 class ReadPage(NamedTuple):
     """A page of records, and where it stands.
 
     Attributes:
-        start, next: position of the first record, and after the last.
+        start, next: position where the page begins, and after the last record that was looked at.
         end: position of the tail when the page was made.
-        data: the records' bytes, one element per record.
+        data: the records, one element per record, as the schema in force shows them.
         head: the stream then.
         foreign: the cursor was of an older incarnation that is still accepted (a fork's source, or from before a
             recovery).
+        scan: what a filter looked at; None without one.
     """
 
     head: Head
@@ -124,6 +144,7 @@ class ReadPage(NamedTuple):
     end: int
     data: list[bytes]
     foreign: bool = False
+    scan: Scan | None = None
 
     @property
     def up_to_date(self) -> bool:

@@ -73,13 +73,15 @@ def enough_for(records: int, sample: Tail | None) -> int | None:
 
 
 def around(wal: Wal, log_id: str, position: int, limit: int | None = None) -> Tail:
-    """The chain that holds `position`: one query, two for a cursor inside a batch or behind a trim."""
+    """The chain that holds `position`: one query, two for a cursor inside a batch or behind a trim.
+
+    More only where control entries (forks, definitions) at that very offset fill a page.
+    """
     page = wal.read(log_id, start=slots.first_slot(position), limit=limit)
-    entries = page.entries
-    while not page.complete and page.entries[-1].offset <= position:
-        # Many control entries stand at one offset: what follows the entry that holds the position is not in hand yet.
-        page = wal.read(log_id, start=page.entries[-1].slot + 1, limit=limit)
-        entries = [*entries, *page.entries]
+    entries = list(page.entries)
+    while page.entries and not page.complete and entries[-1].offset <= position and not _has(entries, position):
+        page = wal.read(log_id, start=entries[-1].slot + 1, limit=limit)
+        entries += page.entries
     if not entries or entries[0].offset > position:
         before = wal.newest(log_id, below=slots.first_slot(position))
         if before is not None:
@@ -89,6 +91,11 @@ def around(wal: Wal, log_id: str, position: int, limit: int | None = None) -> Ta
         successor = wal.read(log_id, start=entries[0].slot + 1, limit=1).entries
         run = confirmed([*entries, *successor], newest_is_last=not successor)[:1]
     return Tail(_from(run, position), run[-1] if run and page.complete else None)
+
+
+def _has(entries: Sequence[Entry], position: int) -> bool:
+    """The record at `position` is in a confirmed entry, without a look at what follows the last one."""
+    return Tail(confirmed(entries, newest_is_last=False), None).covers(position)
 
 
 def _from(run: list[Entry], position: int) -> list[Entry]:

@@ -12,6 +12,7 @@ from headrace.errors import Damaged
 from headrace.manifest.manifest import VERSION, Manifest, ManifestPage
 from headrace.segment.descriptor import Segment
 from headrace.wal import slot as slots
+from headrace.wal.state import LogState
 
 
 def check(previous: Manifest | None, new: Manifest) -> None:
@@ -80,6 +81,7 @@ def _check_progress(previous: Manifest, new: Manifest) -> None:
         "end_offset never falls": (new.end_offset, previous.end_offset),
         "append time never falls": (after.append_time_ms, before.append_time_ms),
         "total_bytes never falls": (after.total_bytes, before.total_bytes),
+        "definitions are never set back": (_definition(after), _definition(before)),
         "closed is never unset": (after.closed, before.closed),
         "holds_source is never set again": (before.holds_source, after.holds_source),
     }
@@ -133,6 +135,10 @@ def _require(manifest: Manifest, rule: str, expected: object, found: object) -> 
 def _require_that(manifest: Manifest, rule: str, holds: bool, found: object) -> None:
     if not holds:
         raise Damaged(f"{_name(manifest)} breaks a rule: rule={rule!r} found={found}")
+
+
+def _definition(state: LogState) -> int:
+    return state.definition.number if state.definition is not None else 0
 
 
 def _name(manifest: Manifest) -> str:

@@ -35,6 +35,16 @@ def manifest_page(log_id: str, first: int, nonce: str) -> str:
     return f"{ROOT}{log_id}/manifests/pages/{first:012d}-{nonce}.json.zst"
 
 
+def definitions(log_id: str) -> str:
+    """Every definition that a log ever had."""
+    return f"{ROOT}{log_id}/registry/"
+
+
+def definition(log_id: str, number: int, nonce: str) -> str:
+    """A schema registry with a profile: immutable, named by the log's state."""
+    return f"{definitions(log_id)}{number:012d}-{nonce}.json.zst"
+
+
 def description(log_id: str) -> str:
     """What recovery needs to rebuild the catalog row: name, surface, incarnation, configuration."""
     return f"{ROOT}{log_id}/log.json"
@@ -43,3 +53,28 @@ def description(log_id: str) -> str:
 def tombstone(log_id: str) -> str:
     """Left behind by deletion."""
     return f"{ROOT}{log_id}/deleted.json"
+
+
+_ARTIFACTS = (
+    ("wal/", "", "wal_payload"),
+    ("segments/", ".keys.json.zst", "key_page"),
+    ("segments/", "", "segment"),
+    ("manifests/pages/", "", "manifest_page"),
+    ("manifests/", "", "manifest"),
+    ("registry/", "", "schema_registry"),
+)
+
+
+def artifact(key: str) -> tuple[str, str] | None:
+    """Whose object a key (or a prefix to list) names, and what kind of object: for counting requests.
+
+    Returns:
+        The log's id and the kind, `log` for what is of no other kind. None outside of logs.
+    """
+    log_id, slash, place = key.removeprefix(ROOT).partition("/")
+    if not key.startswith(ROOT) or not slash:
+        return None
+    for folder, ending, kind in _ARTIFACTS:
+        if place.startswith(folder) and place.endswith(ending):
+            return log_id, kind
+    return log_id, "log"

@@ -159,7 +159,7 @@ class _Planner:
     def plan(self) -> Plan:
         before = self._facts.state or self._unpublished()
         state = self._state(before)
-        row = Row(self._facts.log_id, self._config, bool(state.ended), self._deadline_ms(state))
+        row = Row(self._facts.log_id, self._config, bool(state.ended), self._deadline_ms(state), state.profile)
         standing = self._facts.row
         is_ours = standing is not None and standing.log_id == row.log_id
         is_right = standing is not None and is_ours and (self._is_gone or standing.config == row.config)

@@ -11,6 +11,7 @@ import bisect
 import struct
 import threading
 import zlib
+from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -21,6 +22,7 @@ from headrace.objects import ObjectMissing, Objects, keys
 from headrace.segment import keypage, pageheader
 from headrace.segment.descriptor import Segment
 
+_RUN_BYTES = 1024 * 1024  # payload that one GET of scattered rows fetches
 _LENGTH = struct.Struct("<I")
 _local = threading.local()
 
@@ -83,6 +85,32 @@ def rows_of_key(objects: Objects, segment: Segment, key: str) -> list[int]:
         StoreTimeout, StoreThrottled: as the port.
     """
     return [segment.first_offset + row for row in _key_page(objects, segment).rows(key)]
+
+
+def read_rows(objects: Objects, segment: Segment, offsets: Sequence[int]) -> Iterator[tuple[int, bytes]]:
+    """Records at ascending offsets, each with its offset. One ranged GET for each run of pages that hold some of them.
+
+    Raises:
+        Damaged, StoreTimeout, StoreThrottled: as `read_data`.
+    """
+    row_ends = list(accumulate(segment.pages.counts))
+    at = 0
+    while at < len(offsets):
+        first, room = offsets[at], 0
+        last_page = bisect.bisect_right(row_ends, first - segment.first_offset)
+        end = at
+        while end < len(offsets) and room < _RUN_BYTES:
+            page = bisect.bisect_right(row_ends, offsets[end] - segment.first_offset)
+            if page > last_page + 1:
+                break
+            if page > last_page or end == at:
+                room += segment.pages.payload[page]
+            last_page = page
+            end += 1
+        data = read_data(objects, segment, first, offsets[end - 1] - first + 1, segment.payload_bytes + 1)
+        for offset in offsets[at:end]:
+            yield offset, data[offset - first]
+        at = end
 
 
 def _key_page(objects: Objects, segment: Segment) -> keypage.KeyPage:

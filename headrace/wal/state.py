@@ -8,7 +8,7 @@ import msgspec
 
 from headrace.wal import slot as slots
 
-Kind = Literal["create", "data", "close", "fork", "unfork", "release", "delete", "expire", "recover"]
+Kind = Literal["create", "data", "close", "fork", "unfork", "release", "delete", "expire", "recover", "define"]
 
 
 class Producer(msgspec.Struct, frozen=True, array_like=True):
@@ -24,6 +24,22 @@ class Recovery(msgspec.Struct, frozen=True, array_like=True):
 
     at: int
     incarnation: int
+
+
+class DefinitionRef(msgspec.Struct, frozen=True, array_like=True):
+    """Which schema registry and profile are in force. They stand in an immutable object of the bucket.
+
+    Attributes:
+        number: how often they were changed, this change included.
+        nonce: of the object's key, so that two writers of one number never meet.
+        schema_version: of the current schema; 0 without one.
+        profile: its kind.
+    """
+
+    number: int
+    nonce: str
+    schema_version: int
+    profile: str
 
 
 class LogState(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -42,6 +58,7 @@ class LogState(msgspec.Struct, frozen=True, omit_defaults=True):
         producers: the most recent producers, the newest last.
         producers_spilled: others stand in the producers table.
         recoveries: when the log was rebuilt from what was published, the oldest first.
+        definition: the schema registry and the profile in force; None while they are the empty ones.
     """
 
     next_offset: int = 0
@@ -57,6 +74,17 @@ class LogState(msgspec.Struct, frozen=True, omit_defaults=True):
     producers: tuple[Producer, ...] = ()
     producers_spilled: bool = False
     recoveries: tuple[Recovery, ...] = ()
+    definition: DefinitionRef | None = None
+
+    @property
+    def schema_version(self) -> int:
+        """Version of the schema in force; 0 without one."""
+        return self.definition.schema_version if self.definition is not None else 0
+
+    @property
+    def profile(self) -> str:
+        """Kind of the profile in force."""
+        return self.definition.profile if self.definition is not None else "generic"
 
 
 class Ancestor(msgspec.Struct, frozen=True, array_like=True):

@@ -1,14 +1,16 @@
-"""Watermarks: per log, how far it is published, and when it was last touched.
+"""Watermarks: per log, how far it is published, when it was last touched, and what was asked of its objects.
 
 Guarantees every adapter keeps:
  1. The published part is raised only by a newer generation of the same log, and its end never falls; a repeat changes
     nothing. (A sealer that stood still while its log was purged publishes a newer generation with a lower end.)
  2. `touched_ms` never falls.
- 3. `get` is strongly consistent.
+ 3. `get` and `counts` are strongly consistent.
+ 4. Counts only grow, and touch nothing else of the row. After `StoreTimeout` from `count` they may have been added.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Protocol
 
 import msgspec
@@ -44,5 +46,20 @@ class Watermarks(Protocol):
     def touch(self, log_id: str, now_ms: int) -> None:
         """Raises `touched_ms` to `now_ms`."""
 
+    def count(self, log_id: str, requests: Mapping[str, int]) -> None:
+        """Adds to the log's counters, by name."""
+
+    def counts(self, log_id: str) -> dict[str, int]:
+        """The log's counters; those that were never added to are left out."""
+
+    def note(self, log_id: str) -> bytes | None:
+        """What surfaces keep of a log beside it (templates of waiters); its loss costs no record. At most 300 KB."""
+
+    def set_note(self, log_id: str, data: bytes, replaces: bytes | None) -> bool:
+        """Writes the note if `replaces` stands there (None: if there is none). False, and nothing changed, if not."""
+
+    def drop_note(self, log_id: str) -> None:
+        """Removes the note."""
+
     def delete(self, log_id: str) -> None:
-        """Drops the row, after everything of the log was purged."""
+        """Drops the row, counters included, after everything of the log was purged."""

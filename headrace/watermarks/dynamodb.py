@@ -1,14 +1,19 @@
 """Watermarks in DynamoDB. Table `watermarks`: `log_id` S (hash).
 
-Attributes: `generation`, `end_slot`, `end_offset`, `sealed_bytes`, `touched_ms`, all N; absent means zero.
+Attributes: `generation`, `end_slot`, `end_offset`, `sealed_bytes`, `touched_ms`, and `requests.<name>` for each counter,
+all N; absent means zero. A log's note is an item of its own, `<log_id>#note`, so that nobody else reads it: `data` B.
 """
 
 from __future__ import annotations
 
-from headrace.dynamodb import ConditionFailed, Store, n, s
+from collections.abc import Mapping
+
+from headrace.dynamodb import ConditionFailed, Item, Store, n, s
 from headrace.watermarks import Watermark
 
 _FIELDS = ("generation", "end_slot", "end_offset", "sealed_bytes", "touched_ms")
+_COUNTER = "requests."
+_NOTE = "#note"
 
 
 class DynamoWatermarks:
@@ -20,11 +25,15 @@ class DynamoWatermarks:
 
     def get(self, log_id: str) -> Watermark:
         """One consistent read."""
+        item = self._item(log_id)
+        return Watermark(**{name: int(item[name]["N"]) for name in _FIELDS if name in item})
+
+    def _item(self, log_id: str) -> Item:
         answer = self._store.call(
             "GetItem", {"TableName": self._table, "ConsistentRead": True, "Key": {"log_id": s(log_id)}}
         )
-        item = answer.get("Item", {})
-        return Watermark(**{name: int(item[name]["N"]) for name in _FIELDS if name in item})
+        item: Item = answer.get("Item", {})
+        return item
 
     def publish(self, log_id: str, generation: int, end_slot: int, end_offset: int, sealed_bytes: int) -> bool:
         """One conditional update."""
@@ -43,6 +52,60 @@ class DynamoWatermarks:
             "attribute_not_exists(touched_ms) OR touched_ms < :now",
             {":now": now_ms},
         )
+
+    def count(self, log_id: str, requests: Mapping[str, int]) -> None:
+        """One update. Attributes of their own, since an update can't add to a map that is not there yet."""
+        if not requests:
+            return
+        added = list(enumerate(requests.items()))
+        self._store.call(
+            "UpdateItem",
+            {
+                "TableName": self._table,
+                "Key": {"log_id": s(log_id)},
+                "UpdateExpression": "ADD " + ", ".join(f"#c{number} :c{number}" for number, _ in added),
+                "ExpressionAttributeNames": {f"#c{number}": _COUNTER + name for number, (name, _) in added},
+                "ExpressionAttributeValues": {f":c{number}": n(count) for number, (_, count) in added},
+            },
+        )
+
+    def counts(self, log_id: str) -> dict[str, int]:
+        """One consistent read."""
+        return {
+            attribute.removeprefix(_COUNTER): int(value["N"])
+            for attribute, value in self._item(log_id).items()
+            if attribute.startswith(_COUNTER)
+        }
+
+    def note(self, log_id: str) -> bytes | None:
+        """One consistent read."""
+        data = self._item(log_id + _NOTE).get("data")
+        return bytes(data["B"]) if data is not None else None
+
+    def set_note(self, log_id: str, data: bytes, replaces: bytes | None) -> bool:
+        """One conditional update."""
+        values: Item = {":data": {"B": data}}
+        if replaces is not None:
+            values[":replaces"] = {"B": replaces}
+        try:
+            self._store.call(
+                "UpdateItem",
+                {
+                    "TableName": self._table,
+                    "Key": {"log_id": s(log_id + _NOTE)},
+                    "UpdateExpression": "SET #data = :data",
+                    "ConditionExpression": "attribute_not_exists(#data)" if replaces is None else "#data = :replaces",
+                    "ExpressionAttributeNames": {"#data": "data"},
+                    "ExpressionAttributeValues": values,
+                },
+            )
+        except ConditionFailed:
+            return False
+        return True
+
+    def drop_note(self, log_id: str) -> None:
+        """One delete."""
+        self._store.call("DeleteItem", {"TableName": self._table, "Key": {"log_id": s(log_id + _NOTE)}})
 
     def delete(self, log_id: str) -> None:
         """One delete."""

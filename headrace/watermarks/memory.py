@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
+from collections.abc import Mapping
 
 import msgspec
 
@@ -15,6 +17,8 @@ class MemoryWatermarks:
     def __init__(self, lock: threading.RLock | None = None) -> None:
         self.lock = lock or threading.RLock()
         self.rows: dict[str, Watermark] = {}
+        self.counters: dict[str, Counter[str]] = {}
+        self.notes: dict[str, bytes] = {}
 
     def get(self, log_id: str) -> Watermark:
         """The row, or zeros."""
@@ -37,7 +41,36 @@ class MemoryWatermarks:
             if now_ms > current.touched_ms:
                 self.rows[log_id] = msgspec.structs.replace(current, touched_ms=now_ms)
 
+    def count(self, log_id: str, requests: Mapping[str, int]) -> None:
+        """Adds to the counters."""
+        with self.lock:
+            self.counters.setdefault(log_id, Counter()).update(requests)
+
+    def counts(self, log_id: str) -> dict[str, int]:
+        """The counters."""
+        with self.lock:
+            return dict(self.counters.get(log_id, {}))
+
+    def note(self, log_id: str) -> bytes | None:
+        """The note."""
+        with self.lock:
+            return self.notes.get(log_id)
+
+    def set_note(self, log_id: str, data: bytes, replaces: bytes | None) -> bool:
+        """Compares and sets."""
+        with self.lock:
+            if self.notes.get(log_id) != replaces:
+                return False
+            self.notes[log_id] = data
+            return True
+
+    def drop_note(self, log_id: str) -> None:
+        """Removes the note."""
+        with self.lock:
+            self.notes.pop(log_id, None)
+
     def delete(self, log_id: str) -> None:
-        """Drops the row."""
+        """Drops row and counters."""
         with self.lock:
             self.rows.pop(log_id, None)
+            self.counters.pop(log_id, None)

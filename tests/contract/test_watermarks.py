@@ -53,3 +53,47 @@ def test_a_deleted_row_is_gone_and_alone(ports: Ports) -> None:
     ports.watermarks.delete(log)
     assert ports.watermarks.get(log) == Watermark()
     assert ports.watermarks.get(other) == Watermark(1, 2, 3, 4)
+
+
+def test_counters_add_up_and_leave_the_rest_of_the_row_alone(ports: Ports) -> None:
+    log, other = log_id(), log_id()
+    assert ports.watermarks.counts(log) == {}
+    ports.watermarks.count(log, {"segment.get": 2, "manifest.put": 1})
+    ports.watermarks.publish(log, 1, 2, 3, 4)
+    ports.watermarks.touch(log, 5)
+    ports.watermarks.count(log, {"segment.get": 40})
+    ports.watermarks.count(other, {"segment.get": 7})
+    ports.watermarks.count(log, {})
+    assert ports.watermarks.counts(log) == {"segment.get": 42, "manifest.put": 1}
+    assert ports.watermarks.get(log) == Watermark(1, 2, 3, 4, 5)
+
+
+def test_counting_first_leaves_room_for_the_rest(ports: Ports) -> None:
+    log = log_id()
+    ports.watermarks.count(log, {"wal_payload.put": 1})
+    assert ports.watermarks.get(log) == Watermark()
+    assert ports.watermarks.publish(log, 1, 2, 3, 4)
+    ports.watermarks.touch(log, 5)
+    assert ports.watermarks.counts(log) == {"wal_payload.put": 1}
+    assert ports.watermarks.get(log) == Watermark(1, 2, 3, 4, 5)
+
+
+def test_counters_go_with_the_row(ports: Ports) -> None:
+    log = log_id()
+    ports.watermarks.count(log, {"segment.get": 2})
+    ports.watermarks.delete(log)
+    assert ports.watermarks.counts(log) == {}
+
+
+def test_a_note_is_replaced_only_by_who_read_it(ports: Ports) -> None:
+    log = log_id()
+    assert ports.watermarks.note(log) is None
+    assert not ports.watermarks.set_note(log, b"b", b"a")
+    assert ports.watermarks.set_note(log, b"a", None)
+    assert not ports.watermarks.set_note(log, b"c", None)
+    assert ports.watermarks.set_note(log, b"b", b"a")
+    assert ports.watermarks.note(log) == b"b"
+    assert ports.watermarks.get(log) == Watermark()
+    ports.watermarks.drop_note(log)
+    ports.watermarks.drop_note(log)
+    assert ports.watermarks.note(log) is None

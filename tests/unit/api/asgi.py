@@ -48,7 +48,7 @@ def memory_stores(settings: Settings | None = None, clock: Clock | None = None) 
         watermarks=wal.watermarks,
         producers=wal.producers,
         objects=MemoryObjects(),
-        settings=settings or Settings(),
+        settings=settings or Settings(metrics_interval_ms=0),  # nothing appears by itself
         clock=clock or SystemClock(),
     )
 

@@ -19,6 +19,7 @@ import pytest
 import uvicorn
 from mangum import Mangum
 
+from functions.api.buffered import TEXT_TYPES
 from functions.api.true_path import TruePath
 from tests.unit.api.asgi import JSON, TEXT, Server
 
@@ -60,7 +61,8 @@ class LambdaDoor:
         loop = asyncio.new_event_loop()
         asyncio.set_event_loop(loop)  # as the Lambda runtime's process has one
         try:
-            return Mangum(self._app, lifespan="off")(event, None)  # type: ignore[arg-type]
+            mangum = Mangum(self._app, lifespan="off", text_mime_types=list(TEXT_TYPES))  # type: ignore[arg-type]
+            return mangum(event, None)  # type: ignore[arg-type]
         finally:
             asyncio.set_event_loop(None)
             loop.close()

@@ -214,7 +214,17 @@ def test_streams_are_listed_in_pages(server: Server) -> None:
         server("PUT", f"/v1/stream/{name}", {**TEXT, "stream-ttl": "60"})
     rows = server("GET", "/v1/streams").json
     assert [row["name"] for row in rows] == ["a", "a/x", "b", "€"]
-    assert set(rows[0]) == {"name", "created_at", "expires_at", "epoch", "content_type", "profile"}
+    assert set(rows[0]) == {
+        "name",
+        "created_at",
+        "expires_at",
+        "epoch",
+        "next_offset",
+        "sealed_through",
+        "uploaded_through",
+        "content_type",
+        "profile",
+    }
 
     def names(query: str) -> list[str]:
         return [row["name"] for row in server("GET", "/v1/streams?" + query).json]

@@ -1,0 +1,61 @@
+"""What an append writes under a definition: normalised by the profile, checked against the schema, with routing keys.
+
+An append is prepared under the definition of the state that it is decided on; the slot fences the definition like
+everything else of the state.
+"""
+
+from __future__ import annotations
+
+from headrace.errors import InvalidRequest
+from headrace.limits import MAX_APPEND_BYTES
+from headrace.log.definition import Definition
+from headrace.log.requests import JSON
+from headrace.record import MAX_KEY_BYTES, NewRecord
+from headrace.schema import jsontext, registry
+
+
+def prepare(
+    definition: Definition, content_type: str | None, records: tuple[NewRecord, ...], now_ms: int
+) -> tuple[NewRecord, ...]:
+    """The records as they will stand in the log. The bytes of a document that no profile changes stay as they came.
+
+    Args:
+        definition: in force.
+        content_type: of the request.
+        records: as the request brought them.
+        now_ms: the server's clock, for profiles that fill in a time.
+
+    Raises:
+        InvalidRequest: one of them may not be appended; then none is.
+    """
+    routing = definition.registry.routing_key
+    validator, profile = definition.validator, definition.profile
+    if validator is None and routing is None and not profile.reads_records:
+        return records
+    if content_type != JSON:
+        raise InvalidRequest("stream requires JSON")
+    if routing is not None and any(record.key is not None for record in records):
+        raise InvalidRequest("Stream-Key is not allowed: the schema says where the routing key stands")
+    prepared = []
+    for number, (data, key) in enumerate(records):
+        try:
+            document = jsontext.loads(data)
+            if profile.reads_records:
+                stored, derived = profile.normalize(document, now_ms)
+                if stored is not document:
+                    document, data = stored, jsontext.dumps(stored)
+                key = key if key is not None else derived
+            if validator is not None:
+                validator.check(document)
+            if routing is not None:
+                key = registry.routing_key_of(routing, document)
+        except InvalidRequest as exc:
+            if len(records) == 1:
+                raise
+            raise InvalidRequest(f"element {number}: {exc}") from exc
+        if key is not None and len(key.encode()) > MAX_KEY_BYTES:
+            raise InvalidRequest(f"routing key is too long: limit={MAX_KEY_BYTES} element={number}")
+        prepared.append(NewRecord(data, key))
+    if sum(len(record.data) for record in prepared) > 2 * MAX_APPEND_BYTES:
+        raise InvalidRequest("the normalised records are too large")
+    return tuple(prepared)

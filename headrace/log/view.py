@@ -1,0 +1,114 @@
+"""How a read shows records: promoted to the schema in force, and only those that were asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from headrace.errors import InvalidRequest
+from headrace.limits import FILTER_SCAN_BYTES
+from headrace.log.definition import EMPTY, Definition
+from headrace.log.requests import JSON, Selection
+from headrace.schema import extract, jsontext, lens, registry
+from headrace.search import match, query
+
+
+class View:
+    """Shows the records of a stream under a definition.
+
+    Raises:
+        InvalidRequest: there is a filter, and the stream holds no JSON, or declares no fields, or the filter is wrong.
+    """
+
+    def __init__(self, definition: Definition, selection: Selection, content_type: str) -> None:
+        self._definition = definition
+        self.key = selection.key
+        self._filter: query.Node | None = None
+        self._fields: frozenset[str] = frozenset()
+        if selection.filter is not None:
+            if content_type != JSON:
+                raise InvalidRequest("filter needs a stream of application/json")
+            if definition.search is None:
+                raise InvalidRequest("filter needs a schema with search fields")
+            self._filter = query.parse_filter(selection.filter, definition.search)
+            self._fields = query.fields_of(self._filter)
+
+    @property
+    def scans(self) -> bool:
+        """Every record must be looked at."""
+        return self._filter is not None
+
+    @property
+    def selects(self) -> bool:
+        """Not every record is shown."""
+        return self._filter is not None or self.key is not None
+
+    def show(self, offset: int, data: bytes) -> bytes | None:
+        """The record at an offset, or None if the filter rejects it.
+
+        Bytes that no lens touches are shown as they were appended.
+
+        Raises:
+            InvalidRequest: a lens can't promote the record.
+        """
+        current = self._definition.schema_version
+        version = registry.version_at(self._definition.registry, offset) if current else 0
+        is_old = 0 < version < current  # of version 0 nothing is known, so no lens leads from there
+        if not is_old and self._filter is None:
+            return data
+        document = jsontext.loads(data)
+        if is_old:
+            document = lens.promote(self._definition.lenses[version - 1 :], document)
+            data = jsontext.dumps(document)
+        if self._filter is not None:
+            search = self._definition.search
+            assert search is not None, "a filter was parsed"
+            if not match.matches(self._filter, extract.values(search, current, document, self._fields)):
+                return None
+        return data
+
+
+RAW = View(EMPTY, Selection(), JSON)
+
+
+class Collector:
+    """Fills a page: at least one record if there is any, then as many as fit.
+
+    Args:
+        late: says whether the time for a scan is over; asked only when something was looked at already.
+    """
+
+    def __init__(
+        self, view: View, max_records: int, max_bytes: int, late: Callable[[], bool] = lambda: False
+    ) -> None:
+        self.view = view
+        self.data: list[bytes] = []
+        self.max_records = max_records
+        self.max_bytes = max_bytes
+        self.size = 0
+        self.scanned = 0
+        self._looked = False
+        self._late = late
+
+    @property
+    def full(self) -> bool:
+        """Nothing more is taken."""
+        if len(self.data) >= self.max_records or self.size >= self.max_bytes or self.limit_reached:
+            return True
+        return self.view.selects and self._looked and self._late()
+
+    @property
+    def limit_reached(self) -> bool:
+        """A filter has looked at as much as one read may."""
+        return self.view.scans and self.scanned >= FILTER_SCAN_BYTES
+
+    def look(self, offset: int, data: bytes) -> None:
+        """Takes the record if it is wanted."""
+        self.scanned += len(data)
+        shown = self.view.show(offset, data)
+        if shown is not None:
+            self.data.append(shown)
+            self.size += len(shown)
+
+    def passed(self) -> None:
+        """Something was looked at, if only to see that it holds nothing wanted."""
+        self._looked = True

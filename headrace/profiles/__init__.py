@@ -1,0 +1,101 @@
+"""What the records of a stream mean: its profile.
+
+profile         the interface, and what holds when a profile adds nothing
+generic         plain streams
+evlog           one wide event per request
+metrics         metric intervals
+state_protocol  changes of tables, and who waits for them (touch)
+
+`parse` reads a profile document, `parse_update` the body of a change, `resource` is what the HTTP surface shows. This
+module is the only place that knows the kinds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from headrace.errors import InvalidRequest
+from headrace.names import SYSTEM_STREAM
+from headrace.profiles import strict
+from headrace.profiles.evlog import Evlog
+from headrace.profiles.generic import Generic
+from headrace.profiles.metrics import Metrics
+from headrace.profiles.profile import Profile
+from headrace.profiles.state_protocol import StateProtocol
+
+API_VERSION = "durable.streams/profile/v1"
+DEFAULT: Profile = Generic()
+
+_PARSERS: dict[str, Callable[[dict[str, Any]], Profile]] = {
+    Evlog.kind: Evlog.parse,
+    Generic.kind: Generic.parse,
+    Metrics.kind: Metrics.parse,
+    StateProtocol.kind: StateProtocol.parse,
+}
+KINDS = tuple(sorted(_PARSERS))
+
+
+def parse(document: Any) -> Profile:
+    """Reads a profile document, as posted or as stored.
+
+    Raises:
+        InvalidRequest: not an object, an unknown kind, an unknown option, or an option of the wrong form.
+    """
+    options = strict.as_object(document, "profile")
+    kind = strict.required_text(options.get("kind"), "profile.kind").strip()
+    if kind not in _PARSERS:
+        raise InvalidRequest(f"profile.kind must be {'|'.join(KINDS)}")
+    return _PARSERS[kind](options)
+
+
+def parse_update(body: Any) -> Profile:
+    """Reads the body of `POST …/_profile`: `{apiVersion?, profile}`.
+
+    Raises:
+        InvalidRequest: another key, another version, no profile, or a profile that `parse` refuses.
+    """
+    update = strict.as_object(body, "profile update")
+    strict.only(update, ("apiVersion", "profile"), "profileUpdate")
+    if update.get("apiVersion", API_VERSION) != API_VERSION:
+        raise InvalidRequest("invalid profile apiVersion")
+    if "profile" not in update:
+        raise InvalidRequest("missing profile")
+    return parse(update["profile"])
+
+
+def resource(profile: Profile) -> dict[str, Any]:
+    """What `GET …/_profile` and a successful change answer."""
+    return {"apiVersion": API_VERSION, "profile": profile.document()}
+
+
+def install(current: Profile, wanted: Profile, *, content_type: str, is_empty: bool) -> dict[str, Any] | None:
+    """Checks a change of profile and says what becomes of the schema registry.
+
+    Returns the schema update that a new, empty registry begins with; None if the registry stays. It stays as well when
+    the kind does: a schema that has evolved since is not thrown away by a change of options.
+
+    Raises:
+        InvalidRequest: the stream can't have this profile.
+    """
+    wanted.check_install(content_type=content_type, is_empty=is_empty, current=current)
+    return None if wanted.kind == current.kind else wanted.registry()
+
+
+def of_system_stream(name: str) -> Profile | None:
+    """The profile that a stream of the server's own is created with; None for any other name."""
+    return Metrics(system=True) if name == SYSTEM_STREAM else None
+
+
+__all__ = [
+    "API_VERSION",
+    "DEFAULT",
+    "KINDS",
+    "SYSTEM_STREAM",
+    "Profile",
+    "install",
+    "of_system_stream",
+    "parse",
+    "parse_update",
+    "resource",
+]

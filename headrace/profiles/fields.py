@@ -1,0 +1,28 @@
+"""Shorthand for the search fields that profiles declare: all of version 1, each bound to one place."""
+
+from __future__ import annotations
+
+from typing import Any
+
+TYPED = ("exact", "column", "exists", "sortable")
+
+
+def keyword(pointer: str, *capabilities: str, lowercase: bool = False) -> dict[str, Any]:
+    """A keyword field: exact and exists, and the capabilities named."""
+    normalizer = {"normalizer": "lowercase_v1"} if lowercase else {}
+    return _field("keyword", pointer, normalizer, ("exact", *capabilities, "exists"))
+
+
+def text(pointer: str) -> dict[str, Any]:
+    """A text field of words with positions."""
+    return _field("text", pointer, {"analyzer": "unicode_word_v1"}, ("exists", "positions"))
+
+
+def typed(kind: str, pointer: str, *capabilities: str) -> dict[str, Any]:
+    """A date, integer or float field: exact, column, exists, sortable, and the capabilities named."""
+    return _field(kind, pointer, {}, (*TYPED, *capabilities))
+
+
+def _field(kind: str, pointer: str, settings: dict[str, str], capabilities: tuple[str, ...]) -> dict[str, Any]:
+    bindings = [{"version": 1, "jsonPointer": pointer}]
+    return {"kind": kind, "bindings": bindings, **settings, **dict.fromkeys(capabilities, True)}

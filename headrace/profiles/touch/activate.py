@@ -1,0 +1,111 @@
+"""Template activation: the request, and what it is answered."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from headrace.errors import InvalidRequest
+from headrace.profiles import strict
+from headrace.profiles.numbers import is_finite
+from headrace.profiles.touch import keys
+from headrace.profiles.touch.config import TemplateLimits, TouchConfig
+from headrace.profiles.touch.cursor import TouchCursor
+from headrace.profiles.touch.templates import MAX_FIELDS, Activation, Declaration
+
+MAX_TEMPLATES = 256  # of one request
+
+
+class ActivateRequest(msgspec.Struct, frozen=True):
+    """A valid body of `touch/templates/activate`."""
+
+    templates: tuple[Declaration, ...]
+    ttl_ms: int
+
+
+def parse_activate(body: Any, config: TouchConfig) -> ActivateRequest:
+    """Reads the body. An unknown encoding or a repeated field is denied later, template by template.
+
+    Raises:
+        InvalidRequest: no templates, too many, one without entity or with other than one to three named fields, or a
+            time to live that is no number of milliseconds.
+    """
+    document = strict.as_object(body, "activate body")
+    return ActivateRequest(
+        parse_declarations(document.get("templates"), "activate.templates"),
+        parse_ttl_ms(document.get("inactivityTtlMs"), config, "activate.inactivityTtlMs"),
+    )
+
+
+def parse_declarations(value: Any, place: str) -> tuple[Declaration, ...]:
+    """Reads a list of templates.
+
+    Raises:
+        InvalidRequest: as `parse_activate`.
+    """
+    if not isinstance(value, list) or not value:
+        raise InvalidRequest(f"{place} must be a non-empty array")
+    if len(value) > MAX_TEMPLATES:
+        raise InvalidRequest(f"{place} too large (max {MAX_TEMPLATES})")
+    declarations = []
+    for one in value:
+        entity = strict.text_or_none(one.get("entity")) if isinstance(one, dict) else None
+        fields = _fields(one.get("fields")) if isinstance(one, dict) else None
+        if entity is None or fields is None:
+            raise InvalidRequest(f"{place} contains invalid template definitions")
+        declarations.append(Declaration(entity, fields))
+    return tuple(declarations)
+
+
+def parse_ttl_ms(value: Any, config: TouchConfig, place: str) -> int:
+    """Reads `inactivityTtlMs`; absent or null, the profile's default.
+
+    Raises:
+        InvalidRequest: not a number, or negative.
+    """
+    if value is None:
+        return config.limits.default_ttl_ms
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not is_finite(value) or value < 0:
+        raise InvalidRequest(f"{place} must be a non-negative number (ms)")
+    return int(value)
+
+
+def answer(outcomes: Iterable[Activation], cursor: TouchCursor, limits: TemplateLimits) -> dict[str, Any]:
+    """The body of the answer.
+
+    Args:
+        cursor: the end of the log that the activated templates begin at.
+    """
+    done = list(outcomes)
+    return {
+        "activated": [
+            {"templateId": keys.as_hex(one.template_id), "state": "active", "activeFromTouchOffset": str(cursor)}
+            for one in done
+            if one.denied is None
+        ],
+        "denied": [
+            {"templateId": keys.as_hex(one.template_id), "reason": one.denied}
+            for one in done
+            if one.denied is not None
+        ],
+        "limits": {
+            "maxActiveTemplatesPerStream": limits.per_stream,
+            "maxActiveTemplatesPerEntity": limits.per_entity,
+        },
+    }
+
+
+def _fields(value: Any) -> tuple[tuple[str, str], ...] | None:
+    """Names with encodings; an encoding that is no string counts as one that is unknown."""
+    if not isinstance(value, list) or not 1 <= len(value) <= MAX_FIELDS:
+        return None
+    fields = []
+    for field in value:
+        name = strict.text_or_none(field.get("name")) if isinstance(field, dict) else None
+        if name is None:
+            return None
+        encoding = field.get("encoding")
+        fields.append((name, encoding if isinstance(encoding, str) else ""))
+    return tuple(fields)

@@ -1,0 +1,175 @@
+"""Touch settings of a profile document. Every field of the Prisma Streams server is accepted, kept and shown.
+
+There, most of them bound the memory of one process and degrade answers when it falls behind. Here touches are derived
+from the log, so only `onMissingBefore` and those of `templates` have an effect (not `gcIntervalMs`: a template that has
+been idle too long counts as inactive from that moment).
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import msgspec
+
+from headrace.errors import InvalidRequest
+from headrace.profiles import strict
+from headrace.profiles.numbers import Number, is_finite
+
+_PLACE = "profile.touch"
+ON_MISSING_BEFORE = ("coarse", "skipBefore", "error")
+
+
+class _Rule(NamedTuple):
+    default: int
+    least: int
+    most: int | None = None
+    whole: bool = True
+    open: bool = False  # `least` itself is not allowed
+
+    def accepts(self, value: Number) -> bool:
+        above = value > self.least if self.open else value >= self.least
+        return above and (self.most is None or value <= self.most) and (not self.whole or value == int(value))
+
+    def __str__(self) -> str:
+        kind = "an integer " if self.whole else ""
+        if self.most is not None:
+            return f"{kind}in [{self.least},{self.most}]"
+        return f"{kind}{'>' if self.open else '>='} {self.least}"
+
+
+def _positive(default: int, *, whole: bool = False) -> _Rule:
+    return _Rule(default, 0, whole=whole, open=True)
+
+
+_TOP = {
+    "coarseIntervalMs": _positive(100),
+    "touchCoalesceWindowMs": _positive(100),
+}
+_LOAD = {
+    "lagDegradeFineTouchesAtSourceOffsets": _Rule(5000, 0),
+    "lagRecoverFineTouchesAtSourceOffsets": _Rule(1000, 0),
+    "fineTouchBudgetPerBatch": _Rule(2000, 0),
+    "fineTokensPerSecond": _Rule(200_000, 0),
+    "fineBurstTokens": _Rule(400_000, 0),
+    "lagReservedFineTouchBudgetPerBatch": _Rule(200, 0),
+}
+_MEMORY = {
+    "bucketMs": _positive(100, whole=True),
+    "filterPow2": _Rule(22, 10, 30),
+    "k": _Rule(4, 1, 8),
+    "pendingMaxKeys": _positive(100_000, whole=True),
+    "keyIndexMaxKeys": _Rule(32, 1, 1024),
+    "hotKeyTtlMs": _positive(10_000, whole=True),
+    "hotTemplateTtlMs": _positive(10_000, whole=True),
+    "hotMaxKeys": _positive(1_000_000, whole=True),
+    "hotMaxTemplates": _positive(4096, whole=True),
+}
+_TEMPLATES = {
+    "defaultInactivityTtlMs": _Rule(3_600_000, 0, whole=False),
+    "lastSeenPersistIntervalMs": _positive(300_000),
+    "gcIntervalMs": _positive(60_000),
+    "maxActiveTemplatesPerEntity": _positive(256),
+    "maxActiveTemplatesPerStream": _positive(2048),
+    "activationRateLimitPerMinute": _Rule(100, 0, whole=False),
+}
+_KEYS = ("enabled", *_TOP, "onMissingBefore", *_LOAD, "memory", "templates")
+
+
+class TemplateLimits(NamedTuple):
+    """Bounds on templates.
+
+    Attributes:
+        per_stream, per_entity: the most that are active at once; the least recently used give way.
+        activations_per_minute: of templates that are not active yet; 0 for no bound.
+        default_ttl_ms: how long a template stays active without use, unless its activation says otherwise.
+        persist_interval_ms: a use is written down at most this often.
+    """
+
+    per_stream: Number
+    per_entity: Number
+    activations_per_minute: Number
+    default_ttl_ms: int
+    persist_interval_ms: Number
+
+
+class TouchConfig(msgspec.Struct, frozen=True):
+    """Valid touch settings.
+
+    Attributes:
+        settings: every field of the document with its value, `{"enabled": False}` if disabled.
+    """
+
+    settings: dict[str, Any]
+
+    @property
+    def enabled(self) -> bool:
+        """Whether the stream has `/touch/*` routes."""
+        return bool(self.settings["enabled"])
+
+    @property
+    def on_missing_before(self) -> str:
+        """What an update without a usable old value touches: `coarse`, `skipBefore` or `error`."""
+        return str(self.settings["onMissingBefore"])
+
+    @property
+    def limits(self) -> TemplateLimits:
+        """Bounds on templates."""
+        templates = self.settings["templates"]
+        return TemplateLimits(
+            per_stream=templates["maxActiveTemplatesPerStream"],
+            per_entity=templates["maxActiveTemplatesPerEntity"],
+            activations_per_minute=templates["activationRateLimitPerMinute"],
+            default_ttl_ms=int(templates["defaultInactivityTtlMs"]),
+            persist_interval_ms=templates["lastSeenPersistIntervalMs"],
+        )
+
+    def document(self) -> dict[str, Any]:
+        """As the profile document shows it; not to be changed."""
+        return self.settings
+
+
+def parse_config(value: Any) -> TouchConfig:
+    """Reads `profile.touch`. Of disabled settings nothing is kept.
+
+    Raises:
+        InvalidRequest: an unknown field, or a value out of bounds; says which.
+    """
+    given = strict.as_object(value, _PLACE)
+    strict.only(given, _KEYS, _PLACE)
+    enabled = given.get("enabled", False)
+    if not isinstance(enabled, bool):
+        raise InvalidRequest(f"{_PLACE}.enabled must be boolean")
+    if not enabled:
+        return TouchConfig({"enabled": False})
+    missing_before = given.get("onMissingBefore", "coarse")
+    if missing_before not in ON_MISSING_BEFORE:
+        raise InvalidRequest(f"{_PLACE}.onMissingBefore must be {'|'.join(ON_MISSING_BEFORE)}")
+    return TouchConfig(
+        {
+            "enabled": True,
+            **_read(given, _TOP, _PLACE),
+            "onMissingBefore": missing_before,
+            **_read(given, _LOAD, _PLACE),
+            "memory": _read_section(given, "memory", _MEMORY),
+            "templates": _read_section(given, "templates", _TEMPLATES),
+        }
+    )
+
+
+def _read_section(given: dict[str, Any], name: str, rules: dict[str, _Rule]) -> dict[str, Number]:
+    place = f"{_PLACE}.{name}"
+    section = strict.as_object(given.get(name, {}), place)
+    strict.only(section, rules, place)
+    return _read(section, rules, place)
+
+
+def _read(section: dict[str, Any], rules: dict[str, _Rule], place: str) -> dict[str, Number]:
+    return {name: _number(section.get(name, rule.default), rule, f"{place}.{name}") for name, rule in rules.items()}
+
+
+def _number(value: Any, rule: _Rule, place: str) -> Number:
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool) and is_finite(value)
+    if not is_number or not rule.accepts(value):
+        raise InvalidRequest(f"{place} must be {rule}")
+    number: Number = value
+    return int(number) if number == int(number) else number

@@ -1,0 +1,163 @@
+"""What `touch/meta` and `touch/wait` answer.
+
+The Prisma Streams server reports on a journal in its memory. Here there is none: touches are in the log itself, so
+nothing is ever pending, a cursor is always settled, and fields about buckets, filters and degradation are zero. What is
+counted is counted by the process that answers.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from headrace.errors import InvalidRequest
+from headrace.profiles.numbers import number_or_none
+from headrace.profiles.touch.config import TouchConfig
+from headrace.profiles.touch.cursor import TouchCursor
+from headrace.profiles.touch.wait import DEFAULT_TIMEOUT_MS, MAX_TIMEOUT_MS, Interest
+
+
+class Place(NamedTuple):
+    """Where the log was looked at.
+
+    Attributes:
+        cursor: everything before it has been seen; its generation is the offset after the last record seen.
+        appended_ms: append time of that record; 0 if there is none.
+    """
+
+    cursor: TouchCursor
+    appended_ms: int = 0
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """What every answer of a wait says about it. A commit takes the part of a bucket that is flushed."""
+        return {
+            "bucketMaxSourceOffsetSeq": str(self.cursor.generation - 1),
+            "flushAtMs": self.appended_ms,
+            "bucketStartMs": self.appended_ms,
+        }
+
+
+class Counters(NamedTuple):
+    """What one process has seen of a stream's waits.
+
+    Attributes:
+        fine_waiters, coarse_waiters, broad_waiters: waiting now; a broad one has more than 64 keys.
+        waits_touched, waits_timed_out, waits_stale: answers given.
+        records_scanned, scans, empty_scans: records derived from, in how many looks, and how many of those woke
+            nobody.
+    """
+
+    fine_waiters: int = 0
+    coarse_waiters: int = 0
+    broad_waiters: int = 0
+    waits_touched: int = 0
+    waits_timed_out: int = 0
+    waits_stale: int = 0
+    records_scanned: int = 0
+    scans: int = 0
+    empty_scans: int = 0
+
+
+def parse_meta(settle: str | None, timeout_ms: str | None) -> int:
+    """Reads the query of `touch/meta` and returns its timeout. `settle=flush` has nothing to wait for here.
+
+    Raises:
+        InvalidRequest: another `settle`, or a timeout that is no number.
+    """
+    if settle is not None and settle != "flush":
+        raise InvalidRequest("meta.settle must be 'flush' when provided")
+    if timeout_ms is None or not timeout_ms.strip():
+        return DEFAULT_TIMEOUT_MS
+    number = number_or_none(timeout_ms)
+    if number is None:
+        raise InvalidRequest("meta.timeoutMs must be a number (ms)")
+    return int(max(0, min(MAX_TIMEOUT_MS, number)))
+
+
+def answer_wait(interest: Interest, place: Place, *, was_touched: bool) -> dict[str, Any]:
+    """A wait that ended: something was touched, or time was up.
+
+    Args:
+        place: where the next wait has to begin. After a touch that may be the end of the log: the query runs again
+            anyway. After none it is as far as the records have been looked at.
+    """
+    return {
+        "touched": was_touched,
+        "cursor": str(place.cursor),
+        "effectiveWaitKind": interest.kind,
+        **place.fields,
+    }
+
+
+def answer_stale(interest: Interest, place: Place) -> dict[str, Any]:
+    """A cursor of another incarnation: the query has to run again, and waiting begins anew at `place`."""
+    return {
+        "stale": True,
+        "cursor": str(place.cursor),
+        "epoch": place.cursor.epoch,
+        "generation": place.cursor.generation,
+        "effectiveWaitKind": interest.kind,
+        **place.fields,
+        "error": {"code": "stale", "message": "cursor epoch mismatch; rerun/re-subscribe and start from cursor"},
+    }
+
+
+def answer_meta(
+    config: TouchConfig, place: Place, *, next_offset: str, active_templates: int, counters: Counters
+) -> dict[str, Any]:
+    """The state document, with every field of the Prisma Streams server.
+
+    Args:
+        place: the end of the log.
+        next_offset: the same as the text of a stream offset.
+        counters: of this process.
+    """
+    waiters = counters.fine_waiters + counters.coarse_waiters
+    return {
+        "mode": "log",
+        "cursor": str(place.cursor),
+        "epoch": place.cursor.epoch,
+        "generation": place.cursor.generation,
+        **dict.fromkeys(("bucketMs", "coalesceMs", "filterSize", "k", "pendingKeys", "overflowBuckets"), 0),
+        "activeWaiters": waiters,
+        "bucketMaxSourceOffsetSeq": place.fields["bucketMaxSourceOffsetSeq"],
+        "lastFlushAtMs": place.appended_ms,
+        "flushIntervalMsMaxLast10s": 0,
+        "flushIntervalMsP95Last10s": 0,
+        "settled": True,
+        "coarseIntervalMs": config.settings["coarseIntervalMs"],
+        "touchCoalesceWindowMs": config.settings["touchCoalesceWindowMs"],
+        "activeTemplates": active_templates,
+        "lagSourceOffsets": 0,
+        "touchMode": "fine" if waiters else "idle",
+        "walScannedThrough": next_offset,
+        **dict.fromkeys(_HOT, 0),
+        "fineWaitersActive": counters.fine_waiters,
+        "coarseWaitersActive": counters.coarse_waiters,
+        "broadFineWaitersActive": counters.broad_waiters,
+        "hotKeyFilteringEnabled": False,
+        "hotTemplateFilteringEnabled": False,
+        "scanRowsTotal": counters.records_scanned,
+        "scanBatchesTotal": counters.scans,
+        "scannedButEmitted0BatchesTotal": counters.empty_scans,
+        **dict.fromkeys(_NO_TOTALS, 0),
+        "waitTouchedTotal": counters.waits_touched,
+        "waitTimeoutTotal": counters.waits_timed_out,
+        "waitStaleTotal": counters.waits_stale,
+        **dict.fromkeys(_NO_JOURNAL, 0),
+    }
+
+
+_HOT = (
+    *("hotFineKeys", "hotTemplates", "hotFineKeysActive", "hotFineKeysGrace"),
+    *("hotTemplatesActive", "hotTemplatesGrace"),
+)
+_NO_TOTALS = (
+    *("processedThroughDeltaTotal", "touchesEmittedTotal", "touchesTableTotal", "touchesTemplateTotal"),
+    *("fineTouchesDroppedDueToBudgetTotal", "fineTouchesSkippedColdTemplateTotal"),
+    *("fineTouchesSkippedColdKeyTotal", "fineTouchesSkippedTemplateBucketTotal"),
+)
+_NO_JOURNAL = (
+    *("journalFlushesTotal", "journalNotifyWakeupsTotal", "journalNotifyWakeMsTotal", "journalNotifyWakeMsMax"),
+    *("journalTimeoutsFiredTotal", "journalTimeoutSweepMsTotal"),
+)

@@ -1,0 +1,203 @@
+"""The templates of a stream that are worth deriving keys for, as one document. Version 1.
+
+A template says: somebody waits for rows of this entity by these one to three equality fields. It stays active while
+it is used. A use that is late revives it without a gap, because what it would have touched is derived from the log.
+The caller stores the document and, if another was first, decides again on that one.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from typing import NamedTuple
+
+import msgspec
+from msgspec.structs import replace
+
+from headrace.errors import Damaged
+from headrace.profiles.numbers import Number
+from headrace.profiles.touch import keys
+from headrace.profiles.touch.config import TemplateLimits
+
+VERSION = 1
+MAX_FIELDS = 3
+MAX_NAME = 512  # characters of an entity or field; keeps the document small
+_NO_ID = 0  # an invalid declaration has no id
+_MINUTE_MS = 60_000
+
+
+class Declaration(NamedTuple):
+    """A template somebody asks for: fields with their encodings, in any order, not checked yet."""
+
+    entity: str
+    fields: tuple[tuple[str, str], ...]
+
+
+class Template(msgspec.Struct, frozen=True, array_like=True):
+    """A template in use.
+
+    Attributes:
+        id: hash of entity and field names.
+        fields, encodings: sorted by field name.
+        active_from: records before this offset touch none of its keys.
+        seen_ms: when it was last used, as far as that is written down.
+        ttl_ms: it is inactive once it has not been used for longer.
+    """
+
+    id: int
+    entity: str
+    fields: tuple[str, ...]
+    encodings: tuple[str, ...]
+    active_from: int
+    seen_ms: int
+    ttl_ms: int
+
+    def is_active(self, now_ms: int) -> bool:
+        """Used recently enough."""
+        return self.seen_ms + self.ttl_ms >= now_ms
+
+
+class Activation(NamedTuple):
+    """What became of one declaration: active, or denied for a reason (`invalid` or `rate_limited`)."""
+
+    template_id: int
+    denied: str | None = None
+
+
+class TemplateBook(msgspec.Struct, frozen=True):
+    """The document.
+
+    Attributes:
+        templates: at most one per id.
+        tokens, filled_ms: activations left of this minute's, when that was computed. `filled_ms` 0: never used.
+    """
+
+    version: int = VERSION
+    templates: tuple[Template, ...] = ()
+    tokens: float = 0
+    filled_ms: int = 0
+
+    def active(self, now_ms: int) -> tuple[Template, ...]:
+        """Those whose keys are derived."""
+        return tuple(template for template in self.templates if template.is_active(now_ms))
+
+    def used(self, template_ids: Collection[int], now_ms: int, persist_interval_ms: Number) -> TemplateBook:
+        """Notes a use. Returns itself when what is written down is fresh enough: within the interval, and within half
+        of the template's own time to live."""
+        templates = tuple(
+            replace(template, seen_ms=now_ms)
+            if template.id in template_ids
+            and now_ms - template.seen_ms > min(persist_interval_ms, template.ttl_ms // 2)
+            else template
+            for template in self.templates
+        )
+        return self if templates == self.templates else replace(self, templates=templates)
+
+    def activate(
+        self,
+        declarations: Iterable[Declaration],
+        *,
+        ttl_ms: int,
+        limits: TemplateLimits,
+        next_offset: int,
+        now_ms: int,
+    ) -> tuple[TemplateBook, tuple[Activation, ...]]:
+        """Activates templates, or refreshes those that are active. Never for the past: a new one begins at
+        `next_offset`, which must have been the end of the log before this document is stored.
+
+        A declaration is denied when it is invalid, when its template is active with other encodings, or when this
+        minute's activations are used up. Over the limits, the least recently used others give way.
+        """
+        templates = {template.id: template for template in self.active(now_ms)}
+        tokens = self._tokens(limits, now_ms)
+        outcomes = []
+        for declaration in declarations:
+            fields = _canonical(declaration)
+            if fields is None:
+                outcomes.append(Activation(_NO_ID, "invalid"))
+                continue
+            names, encodings = tuple(name for name, _ in fields), tuple(encoding for _, encoding in fields)
+            template_id = keys.template_id(declaration.entity, names)
+            known = templates.get(template_id)
+            if known is not None and (known.entity, known.fields, known.encodings) != (
+                declaration.entity,
+                names,
+                encodings,
+            ):
+                outcomes.append(Activation(template_id, "invalid"))
+                continue
+            if known is None:
+                if limits.activations_per_minute and tokens < 1:
+                    outcomes.append(Activation(template_id, "rate_limited"))
+                    continue
+                tokens -= 1
+                known = Template(template_id, declaration.entity, names, encodings, next_offset, now_ms, ttl_ms)
+            templates[template_id] = replace(known, seen_ms=now_ms, ttl_ms=ttl_ms)
+            outcomes.append(Activation(template_id))
+        fresh = {outcome.template_id for outcome in outcomes if outcome.denied is None}
+        kept = _within(templates.values(), fresh, limits)
+        return replace(self, templates=kept, tokens=max(tokens, 0.0), filled_ms=now_ms), tuple(outcomes)
+
+    def _tokens(self, limits: TemplateLimits, now_ms: int) -> float:
+        """A bucket of one minute's activations that fills steadily; full when it was never used."""
+        most = float(limits.activations_per_minute)
+        if not self.filled_ms:
+            return most
+        return min(most, self.tokens + max(0, now_ms - self.filled_ms) * most / _MINUTE_MS)
+
+
+def by_entity(templates: Iterable[Template]) -> Mapping[str, tuple[Template, ...]]:
+    """Templates by the entity whose changes concern them."""
+    found: dict[str, list[Template]] = {}
+    for template in templates:
+        found.setdefault(template.entity, []).append(template)
+    return {entity: tuple(of_it) for entity, of_it in found.items()}
+
+
+def dump(book: TemplateBook) -> bytes:
+    """The document as JSON."""
+    return msgspec.json.encode(book)
+
+
+def load(data: bytes) -> TemplateBook:
+    """Reads a document that `dump` wrote.
+
+    Raises:
+        Damaged: it is not one, or of a later version.
+    """
+    try:
+        book = msgspec.json.decode(data, type=TemplateBook)
+    except (msgspec.DecodeError, ValueError) as exc:
+        raise Damaged("touch templates can't be read") from exc
+    if book.version != VERSION:
+        raise Damaged(f"touch templates are of another version: version={book.version}")
+    return book
+
+
+def _canonical(declaration: Declaration) -> list[tuple[str, str]] | None:
+    """The fields sorted by name; None if they make no template."""
+    fields = sorted(declaration.fields)
+    names = {name for name, _ in fields}
+    valid = (
+        1 <= len(fields) <= MAX_FIELDS
+        and len(names) == len(fields)
+        and all(_is_name(name) for name in (declaration.entity, *names))
+        and all(encoding in keys.ENCODINGS for _, encoding in fields)
+    )
+    return fields if valid else None
+
+
+def _is_name(text: str) -> bool:
+    return bool(text.strip()) and len(text) <= MAX_NAME
+
+
+def _within(templates: Iterable[Template], fresh: Collection[int], limits: TemplateLimits) -> tuple[Template, ...]:
+    """Those that stay: per entity and in all, the fresh and then the last used; in the order given."""
+    given = tuple(templates)
+    of_entity: Counter[str] = Counter()
+    stay: set[int] = set()
+    for template in sorted(given, key=lambda one: (one.id not in fresh, -one.seen_ms, one.id)):
+        if of_entity[template.entity] < limits.per_entity and len(stay) < limits.per_stream:
+            of_entity[template.entity] += 1
+            stay.add(template.id)
+    return tuple(template for template in given if template.id in stay)

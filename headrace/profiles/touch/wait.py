@@ -1,0 +1,189 @@
+"""What a request waits for, and whether a record wakes it.
+
+Keys that a client writes out are matched in full, key ids by their 32 bits. A wait may wake without need (key ids can
+collide), never miss what it waits for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from headrace.errors import InvalidRequest
+from headrace.profiles import strict
+from headrace.profiles.numbers import is_finite
+from headrace.profiles.touch import keys
+from headrace.profiles.touch.activate import parse_declarations, parse_ttl_ms
+from headrace.profiles.touch.config import TouchConfig
+from headrace.profiles.touch.cursor import TouchCursor, parse_cursor
+from headrace.profiles.touch.derive import Touched, change_of, touched
+from headrace.profiles.touch.templates import Declaration, Template
+
+MAX_KEYS = 1024
+MAX_EXACT_KEYS = 16
+DEFAULT_TIMEOUT_MS = 30_000
+MAX_TIMEOUT_MS = 120_000
+
+
+class WaitRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A valid body of `touch/wait`.
+
+    Attributes:
+        cursor: from where to look; None for the end of the log.
+        keys, key_ids: full keys and key ids to wait for; at least one.
+        coarse: wait for tables: those of `template_ids`, or the keys as given.
+        template_ids: templates that the query depends on; a fine wait counts as a use of them.
+        declared, ttl_ms: templates to activate on the way.
+    """
+
+    cursor: TouchCursor | None
+    timeout_ms: int
+    keys: frozenset[int]
+    key_ids: frozenset[int]
+    coarse: bool
+    template_ids: frozenset[int]
+    declared: tuple[Declaration, ...]
+    ttl_ms: int
+
+
+class Interest(NamedTuple):
+    """What wakes a waiter.
+
+    Attributes:
+        kind: `fineKey` or `tableKey`, as the answer says.
+        needs_templates: some key may be one that only templates give.
+    """
+
+    kind: str
+    keys: frozenset[int]
+    key_ids: frozenset[int]
+    needs_templates: bool
+
+    def woken_by(self, what: Touched) -> bool:
+        """Whether a record that touches `what` wakes it."""
+        if what.everything or not self.keys.isdisjoint(what.keys):
+            return True
+        return bool(self.key_ids) and any(key & keys.KEY_ID_MASK in self.key_ids for key in what.keys)
+
+
+def parse_wait(body: Any, config: TouchConfig) -> WaitRequest:
+    """Reads the body of `touch/wait`. Null counts as absent; unknown fields are ignored, so that newer clients work.
+
+    Raises:
+        InvalidRequest: a field of the wrong form, no keys, too many, or an `exact` wait that can't be exact.
+    """
+    document = strict.as_object(body, "wait body")
+    given = {name: value for name, value in document.items() if value is not None}
+    names = _texts(given.get("keys", []), "wait.keys")
+    if len(names) > MAX_KEYS:
+        raise InvalidRequest(f"wait.keys too large (max {MAX_KEYS})")
+    full = {name: keys.from_hex(name) for name in names}
+    key_ids = _key_ids(given.get("keyIds", []))
+    if not names and not key_ids:
+        raise InvalidRequest("wait requires keys or keyIds")
+    coarse = _interest_mode(given) == "coarse"
+    _check_exact(given, list(full.values()), coarse)
+    cursor = given.get("cursor")
+    if not isinstance(cursor, str) or not cursor.strip():
+        raise InvalidRequest("wait.cursor must be a non-empty string")
+    declared = given.get("declareTemplates", [])
+    return WaitRequest(
+        cursor=parse_cursor(cursor),
+        timeout_ms=_timeout_ms(given),
+        keys=frozenset(key for key in full.values() if key is not None),
+        key_ids=key_ids | {keys.key_id_of_text(name) for name, key in full.items() if key is None},
+        coarse=coarse,
+        template_ids=_template_ids(given.get("templateIdsUsed", [])),
+        declared=parse_declarations(declared, "wait.declareTemplates") if declared != [] else (),
+        ttl_ms=parse_ttl_ms(given.get("inactivityTtlMs"), config, "wait.inactivityTtlMs"),
+    )
+
+
+def interest_of(request: WaitRequest, templates: Sequence[Template]) -> Interest:
+    """What `request` waits for, given the active templates.
+
+    A coarse wait that names templates waits for their tables; if none of them is active, for its keys.
+    """
+    fine = Interest("fineKey", request.keys, request.key_ids, needs_templates=True)
+    if not request.coarse:
+        return fine
+    if not request.template_ids:
+        return fine._replace(kind="tableKey")
+    tables = frozenset(keys.table_key(one.entity) for one in templates if one.id in request.template_ids)
+    return Interest("tableKey", tables, frozenset(), needs_templates=False) if tables else fine
+
+
+def wakes(
+    interest: Interest,
+    record: Any,
+    offset: int,
+    templates: Mapping[str, Sequence[Template]],
+    config: TouchConfig,
+) -> bool:
+    """Whether the stored `record` at `offset` wakes a waiter.
+
+    Args:
+        templates: the active ones, by entity.
+    """
+    change = change_of(record)
+    if change is None:
+        return False
+    relevant = templates if interest.needs_templates else {}
+    return interest.woken_by(touched(change, offset, relevant, config.on_missing_before))
+
+
+def _texts(value: Any, place: str) -> list[str]:
+    if not isinstance(value, list) or not all(isinstance(item, str) and item.strip() for item in value):
+        raise InvalidRequest(f"{place} must be a non-empty string array when provided")
+    return list(dict.fromkeys(item.strip() for item in value))
+
+
+def _key_ids(value: Any) -> frozenset[int]:
+    if not isinstance(value, list) or not all(_is_uint32(item) for item in value):
+        raise InvalidRequest("wait.keyIds must be a non-empty uint32 array when provided")
+    key_ids = frozenset(int(item) for item in value)
+    if len(key_ids) > MAX_KEYS:
+        raise InvalidRequest(f"wait.keyIds too large (max {MAX_KEYS})")
+    return key_ids
+
+
+def _is_uint32(value: Any) -> bool:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return False
+    return 0 <= value <= keys.KEY_ID_MASK and value == int(value)
+
+
+def _template_ids(value: Any) -> frozenset[int]:
+    if not isinstance(value, list) or not all(isinstance(item, str) for item in value) or len(value) > MAX_KEYS:
+        raise InvalidRequest(f"wait.templateIdsUsed must be a string array of at most {MAX_KEYS}")
+    parsed = [keys.from_hex(item) for item in value]
+    if None in parsed:
+        raise InvalidRequest("wait.templateIdsUsed must hold template ids of 16 hexadecimal digits")
+    return frozenset(template_id for template_id in parsed if template_id is not None)
+
+
+def _interest_mode(given: dict[str, Any]) -> str:
+    mode = given.get("interestMode", "fine")
+    if mode not in ("fine", "coarse"):
+        raise InvalidRequest("wait.interestMode must be 'fine' or 'coarse'")
+    return str(mode)
+
+
+def _check_exact(given: dict[str, Any], full: Sequence[int | None], coarse: bool) -> None:
+    """An exact wait names a few full keys. Nothing else about it differs: full keys are always matched exactly."""
+    exact = given.get("exact", False)
+    if not isinstance(exact, bool):
+        raise InvalidRequest("wait.exact must be a boolean when provided")
+    if exact and coarse:
+        raise InvalidRequest("wait.exact requires fine interest while runtime is in fine-key mode")
+    if exact and (None in full or not 1 <= len(set(full)) <= MAX_EXACT_KEYS):
+        raise InvalidRequest(f"wait.exact requires 1 to {MAX_EXACT_KEYS} literal 64-bit routing keys")
+
+
+def _timeout_ms(given: dict[str, Any]) -> int:
+    timeout = given.get("timeoutMs", DEFAULT_TIMEOUT_MS)
+    if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not is_finite(timeout):
+        raise InvalidRequest("wait.timeoutMs must be a number (ms)")
+    return int(max(0, min(MAX_TIMEOUT_MS, timeout)))

@@ -1,0 +1,139 @@
+"""JSON pointers (RFC 6901), and reading and replacing what they point at.
+
+A parsed pointer is a tuple of keys; the empty tuple is the whole document. A key means a member of an object or, in an
+array, an index written without leading zeros. `put` and `drop` never change the document that they are given: they
+copy the containers along the path and share the rest.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from typing import Any, Final
+
+from headrace.errors import InvalidRequest
+
+Path = tuple[str, ...]
+
+_BAD_ESCAPE = re.compile(r"~(?![01])")
+_INDEX_DIGITS = 9  # an array of a billion items does not come in one record
+
+
+class Missing(enum.Enum):
+    """The type of `MISSING`: null is a value, absence is not."""
+
+    MISSING = "missing"
+
+
+MISSING: Final = Missing.MISSING
+
+
+def parse(text: str) -> Path:
+    """The keys of a pointer.
+
+    Raises:
+        InvalidRequest: it does not begin with a slash, or has a `~` that is neither `~0` nor `~1`.
+    """
+    if not text:
+        return ()
+    if not text.startswith("/") or _BAD_ESCAPE.search(text):
+        raise InvalidRequest(f"invalid json pointer: {text!r}")
+    return tuple(key.replace("~1", "/").replace("~0", "~") for key in text[1:].split("/"))
+
+
+def render(path: Path) -> str:
+    """The text of a parsed pointer."""
+    return "".join("/" + key.replace("~", "~0").replace("/", "~1") for key in path)
+
+
+def index(key: str) -> int | None:
+    """The array index that a key means, or None if it means none: leading zeros and `-` do not."""
+    if not (key.isascii() and key.isdecimal()) or len(key) > _INDEX_DIGITS or (key[0] == "0" and key != "0"):
+        return None
+    return int(key)
+
+
+def get(document: Any, path: Path) -> Any:
+    """The value at the path, or `MISSING`."""
+    for key in path:
+        if isinstance(document, dict):
+            document = document.get(key, MISSING)
+        elif isinstance(document, list):
+            position = index(key)
+            document = MISSING if position is None or position >= len(document) else document[position]
+        else:
+            return MISSING
+    return document
+
+
+def put(document: Any, path: Path, value: Any, *, create: bool = False) -> Any:
+    """A document with `value` at the path, in place of what is there.
+
+    A new member goes to the end of its object; an array is not extended.
+
+    Args:
+        document: is not changed.
+        path: its parent must exist, unless `create`.
+        value: is shared, not copied.
+        create: makes an object of each missing parent.
+
+    Raises:
+        InvalidRequest: the parent is missing, is neither object nor array, or an array has no such item.
+    """
+    return _put(document, path, 0, value, create)
+
+
+def _put(document: Any, path: Path, at: int, value: Any, create: bool) -> Any:
+    if at == len(path):
+        return value
+    key = path[at]
+    if isinstance(document, dict):
+        changed = document.copy()
+        if at + 1 < len(path):
+            child = document.get(key, MISSING)
+            if child is MISSING:
+                if not create:
+                    raise InvalidRequest("parent is missing")
+                child = {}
+            value = _put(child, path, at + 1, value, create)
+        changed[key] = value
+        return changed
+    if isinstance(document, list):
+        position = index(key)
+        if position is None or position >= len(document):
+            raise InvalidRequest("array has no such item")
+        items = document.copy()
+        items[position] = _put(document[position], path, at + 1, value, create)
+        return items
+    raise InvalidRequest("parent is neither object nor array")
+
+
+def drop(document: Any, path: Path) -> Any:
+    """A document without what is at the path; later items of an array move up.
+
+    Raises:
+        InvalidRequest: nothing is there, or the path is the whole document.
+    """
+    if not path:
+        raise InvalidRequest("the whole document cannot be removed")
+    key, rest = path[0], path[1:]
+    if isinstance(document, dict):
+        if key not in document:
+            raise InvalidRequest("path is missing")
+        changed = document.copy()
+        if rest:
+            changed[key] = drop(document[key], rest)
+        else:
+            del changed[key]
+        return changed
+    if isinstance(document, list):
+        position = index(key)
+        if position is None or position >= len(document):
+            raise InvalidRequest("path is missing")
+        items = document.copy()
+        if rest:
+            items[position] = drop(document[position], rest)
+        else:
+            del items[position]
+        return items
+    raise InvalidRequest("path is missing")

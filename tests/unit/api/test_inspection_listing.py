@@ -1,0 +1,112 @@
+"""`/v1/streams`: what each row says, and what a page costs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from functions.api.access import Access, parse
+from functions.api.parts import assemble
+from functions.sealer.parts import assemble as assemble_sealer
+from functions.sealer.queue import MemoryQueue
+from functions.sealer.seal import seal
+from headrace.clock import ManualClock
+from headrace.log.stores import Stores
+from tests.support.faults import Faulty
+from tests.unit.api.asgi import JSON, TEXT, Server, memory_stores
+
+
+def listed(server: Server, query: str = "", key: str | None = None) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = server("GET", "/v1/streams" + query, key=key).json
+    return found
+
+
+def names(server: Server, query: str = "") -> list[str]:
+    return [row["name"] for row in listed(server, query)]
+
+
+def test_a_row_says_how_far_the_stream_is() -> None:
+    server = Server()
+    server("PUT", "/v1/stream/s", JSON, b"[1,2]")
+    (row,) = listed(server)
+    assert (row["next_offset"], row["sealed_through"], row["uploaded_through"]) == ("2", "-1", "-1")
+    log_id = server.parts.logs().head("s").log_id
+    seal(assemble_sealer(server.stores, MemoryQueue()), log_id, force=True)
+    server("POST", "/v1/stream/s", JSON, b"3")
+    server("POST", "/v1/stream/s/_profile", JSON, b'{"profile":{"kind":"state-protocol"}}')
+    (row,) = listed(server)
+    assert row == {
+        "name": "s",
+        "created_at": row["created_at"],
+        "expires_at": None,
+        "epoch": 0,
+        "next_offset": "3",
+        "sealed_through": "1",
+        "uploaded_through": "1",
+        "content_type": "application/json",
+        "profile": "state-protocol",
+    }
+
+
+def test_a_fork_shows_where_it_stands() -> None:
+    server = Server()
+    server("PUT", "/v1/stream/a", TEXT, b"x")
+    server("PUT", "/v1/stream/b", {**TEXT, "stream-forked-from": "/v1/stream/a"})
+    assert [(row["next_offset"], row["sealed_through"]) for row in listed(server)] == [("1", "-1"), ("1", "0")]
+
+
+def test_a_stream_made_again_has_a_higher_epoch() -> None:
+    server = Server()
+    server("PUT", "/v1/stream/s", TEXT)
+    server("DELETE", "/v1/stream/s")
+    server("PUT", "/v1/stream/s", TEXT)
+    assert [row["epoch"] for row in listed(server)] == [1]
+
+
+def test_streams_that_expired_unnoticed_are_left_out_and_the_page_is_full() -> None:
+    clock = ManualClock()
+    server = Server(parts=assemble(memory_stores(clock=clock), Access({})))
+    for name in "abcdef":
+        ttl = {"stream-ttl": "10"} if name in "bcd" else {}
+        server("PUT", f"/v1/stream/{name}", {**TEXT, **ttl})
+    clock.advance(9)
+    server("GET", "/v1/stream/c")
+    clock.advance(2)
+    assert names(server) == ["a", "c", "e", "f"]
+    assert names(server, "?limit=2") == ["a", "c"]
+    assert names(server, "?limit=2&after=a") == ["c", "e"]
+    assert names(server, "?limit=3&after=e") == ["f"]
+
+
+def test_pages_by_name_and_by_row_see_every_stream_once() -> None:
+    server = Server()
+    made = sorted(f"s{number:02d}" for number in range(23))
+    for name in reversed(made):
+        server("PUT", f"/v1/stream/{name}", TEXT)
+    by_name: list[str] = []
+    while page := names(server, f"?limit=5&after={by_name[-1] if by_name else ''}"):
+        by_name += page
+    assert by_name == made
+    assert [name for skip in range(0, 25, 5) for name in names(server, f"?limit=5&offset={skip}")] == made
+
+
+def test_prefixes_of_a_key_are_paged_as_one_list() -> None:
+    server = Server(keys="k:read:a|c,all")
+    for name in ("a1", "a2", "b1", "c1", "c2"):
+        server("PUT", f"/v1/stream/{name}", TEXT, key="all")
+    pages = [listed(server, f"?limit=2&offset={skip}", key="k") for skip in (0, 1, 2, 3)]
+    assert [[row["name"] for row in page] for page in pages] == [["a1", "a2"], ["a2", "c1"], ["c1", "c2"], ["c2"]]
+
+
+def test_a_page_costs_one_listing_and_one_query_and_one_item_read_for_each_row() -> None:
+    stores = memory_stores()
+    wal, catalog, watermarks = Faulty(stores.wal), Faulty(stores.catalog), Faulty(stores.watermarks)
+    counted = Stores(wal, catalog, watermarks, stores.producers, stores.objects, stores.settings)
+    server = Server(parts=assemble(counted, parse("")))
+    for number in range(60):
+        server("PUT", f"/v1/stream/s{number:02d}", TEXT, b"x" if number % 2 else b"")
+    for port in (wal, catalog, watermarks):
+        port.calls.clear()
+    assert len(listed(server, "?limit=20&offset=10")) == 20
+    assert catalog.calls == {"living": 1}
+    assert wal.calls == {"newest": 20}
+    assert watermarks.calls == {"get": 10}  # nothing of an empty stream is sealed

@@ -1,0 +1,60 @@
+"""What a profile puts into the schema registry is a valid update, and its records fit and are found."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from headrace import profiles
+from headrace.schema import extract, jsontext, registry, search_config, validate
+
+INTERVAL = {"metric": "Latency", "unit": "ms", "windowStart": 0, "windowEnd": 10, "count": 1, "sum": 2}
+EVENT = {"requestId": "R", "status": 503, "service": "Shop", "error": {"message": "Card declined"}}
+
+
+def installed(profile: profiles.Profile) -> registry.Registry:
+    update = profile.registry()
+    assert update is not None
+    return registry.install(update, name="s", next_offset=0)
+
+
+@pytest.mark.parametrize("kind", ["evlog", "metrics"])
+def test_the_registry_shows_what_the_profile_declares(kind: str) -> None:
+    profile = profiles.parse({"kind": kind})
+    shown = registry.document(installed(profile), "s")
+    update: dict[str, Any] = profile.registry() or {}
+    assert shown["currentVersion"] == 1
+    assert shown["schemas"] == {"1": update["schema"]}
+    assert shown["search"] == update["search"]
+    assert shown.get("routingKey") == update.get("routingKey")
+
+
+@pytest.mark.parametrize(("kind", "record"), [("evlog", EVENT), ("metrics", INTERVAL)])
+def test_a_normalised_record_fits_and_keeps_its_key(kind: str, record: dict[str, Any]) -> None:
+    profile = profiles.parse({"kind": kind})
+    found = installed(profile)
+    normal, key = profile.normalize(record, 0)
+    stored = jsontext.loads(jsontext.dumps(normal))
+    assert stored == normal
+    validate.compile(found.schemas["1"]).check(stored)
+    if found.routing_key is not None:
+        assert registry.routing_key_of(found.routing_key, stored) == key
+
+
+def test_the_fields_of_an_event_are_found() -> None:
+    profile = profiles.parse({"kind": "evlog"})
+    config = search_config.parse(installed(profile).search, 1)
+    values = extract.values(config, 1, profile.normalize(EVENT, 0)[0])
+    assert values["requestId"] == ["R"]
+    assert values["service"] == ["shop"]
+    assert values["level"] == ["error"]
+    assert values["timestamp"] == [0]
+    assert values["error.message"] == [("card", "declined")]
+
+
+def test_the_system_stream_has_a_schema_without_search_or_key() -> None:
+    profile = profiles.of_system_stream(profiles.SYSTEM_STREAM)
+    assert profile is not None
+    found = installed(profile)
+    assert (found.current_version, found.search, found.routing_key) == (1, None, None)

@@ -1,0 +1,35 @@
+"""The sealer's requests to the object store, in the streams' counters."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from functions.sealer import handler
+from functions.sealer.parts import assemble
+from tests.support.faults import Faulty
+from tests.unit.sealer.world import World
+
+
+def test_they_are_added_at_the_end_of_an_invocation(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    log_id = world.create("s")
+    world.append("s", b"x")
+    monkeypatch.setattr(handler, "parts", lambda: world.parts)
+    handler.handler({"verb": "seal", "log_id": log_id, "force": True}, None)
+    counts = world.stores.watermarks.counts(log_id)
+    assert (counts["segment.put"], counts["key_page.put"], counts["manifest.put"]) == (1, 1, 1)
+    assert len(world.parts.counts) == 0
+
+
+def test_no_invocation_fails_because_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    log_id = world.create("s")
+    world.append("s", b"x")
+    watermarks = Faulty(world.stores.watermarks)
+    watermarks.fail("count", ValueError)
+    parts = assemble(replace(world.stores, watermarks=watermarks), world.queue)
+    monkeypatch.setattr(handler, "parts", lambda: parts)
+    assert handler.handler({"verb": "seal", "log_id": log_id, "force": True}, None) == {}
+    assert watermarks.calls["count"] == 1
