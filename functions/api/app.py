@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
 from fastapi import FastAPI
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -9,9 +12,14 @@ from starlette.responses import Response
 from starlette.routing import Match
 
 from functions.api import errors, openapi
+from functions.api.admission import Admission
+from functions.api.blocking import run
+from functions.api.buffered import BufferedAnswers
 from functions.api.door import Door
+from functions.api.inspection.traffic import CountTraffic
 from functions.api.parts import Parts
-from functions.api.routes import health, listing, streams
+from functions.api.routes import definitions, health, inspection, listing, server, streams, touch
+from functions.api.routes.resources import MethodNotAllowed
 
 
 def create_app(parts: Parts | None = None) -> FastAPI:
@@ -29,20 +37,34 @@ def create_app(parts: Parts | None = None) -> FastAPI:
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,  # a slash at the end is part of a name
+        lifespan=lambda _: _until_the_end(parts),
     )
     health.add_routes(app)
     listing.add_routes(app, parts)
-    streams.add_routes(app, parts)
+    server.add_routes(app, parts)
+    definitions.add_routes(app, parts)
+    inspection.add_routes(app, parts)
+    touch.add_routes(app, parts)
+    streams.add_routes(app, parts)  # last: a name may hold slashes, so it would take every path below it
     app.add_exception_handler(HTTPException, _routing_error)
     app.openapi = openapi.document  # type: ignore[method-assign]
+    app.add_middleware(BufferedAnswers)
+    app.add_middleware(Admission, traffic=parts.traffic)
     app.add_middleware(Door, access=parts.access, meter=parts.meter)
+    app.add_middleware(CountTraffic, traffic=parts.traffic, began=parts.request_began)
     return app
+
+
+@asynccontextmanager
+async def _until_the_end(parts: Parts) -> AsyncIterator[None]:
+    yield
+    await run(parts.finish)
 
 
 async def _routing_error(request: Request, error: Exception) -> Response:
     """404 and 405 of the router, in our envelope; 405 with every method of the path."""
     answer = errors.response_to(error, request.method)
-    if answer.status_code == 405:
+    if answer.status_code == 405 and not isinstance(error, MethodNotAllowed):
         allowed = {
             method
             for route in request.app.routes

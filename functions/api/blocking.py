@@ -25,6 +25,11 @@ def on_lambda() -> bool:
     return "AWS_LAMBDA_FUNCTION_NAME" in os.environ
 
 
+def capacity() -> int:
+    """How many calls run at once."""
+    return 1 if on_lambda() else _THREADS
+
+
 async def run(call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """Makes the call and gives its result."""
     global _pool

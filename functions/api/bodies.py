@@ -10,9 +10,11 @@ import msgspec
 import orjson
 from starlette.requests import Request
 
-from functions.api.headers import JSON, Headers
+from functions.api.buffered import BODY_BYTES, is_buffered
+from functions.api.headers import Headers
 from headrace.errors import InvalidRequest, PayloadTooLarge
 from headrace.limits import MAX_APPEND_BYTES, MAX_RECORDS_PER_APPEND
+from headrace.log.requests import JSON
 from headrace.record import NewRecord
 
 _WHITE_SPACE = b" \t\r\n"
@@ -23,8 +25,10 @@ async def read(request: Request, headers: Headers, limit: int = MAX_APPEND_BYTES
     """The whole body.
 
     Raises:
-        PayloadTooLarge: over `limit`, as announced or as received.
+        PayloadTooLarge: over `limit` or that of the door, as announced or as received.
     """
+    if is_buffered(request.scope):
+        limit = min(limit, BODY_BYTES)
     announced = headers.content_length
     if announced is not None and announced > limit:
         raise PayloadTooLarge(f"body is too large: limit={limit} received={announced}")

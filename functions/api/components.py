@@ -8,14 +8,12 @@ import boto3
 from botocore.config import Config
 
 from functions.api import access as keys
+from functions.api import timeouts
 from functions.api.blocking import on_lambda
 from functions.api.meter import Meter
 from functions.api.parts import Parts, assemble
 from headrace.aws import aws_stores, region_of
 from headrace.settings import Settings
-
-_DYNAMODB_TIMEOUT_S = 2.0  # within the budget of an append there is time for a second try
-_S3_READ_TIMEOUT_S = 2.0
 
 
 def build(meter: Meter | None = None) -> Parts:
@@ -35,7 +33,7 @@ def build(meter: Meter | None = None) -> Parts:
         allow_insecure=settings.allow_insecure_no_auth,
     )
     stores = aws_stores(
-        settings, region, dynamodb_timeout_s=_DYNAMODB_TIMEOUT_S, s3_read_timeout_s=_S3_READ_TIMEOUT_S
+        settings, region, dynamodb_timeout_s=timeouts.DYNAMODB_S, s3_read_timeout_s=timeouts.OBJECT_STORE_S
     )
     return assemble(stores, access, meter)
 

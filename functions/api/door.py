@@ -5,15 +5,19 @@ Pure ASGI, so that an SSE response streams through it. Preflights and the livene
 
 from __future__ import annotations
 
+import asyncio
 import logging
 
+from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from functions.api import errors
-from functions.api.access import Access
+from functions.api.access import Access, Grant
+from functions.api.access import Scope as AccessScope
 from functions.api.headers import Headers
 from functions.api.meter import Meter, count_error
+from headrace import names
 
 _log = logging.getLogger(__name__)
 
@@ -43,6 +47,22 @@ _PREFLIGHT = {
     "Access-Control-Max-Age": "86400",
     "Cache-Control": "no-store",
 }
+
+
+def grant_of(request: Request) -> Grant:
+    """What the request's key allows."""
+    grant: Grant = request.scope[GRANT]
+    return grant
+
+
+def require(request: Request, scope: AccessScope, name: str) -> None:
+    """Raises:
+    Forbidden: the request's key does not allow `scope` on the stream.
+    InvalidRequest: more than reading was asked for, of a stream that only the server writes.
+    """
+    grant_of(request).require(scope, name)
+    if scope is not AccessScope.READ:
+        names.check_writable(name)
 
 
 class Door:
@@ -76,6 +96,10 @@ class Door:
             if scope["path"] not in OPEN_PATHS:
                 scope[GRANT] = self._access.grant(Headers(scope).get("authorization"))
             await self._app(scope, receive, send_dressed)
+        except asyncio.CancelledError:  # the server ends and waits no longer
+            if not started:
+                await errors.at_shutdown(method)(scope, receive, send_dressed)
+            raise
         except Exception as exc:  # the one place where every error becomes an answer
             if started:
                 _log.exception("response broke off: method=%s path=%s", method, scope["path"])

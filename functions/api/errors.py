@@ -9,8 +9,10 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from functions.api.access import Forbidden, Unauthorized
+from functions.api.buffered import AnswerTooLarge
 from headrace.errors import (
     Conflict,
+    DeadlineExceeded,
     Gone,
     HeadraceError,
     InvalidRequest,
@@ -23,6 +25,7 @@ from headrace.errors import (
     SequenceConflict,
     StaleProducer,
     StoreError,
+    StoreThrottled,
     StoreTimeout,
     StreamClosed,
 )
@@ -32,6 +35,7 @@ _log = logging.getLogger(__name__)
 CONTENT_TYPE = "application/json; charset=utf-8"
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 _RETRY_AFTER_S = 1
+_RESTART_S = 5
 
 # The first row whose class fits.
 _STATUS: tuple[tuple[type[HeadraceError], int], ...] = (
@@ -62,11 +66,21 @@ def response_to(error: Exception, method: str) -> Response:
         return envelope(401, "unauthorized", "unauthorized", {"WWW-Authenticate": "Bearer"})
     if isinstance(error, Forbidden):
         return envelope(403, "forbidden", str(error))
+    if isinstance(error, AnswerTooLarge):
+        skip = {} if error.next_offset is None else {"Stream-Next-Offset": error.next_offset}
+        return envelope(413, "payload_too_large", str(error), skip)
     if isinstance(error, HTTPException):
         code = _HTTP_CODES.get(error.status_code, "bad_request")
         return envelope(error.status_code, code, str(error.detail).lower(), dict(error.headers or {}))
     _log.error("request failed: method=%s error=%s", method, type(error).__name__, exc_info=error)
     return envelope(500, "internal", "internal error")
+
+
+def at_shutdown(method: str) -> Response:
+    """The answer to a request that is broken off because the server ends. A write may have happened."""
+    if method not in SAFE_METHODS:
+        return response_to(OutcomeUnknown(), method)
+    return envelope(503, "unavailable", "the server is shutting down", {"Retry-After": str(_RESTART_S)})
 
 
 def envelope(status: int, code: str, message: str, headers: dict[str, str] | None = None) -> Response:
@@ -104,7 +118,13 @@ def _printable(value: str) -> str:
 
 def _store_failed(error: StoreError, method: str) -> Response:
     _log.warning("store failed: method=%s error=%s detail=%s", method, type(error).__name__, error)
+    late: HeadraceError | None = None
     if isinstance(error, StoreTimeout) and method not in SAFE_METHODS:
-        unknown = OutcomeUnknown()
-        return envelope(408, unknown.code, str(unknown))
+        late = OutcomeUnknown()
+    elif isinstance(error, DeadlineExceeded):
+        late = RequestTimeout()
+    if late is not None:
+        return envelope(408, late.code, str(late))
+    if isinstance(error, StoreThrottled):
+        return envelope(429, "overloaded", "the store is throttling", {"Retry-After": str(_RETRY_AFTER_S)})
     return envelope(503, "unavailable", "a store is not available", {"Retry-After": str(_RETRY_AFTER_S)})

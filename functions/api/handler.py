@@ -10,6 +10,7 @@ from mangum import Mangum
 
 from functions.api import components
 from functions.api.app import create_app
+from functions.api.buffered import TEXT_TYPES
 from functions.api.true_path import TruePath
 from functions.observability import Meter, make_logger
 
@@ -21,7 +22,7 @@ for package in PACKAGES:
     logging.getLogger(package)
 copy_config_to_registered_loggers(logger, include=PACKAGES)
 meter = Meter(SERVICE)
-_mangum = Mangum(TruePath(create_app(components.build(meter))), lifespan="off")
+_mangum = Mangum(TruePath(create_app(components.build(meter))), lifespan="off", text_mime_types=list(TEXT_TYPES))
 
 
 def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:

@@ -14,7 +14,6 @@ from headrace.log.requests import ForkRequest
 from headrace.record import MAX_KEY_BYTES
 from headrace.wal.state import Producer
 
-JSON = "application/json"
 _TOKEN = r"[!#$%&'*+.^_`|~0-9a-z-]{1,127}"
 _MEDIA_TYPE = re.compile(rf"{_TOKEN}/{_TOKEN}", re.ASCII)
 _INTEGER = re.compile(r"(?:0|[1-9]\d{0,15})", re.ASCII)

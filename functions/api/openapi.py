@@ -11,6 +11,7 @@ _OFFSET: Json = {"type": "string", "pattern": "^[0-9A-HJKMNP-TV-Z]{26}$"}
 _TIME: Json = {"type": "string", "format": "date-time"}
 _TRUE: Json = {"type": "string", "enum": ["true"]}
 _NUMBER: Json = {"type": "string", "pattern": "^[0-9]+$"}
+_LAST: Json = {"type": "string", "pattern": "^(-1|[0-9]+)$"}
 _TEXT: Json = {"type": "string"}
 _COUNT: Json = {"type": "integer", "minimum": 0, "maximum": 2**53 - 1}
 _CURSOR: Json = {"type": "string", "pattern": "^(-1|now|[0-9A-HJKMNP-TV-Za-hjkmnp-tv-z]{26})$"}
@@ -39,7 +40,27 @@ def document() -> Json:
                 "head": _describe(),
                 "delete": _delete(),
             },
+            "/v1/stream/{name}/pk/{key}": {
+                "parameters": [
+                    _parameter("name", "path", _NAME, required=True),
+                    _parameter("key", "path", _NAME, required=True),
+                ],
+                "get": _read("readStreamByKey", "As a read with `key=`."),
+            },
+            "/v1/stream/{name}/_schema": _resource("Schema", "the schema registry", _SCHEMA_UPDATE),
+            "/v1/stream/{name}/_profile": _resource("Profile", "the profile", _PROFILE_UPDATE),
+            "/v1/stream/{name}/touch/meta": _touch(
+                "get", "showTouch", "State of the waits for changes.", ("400", "404")
+            ),
+            "/v1/stream/{name}/touch/wait": _touch("post", "waitForTouch", "Waits for a change.", _WRITES),
+            "/v1/stream/{name}/touch/templates/activate": _touch(
+                "post", "activateTemplates", "Activates templates of queries.", _WRITES
+            ),
+            "/v1/stream/{name}/_index_status": _inspection("IndexStatus", "How far segments and indexes are."),
+            "/v1/stream/{name}/_details": _inspection("Details", "Everything about the stream."),
             "/v1/streams": {"get": _list()},
+            "/v1/server/_details": _server("Details", "Limits and state of the process that answers."),
+            "/v1/server/_mem": _server("Memory", "Memory of the process that answers."),
             "/health": {"get": _health()},
         },
         "components": {
@@ -64,15 +85,48 @@ _ERROR: Json = {
 }
 _STREAM: Json = {
     "type": "object",
-    "required": ["name", "created_at", "expires_at", "epoch", "content_type", "profile"],
+    "required": [
+        "name",
+        "created_at",
+        "expires_at",
+        "epoch",
+        "next_offset",
+        "sealed_through",
+        "uploaded_through",
+        "content_type",
+        "profile",
+    ],
     "properties": {
         "name": _TEXT,
         "created_at": _TIME,
         "expires_at": {"oneOf": [_TIME, {"type": "null"}]},
         "epoch": {"type": "integer", "minimum": 0},
+        "next_offset": _NUMBER,
+        "sealed_through": _LAST,
+        "uploaded_through": _LAST,
         "content_type": _TEXT,
         "profile": _TEXT,
     },
+}
+_SCHEMA_UPDATE: Json = {
+    "type": "object",
+    "properties": {
+        "apiVersion": {"const": "durable.streams/schema-registry/v1"},
+        "schema": {"type": ["object", "boolean"]},
+        "lens": {"type": ["object", "null"]},
+        "routingKey": {"type": ["object", "null"]},
+        "search": {"type": ["object", "null"]},
+    },
+    "additionalProperties": False,
+}
+_PROFILE_UPDATE: Json = {
+    "type": "object",
+    "required": ["profile"],
+    "properties": {
+        "apiVersion": {"const": "durable.streams/profile/v1"},
+        "profile": {"type": "object", "required": ["kind"], "properties": {"kind": _TEXT}},
+    },
+    "additionalProperties": False,
 }
 _POSITION: Json = {"Stream-Next-Offset": _OFFSET}
 _ERRORS: dict[str, str] = {
@@ -187,7 +241,10 @@ def _append() -> Json:
     )
 
 
-def _read() -> Json:
+def _read(
+    name: str = "readStream",
+    summary: str = "One page of records; waits for the first (long-poll), or follows the stream (SSE).",
+) -> Json:
     page: Json = {
         **_POSITION,
         "Stream-End-Offset": _OFFSET,
@@ -203,8 +260,8 @@ def _read() -> Json:
         "*/*": {"schema": {}},
     }
     return _operation(
-        "readStream",
-        "One page of records; waits for the first (long-poll), or follows the stream (SSE).",
+        name,
+        summary,
         {
             "200": _answer("Records.", page, content),
             "204": _answer("A long-poll that saw nothing new.", page),
@@ -218,6 +275,8 @@ def _read() -> Json:
             _query("live", {"type": "string", "enum": ["long-poll", "true", "1", "sse", "false", "0"]}),
             _query("timeout", _DURATION, "Wait: milliseconds, or a duration such as 2s. Above 5 s: 408."),
             _query("cursor", _TEXT, "The last Stream-Cursor."),
+            _query("key", _TEXT, "Only records of this routing key."),
+            _query("filter", _TEXT, "Only records that match, by the fields of the search configuration."),
             _header("If-None-Match", _TEXT),
         ],
     )
@@ -227,6 +286,61 @@ def _describe() -> Json:
     return _operation(
         "describeStream", "What a stream is and how far it reaches.", {"200": _answer("Alive.", _DESCRIBED)}, _COMMON
     )
+
+
+def _resource(name: str, what: str, update: Json) -> Json:
+    shown = {"application/json": {"schema": {"type": "object"}}}
+    return {
+        "parameters": [_parameter("name", "path", _NAME, required=True)],
+        "get": _operation(f"show{name}", f"Shows {what}.", {"200": _answer("As it is.", content=shown)}, _COMMON),
+        "post": _operation(
+            f"change{name}",
+            f"Changes {what}.",
+            {"200": _answer("As it is now.", content=shown)},
+            _WRITES,
+            requestBody={"required": True, "content": {"application/json": {"schema": update}}},
+        ),
+    }
+
+
+def _inspection(name: str, summary: str) -> Json:
+    shown = {"application/json": {"schema": {"type": "object"}}}
+    tag: Json = {"ETag": _TEXT}
+    return {
+        "parameters": [_parameter("name", "path", _NAME, required=True)],
+        "get": _operation(
+            f"show{name}",
+            summary,
+            {
+                "200": _answer("As it is.", tag, shown),
+                "304": _answer("As If-None-Match says, and so until the wait was over.", tag),
+            },
+            (*_COMMON, "408"),
+            parameters=[
+                _query("live", {"type": "string", "enum": ["long-poll", "true", "1", "false", "0"]}),
+                _query("timeout", _DURATION, "Wait: milliseconds, or a duration such as 2s. Above 5 s: 408."),
+                _header("If-None-Match", _TEXT),
+            ],
+        ),
+    }
+
+
+def _server(name: str, summary: str) -> Json:
+    shown = {"application/json": {"schema": {"type": "object"}}}
+    answers = {"200": _answer("As it is.", content=shown)}
+    return {"get": _operation(f"showServer{name}", summary, answers, ("401", "403", "500"))}
+
+
+def _touch(method: str, name: str, summary: str, errors: tuple[str, ...]) -> Json:
+    shown = {"application/json": {"schema": {"type": "object"}}}
+    more: Json = {}
+    if method == "post":
+        more["requestBody"] = {"required": True, "content": {"application/json": {"schema": {"type": "object"}}}}
+    answers = {"200": _answer("Done; of a wait: touched, stale, or time was up.", content=shown)}
+    return {
+        "parameters": [_parameter("name", "path", _NAME, required=True)],
+        method: _operation(name, summary, answers, tuple(dict.fromkeys((*_COMMON, *errors))), **more),
+    }
 
 
 def _delete() -> Json:

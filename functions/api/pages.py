@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from urllib.parse import quote
+
 from starlette.responses import Response
 
-from functions.api.headers import JSON, Headers
+from functions.api.headers import Headers
 from functions.api.queries import ReadQuery
 from headrace.errors import InvalidRequest
-from headrace.log.requests import ReadPage
+from headrace.limits import FILTER_SCAN_BYTES
+from headrace.log.requests import JSON, ReadPage
 
 IMMUTABLE = "immutable, max-age=31536000"
 REVALIDATE = "no-cache"  # may be kept, and must be asked for again: the entity tag answers that cheaply
@@ -32,6 +35,14 @@ def body_of(page: ReadPage, query: ReadQuery) -> bytes:
 def is_array(page: ReadPage, query: ReadQuery) -> bool:
     """The page is shown as a JSON array."""
     return page.head.config.content_type == JSON and query.format != "raw"
+
+
+def shown_type(page: ReadPage, query: ReadQuery) -> str:
+    """Content type of the body."""
+    content_type = page.head.config.content_type
+    if content_type == JSON and query.format == "raw":
+        return "application/octet-stream"  # JSON texts one after the other are no JSON text
+    return content_type
 
 
 def catch_up(page: ReadPage, query: ReadQuery, headers: Headers) -> Response:
@@ -64,11 +75,15 @@ def live(page: ReadPage, query: ReadQuery, cursor: int) -> Response:
 def etag(page: ReadPage, query: ReadQuery) -> str:
     """Weak, and another one whenever the body or what is said of the end of the stream is another one.
 
-    The offsets carry the incarnation. Key and filter have their places already; a page is unfiltered so far.
+    The offsets carry the incarnation. Key and filter are percent-encoded, since a header holds ASCII only. A page of a
+    stream with a schema also says its version: another one shows the records in another form.
     """
     shown = "json" if is_array(page, query) else "raw"
     state = "closed" if page.at_eof else "tail" if page.up_to_date else "open"
-    return f'W/"slice:{page.text(page.start)}:{page.text(page.next)}:key=:fmt={shown}:filter=:{state}"'
+    if page.head.state.schema_version:
+        state += f":v{page.head.state.schema_version}"
+    key, filter_ = (quote(text or "", safe="") for text in query.selection)
+    return f'W/"slice:{page.text(page.start)}:{page.text(page.next)}:key={key}:fmt={shown}:filter={filter_}:{state}"'
 
 
 def _is_final(page: ReadPage, query: ReadQuery) -> bool:
@@ -76,15 +91,13 @@ def _is_final(page: ReadPage, query: ReadQuery) -> bool:
     config = page.head.config
     cannot_grow = not page.up_to_date or page.at_eof
     lives_on = config.ttl_ms is None and config.expires_at_ms is None
-    return query.explicit and not page.foreign and cannot_grow and lives_on
+    unversioned = page.head.state.definition is None
+    return query.explicit and not page.foreign and cannot_grow and lives_on and unversioned
 
 
 def _headers(page: ReadPage, query: ReadQuery) -> dict[str, str]:
-    content_type = page.head.config.content_type
-    if content_type == JSON and query.format == "raw":
-        content_type = "application/octet-stream"  # JSON texts one after the other are no JSON text
     headers = {
-        "Content-Type": content_type,
+        "Content-Type": shown_type(page, query),
         "Stream-Next-Offset": page.text(page.next),
         "Stream-End-Offset": page.text(page.end),
     }
@@ -92,4 +105,8 @@ def _headers(page: ReadPage, query: ReadQuery) -> dict[str, str]:
         headers["Stream-Up-To-Date"] = "true"
     if page.at_eof:
         headers["Stream-Closed"] = "true"
+    if page.scan is not None and page.scan.limit_reached:
+        headers["Stream-Filter-Scan-Limit-Reached"] = "true"
+        headers["Stream-Filter-Scan-Limit-Bytes"] = str(FILTER_SCAN_BYTES)
+        headers["Stream-Filter-Scanned-Bytes"] = str(page.scan.bytes)
     return headers

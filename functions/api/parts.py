@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from functions.api.access import Access
+from functions.api.blocking import on_lambda
+from functions.api.counting import CountKeeper
+from functions.api.inspection import process
+from functions.api.inspection.inspector import Inspector
+from functions.api.inspection.traffic import Traffic
 from functions.api.meter import Meter, NoMeter
+from functions.api.system.emitter import Emitter
+from functions.api.system.gauges import gauges
+from functions.api.system.measured import MeasuredLogs, TimedObjects
+from functions.api.system.recorder import Recorder
 from headrace.clock import Clock, SystemClock
 from headrace.log.logs import Logs
 from headrace.log.stores import Stores
+from headrace.objects.counting import CountingObjects, RequestCounts
 from headrace.settings import Settings
 
 
@@ -21,6 +31,10 @@ class Parts:
     Attributes:
         logs: the verbs for one request: the same object each time, or, in a process that forgets everything after each
             request, a fresh one.
+        inspector: reads what is shown about streams; like `logs`.
+        counts: requests to the object store.
+        metrics: what was measured, on its way to the metrics stream.
+        traffic: requests under way.
         random_below: a random integer from 0 to its argument, exclusive.
     """
 
@@ -30,12 +44,70 @@ class Parts:
     meter: Meter = field(default_factory=NoMeter)
     clock: Clock = field(default_factory=SystemClock)
     random_below: Callable[[int], int] = secrets.randbelow
+    inspector: Callable[[], Inspector] = field(kw_only=True)
+    counts: CountKeeper = field(kw_only=True)
+    metrics: Emitter = field(kw_only=True)
+    traffic: Traffic = field(kw_only=True)
+
+    def request_began(self) -> None:
+        """To be called at the begin of each request; returns at once."""
+        self.counts.request_began()
+        self.metrics.request_began()
+
+    def finish(self) -> None:
+        """Does what was left for later: a server that ends in good order loses no numbers."""
+        self.counts.flush()
+        self.metrics.flush()
+
+
+_SCAN_SHARE = 0.6  # of a request's time that a scan may take: then it answers with how far it came
+
+
+def scan_until(parts: Parts) -> float:
+    """When a read that selects records, and begins now, ends (monotonic seconds)."""
+    return parts.clock.monotonic() + parts.settings.request_timeout_ms * _SCAN_SHARE / 1000
 
 
 def assemble(stores: Stores, access: Access, meter: Meter | None = None) -> Parts:
-    """Parts on top of `stores`."""
-    settings = stores.settings
-    if settings.cold:
-        return Parts(settings, lambda: Logs(stores), access, meter or NoMeter(), stores.clock)
-    logs = Logs(stores)
-    return Parts(settings, lambda: logs, access, meter or NoMeter(), stores.clock)
+    """Parts on top of `stores`, with what they do counted and measured."""
+    settings, clock = stores.settings, stores.clock
+    is_server = not on_lambda()
+    counts = RequestCounts()
+    keeper = CountKeeper(
+        counts,
+        stores.watermarks,
+        clock,
+        interval_ms=settings.request_counts_ms,
+        runs_between_requests=is_server,
+    )
+    recorder = Recorder(clock, enabled=settings.metrics_interval_ms > 0)
+    objects = TimedObjects(CountingObjects(stores.objects, counts), recorder, clock)
+    logs, inspector = _makers(replace(stores, objects=objects), recorder)
+    traffic = Traffic()
+    metrics = Emitter(
+        recorder,
+        logs,
+        lambda: gauges(traffic.load(), process.memory()),
+        clock,
+        interval_ms=settings.metrics_interval_ms,
+        runs_between_requests=is_server,
+    )
+    return Parts(
+        settings,
+        logs,
+        access,
+        meter or NoMeter(),
+        clock,
+        inspector=inspector,
+        counts=keeper,
+        metrics=metrics,
+        traffic=traffic,
+    )
+
+
+def _makers(stores: Stores, recorder: Recorder) -> tuple[Callable[[], Logs], Callable[[], Inspector]]:
+    if stores.settings.cold:
+        return lambda: MeasuredLogs(stores, recorder), lambda: Inspector(stores, Logs(stores))
+    logs = MeasuredLogs(stores, recorder)
+    inspector = Inspector(stores, logs)
+    return lambda: logs, lambda: inspector

@@ -27,18 +27,46 @@ def raw_path(scope: Mapping[str, Any]) -> bytes:
     return raw.split(b"?", 1)[0]
 
 
-def stream_name(scope: Mapping[str, Any]) -> str:
+def stream_name(scope: Mapping[str, Any], resource: str = "") -> str:
     """The checked name of the stream that the request is about.
+
+    Args:
+        resource: what follows the name, such as `/_schema`.
 
     Raises:
         InvalidRequest: not UTF-8 once decoded, or not a name.
     """
+    encoded = _after_prefix(scope)
+    suffix = resource.encode()
+    if not encoded.endswith(suffix):
+        raise InvalidRequest(f"the path does not end with {resource}")
+    return decode_name(encoded[: len(encoded) - len(suffix)])
+
+
+def name_and_key(scope: Mapping[str, Any]) -> tuple[str, str]:
+    """The stream and the routing key of `…/{name}/pk/{key}`; an escaped slash belongs to the key.
+
+    Raises:
+        InvalidRequest: one of them is empty, not UTF-8 once decoded, or not a name.
+    """
+    name, found, key = _after_prefix(scope).rpartition(b"/pk/")
+    if not found or not key or b"/" in key:
+        raise InvalidRequest("the path does not end with /pk/ and one key")
+    if _BROKEN_ESCAPE.search(key):
+        raise InvalidRequest("routing key has a broken percent escape")
+    try:
+        return decode_name(name), unquote_to_bytes(key).decode()
+    except UnicodeDecodeError as exc:
+        raise InvalidRequest("routing key is not UTF-8") from exc
+
+
+def _after_prefix(scope: Mapping[str, Any]) -> bytes:
     raw = raw_path(scope)
     prefix = STREAM_PREFIX.encode()
     if not raw.startswith(prefix):
         # The router matched a path that is spelled another way (`/v1/%73tream/…`): one way is enough.
         raise InvalidRequest(f"the path does not begin with {STREAM_PREFIX}")
-    return decode_name(raw[len(prefix) :])
+    return raw[len(prefix) :]
 
 
 def decode_name(encoded: bytes) -> str:

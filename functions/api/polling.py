@@ -7,7 +7,8 @@ from starlette.responses import Response
 
 from functions.api import cursors, pages
 from functions.api.blocking import run
-from functions.api.parts import Parts
+from functions.api.fitting import reader
+from functions.api.parts import Parts, scan_until
 from functions.api.queries import ReadQuery
 from functions.api.waiting import after, listening
 from headrace.errors import RequestTimeout
@@ -19,13 +20,14 @@ async def long_poll(parts: Parts, logs: Logs, request: Request, name: str, query
 
     Raises:
         RequestTimeout: a longer wait was asked for than a request may take, and nothing came.
-        HeadraceError: as a read; also when the stream is deleted meanwhile.
+        HeadraceError, AnswerTooLarge: as a read; also when the stream is deleted meanwhile.
     """
     settings = parts.settings
     asked_ms = settings.live_timeout_ms if query.timeout_ms is None else query.timeout_ms
     deadline = parts.clock.monotonic() + min(asked_ms, settings.request_timeout_ms) / 1000
+    read = reader(request.scope, logs, query)
     with listening(logs, name) as waiter:
-        page = await run(logs.read, name, query.at)
+        page = await run(read, name, query.at, query.selection, until=scan_until(parts))
         pages.check_format(page, query)
         while not page.data and not page.at_eof:
             left_s = deadline - parts.clock.monotonic()
@@ -33,8 +35,11 @@ async def long_poll(parts: Parts, logs: Logs, request: Request, name: str, query
                 if asked_ms > settings.request_timeout_ms:
                     raise RequestTimeout
                 break
-            await waiter.pause(left_s)
+            if page.up_to_date:
+                await waiter.pause(left_s)
             if await request.is_disconnected():
                 break
-            page = await run(logs.read, name, after(page), touch=False)
+            if page.scan is not None and page.scan.limit_reached:
+                break  # so much was looked at that the client should hear how far it came
+            page = await run(read, name, after(page), query.selection, touch=False, until=scan_until(parts))
     return pages.live(page, query, cursors.next_cursor(query.cursor, parts.clock.now_ms(), parts.random_below))

@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl
 from functions.api import times
 from headrace import offset as offsets
 from headrace.errors import InvalidRequest
-from headrace.log.requests import At
+from headrace.log.requests import At, Selection
 
 _MAX_FIELDS = 100
 _CURSOR = re.compile(r"\d{1,18}", re.ASCII)
@@ -34,6 +34,7 @@ class ReadQuery(NamedTuple):
         live: "" for a catch-up read.
         timeout_ms: requested wait; None for the default.
         cursor: the `Stream-Cursor` that the client met last.
+        selection: which records it wants.
     """
 
     at: At
@@ -42,6 +43,7 @@ class ReadQuery(NamedTuple):
     live: Literal["", "long-poll", "sse"]
     timeout_ms: int | None
     cursor: int | None
+    selection: Selection
 
 
 def parse(scope: Mapping[str, Any], known: frozenset[str]) -> dict[str, str]:
@@ -64,11 +66,11 @@ def parse(scope: Mapping[str, Any], known: frozenset[str]) -> dict[str, str]:
     return found
 
 
-_READ = frozenset({"offset", "since", "format", "live", "timeout", "timeout_ms", "cursor"})
+_READ = frozenset({"offset", "since", "format", "live", "timeout", "timeout_ms", "cursor", "key", "filter"})
 
 
-def read_query(scope: Mapping[str, Any]) -> ReadQuery:
-    """What a GET asks for.
+def read_query(scope: Mapping[str, Any], key: str | None = None) -> ReadQuery:
+    """What a GET asks for; a `key` of the path wins over the parameter.
 
     Raises:
         InvalidRequest: a parameter is malformed or repeated, or a live read does not say where it begins.
@@ -88,6 +90,8 @@ def read_query(scope: Mapping[str, Any]) -> ReadQuery:
         raise InvalidRequest("format must be json or raw")
     if asked == "raw" and _LIVE[live] == "sse":
         raise InvalidRequest("format=raw has no meaning with live=sse")
+    if "filter" in given and _LIVE[live] == "sse":
+        raise InvalidRequest("filter is not supported with live=sse")
     at = _start(given)
     return ReadQuery(
         at=at,
@@ -96,6 +100,7 @@ def read_query(scope: Mapping[str, Any]) -> ReadQuery:
         live=_LIVE[live],
         timeout_ms=None if timeout is None else times.timeout_ms(timeout, "timeout"),
         cursor=int(cursor) if _CURSOR.fullmatch(cursor) else None,
+        selection=Selection(key or given.get("key") or None, given.get("filter")),
     )
 
 

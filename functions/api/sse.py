@@ -19,20 +19,21 @@ from starlette.types import Receive, Scope, Send
 
 from functions.api import cursors, pages
 from functions.api.blocking import run
-from functions.api.headers import JSON
+from functions.api.buffered import fits, grown, is_buffered
 from functions.api.parts import Parts
 from functions.api.queries import ReadQuery
 from functions.api.waiting import Waiter, after, listening
 from headrace.errors import HeadraceError, StoreError
 from headrace.log.logs import Logs
-from headrace.log.requests import ReadPage
+from headrace.log.requests import JSON, ReadPage
 
 _log = logging.getLogger(__name__)
 
+CONTENT_TYPE = "text/event-stream"
 _LINE_BREAK = re.compile(rb"\r\n|\n|\r")
 _KEEP_ALIVE = b": keep-alive\n\n"
 _KEEP_ALIVE_S = 15.0
-_BUFFERED_BYTES = 2 * 1024 * 1024  # a buffered door's limit is 6 MB of JSON text, in which bytes grow
+_BUFFERED_BYTES = 2 * 1024 * 1024  # after so much, as it goes through a buffered door, the client comes again
 
 
 class EventStream(Response):
@@ -45,9 +46,8 @@ class EventStream(Response):
     media_type = None
 
     def __init__(self, parts: Parts, logs: Logs, name: str, query: ReadQuery, page: ReadPage) -> None:
-        headers = {"Content-Type": "text/event-stream", "Cache-Control": "no-cache, no-store"}
-        self._base64 = _needs_base64(page.head.config.content_type)
-        if self._base64:
+        headers = {"Content-Type": CONTENT_TYPE, "Cache-Control": "no-cache, no-store"}
+        if _needs_base64(page.head.config.content_type):
             headers["Stream-SSE-Data-Encoding"] = "base64"
         super().__init__(None, 200, headers)
         del self.headers["content-length"]
@@ -61,7 +61,7 @@ class EventStream(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         # API Gateway shows nothing before the end: there the answer is what is there, and the client comes again.
-        self._buffered = "aws.event" in scope
+        self._buffered = is_buffered(scope)
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
         if self._buffered:
             await self._send_events(send)
@@ -88,27 +88,34 @@ class EventStream(Response):
         deadline = clock.monotonic() + self._parts.settings.sse_seconds
         with listening(self._logs, self._name) as waiter:
             page = self._page
-            yield self._event(page)
-            sent = sum(map(len, page.data))
+            event = self._event(page)
+            yield event
+            sent = 0
             while not page.at_eof:
-                if self._buffered and (page.up_to_date or sent >= _BUFFERED_BYTES):
-                    return
+                if self._buffered:
+                    sent += grown(event, CONTENT_TYPE)
+                    if page.up_to_date or sent >= _BUFFERED_BYTES:
+                        return
                 if page.up_to_date:
                     quiet_until = min(deadline, clock.monotonic() + _KEEP_ALIVE_S)
                     following = await self._next(waiter, page, quiet_until)
                 else:
                     following = await self._read(page)
-                if following is None or clock.monotonic() >= deadline:
-                    if following is not None and (following.data or following.at_eof):
-                        yield self._event(following)
+                is_over = clock.monotonic() >= deadline
+                if following is None:
                     return
                 page = following
-                if page.data or page.at_eof:
+                has_news = bool(page.data) or page.at_eof
+                if is_over and not has_news:
+                    return
+                event = self._event(page) if has_news else _KEEP_ALIVE
+                if self._buffered and not fits(event, CONTENT_TYPE, sent):
+                    return  # the next answer begins with it
+                if has_news:
                     waiter.reset()
-                    sent += sum(map(len, page.data))
-                    yield self._event(page)
-                else:
-                    yield _KEEP_ALIVE
+                yield event
+                if is_over:
+                    return
 
     async def _next(self, waiter: Waiter, page: ReadPage, until: float) -> ReadPage | None:
         """The page after `page`: with data, or an empty one at the end or when time is up; None if it can't be read."""
@@ -122,7 +129,7 @@ class EventStream(Response):
 
     async def _read(self, page: ReadPage) -> ReadPage | None:
         try:
-            return await run(self._logs.read, self._name, after(page), touch=False)
+            return await run(self._logs.read, self._name, after(page), self._query.selection, touch=False)
         except (HeadraceError, StoreError) as exc:
             # Deleted, expired, or a store is away: the response ends, and the reader's next request tells it.
             _log.info("event stream ended: error=%s", type(exc).__name__)
@@ -131,8 +138,7 @@ class EventStream(Response):
     def _event(self, page: ReadPage) -> bytes:
         frames = []
         if page.data:
-            payload = pages.body_of(page, self._query)
-            frames.append(_frame(b"data", base64.b64encode(payload) if self._base64 else payload))
+            frames.append(data_event(page, self._query))
         frames.append(_frame(b"control", orjson.dumps(self._control(page))))
         return b"".join(frames)
 
@@ -146,6 +152,12 @@ class EventStream(Response):
         if page.up_to_date:
             control["upToDate"] = True
         return control
+
+
+def data_event(page: ReadPage, query: ReadQuery) -> bytes:
+    """The event that shows the records of a page."""
+    payload = pages.body_of(page, query)
+    return _frame(b"data", base64.b64encode(payload) if _needs_base64(page.head.config.content_type) else payload)
 
 
 def _needs_base64(content_type: str) -> bool:

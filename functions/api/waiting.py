@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
@@ -13,6 +14,8 @@ from headrace.log.requests import At, ReadPage
 _FIRST_S = 0.020
 _LAST_S = 0.250
 _GROWTH = 1.6
+
+_waiting: Counter[str] = Counter()  # requests of this process that wait, by stream
 
 
 class Waiter:
@@ -44,8 +47,19 @@ def listening(logs: Logs, name: str) -> Iterator[Waiter]:
     """A waiter that hears of changes of `name` by this process."""
     waiter = Waiter()
     loop = asyncio.get_running_loop()
-    with logs.wakeups.listen(name, lambda: waiter.wake(loop)):
-        yield waiter
+    _waiting[name] += 1
+    try:
+        with logs.wakeups.listen(name, lambda: waiter.wake(loop)):
+            yield waiter
+    finally:
+        _waiting[name] -= 1
+        if not _waiting[name]:
+            del _waiting[name]
+
+
+def waiters() -> dict[str, int]:
+    """How many requests of this process wait, by stream."""
+    return dict(_waiting)
 
 
 def after(page: ReadPage) -> At:

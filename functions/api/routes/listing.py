@@ -12,10 +12,12 @@ from starlette.responses import Response
 from functions.api import times
 from functions.api.access import Grant, Scope
 from functions.api.blocking import run
-from functions.api.door import GRANT
+from functions.api.door import grant_of
+from functions.api.inspection.fan_out import fan_out
+from functions.api.inspection.inspector import Inspector
+from functions.api.inspection.seen import Listed
 from functions.api.parts import Parts
 from functions.api.queries import ListQuery, list_query
-from headrace.catalog import Row
 from headrace.log.logs import Logs
 
 
@@ -24,32 +26,45 @@ def add_routes(app: FastAPI, parts: Parts) -> None:
 
     @app.api_route("/v1/streams", methods=["GET"])
     async def list_streams(request: Request) -> Response:
-        grant: Grant = request.scope[GRANT]
+        grant = grant_of(request)
         grant.require(Scope.READ)
         query = list_query(request.scope)
-        rows = await run(_rows, parts.logs(), grant, query)
+        found = await run(_list, parts.logs(), parts.inspector(), grant, query)
         parts.meter.count("Lists")
         headers = {"Content-Type": "application/json", "Cache-Control": "no-store"}
-        return Response(orjson.dumps([_descriptor(row) for row in rows]), headers=headers)
+        return Response(orjson.dumps([_descriptor(listed) for listed in found]), headers=headers)
 
 
-def _rows(logs: Logs, grant: Grant, query: ListQuery) -> list[Row]:
-    wanted = query.skip + query.limit
-    found = [
-        row
-        for prefix in grant.within(query.prefix)  # no prefix covers another, and they come in order
-        for row in logs.list(after=query.after, prefix=prefix, limit=wanted)
-    ]
-    return found[query.skip : wanted]
+def _list(logs: Logs, inspector: Inspector, grant: Grant, query: ListQuery) -> list[Listed]:
+    """The page. Rows of streams that have ended unnoticed are left out, and others take their place.
+
+    The catalog is asked for no more than the page (and what it skips); its rows are then looked at side by side.
+    """
+    found: list[Listed] = []
+    skip = query.skip
+    for prefix in grant.within(query.prefix):  # no prefix covers another, and they come in order
+        after = query.after
+        while len(found) < query.limit:
+            wanted = skip + query.limit - len(found)
+            rows = logs.list(after=after, prefix=prefix, limit=wanted)
+            found += [listed for listed in fan_out(inspector.listed, rows[skip:]) if listed is not None]
+            skip = max(0, skip - len(rows))
+            if len(rows) < wanted:
+                break
+            after = rows[-1].name
+    return found
 
 
-def _descriptor(row: Row) -> dict[str, Any]:
-    config = row.config
+def _descriptor(listed: Listed) -> dict[str, Any]:
+    config = listed.config
     return {
-        "name": row.name,
+        "name": config.name,
         "created_at": times.text_of(config.created_ms),
-        "expires_at": None if row.deadline_ms is None else times.text_of(row.deadline_ms),
-        "epoch": config.incarnation,
+        "expires_at": None if listed.deadline_ms is None else times.text_of(listed.deadline_ms),
+        "epoch": listed.incarnation,
+        "next_offset": str(listed.next_offset),
+        "sealed_through": str(listed.sealed_through),
+        "uploaded_through": str(listed.sealed_through),
         "content_type": config.content_type,
-        "profile": "generic",
+        "profile": listed.profile,
     }

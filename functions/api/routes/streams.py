@@ -8,24 +8,32 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from functions.api import bodies, pages, paths, times
-from functions.api.access import Grant, Scope
+from functions.api.access import Scope
 from functions.api.blocking import run
-from functions.api.door import GRANT
+from functions.api.door import require
+from functions.api.fitting import reader
 from functions.api.headers import Headers
-from functions.api.parts import Parts
+from functions.api.parts import Parts, scan_until
 from functions.api.polling import long_poll
-from functions.api.queries import read_query
+from functions.api.queries import ReadQuery, read_query
+from functions.api.routes import resources
+from functions.api.routes.resources import PATH
 from functions.api.sse import EventStream
 from headrace.errors import InvalidRequest
 from headrace.log.logs import Logs
 from headrace.log.requests import Appended, AppendRequest, Created, CreateRequest, Head
 
-PATH = "/v1/stream/{name:path}"
-
 
 def add_routes(app: FastAPI, parts: Parts) -> None:
     """Adds the routes of streams."""
     meter = parts.meter
+
+    async def read_stream_by_key(request: Request) -> Response:
+        name, key = paths.name_and_key(request.scope)
+        require(request, Scope.READ, name)
+        return await _read(request, name, read_query(request.scope, key))
+
+    resources.add(app, "/pk/{key:path}", GET=read_stream_by_key)
 
     @app.api_route(PATH, methods=["PUT"])
     async def create_stream(request: Request) -> Response:
@@ -33,7 +41,7 @@ def add_routes(app: FastAPI, parts: Parts) -> None:
         headers = Headers(request.scope)
         asked = _create_request(headers)
         if asked.fork is not None:
-            _grant(request).require(Scope.READ, asked.fork.source)
+            require(request, Scope.READ, asked.fork.source)
         body = await bodies.read(request, headers)
         created = await run(_create, parts.logs(), name, asked, headers, body)
         meter.count("Creates", int(created.created))
@@ -55,12 +63,15 @@ def add_routes(app: FastAPI, parts: Parts) -> None:
     @app.api_route(PATH, methods=["GET"])
     async def read_stream(request: Request) -> Response:
         name = _allowed_name(request, Scope.READ)
-        query = read_query(request.scope)
+        return await _read(request, name, read_query(request.scope))
+
+    async def _read(request: Request, name: str, query: ReadQuery) -> Response:
         logs = parts.logs()
         meter.count("Reads")
         if query.live == "long-poll":
             return await long_poll(parts, logs, request, name, query)
-        page = await run(logs.read, name, query.at)
+        read = reader(request.scope, logs, query)
+        page = await run(read, name, query.at, query.selection, until=scan_until(parts))
         pages.check_format(page, query)
         meter.count("ReadRecords", len(page.data))
         meter.size("ReadBytes", sum(map(len, page.data)))
@@ -82,14 +93,9 @@ def add_routes(app: FastAPI, parts: Parts) -> None:
         return Response(None, 204, {"Cache-Control": pages.NO_STORE})
 
 
-def _grant(request: Request) -> Grant:
-    grant: Grant = request.scope[GRANT]
-    return grant
-
-
 def _allowed_name(request: Request, scope: Scope) -> str:
     name = paths.stream_name(request.scope)
-    _grant(request).require(scope, name)
+    require(request, scope, name)
     return name
 
 

@@ -1,0 +1,80 @@
+"""A door that holds a whole request and a whole answer: a Lambda event and its result, JSON texts of 6 MB at the most.
+
+An answer that is too large would be lost on the way, and its reader with it. So pages of records are cut to fit
+(`fitting`), and what cannot be cut is refused here.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+BODY_BYTES = 4_500_000  # of a request: as base64 it still fits an event
+ANSWER_BYTES = 6_000_000  # of a body in the result; Lambda takes 6,291,556 with the headers
+TEXT_TYPES = ("text/", "application/json")  # what they are part of goes as text if it is UTF-8; the rest as base64
+_MOST_GROWTH = 6  # of text: a control character is \u0000
+
+
+class AnswerTooLarge(Exception):
+    """The answer does not fit through this door.
+
+    Attributes:
+        next_offset: of a page, the position after the record that is too large; else None.
+    """
+
+    def __init__(self, next_offset: str | None = None) -> None:
+        what = "answer" if next_offset is None else "record"
+        super().__init__(f"the {what} is too large for a buffered response: limit={ANSWER_BYTES}")
+        self.next_offset = next_offset
+
+
+def is_buffered(scope: Mapping[str, Any]) -> bool:
+    """The request came as a Lambda event."""
+    return "aws.event" in scope
+
+
+def fits(body: bytes, content_type: str, sent: int = 0) -> bool:
+    """Whether a body goes into a result, after `sent` bytes of it."""
+    return sent + len(body) * _MOST_GROWTH <= ANSWER_BYTES or sent + grown(body, content_type) <= ANSWER_BYTES
+
+
+def grown(body: bytes, content_type: str) -> int:
+    """Bytes of JSON text that a body becomes."""
+    if any(text in content_type for text in TEXT_TYPES):
+        try:
+            return len(json.dumps(body.decode()))
+        except UnicodeDecodeError:
+            pass
+    return 4 * ((len(body) + 2) // 3)
+
+
+class BufferedAnswers:
+    """Wraps the application: refuses any whole answer that does not fit. What is sent in parts minds its own size."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or not is_buffered(scope):
+            await self._app(scope, receive, send)
+            return
+        start: Message | None = None
+
+        async def send_what_fits(message: Message) -> None:
+            nonlocal start
+            if message["type"] == "http.response.start":
+                start = message
+                return
+            if start is not None:
+                content_type = Headers(raw=list(start["headers"])).get("content-type", "")
+                if not fits(message.get("body", b""), content_type):
+                    raise AnswerTooLarge
+                await send(start)
+                start = None
+            await send(message)
+
+        await self._app(scope, receive, send_what_fits)
