@@ -18,6 +18,7 @@ from tests.chaos.client import Client
 from tests.chaos.killer import Killer
 from tests.chaos.load import COMING_AND_GOING, STEADY, Common, Cycle, Follower, Forker, Worker, Writer
 from tests.chaos.rest import Rest, come_to_rest
+from tests.support.pipeline import NO_METRICS
 
 # Of the sealer's queue. Here processes die every few seconds: what AWS gives up after five deliveries is no poison yet.
 RECEIVED_AT_MOST = 50
@@ -92,7 +93,7 @@ def run(options: Options, progress: Progress) -> Report:
             injector.SEED: str(options.seed),
         }
         with dev_server(
-            *_arguments(options, _template(folder, options.visibility_s)), environment=environment
+            *_arguments(options, _template(folder, options.visibility_s)), environment=environment | NO_METRICS
         ) as server:
             _load(server, options, report, folder, progress)
             if server.process.poll() is not None:

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from local.emulated_cloud import DevServer, dev_server
-from tests.support.pipeline import Pipeline
+from tests.support.pipeline import NO_METRICS, Pipeline
 
 JSON = {"Content-Type": "application/json"}
 S = "/v1/stream/bad-input"
@@ -19,7 +19,7 @@ CLOSED = "/v1/stream/bad-input-closed"
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[DevServer]:
-    with dev_server("--api-processes", "3", "--seal-age", "1h") as running:
+    with dev_server("--api-processes", "3", "--seal-age", "1h", environment=NO_METRICS) as running:
         request(running, "PUT", S, JSON, b"[1,2,3]")
         request(running, "PUT", CLOSED, {**JSON, "Stream-Closed": "true"}, b"[1]")
         yield running

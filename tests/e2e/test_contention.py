@@ -13,7 +13,7 @@ import orjson
 import pytest
 
 from local.emulated_cloud import DevServer, dev_server
-from tests.support.pipeline import Pipeline
+from tests.support.pipeline import NO_METRICS, Pipeline
 
 WRITERS = 16
 BATCHES = 200
@@ -120,7 +120,7 @@ def test_concurrent_writers_lose_nothing_double_nothing_and_keep_their_order(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     arguments = ["--api-processes", "3", "--seal-records", "500", "--seal-age", "1s"]
-    with dev_server(*arguments, "--state-age", "1s", "--trim-age", "6s") as server:
+    with dev_server(*arguments, "--state-age", "1s", "--trim-age", "6s", environment=NO_METRICS) as server:
         writers, follower, records = run(server)
         pipeline = Pipeline(server)
         segments, trimmed = pipeline.metric("SegmentsSealed"), pipeline.metric("ItemsTrimmed")

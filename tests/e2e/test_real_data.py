@@ -17,7 +17,7 @@ import pytest
 
 from local.emulated_cloud import DevServer, dev_server
 from tests.node import install_packages
-from tests.support.pipeline import Pipeline
+from tests.support.pipeline import NO_METRICS, Pipeline
 
 HERE = Path(__file__).parent
 AT_LEAST = 200_000
@@ -31,7 +31,7 @@ def flights() -> Path:
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[DevServer]:
-    with dev_server("--seal-records", "50000", "--seal-age", "2s") as running:
+    with dev_server("--seal-records", "50000", "--seal-age", "2s", environment=NO_METRICS) as running:
         yield running
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 
 from local.emulated_cloud import dev_server
-from tests.support.pipeline import Pipeline
+from tests.support.pipeline import NO_METRICS, Pipeline
 
 KEYS = {"WAL": ("log_id", "slot"), "CATALOG": ("bucket", "name"), "WATERMARKS": ("log_id",)}
 KEYS["PRODUCERS"] = ("log_id", "producer")
@@ -41,7 +41,7 @@ def headrace(*arguments: str) -> tuple[int, Any]:
 
 
 def test_lost_tables_are_rebuilt_from_the_bucket(tmp_path: Path) -> None:
-    with dev_server("--seal-age", "1s", "--state-age", f"{STATE_AGE_S:.0f}s") as server:
+    with dev_server("--seal-age", "1s", "--state-age", f"{STATE_AGE_S:.0f}s", environment=NO_METRICS) as server:
         pipeline = Pipeline(server)
         state_file = tmp_path / "dev.json"
         state_file.write_text(json.dumps(server.state))

@@ -20,7 +20,7 @@ from headrace.record import NewRecord, Record, encode_frames
 from headrace.segment import keypage
 from headrace.segment.descriptor import Segment
 from headrace.wal.dynamodb import entry_item
-from headrace.wal.state import Ancestor, Entry, ForkSource, LogConfig, LogState, Producer, TimeRun
+from headrace.wal.state import Ancestor, DefinitionRef, Entry, ForkSource, LogConfig, LogState, Producer, TimeRun
 from tests.unit.manifest.samples import controlled, grown
 from tests.unit.segment.samples import mixed, records, stored
 
@@ -147,6 +147,7 @@ def item() -> Item:
         holds_source=True,
         producers=(Producer("p", 1, 2), Producer("é", 0, 0)),
         producers_spilled=True,
+        definition=DefinitionRef(3, "n1", 2, "evlog"),
     )
     entry = Entry(
         log_id=LOG,
@@ -168,4 +169,4 @@ def item() -> Item:
 
 def row() -> Item:
     """The item of a catalog row."""
-    return row_item(Row(LOG, config(), ended=True, deadline_ms=NOW_MS + 60_000))
+    return row_item(Row(LOG, config(), ended=True, deadline_ms=NOW_MS + 60_000, profile="evlog"))

@@ -33,7 +33,9 @@ from headrace.segment.descriptor import Segment
 from headrace.wal.dynamodb import entry_item, item_entry
 from tests.fuzz import samples
 from tests.fuzz.clients import answers, elements, events
+from tests.fuzz.documents import definition, json_document, json_pointer, lens_document, profile, schema_update
 from tests.fuzz.grammar import json_text
+from tests.fuzz.questions import filters, search, touches
 from tests.fuzz.samples import SOURCE, edited, framed, named, unframed
 
 Target = Callable[[bytes], None]
@@ -112,6 +114,8 @@ def query(data: bytes) -> None:
         assert not read.live or b"offset" in data or b"since" in data or b"%" in data
         assert read.timeout_ms is None or read.timeout_ms >= 0
         assert read.cursor is None or 0 <= read.cursor < 10**18
+        assert read.selection.key != "" and (read.selection.filter is None or read.live != "sse")
+        assert queries.read_query(scope, "k").selection == read.selection._replace(key="k")
     except InvalidRequest:
         pass
     try:
@@ -139,6 +143,16 @@ def path(data: bytes) -> None:
             continue
         assert 0 < len(name.encode()) <= limits.MAX_NAME_BYTES and "\n" not in name and "\0" not in name
         assert paths.stream_name({"raw_path": f"/v1/stream/{quote(name, safe='')}".encode()}) == name
+    try:
+        name, key = paths.name_and_key(scope)
+    except InvalidRequest:
+        return
+    assert key and paths.name_and_key(
+        {"raw_path": f"/v1/stream/{quote(name)}/pk/{quote(key, safe='')}".encode()}
+    ) == (
+        name,
+        key,
+    )
 
 
 def body(data: bytes) -> None:
@@ -377,4 +391,13 @@ TARGETS: dict[str, Target] = {
     "elements": elements,
     "events": events,
     "answers": answers,
+    "json": json_document,
+    "pointer": json_pointer,
+    "schema_update": schema_update,
+    "lens": lens_document,
+    "profile": profile,
+    "definition": definition,
+    "search_config": search,
+    "filter": filters,
+    "touch": touches,
 }

@@ -10,6 +10,7 @@
     model       the sequential model of each log, and what it forbids at the stores
     laws        what may take effect at the stores
     answers     what callers may be told
+    definitions schemas that can be checked at a glance, and what they make of records
     operations  runs one planned operation: clients' here,
     background  the sealer's,
     outside     and those that no process does

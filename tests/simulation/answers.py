@@ -20,7 +20,9 @@ from headrace.errors import (
     StoreError,
     StreamClosed,
 )
+from headrace.log.definition import Definition
 from headrace.log.requests import Appended, AppendRequest, Created, Head, ReadPage
+from tests.simulation import definitions
 from tests.simulation.model import LogModel
 
 if TYPE_CHECKING:
@@ -117,6 +119,18 @@ class Answers:
         ):
             self._fails(running, "deleted before, and it lives")
 
+    def defined(self, running: Running, answer: Definition) -> None:
+        """A change of a definition was acknowledged."""
+        self._law("acknowledged is written")
+        written = self._world.model.written.get(running.op.id)
+        if written is None:
+            self._fails(running, "defined, and not in the log")
+            return
+        self._usable(running, self._world.model.logs[written.log_id])
+        self._law("acknowledged is written")
+        if definitions.facts(written.entry.state.definition)[1:] != (answer.schema_version, answer.profile.kind):
+            self._fails(running, f"told of another definition: {answer.document}")
+
     # Reads.
 
     def head(self, running: Running, head: Head) -> LogModel | None:
@@ -133,6 +147,8 @@ class Answers:
             self._fails(running, f"tail {head.state.next_offset} not in {known}..{log.now.next_offset}")
         if before is not None and before.closed and not head.state.closed:
             self._fails(running, "read as open after its close")
+        if all(view.definition != head.state.definition for view in log.since(running.start)):
+            self._fails(running, f"read under a definition that was not in force: {head.state.definition}")
         if head.state.closed and not log.now.closed:
             self._fails(running, "read as closed, and it is open")
         return log
@@ -151,7 +167,8 @@ class Answers:
             self._fails(running, f"page contradicts itself: {page.start} {page.next} {page.end}")
         if page.start < page.end and not page.data:
             self._fails(running, f"page is empty at {page.start}, end {page.end}")
-        if page.data != self._world.model.slice(log, page.start, page.next):
+        version = definitions.facts(page.head.state.definition)[1]
+        if page.data != definitions.shown(self._world.model.written_between(log, page.start, page.next), version):
             self._fails(running, f"other records from {page.start} to {page.next}: {page.data[:3]}")
 
     def _since(self, running: Running, log: LogModel, page: ReadPage, since_ms: int) -> None:
@@ -188,7 +205,7 @@ class Answers:
                 if not any(log.log_id in str(exc) and log.purgeable for log in model.logs.values()):
                     self._fails(running, repr(exc))
             case HeadraceError() | StoreError():
-                if running.kind in ("append", "produce", "close", "create", "fork", "delete"):
+                if running.kind in ("append", "produce", "close", "create", "fork", "delete", "define"):
                     self.never[running.op.id] = repr(exc)
                     self._law("refused is not written")
                     if running.op.id in model.written:
@@ -226,7 +243,10 @@ class Answers:
             case Conflict():
                 right = any(log.config.content_type != getattr(request, "content_type", None) for log in logs)
             case InvalidRequest():
-                right = producer is None or any(one is not None and one[0] < producer.epoch for one in known)
+                begins_late = producer and any(one is not None and one[0] < producer.epoch for one in known)
+                right = begins_late or any(
+                    definitions.refused(request.content_type, request.records, view.definition) for view in views
+                )
             case _:
                 right = True
         if not right:

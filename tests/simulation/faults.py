@@ -25,6 +25,7 @@ WRITES = (
     "catalog.set_deadline",
     "watermarks.publish",
     "watermarks.touch",
+    "watermarks.drop_note",
     "producers.purge",
     "objects.put",
 )
@@ -49,7 +50,7 @@ POSSIBLE: dict[str, tuple[str, ...]] = {
 _RARE = {
     "wal.remove_dead": 20.0,
     **dict.fromkeys(("catalog.set_deadline", "watermarks.touch"), 10.0),
-    **dict.fromkeys(("catalog.living", "catalog.due", "producers.purge"), 4.0),
+    **dict.fromkeys(("catalog.living", "catalog.due", "producers.purge", "watermarks.drop_note"), 4.0),
     **dict.fromkeys(("wal.commit", "wal.remove", "objects.list", "objects.delete", "objects.create"), 3.0),
     "catalog.mark_ended": 3.0,
     # A recovery reads much before it writes anything: most of its runs should come so far.

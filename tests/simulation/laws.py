@@ -6,13 +6,15 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from headrace.errors import Damaged, HeadraceError, StoreError
+from headrace.log.definition import Document
 from headrace.manifest import manifest as manifests
 from headrace.manifest.manifest import Manifest
 from headrace.manifest.store import ManifestStore
-from headrace.objects import keys
+from headrace.objects import keys, packed
 from headrace.segment.reader import read_data
 from headrace.wal import Committed, Guard, Outcome, PutEntry, PutProducer, PutRow
 from headrace.wal.state import Entry
+from tests.simulation import definitions
 from tests.simulation.answers import Answers
 from tests.simulation.model import LogModel
 from tests.simulation.ports import QueueFailed
@@ -42,6 +44,8 @@ class Judge(Answers):
         in_chain = world.model.commit(entry, step)
         if world.tracing and not in_chain:
             world.trace(f"   DEAD item: {entry.kind} at {entry.offset}+{entry.slot % 10**9}")
+        if in_chain and entry.kind in ("create", "define"):
+            self._defines(entry)
         if in_chain and expires and entry.committed_ms < expires:
             self._broken("expiry", f"{entry.log_id} ended at {entry.committed_ms}, due at {expires}")
         world.stream.setdefault(entry.log_id, []).append(entry)
@@ -58,6 +62,20 @@ class Judge(Answers):
                     if (producer.epoch, producer.seq) < before:
                         self._broken(self.law, f"{log_id[-8:]} {producer} row={before}")
                     self._rows[log_id, producer.id] = (producer.epoch, producer.seq)
+
+    def _defines(self, entry: Entry) -> None:
+        """The definition that an entry names is there for whoever reads the entry."""
+        self._law("a definition stands before it is named")
+        ref = entry.state.definition
+        if ref is None:
+            return
+        stored = self._world.objects._objects.get(keys.definition(entry.log_id, ref.number, ref.nonce))
+        found = None if stored is None else packed.decode(stored, Document, "simulation")
+        if found is None or (found.registry.current_version, found.profile["kind"]) != (
+            ref.schema_version,
+            ref.profile,
+        ):
+            self._broken(self.law, f"{entry.log_id[-8:]} {ref} {found}")
 
     def _deadline(self, entry: Entry) -> int:
         log = self._world.model.logs[entry.log_id]
@@ -216,6 +234,8 @@ class Judge(Answers):
                 named = {one.key.removesuffix(".parquet") for one in self._segments(done[-1])}
                 if key.removesuffix(".parquet").removesuffix(".keys.json.zst") in named:
                     self._broken(self.law, key)
+            elif folder == "registry":
+                self._broken(self.law, key)
             elif folder == "manifests":
                 used = any(page.key == key for page in done[-1].pages) if done else False
                 if used or "/pages/" not in key:
@@ -280,6 +300,11 @@ class Judge(Answers):
             if log.purgeable and f"logs/{log.log_id}/deleted.json" not in world.objects._objects:
                 self._broken(self.law, f"{log.log_id[-8:]} is not purged")
             self._forks(log)
+        self._law("listings show the profile in force")
+        for row in world.raw["catalog"].rows.values():
+            log = world.model.logs[row.log_id]
+            if not log.now.ended and row.profile != definitions.facts(log.now.definition)[2]:
+                self._broken(self.law, f"{row.name} shows {row.profile}: {log.now.definition}")
         self._refused()
 
     def _forks(self, log: LogModel) -> None:

@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 
 from headrace.log.requests import AppendRequest, CreateRequest
 from headrace.record import NewRecord
-from headrace.wal.state import Entry, LogConfig, Recovery
+from headrace.wal.state import DefinitionRef, Entry, LogConfig, Recovery
+from tests.simulation import definitions
 
 Broken = Callable[[str, str], None]
 
@@ -38,6 +39,7 @@ class View(NamedTuple):
     forks: int
     holds_source: bool
     recoveries: tuple[Recovery, ...] = ()
+    definition: DefinitionRef | None = None
 
 
 class Written(NamedTuple):
@@ -64,6 +66,7 @@ class LogModel:
     applied: dict[str, list[tuple[int, int, int]]] = field(default_factory=dict)  # slot, epoch, seq: as is written
     survived: bool = False  # it is older than the last disaster
     gone: bool = False  # a disaster met it when it had been purged: of its entries anything may stand
+    versions: list[int] = field(default_factory=list)  # of the schema that each record was accepted under
 
     @property
     def tip(self) -> Entry:
@@ -114,6 +117,10 @@ class LogModel:
         index = bisect_right([at for at, _, _ in history], step)
         states: list[tuple[int, int] | None] = [history[index - 1][1:] if index else None]
         return states + [(epoch, seq) for _, epoch, seq in history[index:]]
+
+    def stretch(self, start: int, stop: int) -> list[tuple[bytes, int]]:
+        """Some of its own records, each with its schema version."""
+        return list(zip(self.records[start:stop], self.versions[start:stop], strict=True))
 
     def position_of(self, slot: int, entry_id: str) -> int | None:
         """Index of an entry of the chain."""
@@ -169,18 +176,22 @@ class Model:
 
     def slice(self, log: LogModel, start: int, stop: int) -> list[bytes]:
         """Records of a stream by position, inherited ones included."""
-        found: list[bytes] = []
+        return [data for data, _ in self.written_between(log, start, stop)]
+
+    def written_between(self, log: LogModel, start: int, stop: int) -> list[tuple[bytes, int]]:
+        """The same, each with the version of the schema that it was accepted under."""
+        found: list[tuple[bytes, int]] = []
         at = start
         for ancestor in log.config.lineage:
             if at < min(ancestor.through, stop):
                 until = min(ancestor.through, stop)
                 source = self.logs[ancestor.log_id]
                 base = source.config.base_offset
-                found += source.records[at - base : until - base]
+                found += source.stretch(at - base, until - base)
                 at = until
         base = log.config.base_offset
         if at < stop:
-            found += log.records[at - base : stop - base]
+            found += log.stretch(at - base, stop - base)
         return found
 
     def commit(self, entry: Entry, step: int) -> bool:
@@ -220,6 +231,8 @@ class Model:
         match entry.kind:
             case "create" | "data" | "close":
                 view = self._apply_requests(log, view, entry, step)
+            case "define":
+                view = self._define(log, view, entry)
             case "fork":
                 view = view._replace(forks=view.forks + 1)
             case "unfork":
@@ -241,9 +254,11 @@ class Model:
         if log.gone:
             return  # nobody will ever read it
         state = entry.state
-        expected = (view.next_offset, view.closed, view.ended, view.last_seq, view.forks, view.holds_source)
-        found = (state.next_offset, state.closed, state.ended, state.last_seq, state.forks, state.holds_source)
-        if (*expected, view.recoveries) != (*found, state.recoveries):
+        expected: tuple[Any, ...] = (view.next_offset, view.closed, view.ended, view.last_seq, view.forks)
+        expected += (view.holds_source, view.recoveries, view.definition)
+        found: tuple[Any, ...] = (state.next_offset, state.closed, state.ended, state.last_seq, state.forks)
+        found += (state.holds_source, state.recoveries, state.definition)
+        if expected != found:
             self._broken("states follow from requests", f"{_brief(entry)} expected={expected} found={found}")
         size = sum(map(len, log.records))
         if state.total_bytes != size:
@@ -279,6 +294,23 @@ class Model:
             for one in log.config.lineage
         )
 
+    def _define(self, log: LogModel, view: View, entry: Entry) -> View:
+        op_id, ref = _op_of(entry.id), entry.state.definition
+        if op_id in self.written:
+            self._broken("a request is applied once", f"{_brief(entry)} and {_brief(self.written[op_id].entry)}")
+        if definitions.facts(ref) != self._request_of(entry.id).expected(view.definition):
+            self._broken("a definition follows from its change", f"{_brief(entry)} {view.definition} {ref}")
+        self.written[op_id] = Written(log.log_id, entry, entry.offset, 0)
+        return view._replace(definition=ref)
+
+    def _inherited(self, log: LogModel, entry: Entry) -> DefinitionRef | None:
+        """The definition that a log begins with: that of its source, or none."""
+        source, ref = log.config.source, entry.state.definition
+        before = self.logs[source.log_id].now.definition if source is not None else None
+        if definitions.facts(ref)[1:] != definitions.facts(before)[1:]:
+            self._broken("a fork begins with its source's definition", f"{_brief(entry)} {before} {ref}")
+        return ref
+
     def _apply_requests(self, log: LogModel, view: View, entry: Entry, step: int) -> View:
         records: list[NewRecord] = []
         for request_id in entry.request_ids:
@@ -287,6 +319,7 @@ class Model:
                 self._broken("a request is applied once", f"{_brief(entry)} and {_brief(self.written[op_id].entry)}")
             if entry.kind == "create":
                 assert isinstance(request, CreateRequest)
+                view = view._replace(definition=self._inherited(log, entry))
                 records += request.records
                 partial = entry.count - len(records)
                 if partial not in ((0, 1) if request.fork is not None and request.fork.sub_offset else (0,)):
@@ -308,7 +341,11 @@ class Model:
         own = held[len(held) - len(records) :]
         if len(held) != entry.count or own != records or sum(run.count for run in entry.times) != entry.count:
             self._broken("whole batches", f"{_brief(entry)} does not hold what was asked")
+        version = definitions.facts(view.definition)[1]
+        if definitions.refused(log.config.content_type, records, view.definition):
+            self._broken("records fit the schema in force at their slot", f"{_brief(entry)} {view.definition}")
         log.records += [record.data for record in held]
+        log.versions += [version] * len(held)
         times = [run.time_ms for run in entry.times for _ in range(run.count)]
         if any(after < before for before, after in zip(log.times[-1:] + times, times, strict=False)):
             self._broken("append times never fall", f"{_brief(entry)} {log.times[-1:]} {times}")

@@ -11,7 +11,7 @@ from typing import Any
 from unittest.mock import patch
 
 from functions.sealer import orphans, seal
-from headrace.log import append, create, expire, picture, read, tail
+from headrace.log import append, create, definition, expire, picture, read, tail
 from headrace.log.commit import Committer
 from headrace.recovery import names, survey
 from headrace.recovery import plan as recovering
@@ -213,6 +213,21 @@ ALL: dict[str, Mutant] = {
             "recovery counts no forks",
             "forks that a restored source does not know",
             (names, "resolve", steps.resolve_without_forks),
+        ),
+        Mutant(
+            "prepared once for all definitions",
+            "an append that lost its slot to a change keeps the verdict of the schema before",
+            (append.Appender, "_prepare", steps.prepare_once),
+        ),
+        Mutant(
+            "definition named before it is written",
+            "order of defining",
+            (definition.Definitions, "put", steps.remember_definition_only),
+        ),
+        Mutant(
+            "profile changed without its row",
+            "a listing beside a log",
+            (Committer, "put", steps.put_definition_without_row),
         ),
     )
 }

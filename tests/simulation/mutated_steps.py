@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from functions.sealer import dispatch, seal
 from functions.sealer import purge as purging
 from headrace.errors import NotFound, OutcomeUnknown, Overloaded, StoreThrottled, StoreTimeout
-from headrace.log import append, create, decide
+from headrace.log import append, create, decide, definition
 from headrace.log import picture as pictures
 from headrace.log.commit import Committer
 from headrace.log.expire import Expirer
@@ -22,7 +22,7 @@ from headrace.objects import keys
 from headrace.recovery import names, survey
 from headrace.wal import Committed, GuardRefused, Outcome, PutEntry, SlotTaken
 from headrace.wal import slot as slots
-from headrace.wal.state import Entry, incarnation_of
+from headrace.wal.state import DefinitionRef, Entry, incarnation_of
 from tests.simulation import background
 
 
@@ -91,6 +91,11 @@ def put_without_none_guards(self: Committer, entry: Entry, guards: Any, read: An
     return _put(self, entry, guards, read, budget)
 
 
+def put_definition_without_row(self: Committer, entry: Entry, guards: Any, read: Any, budget: Any) -> Outcome:
+    """The log alone."""
+    return _put(self, entry, [] if entry.kind == "define" else guards, read, budget)
+
+
 def no_guard(*_: Any) -> None:
     """In the place of a guard."""
 
@@ -99,6 +104,23 @@ def is_old_by_monotonic(self: pictures.Pictures, read: Any) -> bool:
     """One clock only."""
     age_ms: float = (self.read_time().monotonic - read.monotonic) * 1000
     return age_ms > self._stores.settings.state_age_ms
+
+
+# Definitions.
+
+_prepare = append.Appender._prepare
+
+
+def prepare_once(self: append.Appender, picture: Any, ticket: Any, now_ms: int) -> Any:
+    """What was prepared stays so."""
+    return ticket.prepared or _prepare(self, picture, ticket, now_ms)
+
+
+def remember_definition_only(self: definition.Definitions, log_id: str, number: int, wanted: Any) -> DefinitionRef:
+    """This process knows it."""
+    nonce = self._stores.request_ids()
+    self._remember(keys.definition(log_id, number, nonce), wanted)
+    return DefinitionRef(number, nonce, wanted.schema_version, wanted.profile.kind)
 
 
 # The sealer.
@@ -197,7 +219,7 @@ def publish_and_clean_up(self: Any, manifest: Any) -> Any:
     try:
         return _publish_next(self, manifest)
     finally:
-        del store.publish
+        vars(store).pop("publish", None)  # perhaps another actor of this process did
 
 
 def purge_without_watermark(parts: Any, log_id: str) -> bool:
@@ -207,6 +229,9 @@ def purge_without_watermark(parts: Any, log_id: str) -> bool:
     class Unraised:
         def get(self, log: str) -> Any:
             return replace(watermarks.get(log), end_slot=2**80)
+
+        def drop_note(self, log: str) -> None:
+            watermarks.drop_note(log)
 
     unraised: Any = Unraised()
     return purging.purge(with_fields(parts, stores=with_fields(parts.stores, watermarks=unraised)), log_id)
@@ -236,18 +261,19 @@ def covers_anything(self: Any, position: int) -> bool:
     return bool(self.entries)
 
 
-def fill_across_gaps(self: Any, entries: list[Entry], position: int, stop: int, budget: Any) -> int:
+def fill_across_gaps(self: Any, entries: list[Entry], position: int, stop: int, page: Any) -> int:
     """Goes on wherever the next entry begins."""
     for entry in entries:
-        if budget.full or position >= stop:
+        if page.full or position >= stop:
             break
         if entry.next_offset <= position:
             continue
         position = max(position, entry.offset)
-        records = read_payload(self._stores, entry)
-        before = len(budget.data)
-        budget.add(record.data for record in records[position - entry.offset : stop - entry.offset])
-        position += len(budget.data) - before
+        for record in read_payload(self._stores, entry)[position - entry.offset : stop - entry.offset]:
+            page.look(position, record.data)
+            position += 1
+            if page.full:
+                break
     return position
 
 

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from headrace import offset as offsets
 from headrace.errors import ProducerGap, StaleProducer
-from headrace.log.create import JSON
 from headrace.log.logs import Logs
-from headrace.log.requests import AppendRequest, At, CreateRequest, ForkRequest
+from headrace.log.requests import JSON, AppendRequest, At, CreateRequest, ForkRequest
 from headrace.record import NewRecord
 from headrace.wal.state import Producer
+from tests.simulation import definitions
 from tests.simulation.background import Background
 from tests.simulation.disaster import Operator
 from tests.simulation.faults import Dice
+from tests.simulation.model import LogModel
 from tests.simulation.outside import Outside
 from tests.simulation.plan import Op
 from tests.simulation.process import EPOCH_MS, Process
@@ -74,11 +76,26 @@ class _Api:
     def kind(self) -> str:
         """What the operation does now: a stream that is over is rather created again, or deleted."""
         kind = self._op.kind
+        if kind == "define":
+            return "define" if self._finds_json() else "list"
         if self._log is None or kind not in ("append", "produce", "read") or self._dice[5] < 0.3:
             return kind
         if self._log.now.ended and not self._log.now.forks:
             return "create"
         return "delete" if self._log.now.closed and self._dice[5] > 0.85 else kind
+
+    def _finds_json(self) -> bool:
+        """Turns to a stream that may have a schema, if there is one."""
+        model = self._world.model
+        found = [
+            name
+            for name in sorted(model.names)
+            if (log := model.current(name)) and log.config.content_type == JSON and not log.now.ended
+        ]
+        if found:
+            name = found[int(self._dice[1] * len(found))]
+            self._op = self._running.op = replace(self._op, name=name)
+        return bool(found)
 
     def failed(self, exc: Exception) -> None:
         """The verb raised."""
@@ -96,16 +113,22 @@ class _Api:
         if self._world.tracing:
             self._world.trace(f"   -> {text}")
 
-    def _records(self) -> tuple[NewRecord, ...]:
+    def _records(self, log: LogModel | None, *, is_json: bool) -> tuple[NewRecord, ...]:
+        """Records that fit the schema in force, if nobody changes it now; seldom those of the one before."""
         count = 1 + int(self._dice[0] ** 2 * 5)
         large = self._dice[1] < 0.2
+        version = definitions.facts(log.now.definition if log is not None else None)[1]
+        if 0.8 < self._dice[2] < 0.85:
+            version = max(0, version - 1)
         made = []
         for number in range(count):
-            data = f"{self._op.id}/{number}".encode()
-            if large:
-                data += self._noise(number)
+            label, noise = f"{self._op.id}/{number}", self._noise(number) if large else b""
+            data = definitions.record(version, label + noise.hex()) if is_json else label.encode() + noise
             made.append(NewRecord(data, "k" if number % 2 else None))
         return tuple(made)
+
+    def _fitting(self) -> tuple[NewRecord, ...]:
+        return self._records(self._log, is_json=self._type() == JSON)
 
     def _noise(self, number: int) -> bytes:
         """Bytes that do not compress, so that the payload is spilled."""
@@ -140,7 +163,7 @@ class _Api:
         """Some records."""
         seq = f"{self._op.id:06d}" if self._dice[4] < 0.15 else None
         self._append(
-            AppendRequest(content_type=self._type(), records=self._records(), time_hint_ms=self._hint(), seq=seq)
+            AppendRequest(content_type=self._type(), records=self._fitting(), time_hint_ms=self._hint(), seq=seq)
         )
 
     def produce(self) -> None:
@@ -162,12 +185,12 @@ class _Api:
         producer = Producer(f"p{number}", epoch, seq)
         close = self._dice[1] > 0.99
         self._append(
-            AppendRequest(content_type=self._type(), records=self._records(), producer=producer, close=close)
+            AppendRequest(content_type=self._type(), records=self._fitting(), producer=producer, close=close)
         )
 
     def close(self) -> None:
         """A close, with or without last records."""
-        records = self._records() if self._dice[4] < 0.5 else ()
+        records = self._fitting() if self._dice[4] < 0.5 else ()
         self._append(AppendRequest(content_type=self._type() if records else None, records=records, close=True))
 
     def create(self) -> None:
@@ -178,13 +201,14 @@ class _Api:
         expires_at_ms = None
         if expiring * 0.8 <= roll < expiring:
             expires_at_ms = self._clock.now_ms() + int(self._dice[5] * 120_000)
+        is_json = self._dice[4] < 0.2
         self._create(
             CreateRequest(
-                content_type=JSON if self._dice[4] < 0.2 else BYTES,
+                content_type=JSON if is_json else BYTES,
                 ttl_ms=ttl_ms,
                 expires_at_ms=expires_at_ms,
                 closed=self._dice[4] > 0.97,
-                records=self._records() if self._dice[1] > 0.7 else (),
+                records=self._records(None, is_json=is_json) if self._dice[1] > 0.7 else (),
                 time_hint_ms=self._hint(),
             )
         )
@@ -201,10 +225,9 @@ class _Api:
             position = int(self._dice[5] * (log.now.next_offset + 1))
             at = offsets.Cursor(log.incarnation, position)
             sub_offset = 1 if self._dice[2] < 0.2 else 0
-        self._create(CreateRequest(fork=ForkRequest(source, at, sub_offset), records=self._few()))
-
-    def _few(self) -> tuple[NewRecord, ...]:
-        return self._records() if self._dice[1] > 0.8 else ()
+        is_json = log is not None and log.config.content_type == JSON
+        few = self._records(log, is_json=is_json) if self._dice[1] > 0.8 else ()
+        self._create(CreateRequest(fork=ForkRequest(source, at, sub_offset), records=few))
 
     def _create(self, request: CreateRequest) -> None:
         self._running.request = request
@@ -252,6 +275,13 @@ class _Api:
         answer = self._logs.delete(self._op.name)
         self._told(str(answer))
         self._world.judge.deleted(self._running, answer)
+
+    def define(self) -> None:
+        """The next schema, or another profile."""
+        request = self._running.request = definitions.Define(evolves=self._dice[0] < 0.7)
+        answer = self._logs.define(self._op.name, request.change)
+        self._told(f"version={answer.schema_version} profile={answer.profile.kind}")
+        self._world.judge.defined(self._running, answer)
 
     def list(self) -> None:
         """A page of names."""

@@ -35,6 +35,7 @@ SEALER = {
     "audit": 2,
     "orphans": 2,
 }
+DEFINING = (0, 0.02, 0.1)  # changes of definitions for each other operation
 OUTSIDE = {"check": 4, "snapshot": 1, "restore": 1}
 
 ANYWHERE = ("crash_before", "crash_after", "timeout", "throttle", "pause_before", "pause_after", "clock_set")
@@ -160,8 +161,21 @@ def make(seed: int, operations: int) -> Plan:
             at += int(dice.uniform(3, 60) * SECOND)
         elif quiet < 0.045:
             at += int(dice.uniform(600, 4000) * SECOND)
+    ops += _definitions(seed, ops, by_group["api"])
+    ops.sort(key=lambda op: op.at)
     disasters = _disasters(seed, ops)
     return Plan(seed, weather, tuple(slots), (*ops, *disasters), disasters=tuple(disasters.values()))
+
+
+def _definitions(seed: int, ops: list[Op], actors: list[tuple[str, str, str]]) -> list[Op]:
+    """Changes of definitions between the others, from dice of their own: the rest of a plan is as it is without them."""
+    dice = random.Random(f"definitions:{seed}")
+    made = []
+    for number in range(int(len(ops) * dice.choice(DEFINING))):
+        slot, actor, _ = dice.choice(actors)
+        at = dice.choice(ops).at + int(dice.random() * SECOND)
+        made.append(Op(len(ops) + number, slot, actor, at, "define", "", tuple(dice.random() for _ in range(6))))
+    return made
 
 
 def _disasters(seed: int, ops: list[Op]) -> dict[Op, Disaster]:

@@ -77,6 +77,7 @@ def _cut(world: World, log: LogModel, index: int, step: int) -> None:
     log.entries, log.views, log.steps = log.entries[: index + 1], log.views[: index + 1], log.steps[: index + 1]
     count = log.tip.next_offset - log.config.base_offset
     log.records, log.times = log.records[:count], log.times[:count]
+    log.versions = log.versions[:count]
     state = log.tip.state
     known = {one.id: one for one in state.producers}
     if state.producers_spilled:

@@ -10,6 +10,8 @@ import zstandard
 from local.emulated_cloud import DevServer
 from local.environment import client
 
+NO_METRICS = {"HEADRACE_METRICS_INTERVAL_MS": "0"}  # for tests that count what stands: no stream but their own
+
 
 class LogPipeline(NamedTuple):
     """How far one log came: its segments, the records published, the entries that stand in the write-ahead log."""
