@@ -60,7 +60,9 @@ class Definer:
                 self._stores.request_ids(),
                 self._stores.clock.now_ms(),
             )
-            guards = [PutRow(replace(row, profile=ref.profile), row.log_id)] if row.profile != ref.profile else []
+            # The row in hand may be older than the state: only when both agree does it need no change.
+            is_listed = row.profile == state.profile == ref.profile
+            guards = [] if is_listed else [PutRow(replace(row, profile=ref.profile), row.log_id)]
             outcome = self._committer.put(entry, guards, picture.read, budget)
             if isinstance(outcome, Committed):
                 named = guards[0].row if guards else row

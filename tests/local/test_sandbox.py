@@ -116,7 +116,10 @@ def test_a_dispatcher_that_is_started_again_repeats_what_was_not_finished_and_lo
     cloud: Cloud, tmp_path: Path
 ) -> None:
     log = uuid4().hex
-    trigger = msgspec.structs.replace(cloud.deployment.streams[0], batch_size=100)
+    # Repeats for ever: a slow machine must not use up the tries while the records are written.
+    trigger = msgspec.structs.replace(
+        cloud.deployment.streams[0], batch_size=100, bisect=False, maximum_retries=-1, maximum_age_seconds=-1
+    )
     first = Remembering(log)
     for slot in range(250):
         write(cloud, log, slot)

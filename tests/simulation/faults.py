@@ -52,7 +52,7 @@ _RARE = {
     **dict.fromkeys(("catalog.set_deadline", "watermarks.touch"), 10.0),
     **dict.fromkeys(("catalog.living", "catalog.due", "producers.purge", "watermarks.drop_note"), 4.0),
     **dict.fromkeys(("wal.commit", "wal.remove", "objects.list", "objects.delete", "objects.create"), 3.0),
-    "catalog.mark_ended": 3.0,
+    **dict.fromkeys(("catalog.mark_ended", "watermarks.get"), 3.0),
     # A recovery reads much before it writes anything: most of its runs should come so far.
     **{f"{RECOVERY} {call}": 0.5 for call in _READ_BY_RECOVERY},
     **{f"{RECOVERY} {call}": 10.0 for call in _WRITTEN_BY_RECOVERY},
