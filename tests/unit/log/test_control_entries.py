@@ -65,3 +65,15 @@ def test_a_read_past_control_entries_costs_a_query_for_each_page_of_them_and_no_
     before = process.wal.calls["read"]
     process.logs.read("s", At(Cursor(None, 0)), max_records=3)
     assert process.wal.calls["read"] - before <= 3
+
+
+def test_a_profile_that_others_changed_since_the_row_was_read_is_listed_as_it_is() -> None:
+    world = World()
+    process, other = world.process(), world.process()
+    process.create(content_type=JSON)
+    process.logs.forget()
+    # The catalog says generic, then another process makes it metrics, then the newest entry is read, which says so.
+    process.wal.on("newest", lambda: definitions(other, 0))
+    definitions(process, 1)
+    [row] = world.process().logs.list(limit=9)
+    assert row.profile == world.process().logs.head("s").state.profile == "generic"
