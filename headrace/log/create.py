@@ -120,7 +120,6 @@ class Creator:
         now_ms = self._stores.clock.now_ms()
         log_id = self._stores.log_ids()
         records = list(request.records)
-        definition: DefinitionRef | None = None
         if source is None or request.fork is None:
             base = 0
             config = LogConfig(
@@ -134,12 +133,13 @@ class Creator:
             )
         else:
             base, partial = self._fork_point(source, request.fork)
+            definition: DefinitionRef | None = None
             if source.state.definition is not None:
                 inherited = for_fork(self._definitions.of(source.row.log_id, source.state), base)
                 records = list(prepare(inherited, source.row.config.content_type, request.records, now_ms))
                 definition = self._definitions.put(log_id, 1, inherited)
             records = [*partial, *records]
-            config = _fork_config(name, incarnation, now_ms, request, request.fork, source, base)
+            config = _fork_config(name, incarnation, now_ms, request, request.fork, source, base, definition)
         slot = slots.first_slot(base)
         payload = Payloads(self._stores).of(log_id, slot, records)
         time_ms = decide.record_time(0, now_ms, request.time_hint_ms)
@@ -152,7 +152,7 @@ class Creator:
             total_bytes=sum(len(record.data) for record in records),
             closed=request.closed,
             holds_source=source is not None,
-            definition=definition,
+            definition=config.definition,
         )
         entry = Entry(
             log_id=log_id,
@@ -207,6 +207,7 @@ def _fork_config(
     fork: ForkRequest,
     source: Picture,
     base: int,
+    definition: DefinitionRef | None,
 ) -> LogConfig:
     parent = source.row.config
     if request.content_type is not None and request.content_type != parent.content_type:
@@ -240,6 +241,7 @@ def _fork_config(
             sub_offset=fork.sub_offset,
             own_expiry=own_expiry,
         ),
+        definition=definition,
     )
 
 

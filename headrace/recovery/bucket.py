@@ -1,4 +1,4 @@
-"""Checks the objects of one log: every generation, page, segment and key page. Never raises on damage."""
+"""Checks the objects of one log: every generation, page, segment, key page and definition. Never raises on damage."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ import hashlib
 from collections.abc import Callable, Iterable, Sequence
 
 from headrace.errors import Damaged
+from headrace.log.definition import Document
 from headrace.manifest import invariants
 from headrace.manifest.manifest import Manifest, decode, decode_page
-from headrace.objects import ObjectMissing, Objects, keys
+from headrace.objects import ObjectMissing, Objects, keys, packed
 from headrace.objects.memory import MemoryObjects
 from headrace.recovery.notes import Notes
 from headrace.segment import keypage, reader
 from headrace.segment.descriptor import Segment
+from headrace.wal.state import DefinitionRef
 
 
 def check_generations(objects: Objects, notes: Notes, numbers: Sequence[int]) -> Manifest | None:
@@ -121,6 +123,32 @@ def _check_key_page(objects: Objects, notes: Notes, segment: Segment) -> None:
     found = (page.times[0].time_ms, page.times[-1].time_ms)
     if found != published:
         notes.error("keypage.damaged", key, expected=f"times {published}", found=str(found))
+
+
+def check_definitions(objects: Objects, notes: Notes, named: Iterable[DefinitionRef]) -> None:
+    """Each definition that the log names is there, and is what the name says."""
+    for ref in sorted(named, key=lambda one: one.number):
+        key = keys.definition(notes.log_id, ref.number, ref.nonce)
+        try:
+            document = packed.decode(objects.get(key), Document, key)
+        except ObjectMissing:
+            notes.error("definition.missing", key)
+            continue
+        except Damaged as exc:
+            notes.error("definition.damaged", key, found=exc)
+            continue
+        expected = (ref.schema_version, ref.profile)
+        found = (document.registry.current_version, document.profile.get("kind"))
+        if found != expected:
+            notes.error("definition.damaged", key, expected=f"version, profile {expected}", found=str(found))
+
+
+def earlier_definitions(log_id: str, standing: Iterable[str], named: Iterable[DefinitionRef]) -> set[str]:
+    """Keys of definitions up to the newest that is named: they are kept as long as the log."""
+    newest = max((ref.number for ref in named), default=0)
+    prefix = keys.definitions(log_id)
+    numbers = {key: key.removeprefix(prefix).partition("-")[0] for key in standing if key.startswith(prefix)}
+    return {key for key, number in numbers.items() if number.isdigit() and int(number) <= newest}
 
 
 def named_objects(manifest: Manifest | None, segments: Iterable[Segment], generations: Iterable[int]) -> set[str]:

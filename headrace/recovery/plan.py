@@ -60,7 +60,7 @@ def plan(logs: Sequence[Facts], *, rewound: bool, now_ms: int, request_ids: Call
         if why:
             yield Plan(facts, "refused", facts.state or LogState(), reason=why)
         elif judged.standing[facts.log_id] == "superseded":
-            yield _nameless(facts, facts.log_id in judged.holding, now_ms, request_ids)
+            yield _nameless(facts, facts.log_id in judged.holding, rewound, now_ms, request_ids)
         else:
             yield _Planner(facts, judged, by_id, rewound, now_ms, request_ids).plan()
 
@@ -74,13 +74,13 @@ def raised_incarnation(config: LogConfig, state: LogState, now_ms: int) -> int:
     return max(incarnation_of(config, state) + 1, now_ms // 1000)
 
 
-def _nameless(facts: Facts, holds_source: bool, now_ms: int, request_ids: Callable[[], str]) -> Plan:
+def _nameless(facts: Facts, holds_source: bool, rewound: bool, now_ms: int, request_ids: Callable[[], str]) -> Plan:
     """A log whose name was created again. One with a tombstone is ended again, should it have come to life."""
     state = facts.state or LogState()
     if facts.tombstone is None:
         return Plan(facts, "superseded", state)
     newest = facts.newest
-    if newest is None or newest.state.ended:
+    if newest is None or (newest.state.ended and not (rewound and (facts.has_older or holds_source))):
         return Plan(facts, "gone", state)
     state = replace(state, ended=facts.tombstone.ended or "deleted", forks=0, holds_source=holds_source)
     return Plan(facts, "ended", state, entry=control_entry(newest, "recover", state, request_ids(), now_ms))
@@ -134,6 +134,11 @@ def _end_offset(facts: Facts) -> int:
     return facts.config.base_offset if facts.config is not None else 0
 
 
+def _says(standing: Row, row: Row) -> bool:
+    """What a row must say of a log that lives; its deadline only bounds the true one, its end is marked apart."""
+    return standing.config == row.config and (row.ended or standing.profile == row.profile)
+
+
 class _Planner:
     """Plans for one log that has its name."""
 
@@ -162,10 +167,11 @@ class _Planner:
         row = Row(self._facts.log_id, self._config, bool(state.ended), self._deadline_ms(state), state.profile)
         standing = self._facts.row
         is_ours = standing is not None and standing.log_id == row.log_id
-        is_right = standing is not None and is_ours and (self._is_gone or standing.config == row.config)
+        is_right = standing is not None and is_ours and (self._is_gone or _says(standing, row))
         needs_entry = state != before or self._facts.newest is None or self._tail_is_lost or not is_right
         # The event that asks for its purge went to the stream of the lost table: an entry makes another one.
-        needs_entry |= self._rewound and bool(state.ended) and not self._is_gone
+        is_purged = self._is_gone and not self._facts.has_older and not state.holds_source
+        needs_entry |= self._rewound and bool(state.ended) and not is_purged
         return Plan(
             facts=self._facts,
             status=self._status(state, needs_entry),
@@ -192,6 +198,7 @@ class _Planner:
             next_offset=self._config.base_offset,
             append_time_ms=max((state.append_time_ms for state in ancestors if state is not None), default=0),
             holds_source=self._config.source is not None,
+            definition=self._config.definition,
         )
 
     def _may_be_published(self) -> bool:

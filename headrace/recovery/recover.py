@@ -160,5 +160,6 @@ class _Run:
                     marks.touch(log_id, standing.touched_ms)
             if wanted.generation:
                 fields = (wanted.generation, wanted.end_slot, wanted.end_offset, wanted.sealed_bytes)
-                marks.publish(log_id, *fields)
+                if not marks.publish(log_id, *fields) and marks.get(log_id).end_slot < wanted.end_slot:
+                    raise StoreError("the watermark moved meanwhile; run the recovery again, alone")
         return True

@@ -12,6 +12,8 @@ Kind = Literal[
     "bucket.orphan",  # an object that nothing names (or that is just being published)
     "catalog.missing",
     "catalog.differs",
+    "definition.missing",
+    "definition.damaged",
     "description.missing",
     "description.damaged",
     "description.differs",

@@ -50,6 +50,7 @@ class Facts(msgspec.Struct, frozen=True):
         config: from the newest manifest, `log.json`, `deleted.json` or its catalog row; None if nothing says it.
         manifest: the newest generation, without its segments.
         newest: the newest entry.
+        has_older: entries stand before it.
         tail: how the write-ahead log stands to the manifest: it is empty; its newest entry stands before the published
             end; it goes on from there (or nothing is published); it is another history.
         row: what stands in the catalog under the log's name, perhaps for another log.
@@ -61,6 +62,7 @@ class Facts(msgspec.Struct, frozen=True):
     tombstone: Tombstone | None = None
     manifest: Manifest | None = None
     newest: Entry | None = None
+    has_older: bool = False
     tail: Tail = "none"
     watermark: Watermark = Watermark()
     row: Row | None = None
@@ -161,6 +163,7 @@ def look(stores: Stores, listed: Listed, row: Row | None = None) -> Facts:
         tombstone=tombstone,
         manifest=replace(manifest, pages=(), open_page=()) if manifest is not None else None,
         newest=replace(newest, payload=None) if newest is not None else None,
+        has_older=newest is not None and oldest[0].slot < newest.slot,
         tail=_tail(stores, newest, manifest, oldest, is_gone=listed.tombstoned),
         watermark=stores.watermarks.get(log_id),
         row=row,

@@ -7,6 +7,7 @@ They are covered by the object's hash.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 
 from headrace.errors import Damaged, HeadraceError, StoreError
@@ -19,7 +20,7 @@ from headrace.recovery.chain import Link
 from headrace.recovery.notes import Notes
 from headrace.recovery.report import LogChecked, Progress, VerifyReport, no_progress
 from headrace.recovery.survey import Facts, Listed, list_logs, look, read_mark, survey
-from headrace.wal.state import LogConfig
+from headrace.wal.state import DefinitionRef, LogConfig
 from headrace.watermarks import Watermark
 
 _LOOKS = 3  # a sealer can publish and trim between two of ours
@@ -27,9 +28,13 @@ _LOOKS = 3  # a sealer can publish and trim between two of ours
 
 def verify(stores: Stores, log_id: str, progress: Progress = no_progress) -> VerifyReport:
     """Walks one log. Damage is reported, never raised; a store that does not answer is a finding, too."""
+    return _verify(stores, log_id, progress, is_superseded=False)
+
+
+def _verify(stores: Stores, log_id: str, progress: Progress, *, is_superseded: bool) -> VerifyReport:
     notes = Notes(log_id)
     try:
-        checked = _Walk(stores, log_id, notes, progress).run()
+        checked = _Walk(stores, log_id, notes, progress, is_superseded).run()
     except (StoreError, HeadraceError) as exc:
         notes.error("log.unreadable", log_id, found=f"{type(exc).__name__}: {exc}")
         checked = LogChecked(log_id)
@@ -43,17 +48,20 @@ def verify_all(stores: Stores, progress: Progress = no_progress) -> VerifyReport
         StoreError: the logs could not be listed.
     """
     logs = survey(stores, progress)
-    reports = [verify(stores, log.log_id, progress) for log in logs]
-    between = list(_between(logs))
+    judged = names.resolve(logs)
+    reports = [
+        _verify(stores, log.log_id, progress, is_superseded=judged.standing.get(log.log_id) == "superseded")
+        for log in logs
+    ]
+    between = list(_between(logs, judged.forks))
     return VerifyReport(
         tuple(log for report in reports for log in report.logs),
         tuple(finding for report in [*reports, *between] for finding in report.findings),
     )
 
 
-def _between(logs: list[Facts]) -> Iterable[VerifyReport]:
+def _between(logs: list[Facts], forks: Counter[str]) -> Iterable[VerifyReport]:
     """Sources count their forks: one that is not counted could lose what it reads."""
-    forks = names.resolve(logs).forks
     for log in logs:
         notes = Notes(log.log_id)
         counted = log.state.forks if log.state is not None else 0
@@ -65,17 +73,20 @@ def _between(logs: list[Facts]) -> Iterable[VerifyReport]:
 
 
 class _Walk:
-    def __init__(self, stores: Stores, log_id: str, notes: Notes, progress: Progress) -> None:
+    def __init__(self, stores: Stores, log_id: str, notes: Notes, progress: Progress, is_superseded: bool) -> None:
+        """`is_superseded`: other logs say so; else the row of its name does, or nothing."""
         self._stores = stores
         self._log_id = log_id
         self._notes = notes
         self._progress = progress
+        self._is_superseded = is_superseded
 
     def run(self) -> LogChecked:
         stores, log_id, notes = self._stores, self._log_id, self._notes
         prefix = keys.log_prefix(log_id)
         standing = set(stores.objects.list(prefix))  # before what names them: nothing that is named later is missed
         facts, listed = self._look()
+        self._is_superseded |= facts.is_superseded
         config = facts.config
         name = config.name if config is not None else log_id
         self._progress(name, 0, 0)
@@ -95,10 +106,13 @@ class _Walk:
             named = bucket.named_objects(manifest, segments, range(1, (manifest.generation if manifest else 0) + 1))
             named |= {keys.manifest(log_id, number) for number in listed.generations}
             named |= {link.payload_key for link in links if link.payload_key is not None}
+            definitions = self._definitions(config, manifest, links)
+            bucket.check_definitions(stores.objects, notes, definitions)
+            named |= bucket.earlier_definitions(log_id, standing, definitions)
             self._check_orphans(standing - named - {keys.description(log_id)})
         self._check_row(facts)
         needs_sources = facts.state is None or not facts.state.ended or facts.state.forks > 0
-        if config is not None and needs_sources and not facts.is_superseded:
+        if config is not None and needs_sources and not self._is_superseded:
             self._check_lineage(config)
         end = links[-1].state.next_offset if links else manifest.end_offset if manifest is not None else 0
         counts = {field: notes.counts[field] for field in ("generations", "segments", "records", "bytes", "entries")}
@@ -142,11 +156,11 @@ class _Walk:
 
     def _check_entries(self, links: list[Link], manifest: Manifest | None, facts: Facts) -> None:
         notes = self._notes
-        if not links and facts.is_superseded:
+        if not links and self._is_superseded:
             notes.warn("wal.empty", self._log_id, found="its name was created again")
         elif not links and not facts.is_lost:
             notes.error("wal.empty", self._log_id)
-        elif links and facts.is_superseded and facts.tail == "behind":
+        elif links and self._is_superseded and facts.tail == "behind":
             notes.warn("wal.behind", f"slot {links[-1].slot}", found="its name was created again")
         elif links:
             chain.check_chain(notes, links, manifest)
@@ -164,6 +178,13 @@ class _Walk:
         elif facts.watermark != wanted:
             notes.error("watermark.differs", self._log_id, expected=_text(wanted), found=_text(facts.watermark))
 
+    @staticmethod
+    def _definitions(config: LogConfig | None, manifest: Manifest | None, links: list[Link]) -> set[DefinitionRef]:
+        """All that the log names: what it began with, as it is published, and in its entries."""
+        named = {config.definition if config is not None else None}
+        named |= {one.state.definition for one in (manifest, *links) if one is not None}
+        return {ref for ref in named if ref is not None}
+
     def _check_orphans(self, keys_left: set[str]) -> None:
         if keys_left:  # some may have been removed since the listing
             keys_left &= set(self._stores.objects.list(keys.log_prefix(self._log_id)))
@@ -179,10 +200,12 @@ class _Walk:
             notes.error("catalog.missing", where, expected=self._log_id)
         elif row.log_id != self._log_id:
             has_ended = state is None or bool(state.ended) or facts.tombstone is not None
-            if not has_ended and not facts.is_superseded:
+            if not has_ended and not self._is_superseded:
                 notes.error("catalog.differs", where, expected=self._log_id, found=row.log_id)
         elif facts.tombstone is None and row.config != config:
             notes.error("catalog.differs", where, expected=config, found=row.config)
+        elif state is not None and not state.ended and row.profile != state.profile:
+            notes.warn("catalog.differs", where, expected=f"profile {state.profile}", found=f"profile {row.profile}")
         elif state is not None and row.ended != bool(state.ended):
             notes.warn("catalog.differs", where, expected=f"ended {state.ended!r}", found=f"ended {row.ended}")
 

@@ -113,6 +113,8 @@ class LogConfig(msgspec.Struct, frozen=True, omit_defaults=True):
             in the state: `incarnation_of` has the one in force.
         lineage: for a fork, the logs that it inherits from, oldest first.
         ttl_ms, expires_at_ms: sliding and absolute expiry; at most one.
+        definition: for a fork, what it begins with; what is in force stands in the state. Inherited records need it, and
+            they can be published before the fork is.
     """
 
     surface: str
@@ -124,6 +126,7 @@ class LogConfig(msgspec.Struct, frozen=True, omit_defaults=True):
     expires_at_ms: int | None = None
     lineage: tuple[Ancestor, ...] = ()
     source: ForkSource | None = None
+    definition: DefinitionRef | None = None
 
     @property
     def base_offset(self) -> int:

@@ -19,7 +19,7 @@ from headrace.wal import (
     Wal,
 )
 from headrace.wal.memory import MemoryWal
-from headrace.wal.state import Ancestor, Entry, ForkSource, LogState, Producer, TimeRun
+from headrace.wal.state import Ancestor, DefinitionRef, Entry, ForkSource, LogState, Producer, TimeRun
 from tests.contract.conftest import Ports
 from tests.support.builders import config, first_entry, log_id, next_entry, row
 
@@ -57,6 +57,7 @@ def test_an_entry_comes_back_as_it_was(ports: Ports) -> None:
             ttl_ms=5,
             lineage=(Ancestor("p", 1, 3),),
             source=ForkSource("src", "p", 3, 1, True),
+            definition=DefinitionRef(1, "n", 3, "metrics"),
         ),
         state=LogState(
             next_offset=2**53,

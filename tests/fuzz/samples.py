@@ -129,7 +129,18 @@ def config() -> LogConfig:
     """A configuration with every field in use."""
     source = ForkSource("orders", LOG[::-1], offset=7, sub_offset=2, own_expiry=True)
     lineage = (Ancestor(LOG[::-1], 1, 7),)
-    return LogConfig("streams", "é/b", 3, "application/json", NOW_MS, ttl_ms=60_000, lineage=lineage, source=source)
+    definition = DefinitionRef(1, "r1", 2, "metrics")
+    return LogConfig(
+        "streams",
+        "é/b",
+        3,
+        "application/json",
+        NOW_MS,
+        ttl_ms=60_000,
+        lineage=lineage,
+        source=source,
+        definition=definition,
+    )
 
 
 def item() -> Item:

@@ -203,8 +203,10 @@ class Model:
                 self._broken("whole logs", f"first entry is no create: {entry}")
                 return False
             log = self.logs[entry.log_id] = LogModel(entry.log_id, entry.config)
-            base = entry.config.base_offset
-            log.views.append(View(0, base, False, "", None, 0, entry.config.source is not None))
+            base, lost = entry.config.base_offset, self.lost.get(entry.log_id)
+            begun = lost.views[0].definition if lost is not None and lost.config.source is not None else None
+            is_fork = entry.config.source is not None
+            log.views.append(View(0, base, False, "", None, 0, is_fork, definition=begun))
         elif self.recovering and (entry.slot, entry.id) == (log.tip.slot, log.tip.id):
             if entry.state != log.tip.state:
                 self._broken("published is complete, disjoint and true", f"{_brief(entry)} was published otherwise")

@@ -6,9 +6,11 @@ The simulation found each of these.
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from functions.sealer.purge import purge
 from headrace.errors import Gone, NotFound, ProducerGap
+from headrace.log.expire import control_entry
 from headrace.log.requests import At
 from headrace.names import STREAMS
 from headrace.objects import keys
@@ -231,3 +233,41 @@ def test_a_fork_that_had_ended_lets_go_of_a_source_whose_name_was_made_again() -
     assert (report[source].status, report[fork].status) == ("superseded", "ended")
     world.wait(AGE_S)
     assert purge(world.parts, fork)
+
+
+def test_entries_of_a_purged_log_that_came_back_are_purged_again() -> None:
+    world = Ruins()
+    log_id = world.create("a")
+    world.logs.delete("a")
+    earlier = world.snapshot()
+    world.wait(AGE_S)
+    assert purge(world.parts, log_id)
+    rewind_entries(world, earlier)
+    assert world.recovered(rewound=True)[log_id].wrote[0] == "entry"
+    assert not world.recover().changed
+    world.wait(AGE_S)
+    assert purge(world.parts, log_id)
+    assert len(world.entries(log_id)) == 1
+    assert not world.recover(rewound=True).changed
+
+
+def test_a_purged_fork_that_came_back_ended_gives_its_source_back_again() -> None:
+    world = Ruins()
+    world.create("s")
+    world.fill("s", 1)
+    fork = world.fork("f", "s")
+    world.seal(fork)
+    newest = world.wal.newest(fork)
+    assert newest is not None
+    ended = control_entry(newest, "delete", replace(newest.state, ended="deleted"), "end", world.clock.now_ms())
+    world.wal.commit(ended)  # its api died before it gave back the source
+    world.wal.remove(fork, [newest.slot])
+    earlier = world.snapshot()
+    world.wait(AGE_S)
+    assert purge(world.parts, fork)
+    rewind_entries(world, earlier)
+    assert "entry" in world.recovered(rewound=True)[fork].wrote
+    assert not world.recover().changed
+    world.wait(AGE_S)
+    assert purge(world.parts, fork)
+    assert world.logs.head("s").state.forks == 0
