@@ -1,4 +1,4 @@
-"""Verb: audit. Once a day: walks the catalog and asks again for what every event and message missed.
+"""Verb: audit. Once a day: walks the catalog, asks again for what every event and message missed, corrects rows.
 
 Two reads for a log, three for one that has something published. A run looks at one page of names and sends
 itself on.
@@ -33,9 +33,13 @@ def _missed(parts: Parts, row: Row, now_ms: int) -> list[Message]:
     newest = wal.newest(row.log_id)
     if newest is None:
         return []
-    if newest.state.ended and not newest.state.forks:
-        return [Message("purge", row.log_id)]  # the row should say that it has ended
     wanted = []
+    if newest.state.ended:
+        wanted.append(Message("purge", row.log_id))  # the row should say that it has ended
+        if not newest.state.forks:
+            return wanted
+    elif row.profile != newest.state.profile:
+        parts.stores.catalog.set_hints(row, profile=newest.state.profile)  # a change came hours late, and set it back
     end_slot = parts.stores.watermarks.get(row.log_id).end_slot
     idle_ms = now_ms - newest.committed_ms
     if policy.may_seal(newest.state) and newest.slot >= end_slot and idle_ms >= 2 * limits.age_ms:

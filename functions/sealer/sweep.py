@@ -34,7 +34,7 @@ def sweep(parts: Parts) -> Swept:
             if deadline_ms is None:
                 ended += 1
             else:
-                catalog.set_deadline(row, deadline_ms)
+                catalog.set_hints(row, deadline_ms=deadline_ms)
                 moved += 1
         except Exception as exc:  # noqa: BLE001 - one log must not keep others alive
             failed.append((row.log_id, exc))

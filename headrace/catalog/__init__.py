@@ -65,10 +65,10 @@ class Catalog(Protocol):
         """Up to `limit` rows, ended or not, with names above `after`, in order: what a recovery looks at."""
 
     def due(self, now_ms: int, *, limit: int) -> list[Row]:
-        """Rows whose deadline is at or before `now_ms`."""
+        """Rows whose deadline is at or before `now_ms`, as they are now. Not all: the index lags."""
 
     def mark_ended(self, row: Row) -> None:
         """Records that the row's log has ended, and drops its deadline. Nothing if the name has another log now."""
 
-    def set_deadline(self, row: Row, deadline_ms: int) -> None:
-        """Moves the deadline of a row. Nothing if the name has another log now, or it has ended."""
+    def set_hints(self, row: Row, *, deadline_ms: int | None = None, profile: str | None = None) -> None:
+        """Corrects deadline and profile (None: it stays). Nothing if the name has another log now, or it has ended."""

@@ -151,15 +151,18 @@ class DynamoCatalog:
         """A conditional update."""
         self._update(row, "SET ended = :ended REMOVE expiry_shard, expires_at_ms", {":ended": {"BOOL": True}})
 
-    def set_deadline(self, row: Row, deadline_ms: int) -> None:
+    def set_hints(self, row: Row, *, deadline_ms: int | None = None, profile: str | None = None) -> None:
         """A conditional update."""
-        values = {":shard": s(bucket_of(row.surface, row.name)[-1]), ":deadline": n(deadline_ms)}
-        self._update(
-            row,
-            "SET expiry_shard = :shard, expires_at_ms = :deadline",
-            values,
-            " AND attribute_not_exists(ended)",
-        )
+        changes: list[str] = []
+        values: Item = {}
+        if deadline_ms is not None:
+            changes += ["expiry_shard = :shard", "expires_at_ms = :deadline"]
+            values |= {":shard": s(bucket_of(row.surface, row.name)[-1]), ":deadline": n(deadline_ms)}
+        if profile is not None:
+            changes.append("profile = :profile")
+            values[":profile"] = s(profile)
+        if changes:
+            self._update(row, f"SET {', '.join(changes)}", values, " AND attribute_not_exists(ended)")
 
     def _update(self, row: Row, update: str, values: Item, condition: str = "") -> None:
         try:

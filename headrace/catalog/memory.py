@@ -52,9 +52,13 @@ class MemoryCatalog:
                 ended = msgspec.structs.replace(current, ended=True, deadline_ms=None)
                 self.rows[row.surface, row.name] = ended
 
-    def set_deadline(self, row: Row, deadline_ms: int) -> None:
-        """Moves the deadline if the row still stands for the same, living log."""
+    def set_hints(self, row: Row, *, deadline_ms: int | None = None, profile: str | None = None) -> None:
+        """Corrects the row if it still stands for the same, living log."""
         with self.lock:
             current = self.rows.get((row.surface, row.name))
             if current is not None and current.log_id == row.log_id and not current.ended:
-                self.rows[row.surface, row.name] = msgspec.structs.replace(current, deadline_ms=deadline_ms)
+                self.rows[row.surface, row.name] = msgspec.structs.replace(
+                    current,
+                    deadline_ms=current.deadline_ms if deadline_ms is None else deadline_ms,
+                    profile=current.profile if profile is None else profile,
+                )

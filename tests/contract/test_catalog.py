@@ -6,7 +6,7 @@ import itertools
 
 from headrace.catalog import BUCKETS, Row, bucket_of
 from headrace.wal import MAX_GUARDS, PutRow
-from headrace.wal.state import Ancestor, ForkSource
+from headrace.wal.state import Ancestor, DefinitionRef, ForkSource
 from tests.contract.conftest import Ports
 from tests.support.builders import config, first_entry, log_id, row
 
@@ -24,10 +24,10 @@ def names(rows: list[Row]) -> list[str]:
 
 
 def test_a_row_comes_back_as_it_was(ports: Ports) -> None:
-    lineage = (Ancestor("p", 1, 3),)
+    lineage, begun = (Ancestor("p", 1, 3),), DefinitionRef(1, "n", 3, "metrics")
     full = Row(
         "l",
-        config("ü/\U0001f600", ttl_ms=4, lineage=lineage, source=ForkSource("s", "p")),
+        config("ü/\U0001f600", ttl_ms=4, lineage=lineage, source=ForkSource("s", "p"), definition=begun),
         ended=True,
         deadline_ms=2**50,
     )
@@ -121,16 +121,28 @@ def test_a_row_is_ended_only_for_its_own_log(ports: Ports) -> None:
 
 def test_a_deadline_moves_only_for_its_own_living_log(ports: Ports) -> None:
     put(ports, row("n", "new", deadline_ms=10), row("gone", "l", ended=True), row("fresh", "l"))
-    ports.catalog.set_deadline(row("n", "old"), 99)
-    ports.catalog.set_deadline(row("gone", "l"), 99)
-    ports.catalog.set_deadline(row("unknown", "l"), 99)
+    ports.catalog.set_hints(row("n", "old"), deadline_ms=99)
+    ports.catalog.set_hints(row("gone", "l"), deadline_ms=99)
+    ports.catalog.set_hints(row("unknown", "l"), deadline_ms=99)
     assert ports.catalog.get("streams", "n") == row("n", "new", deadline_ms=10)
     assert ports.catalog.get("streams", "gone") == row("gone", "l", ended=True)
     assert ports.catalog.get("streams", "unknown") is None
-    ports.catalog.set_deadline(row("n", "new"), 99)
-    ports.catalog.set_deadline(row("fresh", "l"), 98)
+    ports.catalog.set_hints(row("n", "new"), deadline_ms=99)
+    ports.catalog.set_hints(row("fresh", "l"), deadline_ms=98)
     assert names(ports.catalog.due(99, limit=10)) == ["fresh", "n"]
     assert ports.catalog.due(97, limit=10) == []
+
+
+def test_a_profile_is_corrected_only_for_its_own_living_log(ports: Ports) -> None:
+    put(ports, row("n", "new", deadline_ms=10), row("gone", "l", ended=True))
+    ports.catalog.set_hints(row("n", "old"), profile="metrics")
+    ports.catalog.set_hints(row("gone", "l"), profile="metrics")
+    ports.catalog.set_hints(row("n", "new"))
+    assert ports.catalog.get("streams", "n") == row("n", "new", deadline_ms=10)
+    assert ports.catalog.get("streams", "gone") == row("gone", "l", ended=True)
+    for profile in ("metrics", "generic"):
+        ports.catalog.set_hints(row("n", "new"), profile=profile)
+        assert ports.catalog.get("streams", "n") == row("n", "new", deadline_ms=10, profile=profile)
 
 
 def test_names_spread_over_every_bucket() -> None:

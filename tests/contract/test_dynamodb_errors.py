@@ -95,7 +95,7 @@ def every_method(ports: Ports) -> dict[str, Callable[[], object]]:
         "living": lambda: ports.catalog.living("streams", limit=1),
         "due": lambda: ports.catalog.due(1, limit=1),
         "mark_ended": lambda: ports.catalog.mark_ended(name),
-        "set_deadline": lambda: ports.catalog.set_deadline(name, 1),
+        "set_hints": lambda: ports.catalog.set_hints(name, deadline_ms=1),
         "get watermark": lambda: ports.watermarks.get("x"),
         "publish": lambda: ports.watermarks.publish("x", 1, 1, 1, 1),
         "touch": lambda: ports.watermarks.touch("x", 1),

@@ -22,7 +22,7 @@ WRITES = (
     "wal.commit",
     "wal.remove_dead",
     "catalog.mark_ended",
-    "catalog.set_deadline",
+    "catalog.set_hints",
     "watermarks.publish",
     "watermarks.touch",
     "watermarks.drop_note",
@@ -49,7 +49,7 @@ POSSIBLE: dict[str, tuple[str, ...]] = {
 # Calls that few operations make meet faults more often, so that each pair is exercised.
 _RARE = {
     "wal.remove_dead": 20.0,
-    **dict.fromkeys(("catalog.set_deadline", "watermarks.touch"), 10.0),
+    **dict.fromkeys(("catalog.set_hints", "watermarks.touch"), 10.0),
     **dict.fromkeys(("catalog.living", "catalog.due", "producers.purge", "watermarks.drop_note"), 4.0),
     **dict.fromkeys(("wal.commit", "wal.remove", "objects.list", "objects.delete", "objects.create"), 3.0),
     **dict.fromkeys(("catalog.mark_ended", "watermarks.get"), 3.0),

@@ -13,7 +13,9 @@ from functions.sealer.audit import audit
 from functions.sealer.orphans import sweep_orphans
 from functions.sealer.queue import Message
 from functions.sealer.sweep import sweep
+from headrace import profiles
 from headrace.catalog import Row
+from headrace.log.definition import Definition
 from headrace.names import STREAMS
 from headrace.objects import keys
 from tests.unit.sealer.world import SETTINGS, World
@@ -123,3 +125,19 @@ def test_orphaned_manifest_pages_go(monkeypatch: pytest.MonkeyPatch) -> None:
     world.seal(log_id)
     assert sweep_orphans(world.parts, log_id) == 1
     assert world.published(log_id) == written
+
+
+def test_an_audit_puts_rows_right_that_a_late_write_set_back() -> None:
+    world = World()
+    log_id, source = world.create("a", content_type="application/json"), world.create("s")
+    before, living = (world.stores.catalog.get(STREAMS, name) for name in "as")
+    assert before is not None and living is not None
+    world.logs.define("a", lambda now, _: Definition(now.registry, profiles.parse({"kind": "state-protocol"})))
+    world.fork("f", "s")
+    world.logs.delete("s")
+    world.wal.catalog.rows |= {(STREAMS, "a"): before, (STREAMS, "s"): living}
+    audit(world.parts)
+    after = world.stores.catalog.get(STREAMS, "a")
+    assert after == replace(before, profile="state-protocol")
+    wanted = world.queue.receive(world.clock.now_ms())
+    assert Message("purge", source) in wanted and Message("purge", log_id) not in wanted
