@@ -106,7 +106,7 @@ class Aftermath:
         law = self._law("older cursors hold up to the recovered end")
         logs = Process(self._world, "observer", "api").logs
         for log in self._named():
-            if log.now.ended or self._expires(log):
+            if log.now.ended or self._expires(log) or log.log_id in self._world.model.refused:
                 continue
             for incarnation, recovery in zip(log.incarnations, log.now.recoveries, strict=False):
                 for position, right in ((recovery.at, True), (recovery.at + 1, False)):

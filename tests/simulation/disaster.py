@@ -48,6 +48,7 @@ class Operator:
         report, tries = self._recover()
         world.settle_network(self._dice)
         Aftermath(world, before, report, tries).judge()
+        self._set_aside(report)
         world.model.recovering = False
         check_all(world, self._running)
         world.backups.begin_anew()
@@ -94,6 +95,19 @@ class Operator:
             if world.tracing:
                 world.trace(f"   recovery {attempt}: {how}")
         raise AssertionError("the last run can't fail")
+
+    def _set_aside(self, report: RecoverReport) -> None:
+        """As the manual says: a log that was refused loses its name until somebody has looked at it, and nobody has."""
+        world, model = self._world, self._world.model
+        for said in report.logs:
+            log = model.logs.get(said.log_id)
+            if said.status != "refused" or log is None or model.current(log.config.name) is not log:
+                continue
+            if world.tracing:
+                world.trace(f"   the row of {log.config.name} is removed")
+            world.raw["catalog"].rows.pop((log.config.surface, log.config.name), None)
+            model.name_given(log.config.name, "", world.scheduler.step())
+            world.tables_replaced(wal=False)
 
     def _tell(self, report: RecoverReport) -> None:
         world = self._world

@@ -40,7 +40,7 @@ class Judge(Answers):
             return
         world = self._world
         step = world.scheduler.step()
-        expires = entry.kind == "expire" and self._deadline(entry)
+        expires = entry.kind == "expire" and self._due(entry)
         in_chain = world.model.commit(entry, step)
         if world.tracing and not in_chain:
             world.trace(f"   DEAD item: {entry.kind} at {entry.offset}+{entry.slot % 10**9}")
@@ -66,6 +66,8 @@ class Judge(Answers):
 
     def _defines(self, entry: Entry) -> None:
         """The definition that an entry names is there for whoever reads the entry."""
+        if entry.kind == "define":
+            self._listed(entry)
         self._law("a definition stands before it is named")
         ref = entry.state.definition
         if ref is None:
@@ -78,14 +80,25 @@ class Judge(Answers):
         ):
             self._broken(self.law, f"{entry.log_id[-8:]} {ref} {found}")
 
-    def _deadline(self, entry: Entry) -> int:
+    def _listed(self, entry: Entry) -> None:
+        """A change of the profile is a change of the row; a write that comes hours late can set that back for a while."""
+        self._law("listings show the profile in force")
         log = self._world.model.logs[entry.log_id]
+        row = self._world.raw["catalog"].get(log.config.surface, log.config.name)
+        if row.profile != entry.state.profile != log.entries[-2].state.profile:
+            self._broken(self.law, f"{row.name} shows {row.profile}: {entry.state.definition}")
+
+    def _due(self, entry: Entry) -> int:
         self._law("expiry")
+        return self.deadline_ms(self._world.model.logs[entry.log_id])
+
+    def deadline_ms(self, log: LogModel) -> int:
+        """Before this time a log does not expire."""
         if log.config.expires_at_ms is not None:
             return log.config.expires_at_ms
         if log.config.ttl_ms is None:
             return 2**60
-        touched_ms: int = self._world.raw["watermarks"].get(entry.log_id).touched_ms
+        touched_ms: int = self._world.raw["watermarks"].get(log.log_id).touched_ms
         renewals = [one.committed_ms for one in log.entries if one.kind in ("create", "data", "close")]
         renewals += [
             one.committed_ms
@@ -177,7 +190,7 @@ class Judge(Answers):
         if not last.slot < manifest.end_slot <= following:
             self._broken(self.law, f"{name} ends at a wrong slot")
         start = done[-1].end_offset if done else log.config.base_offset
-        if not done:
+        if not done and not log.purgeable:  # else by a sealer that began before its end, after its source was purged
             for ancestor in log.config.lineage:
                 published = self.manifests.get(ancestor.log_id)
                 if (published[-1].end_offset if published else 0) < ancestor.through:
@@ -283,7 +296,8 @@ class Judge(Answers):
     def at_rest(self) -> None:
         """Faults are over and the sealer has had its time: nothing is left to do, and nothing was lost."""
         world = self._world
-        self._law("everything comes to rest by itself")
+        law = "everything comes to rest by itself"
+        self._law(law)
         for log in world.model.logs.values():
             if log.log_id in world.model.left_alone:
                 continue
@@ -295,11 +309,11 @@ class Judge(Answers):
                 if not (log.purgeable and (entry.log_id, entry.slot) in world.model.dead)
             ]
             if not log.now.ended and self.published_end(log.log_id) <= log.tip.slot:
-                self._broken(self.law, f"{log.log_id[-8:]} is not sealed: {self.published_end(log.log_id)} {page}")
+                self._broken(law, f"{log.log_id[-8:]} is not sealed: {self.published_end(log.log_id)} {page}")
             if (log.purgeable or not log.now.ended) and page != [(log.tip.slot, log.tip.id)]:
-                self._broken(self.law, f"{log.log_id[-8:]} is not trimmed: {log.now} {page}")
+                self._broken(law, f"{log.log_id[-8:]} is not trimmed: {log.now} {page}")
             if log.purgeable and f"logs/{log.log_id}/deleted.json" not in world.objects._objects:
-                self._broken(self.law, f"{log.log_id[-8:]} is not purged")
+                self._broken(law, f"{log.log_id[-8:]} is not purged")
             self._forks(log)
         self._law("listings show the profile in force")
         for row in world.raw["catalog"].rows.values():

@@ -23,6 +23,8 @@ from tests.simulation.scheduler import Killed
 from tests.simulation.world import Running, World
 
 BYTES = "application/octet-stream"
+LONGEST_MS = 60_000
+NEAR_MS = 30
 FAR_MS = 10 * 365 * 24 * 3600 * 1000
 
 
@@ -236,7 +238,8 @@ class _Api:
         self._world.judge.created(self._running, answer)
 
     def read(self) -> None:
-        """A page, anywhere."""
+        """A page, anywhere; of a stream that expires, often just when it does."""
+        self._linger()
         start: int | None = None
         at = At()
         roll = self._dice[0]
@@ -249,6 +252,15 @@ class _Api:
             at = At(offsets.Cursor(incarnation if known else None, start))
             self._running.text = "foreign" if known else ""
         self._page(at, start, None)
+
+    def _linger(self) -> None:
+        """Waits for the deadline, as others do, whose clocks are behind or ahead."""
+        world, log = self._world, self._log
+        if log is None or log.now.ended or self._dice[1] >= 0.4:
+            return
+        left_ms = world.judge.deadline_ms(log) - world.true_ms + int(self._dice[4] * NEAR_MS)
+        if 0 < left_ms < LONGEST_MS:
+            world.scheduler.sleep(left_ms * 1000)
 
     def since(self) -> None:
         """A page from a time on."""

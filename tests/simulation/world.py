@@ -142,7 +142,7 @@ class World:
         after = getattr(self.judge, f"after_{port}_{method}", None)
         if after is not None:
             after(answer, *args, **kwargs)
-        if port in ("wal", "catalog") and method in ("commit", "mark_ended", "set_deadline"):
+        if port in ("wal", "catalog") and method in ("commit", "mark_ended", "set_hints"):
             self._catalogs.append((self.scheduler.now, dict(self.raw["catalog"].rows)))
         return iter(answer) if method == "list" else answer
 
@@ -178,7 +178,7 @@ class World:
 
     def tables_replaced(self, *, wal: bool) -> None:
         """Other tables stand in the place of those before: what was remembered of these is void."""
-        self._catalogs = [(self.scheduler.now, dict(self.raw["catalog"].rows))]
+        self._catalogs = [(0, dict(self.raw["catalog"].rows))]
         self.memories.clear()
         if wal:
             self.stream.clear()  # a new table has a new stream
@@ -208,7 +208,12 @@ class World:
             if when > then:
                 break
             old.rows = rows
-        return getattr(old, call.partition(".")[2])(*args, **kwargs)
+        found: list[Row] = getattr(old, call.partition(".")[2])(*args, **kwargs)
+        if call != "catalog.due":
+            return found
+        rows = self.raw["catalog"].rows  # only which rows it finds is old
+        now = [rows[row.surface, row.name] for row in found if (row.surface, row.name) in rows]
+        return [row for row in now if row.deadline_ms is not None and row.deadline_ms <= args[0]]
 
     def broken(self, law: str, text: str) -> None:
         """A law is broken: the run is over."""
