@@ -14,7 +14,6 @@ SHY = {
     "purge without raising the watermark",
     "fork not counted when its source moved",
     "expiry ignores the touch",
-    "fence by the monotonic clock alone",
 }
 
 
