@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from headrace.catalog.dynamodb import DynamoCatalog
 from headrace.dynamodb import Store
 from headrace.log.stores import Stores
+from headrace.objects.parallel import ParallelRanges
 from headrace.objects.s3 import S3Objects, make_client
 from headrace.producers.dynamodb import DynamoProducers
 from headrace.settings import Settings
@@ -33,11 +34,14 @@ def aws_stores(settings: Settings, region: str, *, dynamodb_timeout_s: float, s3
     """
     tables = Tables(settings.wal_table, settings.catalog_table, settings.watermarks_table, settings.producers_table)
     store = Store(region, timeout_s=dynamodb_timeout_s)
+    client = make_client(read_timeout_s=s3_read_timeout_s)
     return Stores(
         wal=DynamoWal(store, tables),
         catalog=DynamoCatalog(store, tables.catalog),
         watermarks=DynamoWatermarks(store, tables.watermarks),
         producers=DynamoProducers(store, tables.producers),
-        objects=S3Objects(settings.bucket, make_client(read_timeout_s=s3_read_timeout_s)),
+        objects=S3Objects(
+            settings.bucket, client, ranges=ParallelRanges(settings.bucket, client, timeout_s=s3_read_timeout_s)
+        ),
         settings=settings,
     )

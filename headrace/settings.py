@@ -44,14 +44,26 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         request_counts_ms: how often the api adds what it asked of the object store to the streams' durable counters;
             0: never.
         metrics_interval_ms: how often the api appends what it measured to the stream `__stream_metrics__`; 0: never.
+        index_age_ms, index_segments: what makes a log due for indexing: a published segment has waited so long, or so many
+            wait. A run is built from at most `index_segments` segments.
+        compact_fanout: so many neighbouring runs of one level are merged into one.
+        index_jobs: job runs at once; 0: none is started.
+        index_retire_age_ms: objects of a run that was replaced are kept at least so long, for readers that know it.
+        spark_application, spark_role, spark_artifacts: the EMR Serverless application, the ARN of the role that job runs
+            have, and where their code stands (`s3://bucket/prefix`).
     """
 
     wal_table: str = ""
     catalog_table: str = ""
     watermarks_table: str = ""
     producers_table: str = ""
+    jobs_table: str = ""
     bucket: str = ""
     delay_queue_url: str = ""
+    index_queue_url: str = ""
+    spark_application: str = ""
+    spark_role: str = ""
+    spark_artifacts: str = ""
     api_keys: str = ""
     api_keys_secret: str = ""
     allow_insecure_no_auth: bool = False
@@ -69,6 +81,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     trim_age_ms: int = 900_000
     request_counts_ms: int = 10_000
     metrics_interval_ms: int = 10_000
+    index_age_ms: int = 60_000
+    index_segments: int = 16
+    compact_fanout: int = 8
+    index_jobs: int = 1
+    index_retire_age_ms: int = 300_000
 
     @property
     def minimum_trim_age_ms(self) -> int:
@@ -93,4 +110,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             raise SettingsError(f"bad setting {PREFIX}*: {exc}") from exc
         if settings.trim_age_ms < settings.minimum_trim_age_ms:
             raise UnsafeTrimAge(settings)
+        if settings.index_segments < 1 or settings.compact_fanout < 2:
+            raise SettingsError(
+                f"{PREFIX}INDEX_SEGMENTS is below 1 or {PREFIX}COMPACT_FANOUT below 2: "
+                f"received={settings.index_segments},{settings.compact_fanout}"
+            )
         return settings

@@ -13,13 +13,13 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from typing import Generic, TypeVar
 
-from headrace.errors import Damaged, StoreThrottled, StoreTimeout
+from headrace.errors import Damaged
 from headrace.manifest import invariants
 from headrace.manifest.manifest import Manifest, ManifestPage, decode, decode_page, encode
 from headrace.objects import ObjectMissing, Objects, keys
+from headrace.objects.publishing import publish
 from headrace.segment.descriptor import Segment
 
-_PUBLISH_TRIES = 4
 _KEEP_SEGMENTS = 2048  # descriptors of each kind; one of 16 MiB of data takes about 20 KB in memory
 
 V = TypeVar("V")
@@ -86,25 +86,7 @@ class ManifestStore:
         previous = self._previous(manifest)
         invariants.check(previous, manifest)
         key = keys.manifest(manifest.log_id, manifest.generation)
-        data = encode(manifest)
-        doubt: StoreTimeout | None = None
-        for _ in range(_PUBLISH_TRIES):
-            try:
-                if self._objects.create(key, data):
-                    return True
-                stands: bytes | None = self._objects.get(key)
-            except StoreTimeout as exc:
-                doubt = exc
-                stands = self._look(key)
-            except StoreThrottled as exc:
-                if doubt is None:
-                    raise
-                raise StoreTimeout(f"publication is unclear: object={key}") from exc
-            except ObjectMissing:
-                stands = None
-            if stands is not None:
-                return stands == data
-        raise StoreTimeout(f"publication is unclear: object={key}") from doubt
+        return publish(self._objects, key, encode(manifest))
 
     def newest(self, log_id: str, known: Manifest | None, at_least: int) -> Manifest | None:
         """The newest generation; None if nothing was published.
@@ -157,15 +139,6 @@ class ManifestStore:
             missing = keys.manifest(manifest.log_id, manifest.generation - 1)
             raise Damaged(f"manifest would leave a gap: missing={missing}")
         return previous
-
-    def _look(self, key: str) -> bytes | None:
-        """What stands under `key` after a lost answer. Throttled is unclear too: it may have been written."""
-        try:
-            return self._objects.get(key)
-        except ObjectMissing:
-            return None
-        except StoreThrottled as exc:
-            raise StoreTimeout(f"publication is unclear: object={key}") from exc
 
     def _fetch(self, key: str, log_id: str, generation: int) -> Manifest:
         manifest = decode(self._objects.get(key), key)

@@ -8,12 +8,20 @@ Guarantees every adapter keeps:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Protocol
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple, Protocol
 
 
 class ObjectMissing(Exception):
     """No object under this key."""
+
+
+class Range(NamedTuple):
+    """Bytes of an object: `length` of them (at least one) from `start` on."""
+
+    key: str
+    start: int
+    length: int
 
 
 class Objects(Protocol):
@@ -24,6 +32,9 @@ class Objects(Protocol):
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
         """`length` bytes from `start` (shorter at the end of the object). Raises `ObjectMissing`."""
+
+    def get_ranges(self, ranges: Sequence[Range], /) -> list[bytes]:
+        """The bytes of each range, in their order, fetched at once: as `get_range` of each. Raises `ObjectMissing`."""
 
     def put(self, key: str, data: bytes) -> None:
         """Writes the object. Keys of plain puts carry a nonce, so nothing is ever overwritten by meaning."""

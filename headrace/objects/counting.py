@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from headrace.errors import StoreThrottled, StoreTimeout
-from headrace.objects import Objects, keys
+from headrace.objects import Objects, Range, keys
 from headrace.watermarks import Watermarks
 
 _LIST_PAGE = 1000  # keys that one list request answers
@@ -84,6 +84,12 @@ class CountingObjects:
         """One `get`."""
         self._counts.note(key, "get")
         return self._objects.get_range(key, start, length)
+
+    def get_ranges(self, ranges: Sequence[Range], /) -> list[bytes]:
+        """One `get` for each."""
+        for one in ranges:
+            self._counts.note(one.key, "get")
+        return self._objects.get_ranges(ranges)
 
     def put(self, key: str, data: bytes) -> None:
         """One `put`."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 ROOT = "logs/"
+JOBS = "jobs/"
 
 
 def log_prefix(log_id: str) -> str:
@@ -55,6 +56,53 @@ def tombstone(log_id: str) -> str:
     return f"{ROOT}{log_id}/deleted.json"
 
 
+def index(log_id: str) -> str:
+    """Everything that was indexed of one log."""
+    return f"{ROOT}{log_id}/index/"
+
+
+def index_manifests(log_id: str) -> str:
+    """Every generation of the index manifest."""
+    return f"{index(log_id)}manifests/"
+
+
+def index_manifest(log_id: str, generation: int) -> str:
+    """One generation of the index manifest."""
+    return f"{index_manifests(log_id)}{generation:012d}.json.zst"
+
+
+def index_generation(key: str) -> int | None:
+    """The generation whose `index_manifest` this is; None if it is none."""
+    name = key.rpartition("/")[2].removesuffix(".json.zst")
+    is_one = len(name) == 12 and name.isascii() and name.isdecimal()
+    return int(name) if is_one and "/index/manifests/" in key else None
+
+
+def run(log_id: str, run_id: str) -> str:
+    """Everything of one index run."""
+    return f"{index(log_id)}runs/{run_id}/"
+
+
+def run_descriptor(log_id: str, run_id: str) -> str:
+    """What makes an index run exist."""
+    return f"{run(log_id, run_id)}run.msgpack.zst"
+
+
+def run_part(log_id: str, run_id: str, family: str, number: int, nonce: str) -> str:
+    """A Parquet object of an index run; the descriptor names those that count."""
+    return f"{run(log_id, run_id)}{family}-{number:05d}-{nonce}.parquet"
+
+
+def job_input(job_id: str) -> str:
+    """What a job run is told."""
+    return f"{JOBS}{job_id}/input.json.zst"
+
+
+def job_result(job_id: str) -> str:
+    """What a job run answers."""
+    return f"{JOBS}{job_id}/result.json.zst"
+
+
 _ARTIFACTS = (
     ("wal/", "", "wal_payload"),
     ("segments/", ".keys.json.zst", "key_page"),
@@ -62,6 +110,8 @@ _ARTIFACTS = (
     ("manifests/pages/", "", "manifest_page"),
     ("manifests/", "", "manifest"),
     ("registry/", "", "schema_registry"),
+    ("index/manifests/", "", "index_manifest"),
+    ("index/", "", "index_run"),
 )
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
-from headrace.objects import ObjectMissing
+from headrace.objects import ObjectMissing, Range
 
 
 class MemoryObjects:
@@ -28,6 +28,10 @@ class MemoryObjects:
         if start < 0 or length < 1:
             raise ValueError(f"no such range: start={start} length={length}")
         return self.get(key)[start : start + length]
+
+    def get_ranges(self, ranges: Sequence[Range], /) -> list[bytes]:
+        """Each as `get_range` gives it."""
+        return [self.get_range(*one) for one in ranges]
 
     def put(self, key: str, data: bytes) -> None:
         """Writes the object."""

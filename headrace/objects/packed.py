@@ -1,4 +1,4 @@
-"""How small values stand in objects: JSON in one zstd frame that knows its size and carries a checksum.
+"""How small values stand in objects: JSON or MessagePack in one zstd frame that knows its size and carries a checksum.
 
 Equal values give equal bytes, so that a writer can recognise its own object after a lost answer.
 """
@@ -19,9 +19,13 @@ T = TypeVar("T")
 
 
 def encode(value: object) -> bytes:
-    """The bytes of an object that holds `value`."""
-    raw = msgspec.json.encode(value)
-    return zstandard.ZstdCompressor(level=_LEVEL, write_checksum=True).compress(raw)
+    """The bytes of an object that holds `value` as JSON."""
+    return _frame(msgspec.json.encode(value))
+
+
+def encode_msgpack(value: object) -> bytes:
+    """The bytes of an object that holds `value` as MessagePack: for values with bytes in them."""
+    return _frame(msgspec.msgpack.encode(value))
 
 
 def decode(data: bytes, type_: type[T], source: str) -> T:
@@ -35,6 +39,27 @@ def decode(data: bytes, type_: type[T], source: str) -> T:
     Raises:
         Damaged: truncated, altered, or not such a value.
     """
+    raw = _unframe(data, source)
+    try:
+        return msgspec.json.decode(raw, type=type_)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
+        raise Damaged(f"object is not what it should be: object={source} reason={exc}") from exc
+
+
+def decode_msgpack(data: bytes, type_: type[T], source: str) -> T:
+    """As `decode`, of what `encode_msgpack` made."""
+    raw = _unframe(data, source)
+    try:
+        return msgspec.msgpack.decode(raw, type=type_)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
+        raise Damaged(f"object is not what it should be: object={source} reason={exc}") from exc
+
+
+def _frame(raw: bytes) -> bytes:
+    return zstandard.ZstdCompressor(level=_LEVEL, write_checksum=True).compress(raw)
+
+
+def _unframe(data: bytes, source: str) -> bytes:
     try:
         frame = zstandard.get_frame_parameters(data)
         size = frame.content_size
@@ -42,10 +67,6 @@ def decode(data: bytes, type_: type[T], source: str) -> T:
             raise Damaged(f"object has no sane size: object={source} size={size}")
         if not frame.has_checksum:  # one flipped bit says so, and nothing would notice a second one
             raise Damaged(f"object has no checksum: object={source}")
-        raw = zstandard.ZstdDecompressor().decompress(data, max_output_size=size, allow_extra_data=False)
+        return zstandard.ZstdDecompressor().decompress(data, max_output_size=size, allow_extra_data=False)
     except zstandard.ZstdError as exc:
         raise Damaged(f"object does not decompress: object={source}") from exc
-    try:
-        return msgspec.json.decode(raw, type=type_)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
-        raise Damaged(f"object is not what it should be: object={source} reason={exc}") from exc

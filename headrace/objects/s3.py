@@ -6,7 +6,7 @@ Its role needs `s3:ListBucket` too: without it S3 answers a missing key with 403
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from typing import Any
@@ -18,7 +18,8 @@ from botocore.exceptions import ConnectionError as NoConnectionError
 
 from headrace import deadline
 from headrace.errors import StoreError, StoreThrottled, StoreTimeout
-from headrace.objects import ObjectMissing
+from headrace.objects import ObjectMissing, Range
+from headrace.objects.parallel import ParallelRanges
 
 _DELETE_BATCH = 1000  # what one DeleteObjects takes
 _CONFLICT_TRIES = 4
@@ -61,10 +62,22 @@ def make_client(*, connect_timeout_s: float = 1.0, read_timeout_s: float = 2.0, 
 class S3Objects:
     """One bucket. Thread-safe, as the client is."""
 
-    def __init__(self, bucket: str, client: Any, *, sleep: Callable[[float], None] = time.sleep) -> None:
-        """Stores in `bucket` through `client` (a boto3 S3 client, see `make_client`)."""
+    def __init__(
+        self,
+        bucket: str,
+        client: Any,
+        *,
+        ranges: ParallelRanges | None = None,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        """Stores in `bucket` through `client` (a boto3 S3 client, see `make_client`).
+
+        Args:
+            ranges: reads many ranges at once; without it they are read one by one.
+        """
         self._bucket = bucket
         self._client = client
+        self._ranges = ranges
         self._sleep = sleep
 
     def get(self, key: str) -> bytes:
@@ -86,6 +99,12 @@ class S3Objects:
                     return b""
                 raise
             return body
+
+    def get_ranges(self, ranges: Sequence[Range], /) -> list[bytes]:
+        """The bytes of each range, fewer at the end of an object. Raises `ObjectMissing`."""
+        if self._ranges is not None:
+            return self._ranges.get_ranges(ranges)
+        return [self.get_range(*one) for one in ranges]
 
     def put(self, key: str, data: bytes) -> None:
         """Writes the object."""

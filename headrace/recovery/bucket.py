@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Sequence
 
+from headrace.definition import Document
 from headrace.errors import Damaged
-from headrace.log.definition import Document
 from headrace.manifest import invariants
 from headrace.manifest.manifest import Manifest, decode, decode_page
 from headrace.objects import ObjectMissing, Objects, keys, packed

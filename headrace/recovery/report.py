@@ -18,6 +18,8 @@ Kind = Literal[
     "description.damaged",
     "description.differs",
     "fork.uncounted",  # a fork reads from a log that does not count it: the log could be purged
+    "index.missing",  # searches fail; a rebuild puts it right
+    "index.damaged",
     "keypage.missing",
     "keypage.damaged",
     "lineage.short",  # an ancestor does not reach the fork point

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
+from msgspec.structs import replace
+
 from headrace.errors import Damaged, HeadraceError, StoreError
 from headrace.log.stores import Stores
 from headrace.manifest.manifest import Manifest
@@ -17,6 +19,7 @@ from headrace.manifest.marks import Description, Tombstone
 from headrace.objects import keys
 from headrace.recovery import bucket, chain, names
 from headrace.recovery.chain import Link
+from headrace.recovery.indexes import check_indexes
 from headrace.recovery.notes import Notes
 from headrace.recovery.report import LogChecked, Progress, VerifyReport, no_progress
 from headrace.recovery.survey import Facts, Listed, list_logs, look, read_mark, survey
@@ -109,6 +112,7 @@ class _Walk:
             definitions = self._definitions(config, manifest, links)
             bucket.check_definitions(stores.objects, notes, definitions)
             named |= bucket.earlier_definitions(log_id, standing, definitions)
+            named |= check_indexes(stores.objects, notes, standing)
             self._check_orphans(standing - named - {keys.description(log_id)})
         self._check_row(facts)
         needs_sources = facts.state is None or not facts.state.ended or facts.state.forks > 0
@@ -164,14 +168,14 @@ class _Walk:
             notes.warn("wal.behind", f"slot {links[-1].slot}", found="its name was created again")
         elif links:
             chain.check_chain(notes, links, manifest)
-        wanted = Watermark(touched_ms=facts.watermark.touched_ms)
+        wanted = replace(facts.watermark, generation=0, end_slot=0, end_offset=0, sealed_bytes=0)
         if manifest is not None:
-            wanted = Watermark(
-                manifest.generation,
-                manifest.end_slot,
-                manifest.end_offset,
-                manifest.sealed_bytes,
-                facts.watermark.touched_ms,
+            wanted = replace(
+                wanted,
+                generation=manifest.generation,
+                end_slot=manifest.end_slot,
+                end_offset=manifest.end_offset,
+                sealed_bytes=manifest.sealed_bytes,
             )
         if facts.watermark.generation < wanted.generation:
             notes.warn("watermark.behind", self._log_id, expected=_text(wanted), found=_text(facts.watermark))

@@ -113,6 +113,30 @@ def read_rows(objects: Objects, segment: Segment, offsets: Sequence[int]) -> Ite
         at = end
 
 
+def page_rows(segment: Segment, page: int, view: memoryview, rows: Sequence[int]) -> list[bytes]:
+    """The data of some records of page number `page`, whose bytes are `view`; `rows` are ascending, from 0 on.
+
+    Raises:
+        Damaged: they are not that page.
+    """
+    body = _page_body(segment, page, view, 0)
+    found: list[bytes] = []
+    row = at = 0
+    try:
+        for wanted in rows:
+            while row < wanted:
+                at += _LENGTH.size + _LENGTH.unpack_from(body, at)[0]
+                row += 1
+            (size,) = _LENGTH.unpack_from(body, at)
+            begin = at + _LENGTH.size
+            if begin + size > len(body):
+                raise Damaged(f"page ends inside a record: object={segment.key} page={page}")
+            found.append(body[begin : begin + size])
+    except struct.error as exc:
+        raise Damaged(f"page ends inside a record: object={segment.key} page={page}") from exc
+    return found
+
+
 def _key_page(objects: Objects, segment: Segment) -> keypage.KeyPage:
     source = keys.segment_keys(segment.key)
     try:

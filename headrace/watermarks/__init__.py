@@ -3,7 +3,7 @@
 Guarantees every adapter keeps:
  1. The published part is raised only by a newer generation of the same log, and its end never falls; a repeat changes
     nothing. (A sealer that stood still while its log was purged publishes a newer generation with a lower end.)
- 2. `touched_ms` never falls.
+ 2. `touched_ms` and `index_generation` never fall.
  3. `get` and `counts` are strongly consistent.
  4. Counts only grow, and touch nothing else of the row. After `StoreTimeout` from `count` they may have been added.
 """
@@ -25,6 +25,7 @@ class Watermark(msgspec.Struct, frozen=True, omit_defaults=True):
         end_offset: offset after the last published record.
         sealed_bytes: logical bytes published.
         touched_ms: last counted read of a stream with a sliding TTL.
+        index_generation: newest index manifest known here (0: none is). The bucket may hold a newer one.
     """
 
     generation: int = 0
@@ -32,6 +33,7 @@ class Watermark(msgspec.Struct, frozen=True, omit_defaults=True):
     end_offset: int = 0
     sealed_bytes: int = 0
     touched_ms: int = 0
+    index_generation: int = 0
 
 
 class Watermarks(Protocol):
@@ -42,6 +44,9 @@ class Watermarks(Protocol):
 
     def publish(self, log_id: str, generation: int, end_slot: int, end_offset: int, sealed_bytes: int) -> bool:
         """Raises the published part. False, and nothing changed, if this generation or a newer one stands there."""
+
+    def publish_index(self, log_id: str, generation: int) -> None:
+        """Raises `index_generation` to `generation`, of a log that is published and not purged."""
 
     def touch(self, log_id: str, now_ms: int) -> None:
         """Raises `touched_ms` to `now_ms`."""

@@ -1,7 +1,8 @@
 """Watermarks in DynamoDB. Table `watermarks`: `log_id` S (hash).
 
-Attributes: `generation`, `end_slot`, `end_offset`, `sealed_bytes`, `touched_ms`, and `requests.<name>` for each counter,
-all N; absent means zero. A log's note is an item of its own, `<log_id>#note`, so that nobody else reads it: `data` B.
+Attributes: `generation`, `end_slot`, `end_offset`, `sealed_bytes`, `touched_ms`, `index_generation`, and
+`requests.<name>` for each counter, all N; absent means zero. A log's note is an item of its own, `<log_id>#note`, so
+that nobody else reads it: `data` B.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Mapping
 from headrace.dynamodb import ConditionFailed, Item, Store, n, s
 from headrace.watermarks import Watermark
 
-_FIELDS = ("generation", "end_slot", "end_offset", "sealed_bytes", "touched_ms")
+_FIELDS = ("generation", "end_slot", "end_offset", "sealed_bytes", "touched_ms", "index_generation")
 _COUNTER = "requests."
 _NOTE = "#note"
 
@@ -42,6 +43,16 @@ class DynamoWatermarks:
             "SET generation = :generation, end_slot = :slot, end_offset = :offset, sealed_bytes = :bytes",
             "attribute_not_exists(generation) OR (generation < :generation AND end_slot <= :slot)",
             {":generation": generation, ":slot": end_slot, ":offset": end_offset, ":bytes": sealed_bytes},
+        )
+
+    def publish_index(self, log_id: str, generation: int) -> None:
+        """One conditional update."""
+        is_newer = "(attribute_not_exists(index_generation) OR index_generation < :number)"
+        self._update(
+            log_id,
+            "SET index_generation = :number",
+            f"attribute_exists(generation) AND {is_newer}",
+            {":number": generation},
         )
 
     def touch(self, log_id: str, now_ms: int) -> None:

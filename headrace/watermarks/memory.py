@@ -31,8 +31,17 @@ class MemoryWatermarks:
             current = self.get(log_id)
             if generation <= current.generation or end_slot < current.end_slot:
                 return False
-            self.rows[log_id] = Watermark(generation, end_slot, end_offset, sealed_bytes, current.touched_ms)
+            self.rows[log_id] = msgspec.structs.replace(
+                current, generation=generation, end_slot=end_slot, end_offset=end_offset, sealed_bytes=sealed_bytes
+            )
             return True
+
+    def publish_index(self, log_id: str, generation: int) -> None:
+        """Raises the number."""
+        with self.lock:
+            current = self.get(log_id)
+            if current.generation and generation > current.index_generation:
+                self.rows[log_id] = msgspec.structs.replace(current, index_generation=generation)
 
     def touch(self, log_id: str, now_ms: int) -> None:
         """Raises the last touch."""

@@ -1,0 +1,369 @@
+"""The clauses of a query as questions to one run: what must be fetched for them, and what the answers mean.
+
+A clause becomes a step; what all the steps of a query need is fetched in one round, and then each says its records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from headrace.index import conditions, terms
+from headrace.index.docsets import Docs, Rows
+from headrace.index.families import column_name
+from headrace.index.fetching import Routine, gather
+from headrace.index.reading import Column, Int64s, Postings, RunReader, TermRequest
+from headrace.index.run import Descriptor, FieldStats
+from headrace.search import canonical
+from headrace.search.config import SearchConfig
+from headrace.search.query import And, Anywhere, Compare, Equals, Has, Node, Not, Or, Prefix, Words
+from headrace.search.scoring import PHRASE_BONUS
+
+_FEW_VALUES = 4096  # with more of them, or if most occur once, a term's postings are smaller than the column
+_OFTEN = 4
+_RARE = 8  # of so many records one has the field: then the postings of has: are smaller than the column
+
+
+class Sets(NamedTuple):
+    """Records that surely match, and records that may: the first are among the second."""
+
+    sure: Docs
+    maybe: Docs
+
+
+class Step(NamedTuple):
+    """A clause, or a join of clauses, as it is answered in one run.
+
+    Attributes:
+        what: the clause in print, or `and`, `or`, `not`, `any of`.
+        family: that answers it; nothing of a join, or if it costs nothing.
+        parts: of a join.
+        sets: to be called when everything asked for is here.
+        scores: per row of its argument, as `headrace.search.scoring.score`; right where no text field is lossy.
+    """
+
+    what: str
+    family: str
+    parts: tuple[Step, ...]
+    sets: Callable[[], Sets]
+    scores: Callable[[Rows], Any]
+
+    def explain(self) -> dict[str, Any]:
+        """As JSON."""
+        shown: dict[str, Any] = {"clause": self.what}
+        if self.family:
+            shown["family"] = self.family
+        if self.parts:
+            shown["parts"] = [part.explain() for part in self.parts]
+        return shown
+
+
+class Steps:
+    """Collects what a query needs of a run, so that it can be fetched at once."""
+
+    def __init__(self, descriptor: Descriptor, config: SearchConfig) -> None:
+        self.first = descriptor.first_offset
+        self.families: set[str] = set()
+        self.columns: dict[str, Column] = {}
+        self._size = descriptor.end_offset - descriptor.first_offset
+        self._stats = descriptor.fields
+        self._config = config
+        self._requests: dict[TermRequest, int] = {}
+        self._wanted_columns: dict[str, None] = {}
+        self._postings: list[Postings] = []
+
+    def fetch(self, reader: RunReader) -> Routine[None]:
+        routines: list[Routine[Any]] = []
+        if self._requests:
+            routines.append(reader.postings(list(self._requests)))
+        if self._wanted_columns:
+            routines.append(reader.columns(list(self._wanted_columns)))
+        found = yield from gather(routines)
+        if self._requests:
+            self._postings = found[0]
+        if self._wanted_columns:
+            self.columns = found[-1]
+
+    def term(self, request: TermRequest) -> Callable[[], Postings]:
+        """Asks for terms; what was found, once it is here."""
+        number = self._requests.setdefault(request, len(self._requests))
+        self.families.add(request.family)
+        return lambda: self._postings[number]
+
+    def want_column(self, field: str) -> Callable[[], Column] | None:
+        """Asks for a column; None if the run has none of the field."""
+        if not self._of(field).column:
+            return None
+        name = column_name(field, self._config.fields[field].kind)
+        self._wanted_columns[name] = None
+        self.families.add("col")
+        return lambda: self.columns[name]
+
+    def lossy(self, field: str) -> Callable[[], Docs]:
+        """Asks for the lossy records of a field; costs nothing if there are none."""
+        if not self._of(field).lossy:
+            return lambda: Docs.none(self._size)
+        found = self.term(TermRequest("kw", terms.lossy_term(field)))
+        return lambda: self._docs(found().merged())
+
+    def of(self, node: Node) -> Step:
+        """How a query is answered."""
+        if isinstance(node, And | Or):
+            return self._join(node)
+        if isinstance(node, Not):
+            return self._not(self.of(node.part))
+        if isinstance(node, Has):
+            return self._has(node)
+        if isinstance(node, Equals):
+            return self._equals(node)
+        if isinstance(node, Compare):
+            return self._compare(node)
+        if isinstance(node, Prefix):
+            return self._prefix(node)
+        if isinstance(node, Words):
+            return self._words(node)
+        return self._anywhere(node)
+
+    def _of(self, field: str) -> FieldStats:
+        return self._stats.get(field, _ABSENT)
+
+    def _docs(self, offsets: Int64s) -> Docs:
+        return Docs.of(self._size, offsets - self.first)
+
+    def _leaf(self, what: str, family: str, sets: Callable[[], Sets]) -> Step:
+        return Step(what, family, (), _once(sets), _worthless)
+
+    def _known(self, what: str, docs: Docs) -> Step:
+        """A clause that needs nothing."""
+        return self._leaf(what, "", lambda: Sets(docs, docs))
+
+    def _unknown(self, what: str) -> Step:
+        """A clause for which the run holds nothing: every record must be looked at."""
+        return self._leaf(what, "", lambda: Sets(Docs.none(self._size), Docs.all(self._size)))
+
+    def _exact(self, what: str, request: TermRequest) -> Step:
+        """A clause that terms answer for every record, lossy or not."""
+        found = self.term(request)
+
+        def sets() -> Sets:
+            docs = self._docs(found().merged())
+            return Sets(docs, docs)
+
+        return self._leaf(what, request.family, sets)
+
+    def _by_column(self, what: str, field: str, rows: Callable[[Column], Any]) -> Step:
+        """A clause that a column answers, but of lossy records."""
+        column, marked = self.want_column(field), self.lossy(field)
+        assert column is not None, "asked before"
+
+        def sets() -> Sets:
+            found = column()
+            holds = rows(found)
+            if found.valid is not None:
+                holds = holds & found.valid
+            sure = Docs(self._size, mask=holds)
+            return Sets(sure, sure | marked())
+
+        return self._leaf(what, "col", sets)
+
+    def _join(self, node: And | Or) -> Step:
+        parts = tuple(map(self.of, node.parts))
+        is_and = isinstance(node, And)
+
+        def sets() -> Sets:
+            joined = parts[0].sets()
+            for part in parts[1:]:
+                sure, maybe = part.sets()
+                joined = (
+                    Sets(joined.sure & sure, joined.maybe & maybe)
+                    if is_and
+                    else Sets(joined.sure | sure, joined.maybe | maybe)
+                )
+            return joined
+
+        once = _once(sets)
+
+        def scores(rows: Rows) -> Any:
+            total = sum(part.scores(rows) for part in parts)
+            return np.where(once().maybe.has(rows), total, 0.0)
+
+        return Step("and" if is_and else "or", "", parts, once, scores)
+
+    def _not(self, part: Step) -> Step:
+        def sets() -> Sets:
+            sure, maybe = part.sets()
+            return Sets(~maybe, ~sure)
+
+        return Step("not", "", (part,), _once(sets), _worthless)
+
+    def _has(self, clause: Has) -> Step:
+        what, stats = f"has:{clause.field}", self._of(clause.field)
+        if stats.present in (0, self._size):
+            return self._known(what, Docs.all(self._size) if stats.present else Docs.none(self._size))
+        is_text = self._config.fields[clause.field].kind == "text"
+        if stats.column and not stats.lossy and not is_text and stats.present * _RARE > self._size:
+            return self._by_column(what, clause.field, lambda column: np.ones(len(column.values), np.bool_))
+        return self._exact(what, TermRequest("fts" if is_text else "kw", terms.has_term(clause.field)))
+
+    def _equals(self, clause: Equals) -> Step:
+        assert not isinstance(clause.value, tuple), "text has no equality"
+        what = f"{clause.field}:{canonical.text(clause.value)}"
+        field, stats = self._config.fields[clause.field], self._of(clause.field)
+        if not stats.present:
+            return self._known(what, Docs.none(self._size))
+        has_terms = field.exact or field.prefix
+        if has_terms and (stats.lossy or not _is_cheap(stats)):
+            return self._exact(what, TermRequest("kw", terms.value_term(clause.field, clause.value)))
+        if not stats.column:
+            return self._unknown(what)
+        return self._by_column(what, clause.field, conditions.equal_to(clause.value))
+
+    def _compare(self, clause: Compare) -> Step:
+        assert not isinstance(clause.value, tuple | str), "only numbers, dates and truth values compare"
+        what, stats = f"{clause.field}:{clause.operator}{canonical.text(clause.value)}", self._of(clause.field)
+        if not stats.present:
+            return self._known(what, Docs.none(self._size))
+        if not stats.column:
+            return self._unknown(what)
+        return self._by_column(what, clause.field, conditions.compared(clause.operator, clause.value))
+
+    def _prefix(self, clause: Prefix) -> Step:
+        what = f"{clause.field}:{clause.value}*"
+        field, stats = self._config.fields[clause.field], self._of(clause.field)
+        if not stats.present:
+            return self._known(what, Docs.none(self._size))
+        if not stats.lossy and _is_cheap(stats):
+            return self._by_column(what, clause.field, lambda column: conditions.beginning(column, clause.value))
+        if not (field.exact or field.prefix):
+            return self._unknown(what)
+        low = terms.prefix_term(clause.field, clause.value)
+        return self._exact(what, TermRequest("kw", low, terms.after(low)))
+
+    def _words(self, clause: Words) -> Step:
+        words = f'"{" ".join(clause.words)}"' if clause.phrase else " ".join(clause.words)
+        what = f"{clause.field}:{words}{'*' if clause.prefix else ''}"
+        if not self._of(clause.field).present:
+            return self._known(what, Docs.none(self._size))
+        requests = _word_requests(clause)
+        found = [self.term(request) for request in requests]
+        several = self.lossy(clause.field) if len(clause.words) > 1 else None
+
+        def every() -> Docs:
+            docs = self._docs(found[0]().merged())
+            for one in found[1:]:
+                docs = docs & self._docs(one().merged())
+            return docs
+
+        def sets() -> Sets:
+            holds = self._phrase([one() for one in found]) if clause.phrase else every()
+            marked = several() if several is not None else None
+            if marked is None or marked.is_empty:
+                return Sets(holds, holds)
+            doubtful = every() & marked  # the words may stand in several texts of the record
+            return Sets(holds - doubtful, holds | doubtful)
+
+        once = _once(sets)
+        bonus = PHRASE_BONUS * len(clause.words) if clause.phrase else 0
+
+        def scores(rows: Rows) -> Any:
+            total = np.full(len(rows), float(bonus))
+            for one in found:
+                docs = np.sort(one().docs) - self.first
+                total += np.searchsorted(docs, rows, "right") - np.searchsorted(docs, rows, "left")
+            return np.where(once().maybe.has(rows), total, 0.0)
+
+        return Step(what, "fts", (), once, scores)
+
+    def _phrase(self, found: Sequence[Postings]) -> Docs:
+        """Records in which the words stand next to each other, in order."""
+        shared = np.ones(self._size, np.bool_)
+        for one in found:
+            holds = np.zeros(self._size, np.bool_)
+            holds[one.docs - self.first] = True
+            shared &= holds
+        begins = sorted((self._begins(one, at, shared) for at, one in enumerate(found)), key=len)
+        places = begins[0]
+        for other in begins[1:]:
+            places = places[_held(other, places)]
+        return Docs.of(self._size, _distinct(places >> 32))
+
+    def _begins(self, found: Postings, at: int, shared: Any) -> Int64s:
+        """Where phrases would begin of which this is word number `at`: record and place in one number, ascending.
+
+        Args:
+            shared: which records have all the words.
+        """
+        assert found.pos is not None, "positions were asked for"
+        docs = found.docs - self.first
+        is_wanted = shared[docs] & (found.pos >= at) if at else shared[docs]
+        begins = (docs[is_wanted] << 32) + (found.pos[is_wanted].astype(np.int64) - at)
+        return begins if len(found) < 2 else np.sort(begins)
+
+    def _anywhere(self, clause: Anywhere) -> Step:
+        parts = tuple(map(self.of, clause.options))
+
+        def sets() -> Sets:
+            sure, maybe = parts[0].sets()
+            for part in parts[1:]:
+                more = part.sets()
+                sure, maybe = sure | more.sure, maybe | more.maybe
+            return Sets(sure, maybe)
+
+        def scores(rows: Rows) -> Any:
+            best = np.zeros(len(rows))
+            for part, option, boost in zip(parts, clause.options, clause.boosts, strict=True):
+                worth = part.scores(rows) if isinstance(option, Words) else part.sets().maybe.has(rows)
+                best = np.maximum(best, worth * boost)
+            return best
+
+        return Step("any of", "", parts, _once(sets), scores)
+
+
+_ABSENT = FieldStats(present=0, distinct=0)
+
+
+def _is_cheap(stats: FieldStats) -> bool:
+    """A field's column is the better answer to questions for single values."""
+    return stats.column and stats.distinct <= _FEW_VALUES and stats.distinct * _OFTEN <= stats.present
+
+
+def _once(sets: Callable[[], Sets]) -> Callable[[], Sets]:
+    """Computes the sets when they are asked for, and not again."""
+    kept: list[Sets] = []
+
+    def get() -> Sets:
+        if not kept:
+            kept.append(sets())
+        return kept[0]
+
+    return get
+
+
+def _held(ascending: Int64s, numbers: Int64s) -> Any:
+    """Which of the numbers are among the others."""
+    if not len(ascending):
+        return np.zeros(len(numbers), np.bool_)
+    at = np.searchsorted(ascending, numbers)
+    at[at == len(ascending)] = 0
+    return ascending[at] == numbers
+
+
+def _distinct(ascending: Int64s) -> Int64s:
+    """Each number once."""
+    if not len(ascending):
+        return ascending
+    return ascending[np.concatenate(([True], ascending[1:] != ascending[:-1]))]
+
+
+def _worthless(rows: Rows) -> Any:
+    return np.zeros(len(rows))
+
+
+def _word_requests(clause: Words) -> list[TermRequest]:
+    requests = [TermRequest("fts", terms.word_term(clause.field, word), None, clause.phrase) for word in clause.words]
+    if clause.prefix:
+        low = requests[-1].low
+        requests[-1] = TermRequest("fts", low, terms.after(low), clause.phrase)
+    return requests

@@ -1,0 +1,74 @@
+"""Columns of `col` as NumPy arrays."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+
+class Column(NamedTuple):
+    """A field's values, one per record of the run, in the order of offsets.
+
+    Attributes:
+        values: int64 (integers, dates as milliseconds), float64, bool, int32 (numbers of words), or of keywords unsigned
+            numbers of `dictionary`; arbitrary where there is no value.
+        valid: where there is a value; None: everywhere.
+        dictionary: of keywords, ascending as bytes (and code points).
+    """
+
+    values: NDArray[Any]
+    valid: NDArray[np.bool_] | None
+    dictionary: list[str] | None
+
+    @property
+    def nbytes(self) -> int:
+        """Memory that it takes, about."""
+        masks = self.valid.nbytes if self.valid is not None else 0
+        strings = sum(map(len, self.dictionary)) + 60 * len(self.dictionary) if self.dictionary else 0
+        return self.values.nbytes + masks + strings
+
+
+def column(found: pa.ChunkedArray) -> Column:
+    """A column of the rows of `col`."""
+    if pa.types.is_dictionary(found.type):
+        return _keywords(found)
+    values = found.combine_chunks()
+    if isinstance(values, pa.ChunkedArray):
+        values = pa.concat_arrays(values.chunks) if values.num_chunks else pa.array([], found.type)
+    valid = _valid(values)
+    if pa.types.is_timestamp(values.type):
+        values = values.view(pa.int64())
+    if valid is not None:
+        values = values.fill_null(False if pa.types.is_boolean(values.type) else 0)
+    return Column(values.to_numpy(zero_copy_only=False), valid, None)
+
+
+def _keywords(found: pa.ChunkedArray) -> Column:
+    unified = found.unify_dictionaries()
+    chunks = [unified.chunk(number) for number in range(unified.num_chunks)]
+    dictionary: list[str] = chunks[0].dictionary.to_pylist() if chunks else []
+    indices = pa.concat_arrays([chunk.indices for chunk in chunks]) if chunks else pa.array([], pa.int32())
+    valid = _valid(indices)
+    codes = (indices.fill_null(0) if valid is not None else indices).to_numpy()
+    kind = _unsigned(len(dictionary))
+    if all(before < behind for before, behind in pairwise(dictionary)):  # as writers leave it
+        return Column(codes.astype(kind), valid, dictionary)
+    order = sorted(range(len(dictionary)), key=dictionary.__getitem__)
+    rank = np.empty(len(order), kind)
+    rank[order] = np.arange(len(order), dtype=kind)
+    return Column(rank.take(codes), valid, [dictionary[number] for number in order])
+
+
+def _unsigned(count: int) -> type[np.unsignedinteger[Any]]:
+    return np.uint8 if count <= 1 << 8 else np.uint16 if count <= 1 << 16 else np.uint32
+
+
+def _valid(values: pa.Array) -> NDArray[np.bool_] | None:
+    if not values.null_count:
+        return None
+    found: NDArray[np.bool_] = values.is_valid().to_numpy(zero_copy_only=False)
+    return found

@@ -1,0 +1,111 @@
+"""Sets of a run's records, as rows (offset minus the run's first): few as ascending numbers, many as one bit each.
+
+A set of a few ids in a run of millions must not cost millions, and the meeting of large sets must not be sorted.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace.index import ascending
+
+Rows = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+_DENSE = 32  # a set of more than one row in so many is a mask
+
+
+class Docs(NamedTuple):
+    """A set of rows below `size`: `rows` (ascending, each once) or `mask`."""
+
+    size: int
+    rows: Rows | None = None
+    mask: Mask | None = None
+
+    @staticmethod
+    def none(size: int) -> Docs:
+        """The empty set."""
+        return Docs(size, rows=np.empty(0, np.int64))
+
+    @staticmethod
+    def all(size: int) -> Docs:
+        """Every row."""
+        return Docs(size, mask=np.ones(size, np.bool_))
+
+    @staticmethod
+    def of(size: int, rows: NDArray[Any]) -> Docs:
+        """These rows: ascending, each once."""
+        if len(rows) * _DENSE <= size:
+            return Docs(size, rows=rows.astype(np.int64, copy=False))
+        mask = np.zeros(size, np.bool_)
+        mask[rows] = True
+        return Docs(size, mask=mask)
+
+    def __and__(self, other: Docs) -> Docs:
+        """Rows of both."""
+        if self.mask is not None and other.mask is not None:
+            return Docs(self.size, mask=self.mask & other.mask)
+        if self.mask is not None:
+            return other & self
+        assert self.rows is not None, "rows or a mask"
+        if other.mask is not None:
+            return Docs(self.size, rows=self.rows[other.mask[self.rows]])
+        assert other.rows is not None, "rows or a mask"
+        if len(self.rows) > len(other.rows):
+            return other & self
+        return Docs(self.size, rows=self.rows[other.has(self.rows)])
+
+    def __or__(self, other: Docs) -> Docs:
+        """Rows of either."""
+        if self.rows is not None and other.rows is not None:
+            if not len(other.rows):
+                return self
+            return Docs(self.size, rows=ascending.either(self.rows, other.rows)) if len(self.rows) else other
+        mask = self.to_mask() | other.to_mask()
+        return Docs(self.size, mask=mask)
+
+    def __invert__(self) -> Docs:
+        """All other rows."""
+        return Docs(self.size, mask=~self.to_mask())
+
+    def __sub__(self, other: Docs) -> Docs:
+        """Rows of this set and not of the other."""
+        if self.rows is not None:
+            return Docs(self.size, rows=self.rows[~other.has(self.rows)])
+        assert self.mask is not None, "rows or a mask"
+        if other.mask is not None:
+            return Docs(self.size, mask=self.mask & ~other.mask)
+        mask = self.mask.copy()
+        mask[other.rows] = False
+        return Docs(self.size, mask=mask)
+
+    def has(self, rows: Rows) -> Mask:
+        """Which of these rows are in the set."""
+        if self.mask is not None:
+            found: Mask = self.mask[rows]
+            return found
+        assert self.rows is not None, "rows or a mask"
+        return ascending.among(rows, self.rows)
+
+    @property
+    def is_empty(self) -> bool:
+        """Known to hold no row: a mask is not looked at."""
+        return self.rows is not None and not len(self.rows)
+
+    def to_rows(self) -> Rows:
+        """The rows, ascending."""
+        if self.rows is not None:
+            return self.rows
+        assert self.mask is not None, "rows or a mask"
+        return np.flatnonzero(self.mask)
+
+    def to_mask(self) -> Mask:
+        """A bit per row; not to be changed."""
+        if self.mask is not None:
+            return self.mask
+        mask = np.zeros(self.size, np.bool_)
+        mask[self.rows] = True
+        return mask

@@ -1,0 +1,97 @@
+"""A query in one run: which records match, and which must be looked at because the run does not hold enough of them.
+
+    clause            answered from
+    equality          `col` if the field has few values there, else `kw`
+    comparison        `col`
+    prefix            the dictionary of `col` if it is small, else `kw`
+    has:              nothing if all or none have it; else `col` if it is exact, else the field's term of `kw` or `fts`
+    words, phrases    `fts`
+
+Two sets are carried through the query: records that surely match, and records that may. They differ only by lossy
+records, for which the families do not hold every value. So a negation is right as well: it surely holds where the part
+can't, and may hold where the part is not sure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from headrace.index import ascending
+from headrace.index.clauses import Step, Steps
+from headrace.index.docsets import Docs, Rows
+from headrace.index.families import column_name
+from headrace.index.fetching import Routine
+from headrace.index.reading import Column, Int64s, Postings, RunReader, TermRequest
+from headrace.search.config import SearchConfig
+from headrace.search.query import Node
+
+
+class Evaluated(NamedTuple):
+    """A query's records of a run, and what was asked for beside them.
+
+    Attributes:
+        first: offset of row 0.
+        sure: rows that match, ascending.
+        unsure: rows that may, ascending: the records decide.
+        columns: that were asked for and that the run has, by field.
+        lossy: rows of the fields that were asked for, ascending: their values are not in the columns, nor their scores
+            in `scores`.
+        words: what was found for each word that was asked for.
+        families: that were read.
+        step: how it was answered.
+    """
+
+    first: int
+    sure: Rows
+    unsure: Rows
+    columns: dict[str, Column]
+    lossy: dict[str, Docs]
+    words: list[Postings]
+    families: frozenset[str]
+    step: Step
+
+
+def candidates(reader: RunReader, node: Node, config: SearchConfig) -> Routine[tuple[Int64s, bool]]:
+    """Offsets of every record of a run that can match, ascending; and whether all of them do."""
+    found = yield from evaluate(reader, node, config)
+    rows = ascending.either(found.sure, found.unsure) if len(found.unsure) else found.sure
+    return rows + found.first, not len(found.unsure)
+
+
+def evaluate(
+    reader: RunReader,
+    node: Node,
+    config: SearchConfig,
+    *,
+    columns: Sequence[str] = (),
+    lossy: Sequence[str] = (),
+    words: Sequence[TermRequest] = (),
+) -> Routine[Evaluated]:
+    """A query in a run, in one round of ranges.
+
+    Args:
+        columns: fields whose columns are wanted beside the answer.
+        lossy: fields whose lossy records are wanted.
+        words: of which postings are wanted.
+    """
+    plan = Steps(reader.descriptor, config)
+    step = plan.of(node)
+    wanted = [plan.term(request) for request in words]
+    marks = {field: plan.lossy(field) for field in lossy}
+    for field in columns:
+        plan.want_column(field)
+    yield from plan.fetch(reader)
+    sets = step.sets()
+    unsure = sets.maybe - sets.sure
+    names = {field: column_name(field, config.fields[field].kind) for field in columns}
+    return Evaluated(
+        first=plan.first,
+        sure=sets.sure.to_rows(),
+        unsure=unsure.to_rows(),
+        columns={field: plan.columns[name] for field, name in names.items() if name in plan.columns},
+        lossy={field: mark() for field, mark in marks.items()},
+        words=[found() for found in wanted],
+        families=frozenset(plan.families),
+        step=step,
+    )

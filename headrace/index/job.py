@@ -1,0 +1,73 @@
+"""What a job run is told, and what it answers: two small objects of the bucket under `jobs/<job id>/`."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from headrace.index.run import Run
+from headrace.segment.descriptor import Segment
+
+VERSION = 1
+
+Work = Literal["build", "compact"]
+
+
+class Task(msgspec.Struct, frozen=True):
+    """One run to make.
+
+    Attributes:
+        work: `build` from segments, `compact` from runs of one plan.
+        log_id: whose.
+        run_id: of the run to make, chosen by the indexer: a task that runs twice makes one run.
+        level, plan, first_offset, end_offset: of the run to make.
+        definition: key of the definition object that the plan comes from; empty without one (then `lex` alone is built).
+        content_type: of the log's records.
+        segments: that hold the records, ascending; of `build`.
+        inputs: to be merged, ascending and adjacent; of `compact`.
+    """
+
+    work: Work
+    log_id: str
+    run_id: str
+    level: int
+    plan: str
+    first_offset: int
+    end_offset: int
+    definition: str
+    content_type: str
+    segments: tuple[Segment, ...] = ()
+    inputs: tuple[Run, ...] = ()
+
+
+class JobInput(msgspec.Struct, frozen=True):
+    """Written before the job run is started. `created_ms` becomes that of its runs, so that repeats make equal ones."""
+
+    version: int
+    job_id: str
+    created_ms: int
+    tasks: tuple[Task, ...]
+
+
+class Failure(msgspec.Struct, frozen=True):
+    """A task that made no run. `damaged`: what it reads contradicts itself, and a repeat will meet it again."""
+
+    log_id: str
+    run_id: str
+    damaged: bool
+    reason: str
+
+
+class JobResult(msgspec.Struct, frozen=True):
+    """Written last. A task's run exists if its descriptor does, whether or not this object was written.
+
+    Attributes:
+        runs: by run id.
+        failures: the tasks that failed; they don't fail the job run.
+    """
+
+    version: int
+    job_id: str
+    runs: dict[str, Run]
+    failures: tuple[Failure, ...]

@@ -1,0 +1,229 @@
+"""Reads one index run: which ranges of which parts a question needs, and what their bytes say.
+
+Every method that reads is a routine (`headrace.index.fetching`): all it needs is asked for in one round where possible.
+"""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_right
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.errors import Damaged
+from headrace.index import families, postings, terms
+from headrace.index.columns import Column, column
+from headrace.index.decoded import Decoded
+from headrace.index.fetching import Routine
+from headrace.index.parts import PartReader, damage, whole
+from headrace.index.postings import Int64s, Posting, Postings, TermRequest
+from headrace.index.run import Descriptor, Family
+from headrace.objects import Range
+
+_KEYS_PER_GROUP = 4096  # of `lex`, about: unique keys fill a row group with twice as many
+_PLACE = ("rollup", "interval_ms", "start")  # what `agg` is sorted by
+
+__all__ = ["Column", "Int64s", "Posting", "Postings", "RunReader", "TermRequest"]
+
+
+class _Group(NamedTuple):
+    """A row group of a family: which part, and its number there."""
+
+    part: PartReader
+    number: int
+
+
+class RunReader:
+    """One run. Thread-safe; keeps its footers and, in a cache that runs share, what it decoded.
+
+    Raises (as every routine of it does):
+        Damaged: an object of the run is missing, or is not what the descriptor says.
+
+    Attributes:
+        descriptor: what it is.
+    """
+
+    def __init__(self, key: str, descriptor: Descriptor, decoded: Decoded) -> None:
+        """Reads the run whose descriptor stands under `key`. See `headrace.index.opening.Runs`."""
+        self.descriptor = descriptor
+        self._key = key
+        self._cache = decoded
+        self._lock = threading.RLock()
+        self._groups: dict[Family, tuple[_Group, ...]] = {}
+        self._firsts: dict[Family, tuple[bytes, ...]] = {
+            family: tuple(first for part in parts for first in part.first)
+            for family, parts in descriptor.parts.items()
+            if family in families.POSTINGS
+        }
+
+    def postings(self, requests: Sequence[TermRequest]) -> Routine[list[Postings]]:
+        """What the run has of each request; one round, none if all are kept, or it can't have anything."""
+        known: dict[TermRequest, Postings] = {}
+        missing: list[TermRequest] = []
+        for request in dict.fromkeys(requests):
+            kept = self._cache.get(self._key, request, Postings)
+            if kept is not None:
+                known[request] = kept
+            else:
+                missing.append(request)
+        made = (yield from self._postings(missing)) if missing else []
+        for request, one in zip(missing, made, strict=True):
+            known[request] = one
+            self._cache.put(self._key, request, one)
+        return [known[request] for request in requests]
+
+    def _postings(self, requests: Sequence[TermRequest]) -> Routine[list[Postings]]:
+        wanted: dict[_Group, tuple[tuple[str, ...], Range]] = {}
+        groups_of: list[list[_Group]] = []
+        for request in requests:
+            schema = families.POSTINGS[request.family]
+            columns = tuple(schema.names if request.positions else schema.names[:3])
+            groups = [self._family(request.family)[number] for number in self._candidates(request)]
+            for group in groups:
+                if len(wanted.get(group, ((), None))[0]) < len(columns):
+                    wanted[group] = (columns, group.part.span(group.number, columns))
+            groups_of.append(groups)
+        ranges = [one for _, one in wanted.values()]
+        found = (yield ranges) if ranges else []
+        whole(found, ranges)
+        tables = {
+            group: group.part.table([group.number], columns, {one.start: data})
+            for (group, (columns, one)), data in zip(wanted.items(), found, strict=True)
+        }
+        first, end = self.descriptor.first_offset, self.descriptor.end_offset
+        with damage(self._key):
+            return [
+                postings.found(request, [tables[group] for group in groups], first, end, self._key)
+                for request, groups in zip(requests, groups_of, strict=True)
+            ]
+
+    def columns(self, names: Sequence[str]) -> Routine[dict[str, Column]]:
+        """Columns of `col` by name (`families.column_name`), those that the run has; one round, none if all are kept.
+
+        A field whose `FieldStats.column` is False has none.
+        """
+        result: dict[str, Column] = {}
+        missing: dict[str, list[tuple[_Group, Range]]] = {}
+        for name in dict.fromkeys(names):
+            kept = self._cache.get(self._key, name, Column)
+            if kept is not None:
+                result[name] = kept
+                continue
+            groups = self._family("col")
+            if groups and all(group.part.has(name) for group in groups):
+                missing[name] = [(group, group.part.span(group.number, [name])) for group in groups]
+        ranges = [one for places in missing.values() for _, one in places]
+        found = (yield ranges) if ranges else []
+        whole(found, ranges)
+        data = iter(found)
+        for name, places in missing.items():
+            tables = [group.part.table([group.number], [name], {one.start: next(data)}) for group, one in places]
+            with damage(self._key):
+                result[name] = column(pa.concat_tables(tables).column(0))
+            expected = self.descriptor.end_offset - self.descriptor.first_offset
+            if len(result[name].values) != expected:
+                raise Damaged(f"index run has other rows: object={self._key} expected={expected}")
+            self._cache.put(self._key, name, result[name])
+        return result
+
+    def keys_after(self, after: str | None, limit: int) -> Routine[list[str]]:
+        """Up to `limit` distinct routing keys above `after` (None: from the first one), ascending as bytes."""
+        groups = self._family("lex")
+        low = terms.text_bytes(after) if after is not None else None
+        at = max(0, bisect_right(self._firsts.get("lex", ()), terms.cut(low)) - 1) if low is not None else 0
+        keys: list[str] = []
+        while at < len(groups) and len(keys) < limit:
+            more = 1 + (limit - len(keys)) // _KEYS_PER_GROUP
+            round_ = groups[at : at + more]
+            at += more
+            ranges = [group.part.span(group.number, ["key"]) for group in round_]
+            found = yield ranges
+            whole(found, ranges)
+            for group, one, data in zip(round_, ranges, found, strict=True):
+                table = group.part.table([group.number], ["key"], {one.start: data})
+                with damage(group.part.part.key):
+                    _take_keys(keys, table.column(0), after, limit)
+        return keys
+
+    def rows_of_key(self, key: str) -> Routine[Int64s]:
+        """Offsets of the records with this routing key, ascending."""
+        found = yield from self.postings([TermRequest("lex", terms.text_bytes(key))])
+        return found[0].merged()
+
+    def groups(
+        self, rollup: str, interval_ms: int, start_ms: int, end_ms: int, columns: Sequence[str]
+    ) -> Routine[pa.Table]:
+        """Rows of `agg` (`families.AGG`) of one rollup and interval that start in `[start_ms, end_ms)`, in their order.
+
+        Args:
+            columns: those wanted of the table.
+        """
+        read = list(dict.fromkeys((*_PLACE, *columns)))
+        wanted = [group for group in self._family("agg") if _may_hold(group, rollup, interval_ms, start_ms, end_ms)]
+        ranges = [one for group in wanted for one in _spans(group, read)]
+        found = (yield ranges) if ranges else []
+        whole(found, ranges)
+        spans: dict[PartReader, dict[int, bytes]] = {}
+        numbers: dict[PartReader, list[int]] = {}
+        data = iter(zip(ranges, found, strict=True))
+        for group in wanted:
+            numbers.setdefault(group.part, []).append(group.number)
+            for _ in _spans(group, read):
+                one, body = next(data)
+                spans.setdefault(group.part, {})[one.start] = body
+        tables = [part.table(numbers[part], read, spans[part]) for part in numbers]
+        with damage(self._key):
+            schema = pa.schema([families.AGG.field(name) for name in read])
+            rows = pa.concat_tables([table.cast(schema) for table in tables]) if tables else schema.empty_table()
+            start = rows.column("start").cast(pa.int64())
+            is_wanted = pc.and_(
+                pc.and_(pc.equal(rows.column("rollup"), rollup), pc.equal(rows.column("interval_ms"), interval_ms)),
+                pc.and_(pc.greater_equal(start, start_ms), pc.less(start, end_ms)),
+            )
+            return rows.filter(is_wanted).select(list(columns))
+
+    def _candidates(self, request: TermRequest) -> range:
+        return postings.groups_of(self._firsts.get(request.family, ()), request.low, request.high)
+
+    def _family(self, family: Family) -> tuple[_Group, ...]:
+        """The row groups of a family, in order."""
+        with self._lock:
+            groups = self._groups.get(family)
+            if groups is None:
+                parts = self.descriptor.parts.get(family, ())
+                readers = [PartReader(part, dictionaries=family == "col") for part in parts]
+                groups = tuple(_Group(part, number) for part in readers for number in range(part.groups))
+                if family in self._firsts and len(self._firsts[family]) != len(groups):
+                    raise Damaged(f"index run has other row groups: object={self._key} family={family}")
+                self._groups[family] = groups
+            return groups
+
+
+def _take_keys(keys: list[str], found: pa.ChunkedArray, after: str | None, limit: int) -> None:
+    """Adds to `keys` those that are found above `after`, each once: rows of a key are neighbours."""
+    names = pa.concat_arrays(found.chunks)
+    if after is not None:
+        names = names.filter(pc.greater(names, after))
+    # A key may have many rows: one per chunk. Distinct ones keep their order.
+    last = keys[-1] if keys else None
+    distinct = [key for key in names.unique().slice(0, limit - len(keys) + 1).to_pylist() if key != last]
+    keys += distinct[: limit - len(keys)]
+
+
+def _may_hold(group: _Group, rollup: str, interval_ms: int, start_ms: int, end_ms: int) -> bool:
+    """Whether a row group of `agg` may have rows of a rollup's interval that start in a range."""
+    names, lengths, starts = (group.part.statistics(group.number, column) for column in _PLACE)
+    name = rollup.encode()
+    has_name = names is None or names[0] <= name <= names[1]
+    has_length = lengths is None or lengths[0] <= interval_ms <= lengths[1]
+    has_start = starts is None or (starts[0] < end_ms and start_ms <= starts[1])
+    return has_name and has_length and has_start
+
+
+def _spans(group: _Group, columns: Sequence[str]) -> list[Range]:
+    """What to fetch of a row group of `agg`: the columns that it is sorted by in one range, each other one by itself."""
+    others = [column for column in columns if column not in _PLACE]
+    return [group.part.span(group.number, list(_PLACE)), *(group.part.span(group.number, [one]) for one in others)]

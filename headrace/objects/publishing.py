@@ -1,0 +1,47 @@
+"""Publishing by creating an object if it is absent: whoever creates it has published, everyone else has not."""
+
+from __future__ import annotations
+
+from headrace.errors import StoreThrottled, StoreTimeout
+from headrace.objects import ObjectMissing, Objects
+
+_TRIES = 4
+
+
+def publish(objects: Objects, key: str, data: bytes) -> bool:
+    """Creates an object: True if `data` stands under `key`, False if something else does.
+
+    A lost answer is cleared up by reading what stands there; equal bytes are one's own, whoever wrote them.
+
+    Raises:
+        StoreTimeout: nobody knows whether it was published; look again later.
+        StoreThrottled: it was not published.
+    """
+    doubt: StoreTimeout | None = None
+    for _ in range(_TRIES):
+        try:
+            if objects.create(key, data):
+                return True
+            stands: bytes | None = objects.get(key)
+        except StoreTimeout as exc:
+            doubt = exc
+            stands = _look(objects, key)
+        except StoreThrottled as exc:
+            if doubt is None:
+                raise
+            raise StoreTimeout(f"publication is unclear: object={key}") from exc
+        except ObjectMissing:
+            stands = None
+        if stands is not None:
+            return stands == data
+    raise StoreTimeout(f"publication is unclear: object={key}") from doubt
+
+
+def _look(objects: Objects, key: str) -> bytes | None:
+    """What stands under `key` after a lost answer. Throttled is unclear too: it may have been written."""
+    try:
+        return objects.get(key)
+    except ObjectMissing:
+        return None
+    except StoreThrottled as exc:
+        raise StoreTimeout(f"publication is unclear: object={key}") from exc
