@@ -8,5 +8,6 @@ commit     one entry into one slot: lost answers, unknown outcomes, the ack fenc
 append     group commit
 create, fork, delete, expire    the control verbs
 read       joins segments and tail
+prune      which published records a read must look at, by index runs
 logs       the verbs as one object, for handlers
 """

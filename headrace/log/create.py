@@ -5,11 +5,12 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from headrace.catalog import Row
+from headrace.definition import for_fork
 from headrace.errors import Conflict, InvalidRequest, NotFound
 from headrace.limits import MAX_FORK_DEPTH
 from headrace.log import decide
 from headrace.log.commit import Budget, Committer
-from headrace.log.definition import Definitions, for_fork
+from headrace.log.definition import Definitions
 from headrace.log.expire import Expirer, control_entry
 from headrace.log.payload import Payloads
 from headrace.log.picture import Picture, Pictures

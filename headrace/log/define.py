@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from headrace.definition import Definition
 from headrace.log import decide
 from headrace.log.commit import Budget, Committer
-from headrace.log.definition import Change, Definition, Definitions
+from headrace.log.definition import Change, Definitions
 from headrace.log.expire import Expirer, control_entry
 from headrace.log.picture import Pictures
 from headrace.log.stores import Stores
@@ -27,7 +28,8 @@ class Definer:
         self._definitions = definitions
 
     def define(self, name: str, change: Change) -> Definition:
-        """Puts in force what `change` makes of the definition in force, given the state that it will follow.
+        """Puts in force what `change` makes of the definition in force, given the log's configuration and the state
+        that it will follow.
 
         A change that changes nothing writes nothing. `change` may be called more than once.
 
@@ -46,7 +48,7 @@ class Definer:
                 self._pictures.drop(name)
                 raise error
             before = self._definitions.of(row.log_id, state)
-            after = change(before, state)
+            after = change(before, row.config, state)
             if after == before:
                 return before
             number = state.definition.number + 1 if state.definition is not None else 1

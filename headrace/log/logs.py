@@ -6,16 +6,18 @@ from contextlib import AbstractContextManager, ExitStack
 
 from headrace import deadline
 from headrace.catalog import Row
+from headrace.definition import Definition
 from headrace.errors import InvalidRequest
 from headrace.limits import MAX_NOTE_BYTES, PAGE_BYTES, PAGE_RECORDS
 from headrace.log.append import Appender
 from headrace.log.commit import Committer
 from headrace.log.create import Creator
 from headrace.log.define import Definer
-from headrace.log.definition import Change, Definition, Definitions
+from headrace.log.definition import Change, Definitions
 from headrace.log.delete import Deleter
 from headrace.log.expire import Expirer
 from headrace.log.picture import Pictures
+from headrace.log.prune import Pruner
 from headrace.log.queue import Groups
 from headrace.log.read import Reader
 from headrace.log.requests import (
@@ -50,7 +52,10 @@ class Logs:
         committer = Committer(stores, self._pictures)
         self.expirer = Expirer(stores, self._pictures, committer)
         definitions = Definitions(stores)
-        self._reader = Reader(stores, surface, self._pictures, self.expirer, stores.manifests(), definitions)
+        self._pruner = Pruner(stores.objects, stores.clock)
+        self._reader = Reader(
+            stores, surface, self._pictures, self.expirer, stores.manifests(), definitions, self._pruner
+        )
         self._appender = Appender(
             stores, self._pictures, committer, self.expirer, self._groups, self.wakeups, definitions
         )
@@ -143,3 +148,4 @@ class Logs:
     def forget(self) -> None:
         """Drops everything that this process remembers."""
         self._pictures.forget()
+        self._pruner.forget()

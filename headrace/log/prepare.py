@@ -6,9 +6,9 @@ everything else of the state.
 
 from __future__ import annotations
 
+from headrace.definition import Definition
 from headrace.errors import InvalidRequest
 from headrace.limits import MAX_APPEND_BYTES
-from headrace.log.definition import Definition
 from headrace.log.requests import JSON
 from headrace.record import MAX_KEY_BYTES, NewRecord
 from headrace.schema import jsontext, registry

@@ -7,17 +7,22 @@ again. A gap that remains is `Damaged`: never an answer.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from itertools import accumulate, takewhile
+from typing import Any
 
 from headrace import offset as offsets
 from headrace.catalog import Row
 from headrace.errors import Damaged, Gone, InvalidRequest
+from headrace.index import fetching
 from headrace.limits import PAGE_BYTES, PAGE_RECORDS, SCAN_CHUNK_BYTES
-from headrace.log import decide, tail
+from headrace.log import decide, prune, tail
 from headrace.log.definition import Definitions
 from headrace.log.expire import Expirer
 from headrace.log.payload import PayloadTrimmed, read_payload
 from headrace.log.picture import Picture, Pictures
+from headrace.log.prune import Ahead, Pruner
 from headrace.log.requests import EVERYTHING, At, Head, ReadPage, Scan, Selection
 from headrace.log.since import TimeFinder
 from headrace.log.stores import Stores
@@ -25,10 +30,13 @@ from headrace.log.tail import Tail
 from headrace.log.view import RAW, Collector, View
 from headrace.manifest.manifest import Manifest
 from headrace.manifest.store import ManifestStore
+from headrace.objects import ObjectMissing
 from headrace.segment import reader as segments
+from headrace.segment import scattered
 from headrace.segment.descriptor import Segment
 from headrace.wal.state import Entry, LogConfig, Recovery
 
+ROUND_BYTES = 16 * 1024 * 1024  # decoded, that one round of a pruned read fetches
 JOINS = 4  # the sealer can publish and trim between two of our looks, but not for ever
 
 
@@ -43,6 +51,7 @@ class Reader:
         expirer: Expirer,
         manifests: ManifestStore,
         definitions: Definitions,
+        pruner: Pruner,
     ) -> None:
         self._stores = stores
         self._surface = surface
@@ -50,6 +59,7 @@ class Reader:
         self._expirer = expirer
         self._manifests = manifests
         self._definitions = definitions
+        self._pruner = pruner
         self._times = TimeFinder(stores, manifests, self.refresh_manifest)
 
     def head(self, name: str) -> Head:
@@ -217,7 +227,67 @@ class Reader:
         return newest
 
     def _fill_sealed(self, manifest: Manifest, position: int, stop: int, page: Collector) -> int:
-        for segment in self._manifests.segments_from(manifest, position):
+        end = min(manifest.end_offset, stop)
+        if not page.view.selects or not prune.is_worth(self._segments(manifest, position, end), page.view):
+            return self._fill_segments(manifest, position, end, page)
+        while position < end and not page.full:
+            ahead = self._pruner.ahead(manifest.log_id, position, end, page.view)
+            if ahead.offsets is None:
+                position = self._fill_segments(manifest, position, ahead.end, page)
+            else:
+                position = self._fill_scattered(manifest, ahead, page)
+        return position
+
+    def _segments(self, manifest: Manifest, position: int, end: int) -> Iterator[Segment]:
+        """Those with records of `[position, end)`."""
+        found = self._manifests.segments_from(manifest, position)
+        return takewhile(lambda segment: segment.first_offset < end, found)
+
+    def _fill_scattered(self, manifest: Manifest, ahead: Ahead, page: Collector) -> int:
+        """Records that a run points at, and no others; the position after those that were passed.
+
+        They are fetched in rounds, each as large as the page may need and memory allows.
+        """
+        at = 0
+        while at < len(ahead.offsets) and not page.full:
+            wanted = self._round(manifest, ahead.offsets[at:], page.max_records - len(page.data))
+            try:
+                found = fetching.run(scattered.read(wanted), self._stores.objects)
+            except ObjectMissing as exc:
+                raise Damaged(f"a segment is missing: one of={[segment.key for segment, _ in wanted]}") from exc
+            for offset, data in found.items():
+                page.look(offset, data)
+                page.passed()
+                if page.full:
+                    return offset + 1
+            at += len(found)
+        page.passed()
+        return ahead.end
+
+    def _round(self, manifest: Manifest, offsets: Any, room: int) -> list[tuple[Segment, list[int]]]:
+        """The first of these offsets, by segment: as many as there is room for, of pages of `ROUND_BYTES`."""
+        wanted: list[tuple[Segment, list[int]]] = []
+        at = payload = 0
+        while at < min(room, len(offsets)) and payload < ROUND_BYTES:
+            segment = next(self._manifests.segments_from(manifest, int(offsets[at])))
+            ends = list(accumulate(segment.pages.counts, initial=segment.first_offset))[1:]
+            chosen: list[int] = []
+            last_page = -1
+            for offset in offsets[at : min(room, int(offsets.searchsorted(segment.end_offset)))].tolist():
+                page = bisect_right(ends, offset)
+                if page > last_page:
+                    if payload >= ROUND_BYTES:
+                        break
+                    payload += segment.pages.payload[page]
+                    last_page = page
+                chosen.append(offset)
+            wanted.append((segment, chosen))
+            at += len(chosen)
+        return wanted
+
+    def _fill_segments(self, manifest: Manifest, position: int, stop: int, page: Collector) -> int:
+        """Records of consecutive segments."""
+        for segment in self._segments(manifest, position, stop):
             through = min(segment.end_offset, stop)
             if page.view.key is not None:
                 position = self._fill_by_key(segment, page.view.key, position, through, page)

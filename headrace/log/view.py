@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from headrace.definition import EMPTY, Definition
 from headrace.errors import InvalidRequest
 from headrace.limits import FILTER_SCAN_BYTES
-from headrace.log.definition import EMPTY, Definition
 from headrace.log.requests import JSON, Selection
 from headrace.schema import extract, jsontext, lens, registry
 from headrace.search import match, query
@@ -15,32 +15,37 @@ from headrace.search import match, query
 class View:
     """Shows the records of a stream under a definition.
 
+    Attributes:
+        definition: in force.
+        key: the routing key of the records that are wanted; None: any.
+        filter: the query that they match; None: any.
+
     Raises:
         InvalidRequest: there is a filter, and the stream holds no JSON, or declares no fields, or the filter is wrong.
     """
 
     def __init__(self, definition: Definition, selection: Selection, content_type: str) -> None:
-        self._definition = definition
+        self.definition = definition
         self.key = selection.key
-        self._filter: query.Node | None = None
+        self.filter: query.Node | None = None
         self._fields: frozenset[str] = frozenset()
         if selection.filter is not None:
             if content_type != JSON:
                 raise InvalidRequest("filter needs a stream of application/json")
             if definition.search is None:
                 raise InvalidRequest("filter needs a schema with search fields")
-            self._filter = query.parse_filter(selection.filter, definition.search)
-            self._fields = query.fields_of(self._filter)
+            self.filter = query.parse_filter(selection.filter, definition.search)
+            self._fields = query.fields_of(self.filter)
 
     @property
     def scans(self) -> bool:
         """Every record must be looked at."""
-        return self._filter is not None
+        return self.filter is not None
 
     @property
     def selects(self) -> bool:
         """Not every record is shown."""
-        return self._filter is not None or self.key is not None
+        return self.filter is not None or self.key is not None
 
     def show(self, offset: int, data: bytes) -> bytes | None:
         """The record at an offset, or None if the filter rejects it.
@@ -50,19 +55,19 @@ class View:
         Raises:
             InvalidRequest: a lens can't promote the record.
         """
-        current = self._definition.schema_version
-        version = registry.version_at(self._definition.registry, offset) if current else 0
+        current = self.definition.schema_version
+        version = registry.version_at(self.definition.registry, offset) if current else 0
         is_old = 0 < version < current  # of version 0 nothing is known, so no lens leads from there
-        if not is_old and self._filter is None:
+        if not is_old and self.filter is None:
             return data
         document = jsontext.loads(data)
         if is_old:
-            document = lens.promote(self._definition.lenses[version - 1 :], document)
+            document = lens.promote(self.definition.lenses[version - 1 :], document)
             data = jsontext.dumps(document)
-        if self._filter is not None:
-            search = self._definition.search
+        if self.filter is not None:
+            search = self.definition.search
             assert search is not None, "a filter was parsed"
-            if not match.matches(self._filter, extract.values(search, current, document, self._fields)):
+            if not match.matches(self.filter, extract.values(search, current, document, self._fields)):
                 return None
         return data
 

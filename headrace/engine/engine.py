@@ -1,0 +1,59 @@
+"""What the verbs of the query engine work with, built once per process (or per request, where nothing is kept)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from headrace.clock import Clock
+from headrace.engine.key_pages import KeyPages
+from headrace.engine.overlay import Budget
+from headrace.engine.sources import Sources
+from headrace.index.cache import CachedRanges
+from headrace.index.opening import Runs
+from headrace.log.logs import Logs
+from headrace.log.stores import Stores
+from headrace.objects import Objects
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """Answers questions about streams: `headrace.engine.search.search(engine, …)` and its like. Thread-safe.
+
+    Attributes:
+        sources: where records stand.
+        runs: readers of index runs.
+        ranges: ranges of immutable objects, cached; `ranges.fetches()` for one request.
+        objects: the bucket, for what is scanned.
+        budget: how much of what is not indexed one request scans.
+        key_pages: of segments, cached.
+    """
+
+    sources: Sources
+    runs: Runs
+    ranges: CachedRanges
+    objects: Objects
+    clock: Clock
+    budget: Budget = field(default_factory=Budget)
+    key_pages: KeyPages = field(default_factory=KeyPages)
+
+
+def assemble(
+    stores: Stores,
+    logs: Logs,
+    *,
+    directory: Path | None = None,
+    directory_bytes: int = 0,
+    budget: Budget | None = None,
+) -> Engine:
+    """An engine on these stores.
+
+    Args:
+        logs: the verbs of the same stores: what they remember of streams is used.
+        directory, directory_bytes: where ranges may be kept beside memory.
+        budget: the default one if None.
+    """
+    ranges = CachedRanges(
+        stores.objects, directory=directory, directory_bytes=directory_bytes, monotonic=stores.clock.monotonic
+    )
+    return Engine(Sources(stores, logs), Runs(), ranges, stores.objects, stores.clock, budget or Budget())

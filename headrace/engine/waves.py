@@ -1,0 +1,87 @@
+"""In which order the parts of a stream are looked at, and what is known of them before. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from headrace.engine.sources import LogPart, RunRange, SegmentRange, Snapshot
+from headrace.index.run import Descriptor, Run
+from headrace.search.coverage import Omission
+from headrace.search.query import And, Anywhere, Equals, Has, Node, Or
+
+Unit = SegmentRange | LogPart | RunRange  # a log's part stands for its tail
+
+_LEAST_TIME, _GREATEST_TIME = -(2**63), 2**63 - 1  # a run that says so may hold times beyond them
+
+
+def grouped(units: Sequence[Unit], first_wave: int) -> list[list[Unit]]:
+    """Steps of a search by offset: scans one by one, the first runs together, then all others."""
+    waves: list[list[Unit]] = []
+    taken = 0
+    for unit in units:
+        is_run = isinstance(unit, RunRange)
+        joins = is_run and bool(waves) and isinstance(waves[-1][0], RunRange) and taken != first_wave
+        taken += is_run
+        if joins:
+            waves[-1].append(unit)
+        else:
+            waves.append([unit])
+    return waves
+
+
+def begin_of(unit: Unit) -> int:
+    """Offset of its first record."""
+    return unit.published if isinstance(unit, LogPart) else unit.first
+
+
+def end_of(unit: Unit) -> int:
+    """Offset after its last record."""
+    return unit.end
+
+
+def omission(unit: Unit) -> Omission:
+    """A unit that no time was left for."""
+    if isinstance(unit, LogPart):
+        records = unit.tail.records
+        return Omission(records[0].offset, unit.end, records[0].time_ms, is_published=False)
+    if isinstance(unit, SegmentRange):
+        return Omission(unit.first, unit.end, unit.segment.min_time_ms, is_published=True, segments=1)
+    return Omission(unit.first, unit.end, unit.run.min_time_ms, is_published=True)
+
+
+def published(snapshot: Snapshot) -> int:
+    """Segments of the stream. A fork takes only some of its ancestors': they are all counted."""
+    return sum(part.manifest.segment_count for part in snapshot.parts if part.manifest is not None)
+
+
+def bound_of(run_: Run, *, descending: bool, is_whole: bool) -> float:
+    """A distance that no record of the run is before; `is_whole`: each of them has a time."""
+    time = run_.greatest_timestamp if descending else run_.least_timestamp
+    if descending and (not is_whole or time == _GREATEST_TIME):
+        return -math.inf
+    return -math.inf if time == _LEAST_TIME and not descending else distance(time, descending=descending)
+
+
+def distance(time: int | None, *, descending: bool) -> float:
+    """How far from the first hit a time is sorted: an absent one comes first descending, and last ascending."""
+    if time is None:
+        return -math.inf if descending else math.inf
+    return -time if descending else time
+
+
+def expected(node: Node, descriptor: Descriptor) -> float:
+    """About how many records of a run match; too many where nothing is known."""
+    size = descriptor.end_offset - descriptor.first_offset
+    if isinstance(node, And):
+        return min(expected(part, descriptor) for part in node.parts)
+    if isinstance(node, Or):
+        return sum(expected(part, descriptor) for part in node.parts)
+    if isinstance(node, Anywhere):
+        return sum(expected(part, descriptor) for part in node.options)
+    if isinstance(node, Equals | Has):
+        stats = descriptor.fields.get(node.field)
+        if stats is None:
+            return 0
+        return stats.present / max(1, stats.distinct) if isinstance(node, Equals) else stats.present
+    return size

@@ -1,0 +1,150 @@
+"""Which published records a read must look at: what index runs say of those that it selects.
+
+A run is only a hint: every record that is shown was looked at. So a run that can't be read costs time, never an answer.
+Nothing of numpy or pyarrow is imported before a read asks a run for the first time.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable
+from itertools import islice
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from headrace.clock import Clock
+from headrace.errors import Damaged
+from headrace.index import plan as plans
+from headrace.index.manifest import IndexManifest
+from headrace.index.run import Run
+from headrace.index.store import IndexManifestStore
+from headrace.log.view import View
+from headrace.objects import ObjectMissing, Objects
+from headrace.segment.descriptor import Segment
+
+if TYPE_CHECKING:  # a tenth of a second of imports that plain reads need not wait for
+    from headrace.index.cache import CachedRanges
+    from headrace.index.fetching import Routine
+    from headrace.index.opening import Runs
+
+_log = logging.getLogger(__name__)
+
+KEYED_SEGMENTS = 4  # key pages of fewer segments are read as soon as a run is opened
+FILTERED_BYTES = 1024 * 1024  # less payload than this is looked at as soon as a run is opened
+AGE_S = 30.0  # of an index manifest in hand; runs that it names stay for minutes after they were replaced
+LACKING_AGE_S = 5.0  # of one that says nothing of the records in question
+_REMEMBERED = 1024
+_READERS_BYTES = 16 * 1024 * 1024
+_DECODED_BYTES = 64 * 1024 * 1024
+_RANGES_BYTES = 32 * 1024 * 1024
+
+
+class Ahead(NamedTuple):
+    """What is known of the records up to `end`: those that may be wanted, ascending (numpy, int64); None: nothing."""
+
+    end: int
+    offsets: Any = None
+
+
+class _Known(NamedTuple):
+    manifest: IndexManifest
+    monotonic: float
+    wall_ms: int
+
+
+class Pruner:
+    """Asks the runs of logs. Thread-safe."""
+
+    def __init__(self, objects: Objects, clock: Clock) -> None:
+        self._objects = objects
+        self._clock = clock
+        self._store = IndexManifestStore(objects)
+        self._lock = threading.Lock()
+        self._known: OrderedDict[str, _Known] = OrderedDict()
+        self._opened: tuple[Runs, CachedRanges] | None = None
+
+    def ahead(self, log_id: str, first: int, end: int, view: View) -> Ahead:
+        """What the log's runs say of the published records `[first, end)`, or of the first of them.
+
+        Raises:
+            StoreTimeout, StoreThrottled: a store did not answer.
+        """
+        plan = plans.hash_of(view.definition) if view.key is None else None
+        broken: set[str] = set()
+        for is_fresh in (False, True):
+            found = self._manifest(log_id, first, plan, is_fresh=is_fresh)
+            usable = [run for run in found.runs if plan in (None, run.plan) and run.id not in broken]
+            reaching = [run for run in usable if run.first_offset <= first < run.end_offset]
+            if not reaching:
+                return Ahead(min([end, *(run.first_offset for run in usable if run.first_offset > first)]))
+            run = max(reaching, key=lambda one: one.end_offset)
+            run_end = min(run.end_offset, end)
+            try:
+                return Ahead(run_end, self._offsets(run, first, run_end, view))
+            except (ObjectMissing, Damaged) as exc:
+                _log.warning("a run can't be read: log_id=%s run=%s reason=%s", log_id, run.id, exc)
+                broken.add(run.id)
+        return Ahead(run_end)
+
+    def forget(self) -> None:
+        """Drops what is remembered of logs."""
+        with self._lock:
+            self._known.clear()
+
+    def _manifest(self, log_id: str, first: int, plan: str | None, *, is_fresh: bool) -> IndexManifest:
+        """The newest generation; one in hand while it is young, or, if it lacks what is asked for, very young."""
+        with self._lock:
+            known = self._known.get(log_id)
+        now, wall_ms = self._clock.monotonic(), self._clock.now_ms()
+        if known is not None and not is_fresh:
+            runs = known.manifest.runs
+            serves = any(run.first_offset <= first < run.end_offset and plan in (None, run.plan) for run in runs)
+            age_s = max(now - known.monotonic, (wall_ms - known.wall_ms) / 1000)  # a frozen process stops one clock
+            if 0 <= age_s <= (AGE_S if serves else LACKING_AGE_S):
+                return known.manifest
+        newest = self._store.newest(log_id, known.manifest if known is not None else None)
+        with self._lock:
+            self._known[log_id] = _Known(newest, now, wall_ms)
+            self._known.move_to_end(log_id)
+            while len(self._known) > _REMEMBERED:
+                self._known.popitem(last=False)
+        return newest
+
+    def _offsets(self, run: Run, first: int, end: int, view: View) -> Any:
+        from headrace.index import fetching
+        from headrace.index.selected import selected
+
+        runs, ranges = self._readers()
+        condition = None
+        if view.filter is not None and run.plan == plans.hash_of(view.definition):
+            assert view.definition.search is not None, "a filter was parsed"
+            condition = (view.filter, view.definition.search)
+
+        def look() -> Routine[Any]:
+            reader = yield from runs.open(run)
+            return (yield from selected(reader, first, end, view.key, condition))
+
+        return fetching.run(look(), ranges.fetches())
+
+    def _readers(self) -> tuple[Runs, CachedRanges]:
+        from headrace.index.cache import CachedRanges
+        from headrace.index.opening import Runs
+
+        with self._lock:
+            if self._opened is None:
+                ranges = CachedRanges(self._objects, memory_bytes=_RANGES_BYTES, monotonic=self._clock.monotonic)
+                self._opened = (Runs(readers_bytes=_READERS_BYTES, decoded_bytes=_DECODED_BYTES), ranges)
+            return self._opened
+
+
+def is_worth(segments: Iterable[Segment], view: View) -> bool:
+    """Whether asking runs may save more than it costs, given the segments that else are looked at."""
+    if view.key is not None:
+        return sum(1 for _ in islice(segments, KEYED_SEGMENTS)) == KEYED_SEGMENTS
+    payload = 0
+    for segment in segments:
+        payload += segment.payload_bytes
+        if payload >= FILTERED_BYTES:
+            return True
+    return False
