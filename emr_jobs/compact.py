@@ -1,0 +1,154 @@
+"""Compacting runs: the rows of their parts, as partial rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from emr_jobs import definitions, intervals, layout, postings, rollups, segments, stores
+from emr_jobs.extract import Counts, FieldCounts
+from emr_jobs.layout import Bucket, Wanted
+from emr_jobs.postings import Postings
+from headrace.errors import Damaged
+from headrace.index.descriptors import decode
+from headrace.index.job import Task
+from headrace.index.run import Descriptor, Family, Part, Run
+from headrace.objects import Objects
+from headrace.search import rollup
+
+_RANGE_BYTES = 40 * 1024 * 1024  # a part has at most 64 MiB, and ranges are not exact
+
+
+class Reference(msgspec.Struct, frozen=True):
+    """A part of `col`, which is fetched by who merges it: passing it through Spark would only cost."""
+
+    key: str
+    sha256: str
+
+
+def inputs(objects: Objects, task: Task) -> list[Descriptor]:
+    """The descriptors of the runs that a task merges.
+
+    Raises:
+        Damaged: one is missing or another one, or they don't cover the task's records, all of them and in order.
+        StoreError: the store fails and fails.
+    """
+    at, found = task.first_offset, []
+    for run in task.inputs:
+        descriptor = stores.patiently(lambda run=run: _descriptor(objects, run))  # type: ignore[misc]
+        if (descriptor.log_id, descriptor.first_offset, descriptor.plan) != (task.log_id, at, task.plan):
+            raise Damaged(f"run is not the next one: log={task.log_id} run={run.id} expected={at}")
+        at = descriptor.end_offset
+        found.append(descriptor)
+    if at != task.end_offset:
+        raise Damaged(f"runs end elsewhere: log={task.log_id} expected={task.end_offset} found={at}")
+    return found
+
+
+def _descriptor(objects: Objects, run: Run) -> Descriptor:
+    raw = segments.checked(objects, run.descriptor, run.sha256)
+    return decode(raw, run.descriptor)
+
+
+def wanted(number: int, descriptors: Sequence[Descriptor], families: Sequence[Family]) -> list[Wanted]:
+    """The buckets of a task: those of postings split where their terms say, so that parts keep their size."""
+    found = [Wanted(number, "notes", 0, b"", 0)]
+    for family in families:
+        parts = [part for one in descriptors for part in one.parts.get(family, ())]
+        lows = _lows(parts) if family in ("kw", "fts", "lex") else [b""]
+        weight = sum(part.size for part in parts) * 3 // len(lows)
+        found += [Wanted(number, family, place, low, weight) for place, low in enumerate(lows)]
+    return found
+
+
+def _lows(parts: Sequence[Part]) -> list[bytes]:
+    """Where ranges of about equal size begin: the first terms of the row groups tell how terms are spread."""
+    count = -(-sum(part.size for part in parts) // _RANGE_BYTES)
+    groups = sorted((first, part.size / len(part.first)) for part in parts for first in part.first)
+    total = sum(size for _, size in groups)
+    lows, passed = [b""], 0.0
+    for first, size in groups:
+        is_due = passed >= total * len(lows) / max(count, 1)
+        if is_due and first > max(lows[-1], groups[0][0]):  # so that no range is empty
+            lows.append(first)
+        passed += size
+    return lows
+
+
+def counts(descriptors: Sequence[Descriptor]) -> list[Counts]:
+    """What the descriptors say of the records."""
+    return [
+        Counts(
+            records=one.end_offset - one.first_offset,
+            least_timestamp=one.least_timestamp,
+            greatest_timestamp=one.greatest_timestamp,
+            fields={
+                name: FieldCounts(stats.present, stats.lossy, stats.least, stats.greatest)
+                for name, stats in one.fields.items()
+            },
+        )
+        for one in descriptors
+    ]
+
+
+def rows(
+    door: stores.Door, task: Task, family: Family, part: Part, order: int, buckets: Sequence[Bucket]
+) -> Iterator[pa.RecordBatch]:
+    """The partial rows of a part.
+
+    Args:
+        order: of this part among those of the task; it says in which order tables are joined.
+        buckets: of the family, by their range.
+
+    Raises:
+        Damaged: the object is not what the descriptor says.
+        StoreError: the store fails and fails.
+    """
+    bucket = buckets[0]
+    if family == "col":
+        body = msgspec.msgpack.encode(Reference(part.key, part.sha256))
+        yield from layout.body_rows(bucket, [(b"", order, body)])
+        return
+    for batch in batches(door, part.key, part.sha256):
+        if family == "agg":
+            definition = definitions.known(door, task.definition)
+            assert definition.search is not None, "it has rollups"
+            compiled = rollup.rollups(definition.search)
+            groups = [(rollups.sort_key(row, compiled), order, rollups.pack(row)) for row in rollups.rows_of(batch)]
+            yield from layout.body_rows(bucket, groups)
+        elif family == "mblk":
+            found = intervals.rows_of(batch)
+            yield from layout.body_rows(
+                bucket, [(intervals.sort_key(row), row["offset"], intervals.pack(row)) for row in found]
+            )
+        else:
+            for place, slice_ in _split(postings.of_batch(batch), buckets):
+                yield from layout.postings_rows(place, slice_)
+
+
+def batches(door: stores.Door, key: str, sha256: str) -> Iterator[pa.RecordBatch]:
+    """The rows of a part, a row group at a time.
+
+    Raises:
+        Damaged: it is another object, or not Parquet.
+        StoreError: the store fails and fails.
+    """
+    raw = stores.patiently(lambda: segments.checked(stores.opened(door), key, sha256))
+    try:
+        file = pq.ParquetFile(pa.BufferReader(raw))
+        for number in range(file.num_row_groups):
+            group = file.read_row_group(number, use_threads=False)
+            yield from group.combine_chunks().to_batches()
+    except (pa.ArrowException, OSError) as exc:
+        raise Damaged(f"part is not Parquet: object={key}") from exc
+
+
+def _split(found: Postings, buckets: Sequence[Bucket]) -> Iterator[tuple[Bucket, Postings]]:
+    """Sorted rows, by the range that they are in."""
+    starts = [postings.first_from(found.terms, bucket.low) for bucket in buckets]
+    for bucket, start, end in zip(buckets, starts, [*starts[1:], len(found.terms)], strict=True):
+        if start < end:
+            yield bucket, Postings(*(column.slice(start, end - start) for column in found))

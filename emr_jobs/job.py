@@ -1,0 +1,178 @@
+"""One job run: input object -> parts -> descriptors -> result object.
+
+A crash leaves, after any put of a part: orphans; after a descriptor: that run, which a repeat finds; after the result:
+nothing to do. Two at once write their own parts, and the first descriptor counts for both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from msgspec.structs import replace
+from pyspark.sql import SparkSession
+
+from emr_jobs import build, compact, definitions, describe, items, layout, parts, reports, stores
+from emr_jobs.extract import Counts
+from emr_jobs.items import Item, Reader
+from emr_jobs.layout import Wanted
+from emr_jobs.parts import Finisher, Puts, Sink
+from emr_jobs.reports import Report
+from emr_jobs.stores import Door
+from headrace.errors import Damaged, StoreError
+from headrace.index import descriptors
+from headrace.index import plan as plans
+from headrace.index.job import VERSION, Failure, JobInput, JobResult, Task
+from headrace.index.plan import Plan
+from headrace.index.run import Descriptor, Run
+from headrace.objects import ObjectMissing, Objects, keys, packed
+
+
+class Prepared(NamedTuple):
+    """A task that is to be done.
+
+    Attributes:
+        counts: what is known of its records before they are read.
+        times: append times of the first and the last record.
+    """
+
+    task: Task
+    plan: Plan | None
+    wanted: list[Wanted]
+    items: list[Item]
+    counts: list[Counts]
+    times: tuple[int, int]
+
+
+def run(spark: SparkSession, door: Door, input_key: str) -> JobResult:
+    """Does a job run.
+
+    Args:
+        spark: a session, see `session`.
+        door: to the bucket.
+        input_key: of the input object.
+
+    Returns:
+        What was written to the result object.
+
+    Raises:
+        Damaged: there is no input, or it is none.
+        StoreError: input or result could not be read or written.
+    """
+    objects = stores.opened(door)
+    job = load(objects, input_key)
+    runs: dict[str, Run] = {}
+    failures: dict[int, Failure] = {}
+    todo: dict[int, Prepared] = {}
+    for number, task in enumerate(job.tasks):
+        try:
+            done = stores.patiently(lambda task=task: descriptors.made(objects, task))  # type: ignore[misc]
+            if done is not None:
+                runs[task.run_id] = done
+            else:
+                todo[number] = prepared(door, number, task)
+        except Exception as exc:  # noqa: BLE001 a task that fails, for whatever reason, fails no other
+            failures[number] = _failure(task, reports.failed(number, exc))
+    reported: dict[int, list[Report]] = {number: [] for number in todo}
+    for report in passed(spark, door, job.tasks, todo, Puts()):
+        reported[report.task].append(report)
+    for number, found in reported.items():
+        task = job.tasks[number]
+        failed = next((report for report in found if isinstance(report, reports.Failed)), None)
+        if failed is not None:
+            failures[number] = _failure(task, failed)
+            continue
+        work = todo[number]
+        try:
+            descriptor = describe.descriptor(task, work.plan, work.times, work.counts, found, job.created_ms)
+            runs[task.run_id] = finished(objects, task, descriptor)
+        except Exception as exc:  # noqa: BLE001 as above
+            failures[number] = _failure(task, reports.failed(number, exc))
+    result = JobResult(VERSION, job.job_id, runs, tuple(failures[number] for number in sorted(failures)))
+    stores.patiently(lambda: objects.put(keys.job_result(job.job_id), packed.encode(result)))
+    return result
+
+
+def load(objects: Objects, key: str) -> JobInput:
+    """The input of a job run.
+
+    Raises:
+        Damaged: it is missing, or is none.
+        StoreError: it could not be read.
+    """
+    try:
+        job = packed.decode(stores.patiently(lambda: objects.get(key)), JobInput, key)
+    except ObjectMissing as exc:
+        raise Damaged(f"job input is missing: object={key}") from exc
+    if job.version != VERSION:
+        raise Damaged(f"job input is of an unknown version: object={key} version={job.version}")
+    return job
+
+
+def prepared(door: Door, number: int, task: Task) -> Prepared:
+    """What a task needs, if its inputs can serve it.
+
+    Raises:
+        Damaged: the definition's plan is another one than the task's, or inputs have a gap.
+        StoreError: the store fails and fails.
+    """
+    definition = definitions.known(door, task.definition)
+    plan = plans.plan_of(definition)
+    expected = plan.hash if plan else plans.NONE
+    if task.plan != expected:
+        raise Damaged(f"plan is not that of the definition: run={task.run_id} expected={expected} found={task.plan}")
+    families = plan.families if plan else ("lex",)
+    if task.work == "build":
+        wanted = build.wanted(number, task, plan)
+        segments = task.segments
+        read = [Item(number, place, build.weight(one, plan), segment=one) for place, one in enumerate(segments)]
+        times = (segments[0].min_time_ms, segments[-1].max_time_ms)
+        return Prepared(task, plan, wanted, read, [], times)
+    merged = compact.inputs(stores.opened(door), task)
+    read = [
+        Item(number, place, 3 * part.size, family=family, part=part)
+        for family in families
+        for place, part in enumerate(part for one in merged for part in one.parts.get(family, ()))
+    ]
+    times = (merged[0].min_time_ms, merged[-1].max_time_ms)
+    counts = compact.counts(merged)
+    return Prepared(task, plan, compact.wanted(number, merged, families), read, counts, times)
+
+
+def passed(
+    spark: SparkSession, door: Door, tasks: Sequence[Task], todo: Mapping[int, Prepared], sink: Sink
+) -> Iterator[Report]:
+    """Reads, sorts and hands on everything in one pass of Spark.
+
+    Args:
+        todo: by the number of the task.
+        sink: takes the rows of the runs.
+    """
+    if not todo:
+        return
+    plan = layout.plan([one for task in todo.values() for one in task.wanted])
+    packs = items.packs(item.slim() for task in todo.values() for item in task.items)
+    slim = [replace(task, segments=(), inputs=()) for task in tasks]  # it is sent along with every piece of work
+    rows = items.partial_rows(spark, Reader(door, slim, plan.buckets, packs))
+    yield from reports.collected(parts.finished(layout.arrange(rows, plan), Finisher(door, slim, plan.buckets, sink)))
+
+
+def finished(objects: Objects, task: Task, descriptor: Descriptor) -> Run:
+    """Makes the run exist; if it does already, the one that does counts.
+
+    Raises:
+        Damaged: what stands there is another run.
+        StoreError: nobody knows whether it exists.
+    """
+    key = keys.run_descriptor(task.log_id, task.run_id)
+    data = descriptors.encode(descriptor)
+    if stores.patiently(lambda: objects.create(key, data)):
+        return descriptors.describe(descriptor, key, data)
+    found = stores.patiently(lambda: descriptors.made(objects, task))
+    if found is None:  # cleaned up in between: the indexer has given the task up
+        raise StoreError(f"run was removed: object={key}")
+    return found
+
+
+def _failure(task: Task, report: reports.Failed) -> Failure:
+    return Failure(task.log_id, task.run_id, report.damaged, report.reason)

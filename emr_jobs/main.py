@@ -1,0 +1,62 @@
+"""Runs one job run: builds and compacts the index runs that its input object asks for.
+
+    python -m emr_jobs.main --bucket my-bucket --input jobs/3f9c/input.json.zst
+
+The input (`headrace.index.job.JobInput`) lists tasks, each for one index run of one log. A task that fails is reported
+in the result object, beside the input, and fails no other. A run counts once its descriptor exists; tasks whose run
+exists are not done again, so that a job run may be killed at any moment, repeated, and run twice at once.
+
+Exits with 0 if every task was looked at, whatever became of it, and with 1 if the job run as a whole failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from pyspark.sql import SparkSession
+
+from emr_jobs import job, session
+from emr_jobs.stores import S3Door
+
+
+def parser() -> argparse.ArgumentParser:
+    """Of the command line, which is also that of a submission."""
+    found = argparse.ArgumentParser(
+        "emr_jobs.main", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    found.add_argument("--bucket", required=True, help="where the logs are, and the job's input")
+    found.add_argument("--input", required=True, help="key of the input object, jobs/<job id>/input.json.zst")
+    found.add_argument("--endpoint", default="", help="of the object store, if it is not that of AWS")
+    found.add_argument(
+        "--verify", action="store_true", help="change nothing: read the runs back and compare them with their records"
+    )
+    return found
+
+
+def run(spark: SparkSession, arguments: Sequence[str]) -> None:
+    """Does what the arguments say, in this session.
+
+    Raises:
+        Exception: the job run failed as a whole; its input is missing, for instance.
+    """
+    options = parser().parse_args(arguments)
+    door = S3Door(options.bucket, options.endpoint)
+    if options.verify:
+        from emr_jobs import verify
+
+        verify.run(session.tuned(spark), door, options.input)
+    else:
+        job.run(session.tuned(spark), door, options.input)
+
+
+def main() -> int:
+    """The entry point."""
+    parser().parse_args()  # before Spark starts
+    run(SparkSession.builder.appName("headrace").getOrCreate(), sys.argv[1:])
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,91 @@
+"""Segments, read whole: one GET, every byte checked."""
+
+from __future__ import annotations
+
+import hashlib
+from itertools import accumulate
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from headrace.errors import Damaged
+from headrace.objects import ObjectMissing, Objects
+from headrace.objects import keys as object_keys
+from headrace.segment import keypage
+from headrace.segment.descriptor import Segment
+
+
+class Records(NamedTuple):
+    """Consecutive records of a log.
+
+    Attributes:
+        first_offset: of the first one.
+        keys: their routing keys, strings with nulls.
+        data: their bytes; none of them if only keys were asked for.
+    """
+
+    first_offset: int
+    keys: pa.Array
+    data: list[bytes]
+
+
+def read(objects: Objects, segment: Segment, first_offset: int, end_offset: int) -> Records:
+    """The records of a segment that are in this range, which it overlaps.
+
+    Raises:
+        Damaged: the object is missing, or is not the one that was published.
+        StoreTimeout, StoreThrottled: as the port.
+    """
+    raw = checked(objects, segment.key, segment.sha256)
+    try:
+        table = pq.read_table(pa.BufferReader(raw), columns=["key", "data"], use_threads=False)
+    except (pa.ArrowException, OSError) as exc:
+        raise Damaged(f"segment is not Parquet: object={segment.key}") from exc
+    if table.num_rows != segment.count:
+        raise Damaged(f"segment has other records: object={segment.key} rows={table.num_rows}")
+    start = max(first_offset - segment.first_offset, 0)
+    end = min(end_offset, segment.end_offset) - segment.first_offset
+    part = table.slice(start, end - start).combine_chunks()
+    keys, data = (column.combine_chunks() for column in part.columns)
+    if isinstance(keys, pa.ChunkedArray):  # nothing is left of it
+        keys, data = pa.array([], pa.string()), pa.array([], pa.binary())
+    return Records(segment.first_offset + start, keys, data.cast(pa.binary()).to_pylist())
+
+
+def read_keys(objects: Objects, segment: Segment, first_offset: int, end_offset: int) -> Records:
+    """As `read`, but without data: from the segment's key page, which is much smaller.
+
+    Raises:
+        Damaged: the page is missing, or is not the one that was published.
+        StoreTimeout, StoreThrottled: as the port.
+    """
+    source = object_keys.segment_keys(segment.key)
+    raw = checked(objects, source, segment.keys_sha256)
+    page = keypage.decode(raw, sha256=segment.keys_sha256, count=segment.count, source=source)
+    keys: list[str | None] = [None] * segment.count
+    for key, differences in page.keys:
+        for row in accumulate(differences):
+            if not 0 <= row < segment.count:
+                raise Damaged(f"key page names a row that is none: object={source} row={row}")
+            keys[row] = key
+    start = max(first_offset - segment.first_offset, 0)
+    end = min(end_offset, segment.end_offset) - segment.first_offset
+    return Records(segment.first_offset + start, pa.array(keys[start:end], pa.string()), [])
+
+
+def checked(objects: Objects, key: str, sha256: str) -> bytes:
+    """An object that has this hash.
+
+    Raises:
+        Damaged: it is missing, or another one.
+        StoreTimeout, StoreThrottled: as the port.
+    """
+    try:
+        raw = objects.get(key)
+    except ObjectMissing as exc:
+        raise Damaged(f"object is missing: object={key}") from exc
+    found = hashlib.sha256(raw).hexdigest()
+    if found != sha256:
+        raise Damaged(f"object is not the one published: object={key} expected={sha256} found={found}")
+    return raw

@@ -1,0 +1,58 @@
+"""Spark on one machine, as the emulator and the tests run it. On EMR Serverless the submission decides all this."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from pyspark.sql import SparkSession
+
+# A short life on a small machine: compile fast rather than well, collect without a pool of threads.
+_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:+UseCompressedOops -Dlog4j2.level=ERROR"
+
+_LOCAL = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.extraJavaOptions": _JVM,
+    "spark.pyspark.python": sys.executable,
+    "spark.pyspark.driver.python": sys.executable,
+}
+
+# What a job run needs wherever it runs: sizes come from the data, and batches are bounded in bytes.
+_EVERYWHERE = {
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(32 * 1024 * 1024),
+}
+
+
+def local(threads: int | str = "*", *, memory: str = "1g", directory: str | None = None) -> SparkSession:
+    """A session in this process, started if there is none. It stays warm for further job runs.
+
+    Args:
+        threads: tasks at a time; `*`: as many as there are processors.
+        memory: of the JVM. Python workers take about 300 MB each beside it.
+        directory: for what is sorted on disk; the system's by default.
+    """
+    # The environment decides what settings do not: Python workers would be whatever `python3` is, and the JVM would look
+    # up the address of the machine's own name.
+    os.environ.update(PYSPARK_PYTHON=sys.executable, SPARK_LOCAL_IP="127.0.0.1")
+    builder = SparkSession.builder.master(f"local[{threads}]").appName("headrace")
+    settings = {**_LOCAL, "spark.driver.memory": memory}
+    if directory is not None:
+        settings["spark.local.dir"] = directory
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    session: SparkSession = builder.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    return tuned(session)
+
+
+def tuned(session: SparkSession) -> SparkSession:
+    """The session, with what a job run needs set."""
+    for name, value in _EVERYWHERE.items():
+        session.conf.set(name, value)
+    return session

@@ -1,0 +1,75 @@
+"""The object store, as a job run reaches it: from the driver and from every worker, each with its own client."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Protocol, TypeVar
+
+import boto3
+from botocore.config import Config
+
+from headrace.errors import StoreError
+from headrace.objects import Objects
+from headrace.objects.s3 import S3Objects
+
+_TRIES = 4
+_PAUSE_S = 0.2  # then twice as long each time
+
+T = TypeVar("T")
+
+
+class Door(Protocol):
+    """How to reach a bucket. It is pickled to get to the workers, and hashable: a worker opens it once."""
+
+    def open(self) -> Objects:
+        """A client of the bucket."""
+
+    def __hash__(self) -> int:
+        """Equal doors have equal ones."""
+
+
+@dataclass(frozen=True)
+class S3Door:
+    """A bucket of S3.
+
+    Attributes:
+        bucket: its name.
+        endpoint: another service than AWS, such as the emulator; empty: what the environment says.
+    """
+
+    bucket: str
+    endpoint: str = ""
+
+    def open(self) -> Objects:
+        """A client with longer patience than that of a request: objects are large, and nobody waits."""
+        config = Config(
+            connect_timeout=5,
+            read_timeout=30,
+            retries={"mode": "standard", "total_max_attempts": 3},
+            request_checksum_calculation="when_required",
+            response_checksum_validation="when_required",
+        )
+        return S3Objects(self.bucket, boto3.client("s3", endpoint_url=self.endpoint or None, config=config))
+
+
+@lru_cache(maxsize=8)
+def opened(door: Door) -> Objects:
+    """The client of this process."""
+    return door.open()
+
+
+def patiently(call: Callable[[], T], *, sleep: Callable[[float], None] = time.sleep) -> T:
+    """What a call answers, made again if the store fails: for calls that may be repeated.
+
+    Raises:
+        StoreError: it failed every time.
+    """
+    for attempt in range(_TRIES - 1):
+        try:
+            return call()
+        except StoreError:
+            sleep(_PAUSE_S * 2**attempt)
+    return call()
