@@ -1,4 +1,4 @@
-"""The bucket: segments, manifests and spilled payloads. It alone is enough to recover what was published."""
+"""The bucket: segments, manifests, index runs and spilled payloads. It alone is enough to recover what was published."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ from constructs import Construct
 
 # An upload that took longer than this has no writer any more.
 ABANDONED_UPLOAD_DAYS = 2
+# What an index job was told and what it answered: of use to who asks why it failed, and to nobody else.
+JOB_DAYS = 14
+JOBS_PREFIX = "jobs/"
 
 
 class DataBucket(Construct):
@@ -39,5 +42,6 @@ class DataBucket(Construct):
                     id="abort-abandoned-uploads",
                     abort_incomplete_multipart_upload_after=Duration.days(ABANDONED_UPLOAD_DAYS),
                 ),
+                s3.LifecycleRule(id="forget-jobs", prefix=JOBS_PREFIX, expiration=Duration.days(JOB_DAYS)),
             ],
         )

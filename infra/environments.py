@@ -35,6 +35,12 @@ class Environment:
     sealer_queue_concurrency: int
     """Concurrent sealer runs for the delayed queue, 2 to 1,000: a backlog must leave Lambdas to the api."""
 
+    indexer_queue_concurrency: int
+    """Concurrent indexer runs for its queue, 2 to 1,000."""
+
+    spark_maximum_vcpus: int
+    """All that index jobs may use at once: a bound on what a backlog costs."""
+
     termination_protection: bool
     """Whether the stack refuses to be deleted."""
 
@@ -47,6 +53,8 @@ DEV = Environment(
     request_burst=500,
     sealer_invocations_per_shard=1,
     sealer_queue_concurrency=2,
+    indexer_queue_concurrency=2,
+    spark_maximum_vcpus=16,
     termination_protection=False,
 )
 
@@ -58,6 +66,8 @@ PROD = Environment(
     request_burst=5_000,
     sealer_invocations_per_shard=4,
     sealer_queue_concurrency=20,
+    indexer_queue_concurrency=4,
+    spark_maximum_vcpus=128,
     termination_protection=True,
 )
 

@@ -6,13 +6,14 @@ from collections.abc import Sequence
 
 from aws_cdk import Stack
 from aws_cdk import aws_dynamodb as dynamodb
+from aws_cdk import aws_emrserverless as emrserverless
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
 from aws_cdk import aws_s3 as s3
 from aws_cdk import aws_secretsmanager as secretsmanager
 from aws_cdk import aws_sqs as sqs
 
-from infra.tables import EXPIRY_INDEX, Tables
+from infra.tables import DUE_INDEX, EXPIRY_INDEX, Tables
 
 # Every object of every log.
 LOG_OBJECTS = "logs/*"
@@ -20,6 +21,12 @@ LOG_OBJECTS = "logs/*"
 SPILLED_OBJECTS = "logs/*/wal/*"
 # Schema registries and profiles, written before the entry that names them.
 DEFINITIONS = "logs/*/registry/*"
+# Index runs and their manifests.
+INDEX = "logs/*/index/*"
+# Index runs alone: a job publishes nothing.
+INDEX_RUNS = "logs/*/index/runs/*"
+# What jobs are told and what they answer.
+JOBS = "jobs/*"
 
 
 def api_statements(
@@ -83,6 +90,73 @@ def sealer_statements(
             ],
             resources=[delay.queue_arn],
         ),
+    ]
+
+
+def indexer_statements(
+    *,
+    tables: Tables,
+    bucket: s3.IBucket,
+    key: kms.IKey,
+    queue: sqs.IQueue,
+    application: emrserverless.CfnApplication,
+    job_role: iam.IRole,
+) -> list[iam.PolicyStatement]:
+    """Looks at logs, starts and follows job runs, publishes and retires index runs; touches no record and no log."""
+    return [
+        _on_table("Wal", tables.wal, ["Query"]),
+        _on_table("Catalog", tables.catalog, ["Query"]),
+        # It adds to the counters of requests.
+        _on_table("Watermarks", tables.watermarks, ["GetItem", "UpdateItem"]),
+        _on_table("Jobs", tables.jobs, ["GetItem", "PutItem", "DeleteItem"]),
+        iam.PolicyStatement(
+            sid="JobsDue",
+            actions=["dynamodb:Query"],
+            resources=[f"{tables.jobs.table_arn}/index/{DUE_INDEX}"],
+        ),
+        _on_objects("ReadLogs", bucket, ["GetObject"], LOG_OBJECTS),
+        _on_objects("KeepIndexes", bucket, ["PutObject", "DeleteObject"], INDEX),
+        _on_objects("TellJobs", bucket, ["GetObject", "PutObject"], JOBS),
+        _list_objects(bucket),
+        _use_key(bucket, key, services=("dynamodb", "s3")),
+        iam.PolicyStatement(
+            sid="IndexQueue",
+            actions=[
+                "sqs:SendMessage",
+                "sqs:ReceiveMessage",
+                "sqs:DeleteMessage",
+                "sqs:GetQueueAttributes",
+            ],
+            resources=[queue.queue_arn],
+        ),
+        iam.PolicyStatement(
+            sid="RunJobs",
+            actions=["emr-serverless:StartJobRun"],
+            resources=[application.attr_arn],
+        ),
+        iam.PolicyStatement(
+            sid="FollowJobs",
+            actions=["emr-serverless:GetJobRun"],
+            resources=[f"{application.attr_arn}/jobruns/*"],
+        ),
+        iam.PolicyStatement(
+            sid="LendJobRole",
+            actions=["iam:PassRole"],
+            resources=[job_role.role_arn],
+            conditions={"StringEquals": {"iam:PassedToService": "emr-serverless.amazonaws.com"}},
+        ),
+    ]
+
+
+def job_statements(*, bucket: s3.IBucket, key: kms.IKey, artifacts: str) -> list[iam.PolicyStatement]:
+    """What an index job may do: read logs, write runs. It publishes and deletes nothing, and knows no table."""
+    return [
+        _on_objects("ReadLogs", bucket, ["GetObject"], LOG_OBJECTS),
+        _on_objects("WriteRuns", bucket, ["PutObject"], INDEX_RUNS),
+        _on_objects("AnswerIndexer", bucket, ["GetObject", "PutObject"], JOBS),
+        _on_objects("ReadOwnCode", bucket, ["GetObject"], f"{artifacts}/*"),
+        _list_objects(bucket),
+        _use_key(bucket, key, services=("s3",)),
     ]
 
 

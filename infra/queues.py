@@ -1,4 +1,4 @@
-"""The delayed queue, and where work ends up that nobody could do."""
+"""The queues of sealer and indexer, and where work ends up that nobody could do."""
 
 from __future__ import annotations
 
@@ -16,18 +16,25 @@ MAX_RECEIVES = 5
 class Queues(Construct):
     """Messages name a log and a verb and never carry data, so SQS's own key encrypts them."""
 
-    def __init__(self, scope: Construct, construct_id: str, *, consumer_timeout: Duration) -> None:
+    def __init__(
+        self, scope: Construct, construct_id: str, *, sealer_timeout: Duration, indexer_timeout: Duration
+    ) -> None:
         super().__init__(scope, construct_id)
         # Two, because their messages differ: a verb that can be sent again, and the bounds of a stream batch.
         self.delay_dead_letters = self._dead_letters("DelayDeadLetters")
         self.stream_dead_letters = self._dead_letters("StreamDeadLetters")
-        self.delay = sqs.Queue(
+        self.delay = self._queue("Delay", sealer_timeout, self.delay_dead_letters)
+        self.index_dead_letters = self._dead_letters("IndexDeadLetters")
+        self.index = self._queue("Index", indexer_timeout, self.index_dead_letters)
+
+    def _queue(self, construct_id: str, consumer_timeout: Duration, dead_letters: sqs.Queue) -> sqs.Queue:
+        return sqs.Queue(
             self,
-            "Delay",
+            construct_id,
             visibility_timeout=Duration.seconds(VISIBILITY_PER_TIMEOUT * int(consumer_timeout.to_seconds())),
             encryption=sqs.QueueEncryption.SQS_MANAGED,
             enforce_ssl=True,
-            dead_letter_queue=sqs.DeadLetterQueue(max_receive_count=MAX_RECEIVES, queue=self.delay_dead_letters),
+            dead_letter_queue=sqs.DeadLetterQueue(max_receive_count=MAX_RECEIVES, queue=dead_letters),
         )
 
     def _dead_letters(self, construct_id: str) -> sqs.Queue:

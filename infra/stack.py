@@ -15,17 +15,21 @@ from infra.admin_key import AdminKey
 from infra.bucket import DataBucket
 from infra.environments import Environment
 from infra.http_door import HttpDoor
+from infra.indexer_triggers import IndexerTriggers
 from infra.key import DataKey
-from infra.permissions import api_statements, sealer_statements
+from infra.permissions import api_statements, indexer_statements, sealer_statements
 from infra.python_function import PythonFunction
 from infra.queues import Queues
 from infra.sealer_triggers import SealerTriggers
+from infra.spark import Spark
 from infra.tables import Tables
 
 # An HTTP API gives up after 30 s; the function must answer, or fail, before its client is told nothing.
 API_TIMEOUT = Duration.seconds(29)
 # A batch of the stream may name many logs, each of which is sealed in seconds.
 SEALER_TIMEOUT = Duration.minutes(5)
+# Plans for hundreds of logs, or publishes as many runs.
+INDEXER_TIMEOUT = Duration.minutes(5)
 
 
 class HeadraceStack(Stack):
@@ -45,7 +49,7 @@ class HeadraceStack(Stack):
         tables = Tables(self, "Tables", key=key)
         bucket = DataBucket(self, "Data", key=key, noncurrent_version_days=environment.noncurrent_version_days).bucket
         api_keys = AdminKey(self, "AdminKey", key=key).secret
-        queues = Queues(self, "Queues", consumer_timeout=SEALER_TIMEOUT)
+        queues = Queues(self, "Queues", sealer_timeout=SEALER_TIMEOUT, indexer_timeout=INDEXER_TIMEOUT)
 
         stores = {
             "HEADRACE_WAL_TABLE": tables.wal.table_name,
@@ -95,15 +99,56 @@ class HeadraceStack(Stack):
             queue_concurrency=environment.sealer_queue_concurrency,
         )
 
+        spark = Spark(self, "Spark", bucket=bucket, key=key, maximum_vcpus=environment.spark_maximum_vcpus)
+        indexer = PythonFunction(
+            self,
+            "Indexer",
+            artifact="indexer",
+            timeout=INDEXER_TIMEOUT,
+            environment={
+                **stores,
+                "HEADRACE_JOBS_TABLE": tables.jobs.table_name,
+                "HEADRACE_INDEX_QUEUE_URL": queues.index.queue_url,
+                "HEADRACE_SPARK_APPLICATION": spark.application.attr_application_id,
+                "HEADRACE_SPARK_ROLE": spark.role.role_arn,
+                "HEADRACE_SPARK_ARTIFACTS": spark.artifacts_url,
+            },
+            log_retention=environment.log_retention,
+            # A job-state event that failed; a tick is repeated by the next one.
+            retry_attempts=2,
+        )
+        indexer.grant(
+            indexer_statements(
+                tables=tables,
+                bucket=bucket,
+                key=key,
+                queue=queues.index,
+                application=spark.application,
+                job_role=spark.role,
+            )
+        )
+        IndexerTriggers(
+            self,
+            "IndexerTriggers",
+            function=indexer.invoke_target,
+            bucket=bucket,
+            queue=queues.index,
+            application=spark.application,
+            queue_concurrency=environment.indexer_queue_concurrency,
+        )
+
         outputs = {
             "WalTableName": tables.wal.table_name,
             "CatalogTableName": tables.catalog.table_name,
             "WatermarksTableName": tables.watermarks.table_name,
             "ProducersTableName": tables.producers.table_name,
+            "JobsTableName": tables.jobs.table_name,
             "BucketName": bucket.bucket_name,
             "DelayQueueUrl": queues.delay.queue_url,
             "DelayDeadLetterQueueUrl": queues.delay_dead_letters.queue_url,
             "StreamDeadLetterQueueUrl": queues.stream_dead_letters.queue_url,
+            "IndexQueueUrl": queues.index.queue_url,
+            "IndexDeadLetterQueueUrl": queues.index_dead_letters.queue_url,
             "WalStreamArn": tables.wal.table_stream_arn,
             "AdminKeySecretArn": api_keys.secret_arn,
             "ApiUrl": door.api.api_endpoint,

@@ -1,4 +1,4 @@
-"""The four tables: the WAL and what is derived from it."""
+"""The tables: the WAL, what is derived from it, and what the indexer remembers."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from aws_cdk import aws_kms as kms
 from constructs import Construct
 
 EXPIRY_INDEX = "expiry"
+DUE_INDEX = "due"
 
 
 class Tables(Construct):
@@ -38,11 +39,19 @@ class Tables(Construct):
             # Unix seconds, as DynamoDB wants it.
             time_to_live_attribute="expires_at",
         )
+        self.jobs = self._table("Jobs", partition_key=_text("id"))
+        self.jobs.add_global_secondary_index(
+            index_name=DUE_INDEX,
+            partition_key=_text("due_queue"),
+            sort_key=_number("due_ms"),
+            # A handful of numbers: whoever asks what is due needs them all.
+            projection_type=dynamodb.ProjectionType.ALL,
+        )
 
     @property
     def all(self) -> tuple[dynamodb.Table, ...]:
         """Every table, in the order of their declaration."""
-        return (self.wal, self.catalog, self.watermarks, self.producers)
+        return (self.wal, self.catalog, self.watermarks, self.producers, self.jobs)
 
     def _table(
         self,

@@ -12,8 +12,10 @@ SETTING_OF_OUTPUT = {
     "CatalogTableName": "HEADRACE_CATALOG_TABLE",
     "WatermarksTableName": "HEADRACE_WATERMARKS_TABLE",
     "ProducersTableName": "HEADRACE_PRODUCERS_TABLE",
+    "JobsTableName": "HEADRACE_JOBS_TABLE",
     "BucketName": "HEADRACE_BUCKET",
     "DelayQueueUrl": "HEADRACE_DELAY_QUEUE_URL",
+    "IndexQueueUrl": "HEADRACE_INDEX_QUEUE_URL",
 }
 
 
@@ -61,8 +63,18 @@ class ScheduleTrigger(msgspec.Struct, frozen=True):
     input: str | None = None
 
 
+class EventTrigger(msgspec.Struct, frozen=True):
+    """A rule with an event pattern, and one of the functions that it calls. `input` replaces the event if there is one."""
+
+    function: str
+    rule: str
+    pattern: dict[str, Any]
+    input: str | None = None
+    retries: int = 2
+
+
 class Deployment(msgspec.Struct, frozen=True):
-    """A template as deployed at `endpoint`."""
+    """A template as deployed at `endpoint`. `emr_endpoint` is where its job runs are; empty without any."""
 
     endpoint: str
     outputs: dict[str, str]
@@ -70,6 +82,8 @@ class Deployment(msgspec.Struct, frozen=True):
     streams: tuple[StreamTrigger, ...] = ()
     queues: tuple[QueueTrigger, ...] = ()
     schedules: tuple[ScheduleTrigger, ...] = ()
+    events: tuple[EventTrigger, ...] = ()
+    emr_endpoint: str = ""
 
     def settings(self) -> dict[str, str]:
         """The HEADRACE_* settings that the template decides: its functions' own, and the names of its resources."""

@@ -36,6 +36,10 @@ See the pipeline work: seal after a second, or ten records, and trim after two m
   headrace dev --seal-age 1s --seal-records 10 --trim-age 2m
 
 \b
+See indexes built, too: run an index job for each sealed segment after a second, and merge runs by twos:
+  headrace dev --seal-age 1s --index-age 1s --index-segments 1 --compact-fanout 2
+
+\b
 Find out whether a client relies on what one process remembers: each request goes to the next of three processes,
 which forget everything after it:
   headrace dev --api-processes 3 --cold
@@ -62,6 +66,15 @@ Let other machines in. That needs keys, each with its scopes and name prefixes:
 @click.option("--seal-bytes", type=Size(), help="Seal when so much waits, such as 64KiB or 16MiB.")
 @click.option("--seal-age", type=Duration(), help="Seal what has waited so long, such as 1s or 5m.")
 @click.option("--trim-age", type=Duration(), help="Trim from the WAL what was sealed and is so old.")
+@click.option("--index-age", type=Duration(), help="Index what was sealed and has waited so long, such as 1s or 1m.")
+@click.option("--index-segments", type=click.IntRange(1), metavar="N", help="Index when so many segments wait.")
+@click.option("--compact-fanout", type=click.IntRange(2), metavar="N", help="Merge so many neighbouring index runs.")
+@click.option(
+    "--index-jobs",
+    type=click.IntRange(0, 8),
+    metavar="N",
+    help="Index jobs that may run at once; 0 runs none, and no Java.",
+)
 @click.option("--state-age", type=Duration(), help="How long an API process may rely on what it remembers.")
 @click.option("--sweep-every", type=Duration(), help="Run scheduled functions at this period, not the template's.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Decides the order of events across logs.")

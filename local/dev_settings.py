@@ -23,6 +23,10 @@ _SETTING_OF_OPTION = {
     "seal_age": "HEADRACE_SEAL_AGE_MS",
     "trim_age": "HEADRACE_TRIM_AGE_MS",
     "state_age": "HEADRACE_STATE_AGE_MS",
+    "index_age": "HEADRACE_INDEX_AGE_MS",
+    "index_segments": "HEADRACE_INDEX_SEGMENTS",
+    "compact_fanout": "HEADRACE_COMPACT_FANOUT",
+    "index_jobs": "HEADRACE_INDEX_JOBS",
 }
 
 

@@ -2,9 +2,9 @@
 
     python -m local.dispatcher --deployment deployment.json
 
-polls the streams and queues of a deployment and watches its schedules. One thread for each trigger; a function serves
-one event at a time, in a process of its own. Prints `ready` when it has found its place in every stream. With
-`--state-dir` a dispatcher that is started again goes on where its predecessor had finished.
+polls the streams and queues of a deployment, watches its schedules and hears of its job runs. One thread for each
+trigger; a function serves one event at a time, in a process of its own. Prints `ready` when it has found its place in
+every stream. With `--state-dir` a dispatcher that is started again goes on where its predecessor had finished.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from uuid import uuid4
 from local.checkpoints import Checkpoint
 from local.deployment import Deployment, Function
 from local.environment import client
+from local.event_pump import EventPump, events_at
 from local.lambda_runtime import FunctionRuntime, Invoker
 from local.lambda_sandbox import Sandbox
 from local.lifeline import exit_with_parent
@@ -72,6 +73,8 @@ class Dispatcher:
             *(QueuePump(t, runtimes[t.function], sqs) for t in deployment.queues),
             *(SchedulePump(t, runtimes[t.function], schedule_period_seconds) for t in deployment.schedules),
         ]
+        if deployment.events and deployment.emr_endpoint:
+            self._pumps.append(EventPump(deployment.events, runtimes, events_at(deployment.emr_endpoint)))
         self._threads: list[threading.Thread] = []
 
     def start(self) -> None:

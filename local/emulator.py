@@ -1,4 +1,4 @@
-"""The process tree of `headrace dev`: store, dispatcher, API processes and, in front of several of these, a proxy."""
+"""The process tree of `headrace dev`: store, job runs, dispatcher, API processes and, in front of several, a proxy."""
 
 from __future__ import annotations
 
@@ -57,12 +57,19 @@ class Emulator:
             child_environment(os.environ, {"PYTHONUNBUFFERED": "1"}),
         )
         endpoint = moto.wait_until_ready().split(" ", 1)[1]
-        self._deployment = deployment = self._prompt(deploy(template, endpoint))
+        deployed = self._prompt(deploy(template, endpoint))
+        emr = self._supervisor.start(
+            "emr",
+            ["local.emr_serverless"],
+            child_environment(os.environ, aws_environment(endpoint), {"PYTHONUNBUFFERED": "1"}),
+        )
+        emr_endpoint = emr.wait_until_ready().split(" ", 1)[1]
+        self._deployment = deployment = msgspec.structs.replace(deployed, emr_endpoint=emr_endpoint)
         environment = child_environment(
             # The template's settings are defaults; names of resources are not to be argued with.
             {**deployment.settings(), **os.environ},
             deployment.resource_names(),
-            aws_environment(endpoint),
+            aws_environment(endpoint, emr_endpoint),
             self._settings.environment,
             {"PYTHONUNBUFFERED": "1"},
         )
@@ -99,7 +106,10 @@ class Emulator:
             "functions": self._function_pids(),
             "api_ports": self._api_ports,
             "outputs": self._deployment.outputs,
-            "environment": {**self._deployment.settings(), **aws_environment(self._deployment.endpoint)},
+            "environment": {
+                **self._deployment.settings(),
+                **aws_environment(self._deployment.endpoint, self._deployment.emr_endpoint),
+            },
         }
 
     def _function_pids(self) -> dict[str, int]:

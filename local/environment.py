@@ -29,9 +29,12 @@ _IMPERSONAL: dict[str, tuple[None, list[str], str | None, None]] = {
 }
 
 
-def aws_environment(endpoint: str) -> dict[str, str]:
-    """What the SDK reads to talk to the emulator at `endpoint`."""
-    return {**_FIXED, "AWS_ENDPOINT_URL": endpoint}
+def aws_environment(endpoint: str, emr_endpoint: str = "") -> dict[str, str]:
+    """What the SDK reads to talk to the emulator at `endpoint`, and to its EMR Serverless."""
+    found = {**_FIXED, "AWS_ENDPOINT_URL": endpoint}
+    if emr_endpoint:
+        found["AWS_ENDPOINT_URL_EMR_SERVERLESS"] = emr_endpoint
+    return found
 
 
 def child_environment(base: Mapping[str, str], *layers: Mapping[str, str]) -> dict[str, str]:

@@ -1,8 +1,9 @@
 """Deploys the synthesized CDK template into the emulator, and reads from it what triggers what.
 
 CloudFormation in moto knows few types, so only tables, buckets and queues are deployed. Everything else that matters
-here (functions, event source mappings, schedules) is read from the template itself. Whatever such a part refers to
-becomes an output of the deployed stack, so that CloudFormation, not this file, resolves names and ARNs.
+here (functions, event source mappings, rules, a bucket's notifications) is read from the template itself. Whatever such a
+part refers to becomes an output of the deployed stack, so that CloudFormation, not this file, resolves names and ARNs;
+only what is not deployed (an EMR application, a role) gets a made-up name.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from local.deployment import Deployment, Function, QueueTrigger, ScheduleTrigger, StreamTrigger
+from local.deployment import Deployment, EventTrigger, Function, QueueTrigger, ScheduleTrigger, StreamTrigger
 from local.environment import client
 
 TEMPLATE_PATH = Path(__file__).resolve().parent.parent / "infra" / "template" / "headrace.template.json"
@@ -20,6 +21,11 @@ STACK_NAME = "headrace"
 DEPLOYED_TYPES = frozenset({"AWS::DynamoDB::Table", "AWS::S3::Bucket", "AWS::SQS::Queue"})
 _PSEUDO_PREFIX = "AWS::"
 _RESOLVED_OUTPUT = "Resolved{}"
+# What a reference to a resource stands for that the emulator runs itself, or does without.
+_MADE_UP = {
+    "AWS::EMRServerless::Application": "00headraceemulator",
+    "AWS::IAM::Role": "arn:aws:iam::123456789012:role/emulator",
+}
 
 Json = dict[str, Any]
 
@@ -50,7 +56,9 @@ def deploy(template: Json, endpoint: str) -> Deployment:
     rules = _parts_of_type(template, "AWS::Events::Rule")
     functions = _parts_of_type(template, "AWS::Lambda::Function")
     deployable = deployable_part(template)
-    references = _resolvable_references([triggers, rules, functions], deployable["Resources"])
+    buckets = _parts_of_type(template, "AWS::S3::Bucket")
+    names = [{"Ref": name} for name in buckets]
+    references = _resolvable_references([triggers, rules, functions, buckets, names], deployable["Resources"])
     outputs: Json = deployable["Outputs"]
     for number, reference in enumerate(references):
         outputs[_RESOLVED_OUTPUT.format(number)] = {"Value": json.loads(reference)}
@@ -59,6 +67,13 @@ def deploy(template: Json, endpoint: str) -> Deployment:
     resolved = {reference: stack.pop(_RESOLVED_OUTPUT.format(n)) for n, reference in enumerate(references)}
     reader = _Reader(template["Resources"], resolved)
     mappings = [reader.mapping(name, part["Properties"]) for name, part in triggers.items()]
+    for name, part in buckets.items():
+        queues = reader.notified_queues(name, part.get("Properties", {}))
+        if queues:
+            client("s3", endpoint).put_bucket_notification_configuration(
+                Bucket=resolved[json.dumps({"Ref": name})],
+                NotificationConfiguration={"QueueConfigurations": queues},
+            )
     return Deployment(
         endpoint=endpoint,
         outputs=stack,
@@ -66,6 +81,7 @@ def deploy(template: Json, endpoint: str) -> Deployment:
         streams=tuple(m for m in mappings if isinstance(m, StreamTrigger)),
         queues=tuple(m for m in mappings if isinstance(m, QueueTrigger)),
         schedules=tuple(s for name, part in rules.items() for s in reader.schedules(name, part["Properties"])),
+        events=tuple(e for name, part in rules.items() for e in reader.events(name, part["Properties"])),
     )
 
 
@@ -203,10 +219,55 @@ class _Reader:
         functions = [(target, self._function_name(target["Arn"])) for target in properties.get("Targets", [])]
         return [ScheduleTrigger(function, name, expression, target.get("Input")) for target, function in functions]
 
+    def events(self, name: str, properties: Json) -> list[EventTrigger]:
+        """One for each function that an enabled rule with an event pattern calls."""
+        pattern = properties.get("EventPattern")
+        if not pattern or properties.get("State", "ENABLED") != "ENABLED":
+            return []
+        return [
+            EventTrigger(
+                function=self._function_name(target["Arn"]),
+                rule=name,
+                pattern=self._pattern(name, pattern),
+                input=target.get("Input"),
+                retries=int(target.get("RetryPolicy", {}).get("MaximumRetryAttempts", 2)),
+            )
+            for target in properties.get("Targets", [])
+        ]
+
+    def notified_queues(self, name: str, properties: Json) -> list[Json]:
+        """The queues that a bucket tells of its objects, as S3's API wants them."""
+        configurations = properties.get("NotificationConfiguration", {}).get("QueueConfigurations", [])
+        found = []
+        for configuration in configurations:
+            queue = self._text(configuration["Queue"])
+            if queue is None:
+                raise UnusableTemplate(f"{name}: a notified queue is no deployed resource: {configuration['Queue']}")
+            rules = configuration.get("Filter", {}).get("S3Key", {}).get("Rules", [])
+            key = {"Key": {"FilterRules": [{"Name": rule["Name"], "Value": rule["Value"]} for rule in rules]}}
+            found.append({"QueueArn": queue, "Events": [configuration["Event"]], "Filter": key})
+        return found
+
+    def _pattern(self, name: str, value: Any) -> Any:
+        """An event pattern with its references replaced."""
+        if isinstance(value, list):
+            return [self._pattern(name, element) for element in value]
+        if not isinstance(value, dict):
+            return value
+        if not _is_intrinsic(value):
+            return {key: self._pattern(name, inner) for key, inner in value.items()}
+        text = self._text(value)
+        if text is None:
+            raise UnusableTemplate(f"{name}: the event pattern refers to no deployed resource: {value}")
+        return text
+
     def _text(self, value: Any) -> str | None:
         """A literal, or what a reference stands for; None where only AWS could say."""
         if isinstance(value, str | int):
             return str(value)
+        made_up = [_MADE_UP.get(self._resources.get(name, {}).get("Type", "")) for name in _references(value)]
+        if len(made_up) == 1 and made_up[0] is not None:
+            return made_up[0]
         return self._resolved.get(json.dumps(value, sort_keys=True))
 
     def _function_name(self, value: Any) -> str:

@@ -1,0 +1,168 @@
+"""Verb: follow. Asks what became of job runs, publishes what they made, and frees their places.
+
+An event that a run changed its state is a hint, and a schedule does the same: the state asked for is what counts, so a lost
+or repeated event does nothing. Every step may be repeated; the place is freed last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from functions.indexer import policy
+from functions.indexer.inputs import load_input, load_result
+from functions.indexer.look import wake
+from functions.indexer.parts import Parts
+from functions.indexer.picture import is_over
+from functions.indexer.publish import publish
+from functions.indexer.retire import remove_run
+from functions.indexer.runs import Outcome
+from functions.indexer.start import GIVE_UP_MS, free_rows, launch
+from headrace.errors import Damaged, StoreError
+from headrace.index.descriptors import made
+from headrace.index.job import JobInput, Task
+from headrace.index.plan import hash_of
+from headrace.jobs import Place, Waiting
+
+PLANNING_MS = 6 * 60_000  # longer than this function may run
+STARTING_MS = 60_000
+
+
+class Followed(NamedTuple):
+    """What a run of the verb did. `failed`: logs for which a job made nothing, with the reason."""
+
+    jobs: int = 0
+    published: int = 0
+    failed: tuple[tuple[str, str], ...] = ()
+
+
+def follow(parts: Parts) -> Followed:
+    """Looks at every place.
+
+    Raises:
+        StoreError: of a job that is over and could not be settled; repeat later. The other places were looked at.
+    """
+    done = Followed()
+    trouble: StoreError | None = None
+    for number in range(max(1, parts.limits.jobs)):
+        try:
+            place = parts.jobs.place(number)
+            if place is not None:
+                found = _follow(parts, place)
+                done = Followed(done.jobs + found.jobs, done.published + found.published, done.failed + found.failed)
+        except StoreError as exc:
+            trouble = exc
+    if trouble is not None:
+        raise trouble
+    return done
+
+
+def _follow(parts: Parts, place: Place) -> Followed:
+    age_ms = parts.now_ms() - place.since_ms
+    if place.phase == "planning":
+        if age_ms >= PLANNING_MS:
+            _abandon(parts, place)
+        return Followed()
+    if place.phase == "starting":
+        if age_ms >= STARTING_MS:
+            launch(parts, place)
+        return Followed()
+    outcome = parts.runs.outcome(place.run_id)
+    if outcome == "running" and age_ms < GIVE_UP_MS:
+        return Followed()
+    found = _settle(parts, place, outcome)
+    parts.jobs.release(place)
+    return found
+
+
+def _abandon(parts: Parts, place: Place) -> None:
+    """Its planner is gone. The place goes first, so that a planner that is not can start nothing more."""
+    if parts.jobs.release(place):
+        job = load_input(parts.stores.objects, place.job_id)
+        if job is not None:
+            free_rows(parts, job)
+
+
+def _settle(parts: Parts, place: Place, outcome: Outcome) -> Followed:
+    try:
+        job = load_input(parts.stores.objects, place.job_id)
+    except Damaged:
+        job = None
+    if job is None:  # its rows come free when their claim is over
+        return Followed(1, 0, (("", f"job has no input: job_id={place.job_id}"),))
+    reasons = _reasons(parts, job, f"job run {outcome}: run_id={place.run_id}")
+    published = 0
+    failed: list[tuple[str, str]] = []
+    trouble: StoreError | None = None
+    for log_id, tasks in groupby(sorted(job.tasks, key=lambda task: task.log_id), key=lambda task: task.log_id):
+        try:
+            settled = _settle_log(parts, job, log_id, list(tasks), reasons)
+        except StoreError as exc:
+            if parts.now_ms() - place.since_ms < GIVE_UP_MS:
+                trouble = exc
+                continue
+            settled = _note(parts, job, log_id, str(exc), damaged=False)
+        except Exception as exc:  # noqa: BLE001 - one poisoned log must not hold up the others
+            settled = _note(parts, job, log_id, str(exc), damaged=True)
+        published += settled.published
+        failed += settled.failed
+    if trouble is not None:
+        raise trouble
+    return Followed(1, published, tuple(failed))
+
+
+class _Reasons(NamedTuple):
+    """Why tasks made nothing: by run id, with whether it is the log's fault, and otherwise."""
+
+    by_run: dict[str, tuple[str, bool]]
+    otherwise: str
+
+
+def _reasons(parts: Parts, job: JobInput, otherwise: str) -> _Reasons:
+    try:
+        result = load_result(parts.stores.objects, job.job_id)
+    except Damaged as exc:
+        result, otherwise = None, str(exc)
+    failures = result.failures if result is not None else ()
+    return _Reasons({one.run_id: (one.reason, one.damaged) for one in failures}, otherwise)
+
+
+def _settle_log(parts: Parts, job: JobInput, log_id: str, tasks: Sequence[Task], reasons: _Reasons) -> Followed:
+    newest = parts.stores.wal.newest(log_id)
+    if newest is None or is_over(newest.state):
+        for task in tasks:  # its purge may have been before the job's last object
+            remove_run(parts, log_id, task.run_id)
+        row = parts.jobs.get(log_id)
+        if row is not None:
+            parts.jobs.drop(row)
+        return Followed()
+    runs = [(task, made(parts.stores.objects, task)) for task in tasks]
+    found = [(run, tuple(one.id for one in task.inputs)) for task, run in runs if run is not None]
+    plan = hash_of(parts.definitions.of(log_id, newest.state))
+    published = publish(parts, log_id, found, plan) if found else 0
+    missing = [task for task, run in runs if run is None]
+    if not missing:
+        return _note(parts, job, log_id, "", damaged=False)._replace(published=published)
+    reason, damaged = reasons.by_run.get(missing[0].run_id, (reasons.otherwise, False))
+    return _note(parts, job, log_id, reason, damaged=damaged)._replace(published=published)
+
+
+def _note(parts: Parts, job: JobInput, log_id: str, reason: str, *, damaged: bool) -> Followed:
+    """The log's row after the job: to be looked at again, or later if there is a reason why it failed."""
+    for _ in range(8):
+        row = parts.jobs.get(log_id)
+        now_ms = parts.now_ms()
+        if row is not None and row.job_id != job.job_id:
+            break  # another job has it, or it was noted since
+        row = row or Waiting(log_id, now_ms, since_ms=now_ms)
+        if reason:
+            changed = policy.failed(row, now_ms, reason, damaged=damaged)
+        else:
+            changed = replace(row, due_ms=now_ms, job_id="", failures=0, reason="")
+        if parts.jobs.put(changed) is not None:
+            wake(parts, changed.due_ms)
+            break
+    return Followed(failed=((log_id, reason),) if reason else ())

@@ -1,0 +1,99 @@
+"""What the stores say of one log, as far as the policy asks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from functions.indexer import policy
+from functions.indexer.parts import Parts
+from functions.indexer.policy import Picture
+from headrace.definition import Definition
+from headrace.errors import Damaged
+from headrace.index.plan import NONE, hash_of
+from headrace.manifest.manifest import Manifest
+from headrace.objects import ObjectMissing, keys
+from headrace.segment import keypage
+from headrace.segment.descriptor import Segment
+from headrace.wal.state import LogState
+
+
+def is_over(state: LogState) -> bool:
+    """The log has ended and no fork reads it: nothing of it is indexed any more."""
+    return bool(state.ended) and not state.forks
+
+
+def see(parts: Parts, log_id: str) -> Picture | None:
+    """The log; None if nothing of it is to be indexed: it is unknown, over, unpublished, or has nothing to search by.
+
+    Raises:
+        Damaged: what it finds contradicts itself.
+        StoreTimeout, StoreThrottled: repeat later.
+    """
+    newest = parts.stores.wal.newest(log_id)
+    if newest is None or is_over(newest.state):
+        return None
+    generation = parts.stores.watermarks.get(log_id).generation
+    manifest = parts.manifests.newest(log_id, None, generation)
+    if manifest is None or not manifest.segment_count:
+        return None
+    definition = parts.definitions.of(log_id, newest.state)
+    plan = hash_of(definition)
+    index = parts.indexes.newest(log_id)
+    if plan == NONE and not index.runs and not _has_keys(parts, manifest, definition):
+        return None
+    ref = newest.state.definition
+    base_offset, end_offset = manifest.config.base_offset, manifest.end_offset
+    ranges = policy.unindexed_ranges(index, plan, base_offset, end_offset)
+    return Picture(
+        log_id=log_id,
+        content_type=manifest.config.content_type,
+        plan=plan,
+        definition=keys.definition(log_id, ref.number, ref.nonce) if ref is not None else "",
+        base_offset=base_offset,
+        end_offset=end_offset,
+        published_ms=manifest.created_ms,
+        manifest=index,
+        unindexed=_newest_in(parts, manifest, ranges, policy.enough(parts.limits)),
+    )
+
+
+def _has_keys(parts: Parts, manifest: Manifest, definition: Definition) -> bool:
+    """Whether records have routing keys: they shall, or the newest segment's do."""
+    if definition.registry.routing_key is not None:
+        return True
+    newest = next(parts.manifests.segments_from(manifest, manifest.end_offset - 1), None)
+    if newest is None:
+        raise Damaged(f"manifest has no last segment: log_id={manifest.log_id} generation={manifest.generation}")
+    key = keys.segment_keys(newest.key)
+    try:
+        data = parts.stores.objects.get(key)
+    except ObjectMissing as exc:
+        raise Damaged(f"key page is missing: object={key}") from exc
+    return bool(keypage.decode(data, sha256=newest.keys_sha256, count=newest.count, source=key).keys)
+
+
+def _newest_in(parts: Parts, manifest: Manifest, ranges: list[tuple[int, int]], limit: int) -> tuple[Segment, ...]:
+    """The newest `limit` segments that hold records of the ranges, ascending."""
+    found: list[Segment] = []
+    for start, end in reversed(ranges):
+        inside = list(_last_in(parts, manifest, start, end, limit - len(found)))
+        found = inside + [one for one in found if not inside or one.number > inside[-1].number]
+        if len(found) >= limit:
+            break
+    return tuple(found[-limit:])
+
+
+def _last_in(parts: Parts, manifest: Manifest, start: int, end: int, limit: int) -> Iterator[Segment]:
+    """Segments of `[start, end)`, from a page on behind which at least `limit` of them stand, if there are so many."""
+    behind = sum(one.first_offset < end for one in manifest.open_page)
+    first = start
+    for page in reversed(manifest.pages):
+        if behind >= limit:
+            first = max(start, page.end_offset)
+            break
+        if page.first_offset < end:
+            behind += page.count if page.end_offset <= end else 0
+    for segment in parts.manifests.segments_from(manifest, first):
+        if segment.first_offset >= end:
+            return
+        yield segment

@@ -1,0 +1,169 @@
+"""Verb: start. Gathers what is due of many logs and starts one job run for it, if a place is free.
+
+The steps, and what a crash after each leaves:
+
+    place taken (planning)   a place that the next look at job runs frees, after the longest run of this function
+    input written            the same; an object that says what was planned
+    rows claimed             the same; rows that say which job has them, freed with the place
+    place moved (starting)   a job that the next look at job runs starts
+    run started              the same: the token is the job's id, so that the same run is found
+    place moved (running)    nothing
+
+Two planners never hold one place. A planner that stood still while its place was freed finds that out before it starts
+anything, since moving the place asks whose it is.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from functions.indexer import policy
+from functions.indexer.inputs import put_input
+from functions.indexer.look import wake
+from functions.indexer.parts import Parts
+from functions.indexer.picture import see
+from functions.indexer.retire import retire
+from functions.indexer.submit import TIMEOUT_MINUTES
+from headrace.errors import StoreError
+from headrace.index.job import VERSION, JobInput, Task
+from headrace.jobs import Place, Waiting
+
+MAX_TASKS = 200
+MAX_SEGMENTS = 512  # 8 GiB of payload: a run of minutes, not of hours
+GIVE_UP_MS = (TIMEOUT_MINUTES + 30) * 60_000  # then a job that nobody heard of again has no claim on its logs
+_ROWS = 200
+_ROUNDS = 10
+
+
+class Started(NamedTuple):
+    """What a run of the verb did. `failed`: logs that could not be looked at, with the reason."""
+
+    jobs: int = 0
+    tasks: int = 0
+    logs: int = 0
+    failed: tuple[tuple[str, Exception], ...] = ()
+
+
+def start(parts: Parts) -> Started:
+    """Starts a job run in each free place, as long as something is due."""
+    done = Started()
+    for number in range(parts.limits.jobs):
+        if parts.jobs.place(number) is not None or not parts.jobs.due(parts.now_ms(), limit=1):
+            continue
+        job_id = parts.new_id()
+        place = Place(number, job_id, "planning", parts.now_ms())
+        if not parts.jobs.take(place):
+            continue
+        started = _start_in(parts, place)
+        done = Started(
+            done.jobs + started.jobs,
+            done.tasks + started.tasks,
+            done.logs + started.logs,
+            done.failed + started.failed,
+        )
+    return done
+
+
+def launch(parts: Parts, place: Place) -> bool:
+    """Starts the run of a job whose input is written, or finds it; False if the place is another's by now."""
+    run_id = parts.runs.start(place.job_id)
+    return parts.jobs.move(replace(place, phase="running", since_ms=parts.now_ms(), run_id=run_id))
+
+
+def free_rows(parts: Parts, job: JobInput) -> None:
+    """Gives back the logs that a job claimed and did not work on."""
+    for log_id in {task.log_id for task in job.tasks}:
+        row = parts.jobs.get(log_id)
+        if row is not None and row.job_id == job.job_id:
+            parts.jobs.put(replace(row, job_id="", due_ms=parts.now_ms()))
+
+
+def _start_in(parts: Parts, place: Place) -> Started:
+    gathered = _Gathered(parts)
+    try:
+        gathered.gather()
+        if not gathered.tasks:
+            parts.jobs.release(place)
+            return Started(failed=tuple(gathered.failed))
+        job = JobInput(VERSION, place.job_id, parts.now_ms(), tuple(gathered.tasks))
+        put_input(parts.stores.objects, job)
+    except Exception:
+        parts.jobs.release(place)
+        raise
+    claimed = [_claim(parts, row, place.job_id) for row in gathered.rows]
+    if not any(claimed) or not parts.jobs.move(replace(place, phase="starting", since_ms=parts.now_ms())):
+        free_rows(parts, job)
+        parts.jobs.release(place)
+        return Started(failed=tuple(gathered.failed))
+    launch(parts, place)
+    return Started(1, len(gathered.tasks), len(gathered.rows), tuple(gathered.failed))
+
+
+def _claim(parts: Parts, row: Waiting, job_id: str) -> bool:
+    """False if somebody changed the row meanwhile; the log's tasks then run all the same, and what is twice is refused."""
+    claimed = replace(row, job_id=job_id, due_ms=parts.now_ms() + GIVE_UP_MS, since_ms=0)
+    return parts.jobs.put(claimed) is not None
+
+
+class _Gathered:
+    """Tasks of the logs that are due, up to what one job run should have."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self.tasks: list[Task] = []
+        self.rows: list[Waiting] = []
+        self.failed: list[tuple[str, Exception]] = []
+        self._segments = 0
+
+    def gather(self) -> None:
+        """Looks at rows until there is work, or none is due."""
+        seen: set[str] = set()
+        for _ in range(_ROUNDS):
+            due = self._parts.jobs.due(self._parts.now_ms(), limit=_ROWS)
+            rows = [row for row in due if row.log_id not in seen]
+            if not rows or self.tasks:
+                return
+            for row in policy.together(rows):
+                seen.add(row.log_id)
+                if len(self.tasks) >= MAX_TASKS or self._segments >= MAX_SEGMENTS:
+                    return
+                self._add(row)
+
+    def _add(self, row: Waiting) -> None:
+        try:
+            tasks = self._tasks_of(row)
+        except StoreError as exc:  # the row stays due
+            self.failed.append((row.log_id, exc))
+            return
+        except Exception as exc:  # noqa: BLE001 - one poisoned log must not hold up the others
+            self.failed.append((row.log_id, exc))
+            self._parts.jobs.put(policy.failed(row, self._parts.now_ms(), str(exc), damaged=True))
+            return
+        if tasks:
+            self.tasks += tasks
+            self.rows.append(row)
+            self._segments += sum(len(task.segments) for task in tasks)
+
+    def _tasks_of(self, row: Waiting) -> list[Task]:
+        """What is due of a log; if nothing is, its row says when it will be, or goes."""
+        parts = self._parts
+        picture = see(parts, row.log_id)
+        if picture is None:
+            parts.jobs.drop(row)
+            return []
+        picture = picture._replace(manifest=retire(parts, picture.manifest))
+        now_ms = parts.now_ms()
+        tasks = policy.tasks(picture, row.since_ms, now_ms, parts.limits, parts.new_id)
+        if tasks:
+            return tasks
+        due_ms = policy.next_look_ms(picture, row.since_ms, now_ms, parts.limits)
+        if due_ms is None:
+            parts.jobs.drop(row)
+        else:
+            since_ms = (row.since_ms or now_ms) if picture.unindexed else 0
+            settled = Waiting(row.log_id, max(due_ms, now_ms + 1), since_ms, version=row.version)
+            if parts.jobs.put(settled) is not None:
+                wake(parts, settled.due_ms)
+        return []

@@ -1,0 +1,54 @@
+"""Where index jobs run: an EMR Serverless application that costs nothing while it is idle, and the role of its job runs."""
+
+from __future__ import annotations
+
+from aws_cdk import Stack
+from aws_cdk import aws_emrserverless as emrserverless
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_kms as kms
+from aws_cdk import aws_s3 as s3
+from constructs import Construct
+
+from infra.permissions import job_statements
+
+RELEASE = "emr-spark-8.0.0"
+# Where in the data bucket the entry point and the packed environment of the jobs stand.
+ARTIFACTS = "artifacts/spark"
+# Between two waves of work workers stay warm for so long; then the application stops.
+IDLE_MINUTES = 15
+
+
+class Spark(Construct):
+    """One application. Its limits bound what a backlog can cost."""
+
+    def __init__(
+        self, scope: Construct, construct_id: str, *, bucket: s3.IBucket, key: kms.IKey, maximum_vcpus: int
+    ) -> None:
+        super().__init__(scope, construct_id)
+        self.application = emrserverless.CfnApplication(
+            self,
+            "Application",
+            name=f"{Stack.of(self).stack_name}-index",
+            release_label=RELEASE,
+            type="SPARK",
+            architecture="X86_64",
+            auto_start_configuration=emrserverless.CfnApplication.AutoStartConfigurationProperty(enabled=True),
+            auto_stop_configuration=emrserverless.CfnApplication.AutoStopConfigurationProperty(
+                enabled=True, idle_timeout_minutes=IDLE_MINUTES
+            ),
+            maximum_capacity=emrserverless.CfnApplication.MaximumAllowedResourcesProperty(
+                cpu=f"{maximum_vcpus} vCPU", memory=f"{4 * maximum_vcpus} GB", disk=f"{40 * maximum_vcpus} GB"
+            ),
+        )
+        self.role = iam.Role(
+            self,
+            "Role",
+            # Only for applications of this account, whatever another one is told about the role.
+            assumed_by=iam.ServicePrincipal(
+                "emr-serverless.amazonaws.com",
+                conditions={"StringEquals": {"aws:SourceAccount": Stack.of(self).account}},
+            ),
+        )
+        for statement in job_statements(bucket=bucket, key=key, artifacts=ARTIFACTS):
+            self.role.add_to_policy(statement)
+        self.artifacts_url = f"s3://{bucket.bucket_name}/{ARTIFACTS}"

@@ -1,0 +1,120 @@
+"""The emulator's EMR Serverless: its API for job runs on a port of loopback, with the real jobs on local Spark behind it.
+
+    python -m local.emr_serverless --port 0
+
+prints `ready http://127.0.0.1:PORT` and serves until SIGTERM or the end of standard input. No Java runs before the first
+job. `GET /_emulator/events?after=N` gives the events that EventBridge would get; the dispatcher asks for them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import re
+import sys
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from local.emr_runs import JobRuns, Refused, Worker
+from local.lifeline import exit_with_parent
+from local.spark_worker import SparkWorker
+
+EVENTS_PATH = "/_emulator/events"
+_LONGEST_WAIT_SECONDS = 20.0
+_RUNS = re.compile(r"/applications/([0-9a-z]+)/jobruns(?:/([0-9a-z]+))?")
+
+
+class EmrServer(ThreadingHTTPServer):
+    """The API over the job runs of a worker. `url` says where."""
+
+    daemon_threads = True
+
+    def __init__(self, worker: Worker, port: int = 0) -> None:
+        self.runs = JobRuns(worker)
+        super().__init__(("127.0.0.1", port), _Handler)
+        threading.Thread(target=self.runs.work, name="job runs", daemon=True).start()
+
+    @property
+    def url(self) -> str:
+        """Where it listens."""
+        return f"http://127.0.0.1:{self.server_address[1]}"
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: EmrServer
+
+    def do_GET(self) -> None:
+        self._answer()
+
+    def do_POST(self) -> None:
+        self._answer()
+
+    def do_DELETE(self) -> None:
+        self._answer()
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Says nothing: each request is somebody's routine."""
+
+    def _answer(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        try:
+            status, answer, code = 200, self._asked(body), ""
+        except Refused as exc:
+            status, answer, code = exc.status, {"message": str(exc)}, exc.code
+        data = json.dumps(answer).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(data)))
+        if code:
+            self.send_header("x-amzn-ErrorType", code)
+        self.end_headers()
+        self.wfile.write(data)
+
+    def _asked(self, body: bytes) -> Any:
+        url = urlsplit(self.path)
+        query = parse_qs(url.query)
+        runs = self.server.runs
+        if url.path == EVENTS_PATH:
+            wait = min(float(query.get("wait", ["0"])[0]), _LONGEST_WAIT_SECONDS)
+            return runs.events(int(query["after"][0]) if "after" in query else None, wait)
+        found = _RUNS.fullmatch(url.path)
+        if found is None:
+            raise Refused(404, "UnknownOperationException", f"the emulator runs jobs and nothing else: {url.path}")
+        application, run_id = found.groups()
+        match self.command, run_id:
+            case "POST", None:
+                return runs.start(application, _parsed(body))
+            case "GET", None:
+                return runs.list(application, query.get("states", []))
+            case "GET", str():
+                return runs.get(application, run_id)
+            case "DELETE", str():
+                return runs.cancel(application, run_id)
+        raise Refused(405, "UnknownOperationException", f"no such operation: {self.command} {url.path}")
+
+
+def _parsed(body: bytes) -> Any:
+    try:
+        return json.loads(body)
+    except ValueError as exc:
+        raise Refused(400, "ValidationException", "the body is not JSON") from exc
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Serves until SIGTERM or SIGINT. Port 0 takes a free one; the ready line says which."""
+    parser = argparse.ArgumentParser(prog="python -m local.emr_serverless", description=__doc__)
+    parser.add_argument("--port", type=int, default=0)
+    options = parser.parse_args(arguments)
+    exit_with_parent()
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(levelname)s %(message)s")
+    server = EmrServer(SparkWorker(), options.port)
+    print(f"ready {server.url}", flush=True)
+    server.serve_forever()
+
+
+if __name__ == "__main__":
+    main()
