@@ -18,7 +18,18 @@ from functions.api.buffered import BufferedAnswers
 from functions.api.door import Door
 from functions.api.inspection.traffic import CountTraffic
 from functions.api.parts import Parts
-from functions.api.routes import definitions, health, inspection, listing, server, streams, touch
+from functions.api.routes import (
+    aggregate,
+    definitions,
+    health,
+    inspection,
+    listing,
+    routing_keys,
+    search,
+    server,
+    streams,
+    touch,
+)
 from functions.api.routes.resources import MethodNotAllowed
 
 
@@ -45,6 +56,9 @@ def create_app(parts: Parts | None = None) -> FastAPI:
     definitions.add_routes(app, parts)
     inspection.add_routes(app, parts)
     touch.add_routes(app, parts)
+    search.add_routes(app, parts)
+    aggregate.add_routes(app, parts)
+    routing_keys.add_routes(app, parts)
     streams.add_routes(app, parts)  # last: a name may hold slashes, so it would take every path below it
     app.add_exception_handler(HTTPException, _routing_error)
     app.openapi = openapi.document  # type: ignore[method-assign]

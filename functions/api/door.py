@@ -12,11 +12,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from functions.api import errors
+from functions.api import errors, paths
 from functions.api.access import Access, Grant
 from functions.api.access import Scope as AccessScope
 from functions.api.headers import Headers
 from functions.api.meter import Meter, count_error
+from functions.api.openapi.queries import SEARCH_HEADERS
 from headrace import names
 
 _log = logging.getLogger(__name__)
@@ -28,7 +29,8 @@ METHODS = "GET, HEAD, PUT, POST, DELETE, OPTIONS"
 _EXPOSED = (
     "Content-Type, ETag, Location, Retry-After, Stream-Next-Offset, Stream-End-Offset, Stream-Up-To-Date, "
     "Stream-Closed, Stream-Cursor, Stream-TTL, Stream-Expires-At, Stream-SSE-Data-Encoding, Stream-Expected-Seq, "
-    "Stream-Received-Seq, Producer-Epoch, Producer-Seq, Producer-Expected-Seq, Producer-Received-Seq"
+    "Stream-Received-Seq, Producer-Epoch, Producer-Seq, Producer-Expected-Seq, Producer-Received-Seq, "
+    + ", ".join(SEARCH_HEADERS)
 )
 _ALLOWED = (
     "Authorization, Content-Type, If-None-Match, Accept, Cache-Control, Last-Event-ID, Stream-TTL, "
@@ -78,6 +80,7 @@ class Door:
             await self._app(scope, receive, send)
             return
         method = scope["method"]
+        meant = "GET" if paths.only_asks(scope) else method  # what an error of it is told as
         started = False
 
         async def send_dressed(message: Message) -> None:
@@ -98,13 +101,13 @@ class Door:
             await self._app(scope, receive, send_dressed)
         except asyncio.CancelledError:  # the server ends and waits no longer
             if not started:
-                await errors.at_shutdown(method)(scope, receive, send_dressed)
+                await errors.at_shutdown(meant)(scope, receive, send_dressed)
             raise
         except Exception as exc:  # the one place where every error becomes an answer
             if started:
                 _log.exception("response broke off: method=%s path=%s", method, scope["path"])
                 raise
-            answer = errors.response_to(exc, method)
+            answer = errors.response_to(exc, meant)
             count_error(self._meter, answer.status_code)
             await answer(scope, receive, send_dressed)
 

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import secrets
+import tempfile
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from functions.api.access import Access
 from functions.api.blocking import on_lambda
@@ -23,6 +27,9 @@ from headrace.log.stores import Stores
 from headrace.objects.counting import CountingObjects, RequestCounts
 from headrace.settings import Settings
 
+if TYPE_CHECKING:  # at run time it would cost every process the import of numpy and pyarrow
+    from headrace.engine.engine import Engine
+
 
 @dataclass(frozen=True, slots=True)
 class Parts:
@@ -32,6 +39,7 @@ class Parts:
         logs: the verbs for one request: the same object each time, or, in a process that forgets everything after each
             request, a fresh one.
         inspector: reads what is shown about streams; like `logs`.
+        engine: answers searches and aggregates; like `logs`. The first call imports what reads indexes.
         counts: requests to the object store.
         metrics: what was measured, on its way to the metrics stream.
         traffic: requests under way.
@@ -45,6 +53,7 @@ class Parts:
     clock: Clock = field(default_factory=SystemClock)
     random_below: Callable[[int], int] = secrets.randbelow
     inspector: Callable[[], Inspector] = field(kw_only=True)
+    engine: Callable[[], Engine] = field(kw_only=True)
     counts: CountKeeper = field(kw_only=True)
     metrics: Emitter = field(kw_only=True)
     traffic: Traffic = field(kw_only=True)
@@ -82,7 +91,8 @@ def assemble(stores: Stores, access: Access, meter: Meter | None = None) -> Part
     )
     recorder = Recorder(clock, enabled=settings.metrics_interval_ms > 0)
     objects = TimedObjects(CountingObjects(stores.objects, counts), recorder, clock)
-    logs, inspector = _makers(replace(stores, objects=objects), recorder)
+    measured = replace(stores, objects=objects)
+    logs, inspector = _makers(measured, recorder)
     traffic = Traffic()
     metrics = Emitter(
         recorder,
@@ -99,6 +109,7 @@ def assemble(stores: Stores, access: Access, meter: Meter | None = None) -> Part
         meter or NoMeter(),
         clock,
         inspector=inspector,
+        engine=_engine_maker(measured, logs),
         counts=keeper,
         metrics=metrics,
         traffic=traffic,
@@ -111,3 +122,25 @@ def _makers(stores: Stores, recorder: Recorder) -> tuple[Callable[[], Logs], Cal
     logs = MeasuredLogs(stores, recorder)
     inspector = Inspector(stores, logs)
     return lambda: logs, lambda: inspector
+
+
+_CACHE_BYTES = 256 * 1024 * 1024  # of the 512 MB that a Lambda function has below its temporary directory
+
+
+def _engine_maker(stores: Stores, logs: Callable[[], Logs]) -> Callable[[], Engine]:
+    """Makes an engine when the first one is asked for: a process that never searches does not import one."""
+    lock = threading.Lock()
+    made: list[Engine] = []
+
+    def make() -> Engine:
+        from headrace.engine import engine
+
+        if stores.settings.cold:
+            return engine.assemble(stores, logs())
+        with lock:
+            if not made:
+                directory = Path(tempfile.gettempdir()) / "headrace-index" if on_lambda() else None
+                made.append(engine.assemble(stores, logs(), directory=directory, directory_bytes=_CACHE_BYTES))
+        return made[0]
+
+    return make

@@ -14,8 +14,14 @@ from headrace import names
 from headrace.errors import InvalidRequest
 
 STREAM_PREFIX = "/v1/stream/"
+_ASKING = ("/_search", "/_aggregate")  # resources whose POST only asks, in a body
 _BROKEN_ESCAPE = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 _PRINTABLE = frozenset(range(0x21, 0x7F))
+
+
+def only_asks(scope: Mapping[str, Any]) -> bool:
+    """The request is a POST that writes nothing, whatever comes of it."""
+    return bool(scope["method"] == "POST" and scope["path"].endswith(_ASKING))
 
 
 def raw_path(scope: Mapping[str, Any]) -> bytes:

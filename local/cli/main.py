@@ -30,6 +30,10 @@ COMMANDS = {
     "info": Lazy("local.cli.commands.info:command", "Show a stream's type, end, expiry and whether it is closed."),
     "list": Lazy("local.cli.commands.list:command", "List the streams of a server."),
     "delete": Lazy("local.cli.commands.delete:command", "Delete a stream and its data."),
+    "search": Lazy("local.cli.commands.search:command", "Find records by a query."),
+    "aggregate": Lazy("local.cli.commands.aggregate:command", "Sum up records by time and dimensions."),
+    "keys": Lazy("local.cli.commands.keys:command", "List the routing keys of a stream."),
+    "index": Lazy("local.cli.commands.index:command", "Show, await or renew the indexes of streams."),
     "verify": Lazy("local.cli.commands.verify:command", "Check that everything stored is whole and agrees."),
     "recover": Lazy("local.cli.commands.recover:command", "Rebuild lost tables from the bucket."),
 }
@@ -42,6 +46,7 @@ Examples:
   headrace append orders --file orders.jsonl
   headrace read orders --format lines
   headrace tail orders
+  headrace search orders 'status:open total:>100'    # once its schema has search fields
 
 \b
 Server and key, before or after the command's name:

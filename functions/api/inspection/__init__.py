@@ -2,6 +2,8 @@
 
 seen        the values: all that was read about a stream at one moment
 inspector   reads them
+looked      the newest index manifests, as far as this process has looked
+covered     how many published segments lie in index runs
 status      values to `_index_status`
 details     values to `_details`
 query       what a request for one of them asks

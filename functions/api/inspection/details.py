@@ -28,7 +28,6 @@ _ARTIFACTS = (
     "routing_key_lexicon",
     "exact_index",
 )
-_FAMILIES = ("exact", "col", "fts", "agg", "mblk")
 
 
 def document(seen: Seen, requests: Mapping[str, int]) -> Json:
@@ -102,19 +101,24 @@ def _storage(seen: Seen) -> Json:
     published, pending_bytes = seen.published, _pending_bytes(seen)
     manifest_bytes = published.object_bytes + published.page_bytes
     meta_bytes = manifest_bytes + seen.definition_bytes
+    runs = status.at_rest(seen)
+    index_bytes = seen.indexed.object_bytes + sum(run.size + sum(run.sizes.values()) for run in runs)
+    keyed_objects = status.object_count(seen, "lex")
     return {
         "object_storage": {
-            "total_bytes": str(published.segment_bytes + meta_bytes),
+            "total_bytes": str(published.segment_bytes + index_bytes + meta_bytes),
             "segments_bytes": str(published.segment_bytes),
-            "indexes_bytes": "0",
+            "indexes_bytes": str(index_bytes),
             "manifest_and_meta_bytes": str(meta_bytes),
             "manifest_bytes": str(manifest_bytes),
             "schema_registry_bytes": str(seen.definition_bytes),
             "segment_object_count": published.segments,
-            "routing_index_object_count": 0,
-            "routing_lexicon_object_count": 0,
-            "exact_index_object_count": 0,
-            "bundled_companion_object_count": 0,
+            "routing_index_object_count": keyed_objects,
+            "routing_lexicon_object_count": keyed_objects,
+            "exact_index_object_count": status.object_count(seen, "kw"),
+            "bundled_companion_object_count": sum(
+                status.object_count(seen, family) for family in status.COMPANIONS.values()
+            ),
         },
         "local_storage": {
             "total_bytes": pending_bytes,
@@ -128,7 +132,9 @@ def _storage(seen: Seen) -> Json:
             "companion_cache_bytes": "0",
             "sqlite_shared_total_bytes": "0",
         },
-        "companion_families": {f"{family}_bytes": "0" for family in _FAMILIES},
+        "companion_families": {
+            f"{name}_bytes": str(status.bytes_at_rest(seen, family)) for name, family in status.COMPANIONS.items()
+        },
     }
 
 

@@ -6,10 +6,16 @@ import hashlib
 from functools import lru_cache
 from typing import NamedTuple
 
+from functions.api.inspection import covered
 from functions.api.inspection.fan_out import fan_out
-from functions.api.inspection.seen import Listed, Published, Seen, Version
+from functions.api.inspection.looked import IndexLook
+from functions.api.inspection.seen import Indexed, Listed, Published, Seen, Version
 from headrace.catalog import Row
+from headrace.definition import Definition
 from headrace.errors import Damaged
+from headrace.index import manifest as index_manifests
+from headrace.index import plan as plans
+from headrace.index.manifest import IndexManifest
 from headrace.log import decide
 from headrace.log.definition import Definitions
 from headrace.log.logs import Logs
@@ -39,6 +45,8 @@ class Inspector:
         self._stores = stores
         self._logs = logs
         self._definitions = Definitions(stores)
+        self._manifests = stores.manifests()
+        self._indexes = IndexLook(stores.objects, stores.clock)
         self._published = lru_cache(_REMEMBERED)(self._read_published)
         self._page = lru_cache(_REMEMBERED)(self._read_page)
         self._size = lru_cache(_REMEMBERED)(self._read_size)
@@ -46,14 +54,20 @@ class Inspector:
     def version(self, name: str) -> Version:
         """What the stream's documents depend on, now. One query and one item read.
 
+        If something is published, now and then also a GET that finds nothing: the newest runs may be some 250 ms old.
+
         Raises:
             NotFound, Gone: there is no such stream.
         """
         head = self._logs.head(name)
-        return Version(head.log_id, head.state, self._stores.watermarks.get(head.log_id))
+        watermark = self._stores.watermarks.get(head.log_id)
+        published, named = watermark.generation, watermark.index_generation
+        index = self._indexes.recent(head.log_id, named) if published else None
+        return Version(head.log_id, head.state, watermark, index.generation if index is not None else 0)
 
     def look(self, name: str) -> tuple[Version, Seen]:
-        """The stream at one moment: one query more than `version`, and one GET for each object not seen before.
+        """The stream at one moment: one query more than `version`, one GET that finds nothing if there are segments,
+        and one for each object not seen before.
 
         Raises:
             NotFound, Gone: there is no such stream. Damaged: an object that its state names is missing or altered.
@@ -66,16 +80,23 @@ class Inspector:
             if newest is None or newest.state.ended:
                 continue
             config, state = head.config, newest.state
+            published = self._of_generation(head.log_id, config, watermark.generation)
+            definition = self._definitions.of(head.log_id, state)
+            named = watermark.index_generation
+            index = (
+                self._indexes.now(head.log_id, named) if watermark.generation else index_manifests.empty(head.log_id)
+            )
             seen = Seen(
                 config=config,
                 state=state,
                 committed_ms=newest.committed_ms,
                 deadline_ms=decide.deadline_ms(config, state, watermark.touched_ms),
-                published=self._of_generation(head.log_id, config, watermark.generation),
-                definition=self._definitions.of(head.log_id, state),
+                published=published,
+                definition=definition,
                 definition_bytes=self._definition_bytes(head.log_id, state),
+                indexed=self._indexed(head.log_id, published, definition, index),
             )
-            return Version(head.log_id, state, watermark), seen
+            return Version(head.log_id, state, watermark, index.generation), seen
         raise Damaged(f"stream can't be looked at: name={name}")
 
     def requests(self, log_id: str) -> dict[str, int]:
@@ -97,6 +118,26 @@ class Inspector:
         sealed_end = min(max(watermark.end_offset, config.base_offset), state.next_offset)
         incarnation = incarnation_of(config, state)
         return Listed(config, state.profile, incarnation, state.next_offset, sealed_end - 1, deadline_ms)
+
+    def _indexed(self, log_id: str, published: Published, definition: Definition, index: IndexManifest) -> Indexed:
+        """Segments are counted by the pages of the manifest; one that runs cover in part is read, the first time."""
+        plan = plans.hash_of(definition)
+        if not index.generation:
+            nothing = covered.nothing(published)
+            return Indexed(index, 0, plan, nothing, nothing, nothing)
+        manifest = self._manifests.load(log_id, published.generation)
+        if manifest is None:
+            raise Damaged(f"manifest is missing: object={keys.manifest(log_id, published.generation)}")
+        blocks = [covered.of_page(page, self._manifests, manifest) for page in manifest.pages]
+        blocks += [covered.of_segment(segment) for segment in manifest.open_page]
+        return Indexed(
+            manifest=index,
+            object_bytes=len(index_manifests.encode(index)),
+            plan=plan,
+            by_plan=covered.coverage(blocks, index.of_plan(plan)),
+            by_any=covered.coverage(blocks, index.runs),
+            searched=covered.coverage(blocks, [run for run in index.runs if "kw" in run.sizes]),
+        )
 
     def _of_generation(self, log_id: str, config: LogConfig, generation: int) -> Published:
         """The figures of a generation that the watermark names; there may be newer ones that it does not name yet."""

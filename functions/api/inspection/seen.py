@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from headrace.log.definition import Definition
+from headrace.definition import Definition
+from headrace.index.manifest import IndexManifest
 from headrace.wal.state import LogConfig, LogState, incarnation_of
 from headrace.watermarks import Watermark
 
@@ -18,6 +19,7 @@ class Version(NamedTuple):
     log_id: str
     state: LogState
     watermark: Watermark
+    index_generation: int = 0
 
 
 class Published(NamedTuple):
@@ -46,6 +48,40 @@ class Published(NamedTuple):
     oldest_ms: int | None = None
 
 
+class Coverage(NamedTuple):
+    """How many published segments lie wholly in index runs.
+
+    Attributes:
+        segments: those that do.
+        contiguous: of them, those before the first one that does not.
+        missing_ms: append time of the first record of that one; None if there is none.
+    """
+
+    segments: int = 0
+    contiguous: int = 0
+    missing_ms: int | None = None
+
+
+class Indexed(NamedTuple):
+    """The newest generation of the index manifest, against what is published and the plan in force.
+
+    Attributes:
+        manifest: the generation; number 0 when nothing was indexed.
+        object_bytes: of its object.
+        plan: hash of the plan in force.
+        by_plan: coverage by runs of that plan.
+        by_any: coverage by runs of whatever plan.
+        searched: coverage by runs of whatever plan that hold search fields.
+    """
+
+    manifest: IndexManifest
+    object_bytes: int
+    plan: str
+    by_plan: Coverage
+    by_any: Coverage
+    searched: Coverage
+
+
 class Seen(NamedTuple):
     """A living stream.
 
@@ -53,6 +89,7 @@ class Seen(NamedTuple):
         committed_ms: when its newest entry was committed, by the server's clock.
         deadline_ms: when it expires unless it is touched; None if never.
         definition_bytes: of the object that holds schema registry and profile; 0 without one.
+        indexed: how far its index runs are.
     """
 
     config: LogConfig
@@ -62,6 +99,7 @@ class Seen(NamedTuple):
     published: Published
     definition: Definition
     definition_bytes: int
+    indexed: Indexed
 
     @property
     def name(self) -> str:

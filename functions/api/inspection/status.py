@@ -1,18 +1,25 @@
 """The document of `_index_status`: how far segments, manifest and indexes of a stream are. Pure.
 
-Nothing builds indexes yet: of each index that the schema asks for nothing is covered, and everything published lags.
+The contract's indexes are families of index runs here. A run covers offsets; the document tells of segments.
+
+    routing_key_index, routing_key_lexicon     lex, of whatever plan: the same objects serve both
+    exact_indexes, search family exact         kw, of the plan in force: the same objects serve all fields
+    search families col, fts, agg, mblk        the families of these names, of the plan in force
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from functions.api import times
-from functions.api.inspection.seen import Seen
+from functions.api.inspection.seen import Coverage, Seen
+from headrace.index.run import Family, Run
 from headrace.search.config import SearchConfig
 
 Json = dict[str, Any]
+
+COMPANIONS: dict[str, Family] = {"exact": "kw", "col": "col", "fts": "fts", "agg": "agg", "mblk": "mblk"}
 
 
 def document(seen: Seen) -> Json:
@@ -32,21 +39,21 @@ def document(seen: Seen) -> Json:
             "last_uploaded_etag": published.digest,
             "last_uploaded_size_bytes": str(published.object_bytes) if published.generation else None,
         },
-        "routing_key_index": {"configured": keyed, **_index(seen, configured=keyed)},
-        "routing_key_lexicon": {"configured": keyed, **_index(seen, configured=keyed)},
+        "routing_key_index": {"configured": keyed, **_index(seen, "lex", configured=keyed)},
+        "routing_key_lexicon": {"configured": keyed, **_index(seen, "lex", configured=keyed)},
         "exact_indexes": [
             {
                 "name": name,
                 "kind": kind,
-                **_index(seen, configured=True),
-                "stale_configuration": published.segments > 0,
+                **_index(seen, "kw", configured=True),
+                "stale_configuration": _stale_segments(seen) > 0,
             }
             for name, kind in _exact_fields(seen.definition.search)
         ],
         "bundled_companions": {
-            "object_count": 0,
-            "bytes_at_rest": "0",
-            "fully_indexed_uploaded_segments": not families or published.segments == 0,
+            "object_count": sum(object_count(seen, family) for family in COMPANIONS.values()),
+            "bytes_at_rest": str(sum(bytes_at_rest(seen, family) for family in COMPANIONS.values())),
+            "fully_indexed_uploaded_segments": not families or _is_full(seen, seen.indexed.by_plan),
         },
         "search_families": [_family(seen, family, fields) for family, fields in families],
     }
@@ -62,45 +69,89 @@ def _plan_generation(seen: Seen) -> int:
     return seen.state.definition.number if seen.state.definition is not None else 0
 
 
-def _index(seen: Seen, *, configured: bool) -> Json:
+def at_rest(seen: Seen) -> list[Run]:
+    """Every run whose objects stand in the bucket: those that are read, of whatever plan, and those that were replaced."""
+    return [*seen.indexed.manifest.runs, *(retired.run for retired in seen.indexed.manifest.retired)]
+
+
+def bytes_at_rest(seen: Seen, family: Family) -> int:
+    """Of a family, in every run that stands in the bucket."""
+    return sum(run.sizes.get(family, 0) for run in at_rest(seen))
+
+
+def object_count(seen: Seen, family: Family) -> int:
+    """Of a family, in every run that stands in the bucket."""
+    return sum(run.objects.get(family, 0) for run in at_rest(seen))
+
+
+def _index(seen: Seen, family: Family, *, configured: bool) -> Json:
     """Progress of an index, told in segments."""
+    coverage = _coverage(seen, family)
+    runs = _serving(seen, family)
     return {
-        "indexed_segment_count": 0,
-        **_lag(seen, configured=configured),
-        "bytes_at_rest": "0",
-        "object_count": 0,
-        "active_run_count": 0,
-        "retired_run_count": 0,
-        "fully_indexed_uploaded_segments": not configured or seen.published.segments == 0,
-        "updated_at": None,
+        "indexed_segment_count": coverage.segments,
+        **_lag(seen, coverage, configured=configured),
+        "bytes_at_rest": str(bytes_at_rest(seen, family)),
+        "object_count": object_count(seen, family),
+        "active_run_count": len(runs),
+        "retired_run_count": sum(family in retired.run.sizes for retired in seen.indexed.manifest.retired),
+        "fully_indexed_uploaded_segments": not configured or _is_full(seen, coverage),
+        "updated_at": _updated(runs),
     }
 
 
 def _family(seen: Seen, family: str, fields: list[str]) -> Json:
+    coverage = seen.indexed.by_plan
+    kind = COMPANIONS[family]
     return {
         "family": family,
         "fields": fields,
         "plan_generation": _plan_generation(seen),
-        "covered_segment_count": 0,
-        "contiguous_covered_segment_count": 0,
-        **_lag(seen, configured=True),
-        "bytes_at_rest": "0",
-        "object_count": 0,
-        "stale_segment_count": seen.published.segments,
-        "fully_indexed_uploaded_segments": seen.published.segments == 0,
-        "updated_at": None,
+        "covered_segment_count": coverage.segments,
+        "contiguous_covered_segment_count": coverage.contiguous,
+        **_lag(seen, coverage, configured=True),
+        "bytes_at_rest": str(bytes_at_rest(seen, kind)),
+        "object_count": object_count(seen, kind),
+        "stale_segment_count": _stale_segments(seen),
+        "fully_indexed_uploaded_segments": _is_full(seen, coverage),
+        "updated_at": _updated(_serving(seen, kind)),
     }
 
 
-def _lag(seen: Seen, *, configured: bool) -> Json:
+def _coverage(seen: Seen, family: Family) -> Coverage:
+    """Routing keys do not depend on the plan, all else does."""
+    return seen.indexed.by_any if family == "lex" else seen.indexed.by_plan
+
+
+def _serving(seen: Seen, family: Family) -> list[Run]:
+    """The runs that are read for a family."""
+    return [run for run in seen.indexed.manifest.runs if family == "lex" or run.plan == seen.indexed.plan]
+
+
+def _updated(runs: Sequence[Run]) -> str | None:
+    return text_or_none(max((run.created_ms for run in runs), default=None))
+
+
+def _is_full(seen: Seen, coverage: Coverage) -> bool:
+    return coverage.segments >= seen.published.segments
+
+
+def _stale_segments(seen: Seen) -> int:
+    """For so many something was built as is no longer configured, and nothing yet as is."""
+    return max(0, seen.indexed.searched.segments - seen.indexed.by_plan.segments)
+
+
+def _lag(seen: Seen, coverage: Coverage, *, configured: bool) -> Json:
     """How many published segments are not covered, and how much older than the stream's newest record their first is.
 
     Counted in append times, not against the clock: a document that changed by itself would end every wait for a change.
     """
-    oldest_ms = seen.published.oldest_ms
-    if not configured or oldest_ms is None:
+    if not configured or coverage.missing_ms is None:
         return {"lag_segments": 0, "lag_ms": None}
-    return {"lag_segments": seen.published.segments, "lag_ms": str(seen.last_append_ms - oldest_ms)}
+    return {
+        "lag_segments": seen.published.segments - coverage.segments,
+        "lag_ms": str(seen.last_append_ms - coverage.missing_ms),
+    }
 
 
 def _exact_fields(search: SearchConfig | None) -> list[tuple[str, str]]:

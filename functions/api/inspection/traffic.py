@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from functions.api import paths
 from functions.api.headers import Headers
 from headrace.limits import QUEUE_BYTES, QUEUE_REQUESTS
 
@@ -29,8 +30,10 @@ class Load(NamedTuple):
 
 
 def is_write(scope: Scope) -> bool:
-    """The request may write. Waiting for a touch may not, and many do it for long."""
-    return scope["method"] in _WRITES and not scope["path"].endswith("/touch/wait")
+    """The request may write. A question in a body may not; nor may waiting for a touch, and many do it for long."""
+    if scope["method"] not in _WRITES or paths.only_asks(scope):
+        return False
+    return not scope["path"].endswith("/touch/wait")
 
 
 class Traffic:

@@ -16,11 +16,11 @@ from functions.api.headers import Headers
 from functions.api.parts import Parts
 from functions.api.routes import resources
 from headrace import profiles
+from headrace.definition import Definition
 from headrace.errors import InvalidRequest
-from headrace.log.definition import Definition
 from headrace.log.requests import JSON
 from headrace.schema import jsontext, registry
-from headrace.wal.state import LogState
+from headrace.wal.state import LogConfig, LogState
 
 MAX_DOCUMENT_BYTES = 1024 * 1024  # of a schema or a profile; a process keeps it in memory
 
@@ -38,7 +38,9 @@ def add_routes(app: FastAPI, parts: Parts) -> None:
         update = registry.parse_update(await _body(request), name)
         logs = parts.logs()
 
-        def change(before: Definition, state: LogState) -> Definition:
+        def change(before: Definition, config: LogConfig, state: LogState) -> Definition:
+            if config.content_type != JSON:
+                raise InvalidRequest("a schema needs a stream of application/json")
             after = registry.apply(
                 before.registry,
                 update,
@@ -48,9 +50,6 @@ def add_routes(app: FastAPI, parts: Parts) -> None:
             )
             return Definition(after, before.profile)
 
-        head = await run(logs.head, name)
-        if head.config.content_type != JSON:
-            raise InvalidRequest("a schema needs a stream of application/json")
         return document(registry.document((await run(logs.define, name, change)).registry, name))
 
     async def show_profile(request: Request) -> Response:
@@ -62,13 +61,12 @@ def add_routes(app: FastAPI, parts: Parts) -> None:
         name = _name(request, "/_profile", Scope.ADMIN)
         wanted = profiles.parse_update(jsontext.loads(await _body(request)))
         logs = parts.logs()
-        head = await run(logs.head, name)
 
-        def change(before: Definition, state: LogState) -> Definition:
+        def change(before: Definition, config: LogConfig, state: LogState) -> Definition:
             update = profiles.install(
                 before.profile,
                 wanted,
-                content_type=head.config.content_type,
+                content_type=config.content_type,
                 is_empty=state.next_offset == 0,
             )
             if update is None:

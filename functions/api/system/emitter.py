@@ -15,14 +15,14 @@ from functions.api.system.recorder import Recorder
 from functions.api.system.window import Series, Window
 from headrace import profiles
 from headrace.clock import Clock
+from headrace.definition import Definition
 from headrace.errors import NotFound, Overloaded, StoreThrottled
-from headrace.log.definition import Definition
 from headrace.log.logs import Logs
 from headrace.log.requests import JSON, AppendRequest, CreateRequest
 from headrace.names import SYSTEM_STREAM
 from headrace.record import NewRecord
 from headrace.schema import jsontext, registry
-from headrace.wal.state import LogState
+from headrace.wal.state import LogConfig, LogState
 
 _log = logging.getLogger(__name__)
 
@@ -109,11 +109,13 @@ class Emitter:
         logs.define(SYSTEM_STREAM, _as_it_shall_be)
 
 
-def _as_it_shall_be(before: Definition, state: LogState) -> Definition:
+def _as_it_shall_be(before: Definition, config: LogConfig, state: LogState) -> Definition:
     """The definition of the metrics stream; the one in force if it has the profile already."""
     wanted = profiles.of_system_stream(SYSTEM_STREAM)
     assert wanted is not None, "this is its name"
-    update = profiles.install(before.profile, wanted, content_type=JSON, is_empty=state.next_offset == 0)
+    update = profiles.install(
+        before.profile, wanted, content_type=config.content_type, is_empty=state.next_offset == 0
+    )
     if update is None:
         return before
     return Definition(registry.install(update, name=SYSTEM_STREAM, next_offset=state.next_offset), wanted)

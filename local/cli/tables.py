@@ -1,0 +1,106 @@
+"""Tables and trees on standard output, and how numbers and foreign text look in them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+from rich.tree import Tree
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+_SIZES = ("B", "kB", "MB", "GB", "TB")
+_UNITS_MS = (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000))
+
+
+class Column(NamedTuple):
+    """A column's title; numbers stand on the right."""
+
+    title: str
+    is_number: bool = False
+
+
+def clean(text: str) -> str:
+    """Text that moves no cursor and breaks no row: control characters as their escapes."""
+    return _CONTROL.sub(lambda found: ascii(found[0])[1:-1], text)
+
+
+def print_table(columns: Sequence[Column], rows: Iterable[Sequence[object]], title: str = "") -> None:
+    """One row a line if standard output is no terminal. None is an empty cell."""
+    table = Table(box=None, pad_edge=False, title=Text(clean(title)) if title else None, title_justify="left")
+    for column in columns:
+        table.add_column(Text(clean(column.title)), justify="right" if column.is_number else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(Text("" if cell is None else clean(str(cell))) for cell in row))
+    console().print(table)
+
+
+def print_tree(label: str, value: Any) -> None:
+    """Any JSON value, as a tree."""
+    tree = Tree(Text(label))
+    _grow(tree, value)
+    console().print(tree)
+
+
+def console() -> Console:
+    """Of standard output."""
+    found = Console(highlight=False)
+    if not found.is_terminal:
+        found.width = 1000  # a pipe has no width: keep a row on a line
+    return found
+
+
+def size(count: int | str) -> str:
+    """Bytes for people: `12.3 MB`."""
+    number = float(count)
+    for unit in _SIZES[:-1]:
+        if number < 1000:
+            return f"{number:.0f} {unit}" if unit == "B" else f"{number:.1f} {unit}"
+        number /= 1000
+    return f"{number:.1f} {_SIZES[-1]}"
+
+
+def age(millis: int | str | None) -> str:
+    """A length of time for people: its two largest units, or `-` for none."""
+    if millis is None:
+        return "-"
+    left = int(millis)
+    parts: list[str] = []
+    for unit, length in _UNITS_MS:
+        if left >= length or (parts and unit == "s"):
+            parts.append(f"{left // length}{unit}")
+            left %= length
+    return " ".join(parts[:2]) if parts else f"{left}ms"
+
+
+def _grow(tree: Tree, value: Any) -> None:
+    if isinstance(value, Mapping):
+        for name, part in value.items():
+            _add(tree, str(name), part)
+    else:
+        for number, part in enumerate(value if isinstance(value, list) else [value], start=1):
+            _add(tree, "" if _is_flat(part) else str(number), part)
+
+
+def _add(tree: Tree, name: str, part: Any) -> None:
+    if _is_flat(part):
+        tree.add(Text(clean(f"{name}: {_flat(part)}" if name else _flat(part))))
+    else:
+        _grow(tree.add(Text(clean(name))), part)
+
+
+def _is_flat(value: Any) -> bool:
+    """Fits on a line: nothing in it holds anything."""
+    parts = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
+    return not any(isinstance(part, Mapping | list) for part in parts)
+
+
+def _flat(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return "  ".join(f"{name}={_flat(part)}" for name, part in value.items())
+    if isinstance(value, list):
+        return ", ".join(map(_flat, value))
+    return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
