@@ -33,6 +33,8 @@ class FakeServer:
         default_factory=list
     )
     on_long_poll: Callable[[Stream], None] = lambda stream: None
+    resources: dict[str, Callable[[httpx.Request], httpx.Response]] = field(default_factory=dict)
+    """What stands below a stream, by `name/_resource`."""
 
     def __call__(self, request: httpx.Request) -> httpx.Response:
         self.requests.append(request)
@@ -44,6 +46,8 @@ class FakeServer:
         if path == "/v1/streams":
             return self.list(request)
         name = path.removeprefix("/v1/stream/")
+        if unquote(name) in self.resources:
+            return self.resources[unquote(name)](request)
         assert "/" not in name, "a name is one segment"
         stream = self.streams.get(unquote(name))
         if request.method == "PUT":

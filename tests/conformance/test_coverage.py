@@ -2,7 +2,7 @@
 
 `coverage.csv` has a row for each: `source` (`http` or `schemas`, or what else demands it), `section`, `lines` of the
 contract's text, the sentence in short, its tests (`file.py::test`, several with a space between), a note where a decision
-stands behind what is tested. Search, aggregation and the listing of routing keys are not in it: they are a later release.
+stands behind what is tested.
 
 A row passes if all its tests ran and passed, each in every configuration that ran. If none of them was meant to run (`-k`,
 or a file named on the command line) the row is reported as skipped.

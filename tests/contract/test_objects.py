@@ -17,7 +17,7 @@ from botocore.exceptions import (
 from moto import mock_aws
 
 from headrace.errors import StoreError, StoreThrottled, StoreTimeout
-from headrace.objects import ObjectMissing, Objects
+from headrace.objects import ObjectMissing, Objects, Range
 from headrace.objects.memory import MemoryObjects
 from headrace.objects.s3 import S3Objects, make_client
 
@@ -66,6 +66,16 @@ def test_a_range_is_cut_at_the_end_of_the_object(objects: Objects) -> None:
     assert {wanted: objects.get_range("k", *wanted) for wanted in ranges} == ranges
     objects.put("empty", b"")
     assert objects.get_range("empty", 0, 5) == b""
+
+
+def test_ranges_are_as_one_by_one(objects: Objects) -> None:
+    objects.put("k", b"0123456789")
+    objects.put("other", b"abc")
+    assert objects.get_ranges([]) == []
+    wanted = [Range("k", 8, 5), Range("other", 0, 2), Range("k", 0, 1), Range("k", 99, 7), Range("k", 8, 5)]
+    assert objects.get_ranges(wanted) == [b"89", b"ab", b"0", b"", b"89"]
+    with pytest.raises(ObjectMissing):
+        objects.get_ranges([Range("k", 0, 1), Range("none", 0, 1)])
 
 
 @pytest.mark.parametrize("wanted", [(-1, 5), (0, 0), (0, -1)])
@@ -167,6 +177,7 @@ def _refusal(status: int, code: str, retries: int = 0) -> ClientError:
 CALLS: dict[str, Callable[[Objects], object]] = {
     "get": lambda objects: objects.get("k"),
     "get_range": lambda objects: objects.get_range("k", 0, 1),
+    "get_ranges": lambda objects: objects.get_ranges([Range("k", 0, 1)]),
     "put": lambda objects: objects.put("k", b""),
     "create": lambda objects: objects.create("k", b""),
     "list": lambda objects: list(objects.list("k")),

@@ -97,3 +97,15 @@ def test_a_note_is_replaced_only_by_who_read_it(ports: Ports) -> None:
     ports.watermarks.drop_note(log)
     ports.watermarks.drop_note(log)
     assert ports.watermarks.note(log) is None
+
+
+def test_the_index_generation_never_falls_and_needs_a_published_log(ports: Ports) -> None:
+    log = log_id()
+    ports.watermarks.publish_index(log, 3)
+    assert ports.watermarks.get(log) == Watermark()
+    ports.watermarks.publish(log, 1, 2, 3, 4)
+    for generation, stands in ((3, 3), (2, 3), (4, 4)):
+        ports.watermarks.publish_index(log, generation)
+        assert ports.watermarks.get(log) == Watermark(1, 2, 3, 4, 0, stands)
+    assert ports.watermarks.publish(log, 2, 3, 4, 5)
+    assert ports.watermarks.get(log) == Watermark(2, 3, 4, 5, 0, 4)

@@ -11,8 +11,9 @@ from typing import Any, TypeVar
 import msgspec
 
 from headrace import profiles
+from headrace.definition import Definition, Document
 from headrace.errors import Conflict, Damaged, InvalidRequest, PayloadTooLarge
-from headrace.log.definition import Definition, Definitions, Document
+from headrace.log.definition import Definitions
 from headrace.log.stores import Stores
 from headrace.objects import keys, packed
 from headrace.objects.memory import MemoryObjects

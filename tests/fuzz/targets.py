@@ -35,6 +35,7 @@ from tests.fuzz import samples
 from tests.fuzz.clients import answers, elements, events
 from tests.fuzz.documents import definition, json_document, json_pointer, lens_document, profile, schema_update
 from tests.fuzz.grammar import json_text
+from tests.fuzz.indexes import index_descriptor, index_manifest, index_part
 from tests.fuzz.questions import filters, search, touches
 from tests.fuzz.samples import SOURCE, edited, framed, named, unframed
 
@@ -386,6 +387,9 @@ TARGETS: dict[str, Target] = {
     "key_page": key_page,
     "manifest": manifest,
     "manifest_page": manifest_page,
+    "index_manifest": index_manifest,
+    "index_descriptor": index_descriptor,
+    "index_part": index_part,
     "entry": entry,
     "row": row,
     "elements": elements,

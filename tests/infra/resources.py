@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,6 +57,15 @@ class Resources:
         role = self.function(function)["Role"]["Fn::GetAtt"][0]
         assert "ManagedPolicyArns" not in self.by_id[role]["Properties"], "managed policies hide what is allowed"
         assert "Policies" not in self.by_id[role]["Properties"]
+        yield from self._statements_of(role)
+
+    def allowed_to_role(self, part: str) -> dict[str, set[str]]:
+        """Actions that the only role whose logical id contains `part` may call, each with the resources."""
+        role, properties = self.one("IAM::Role", part)
+        assert "ManagedPolicyArns" not in properties
+        return _allowed(self._statements_of(role))
+
+    def _statements_of(self, role: str) -> Iterator[Statement]:
         for policy in self.of("IAM::Policy").values():
             if {"Ref": role} not in policy["Properties"]["Roles"]:
                 continue
@@ -70,12 +79,17 @@ class Resources:
 
     def allowed(self, function: str, service: str) -> dict[str, set[str]]:
         """Actions of a service that the function may call, each with the resources it may call them on."""
-        allowed: dict[str, set[str]] = {}
-        for statement in self.statements(function):
-            for action in statement.actions:
-                if statement.effect == "Allow" and action.startswith(f"{service}:"):
-                    allowed.setdefault(action, set()).update(statement.resources)
-        return allowed
+        found = _allowed(self.statements(function))
+        return {action: targets for action, targets in found.items() if action.startswith(f"{service}:")}
+
+
+def _allowed(statements: Iterable[Statement]) -> dict[str, set[str]]:
+    allowed: dict[str, set[str]] = {}
+    for statement in statements:
+        for action in statement.actions:
+            if statement.effect == "Allow":
+                allowed.setdefault(action, set()).update(statement.resources)
+    return allowed
 
 
 def _listed(value: Any) -> list[Any]:

@@ -17,10 +17,10 @@ def _names(artifact: str) -> set[str]:
     return set(re.findall(r"^([a-z0-9][a-z0-9._-]*)==", locked_requirements(artifact), re.MULTILINE))
 
 
-def test_the_api_ships_the_web_framework_and_no_arrow() -> None:
+def test_the_api_ships_the_web_framework_and_what_reads_indexes() -> None:
     names = _names("api")
-    assert {"fastapi", "mangum", "pynamodb"} <= names
-    assert not names & (NEVER_SHIPPED | {"pyarrow"})
+    assert {"fastapi", "mangum", "pynamodb", "pyarrow", "numpy", "obstore"} <= names
+    assert not names & NEVER_SHIPPED
 
 
 def test_the_sealer_ships_arrow_and_no_web_framework() -> None:
@@ -29,12 +29,18 @@ def test_the_sealer_ships_arrow_and_no_web_framework() -> None:
     assert not names & (NEVER_SHIPPED | {"fastapi", "mangum"})
 
 
+def test_the_indexer_ships_neither_arrow_nor_spark_nor_the_web_framework() -> None:
+    names = _names("indexer")
+    assert {"pynamodb", "jsonschema-rs"} <= names
+    assert not names & (NEVER_SHIPPED | {"fastapi", "mangum", "pyarrow", "numpy"})
+
+
 def test_dependencies_are_locked_by_hash() -> None:
     requirements = locked_requirements("api")
     assert requirements.count("==") <= requirements.count("--hash=sha256:")
 
 
-@pytest.mark.parametrize(("artifact", "other"), [("api", "sealer"), ("sealer", "api")])
+@pytest.mark.parametrize(("artifact", "other"), [("api", "sealer"), ("sealer", "api"), ("indexer", "sealer")])
 def test_an_artifact_holds_the_library_and_one_function(tmp_path: Path, artifact: str, other: str) -> None:
     copy_sources(artifact=artifact, target=tmp_path)
     assert (tmp_path / "headrace" / "__init__.py").exists()

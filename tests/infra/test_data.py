@@ -18,6 +18,7 @@ TABLES: dict[str, dict[str, Any]] = {
     "Catalog": {"HASH": ("bucket", "S"), "RANGE": ("name", "S")},
     "Watermarks": {"HASH": ("log_id", "S")},
     "Producers": {"HASH": ("log_id", "S"), "RANGE": ("producer", "S")},
+    "Jobs": {"HASH": ("id", "S")},
 }
 
 
@@ -35,7 +36,7 @@ def test_data_survives_the_stack_in_every_environment(environment: str) -> None:
 def test_every_table_can_be_recovered_and_uses_the_customer_key(resources: Resources) -> None:
     key, _ = resources.one("KMS::Key")
     tables = resources.of("DynamoDB::Table")
-    assert len(tables) == 4
+    assert len(tables) == 5
     for table in tables.values():
         properties = table["Properties"]
         assert properties["BillingMode"] == "PAY_PER_REQUEST"
@@ -66,6 +67,14 @@ def test_expiry_is_found_without_a_scan(resources: Resources) -> None:
     assert index["IndexName"] == "expiry"
     assert [key["AttributeName"] for key in index["KeySchema"]] == ["expiry_shard", "expires_at_ms"]
     assert index["Projection"] == {"ProjectionType": "KEYS_ONLY"}
+
+
+def test_logs_that_are_due_for_indexing_are_found_without_a_scan(resources: Resources) -> None:
+    _, jobs = resources.one("DynamoDB::Table", "TablesJobs")
+    (index,) = jobs["GlobalSecondaryIndexes"]
+    assert index["IndexName"] == "due"
+    assert [key["AttributeName"] for key in index["KeySchema"]] == ["due_queue", "due_ms"]
+    assert index["Projection"] == {"ProjectionType": "ALL"}
 
 
 def test_idempotency_keys_expire_and_nothing_else_does(resources: Resources) -> None:
@@ -118,10 +127,12 @@ def test_the_bucket_refuses_plain_http(template: Template) -> None:
     )
 
 
-def test_no_lifecycle_rule_touches_a_current_object(resources: Resources) -> None:
+def test_no_lifecycle_rule_touches_a_current_object_of_a_log(resources: Resources) -> None:
     _, bucket = resources.one("S3::Bucket")
     rules = bucket["LifecycleConfiguration"]["Rules"]
-    said = set().union(*rules)
+    (of_jobs,) = [rule for rule in rules if "ExpirationInDays" in rule]
+    assert of_jobs["Prefix"] == "jobs/"
+    said = set().union(*(rule for rule in rules if rule is not of_jobs))
     assert said == {
         "Id",
         "Status",

@@ -6,8 +6,10 @@ import pytest
 
 from tests.infra.resources import Resources
 
-FUNCTIONS = ("api", "sealer")
+FUNCTIONS = ("api", "sealer", "indexer")
 DATA_SERVICES = {"dynamodb", "s3", "kms", "sqs", "secretsmanager", "logs"}
+JOB_SERVICES = {"emr-serverless", "iam"}
+TABLES = ("Wal", "Catalog", "Watermarks", "Producers", "Jobs")
 
 
 @pytest.mark.parametrize("function", FUNCTIONS)
@@ -23,7 +25,7 @@ def test_no_statement_allows_every_action_or_every_resource(resources: Resources
 @pytest.mark.parametrize("function", FUNCTIONS)
 def test_functions_touch_the_services_that_they_need_and_no_other(resources: Resources, function: str) -> None:
     services = {a.partition(":")[0] for s in resources.statements(function) for a in s.actions}
-    assert services <= DATA_SERVICES
+    assert services <= DATA_SERVICES | (JOB_SERVICES if function == "indexer" else set())
 
 
 def test_the_api_reads_logs_spills_payloads_and_deletes_no_object(resources: Resources) -> None:
@@ -73,6 +75,54 @@ def test_the_sealer_changes_items_but_no_table_and_has_no_scan(resources: Resour
     }
 
 
+def test_the_indexer_reads_logs_and_changes_indexes_alone(resources: Resources) -> None:
+    allowed = resources.allowed("indexer", "s3")
+    assert set(allowed) == {"s3:GetObject", "s3:PutObject", "s3:DeleteObject", "s3:ListBucket"}
+    gets, puts = sorted(allowed["s3:GetObject"]), sorted(allowed["s3:PutObject"])
+    assert _ends({gets[0]}, "/jobs/*") and _ends({gets[1]}, "/logs/*")
+    assert len(gets) == len(puts) == 2
+    assert _ends({puts[0]}, "/jobs/*") and _ends({puts[1]}, "/logs/*/index/*")
+    assert _ends(allowed["s3:DeleteObject"], "/logs/*/index/*"), "the indexer could delete a segment"
+
+
+def test_the_indexer_writes_no_log_and_has_no_scan(resources: Resources) -> None:
+    assert _by_table(resources, "indexer") == {
+        "Wal": {"Query"},
+        "Catalog": {"Query"},
+        "Watermarks": {"GetItem", "UpdateItem"},
+        "Jobs": {"GetItem", "PutItem", "DeleteItem", "Query"},
+    }
+
+
+def test_the_indexer_runs_jobs_of_its_application_with_one_role(resources: Resources) -> None:
+    application, _ = resources.one("EMRServerless::Application")
+    jobs = resources.allowed("indexer", "emr-serverless")
+    assert set(jobs) == {"emr-serverless:StartJobRun", "emr-serverless:GetJobRun"}
+    for targets in jobs.values():
+        (target,) = targets
+        assert application in target
+    (lent,) = [s for s in resources.statements("indexer") if "iam:PassRole" in s.actions]
+    (role,) = lent.resources
+    assert "SparkRole" in role
+    assert "emr-serverless.amazonaws.com" in lent.condition
+
+
+def test_a_job_reads_logs_writes_runs_and_can_publish_or_delete_nothing(resources: Resources) -> None:
+    allowed = resources.allowed_to_role("SparkRole")
+    assert set(allowed) == {
+        *("s3:GetObject", "s3:PutObject", "s3:ListBucket"),
+        *("kms:Decrypt", "kms:DescribeKey", "kms:Encrypt", "kms:GenerateDataKey"),
+        *("kms:GenerateDataKeyWithoutPlaintext", "kms:ReEncryptFrom", "kms:ReEncryptTo"),
+    }
+    puts = sorted(allowed["s3:PutObject"])
+    assert len(puts) == 2
+    assert _ends({puts[0]}, "/jobs/*") and _ends({puts[1]}, "/logs/*/index/runs/*")
+    _, role = resources.one("IAM::Role", "SparkRole")
+    (trust,) = role["AssumeRolePolicyDocument"]["Statement"]
+    assert trust["Principal"] == {"Service": "emr-serverless.amazonaws.com"}
+    assert "aws:SourceAccount" in str(trust["Condition"])
+
+
 @pytest.mark.parametrize("function", FUNCTIONS)
 def test_the_key_is_used_through_the_stores_only(resources: Resources, function: str) -> None:
     key_statements = [s for s in resources.statements(function) if any(a.startswith("kms:") for a in s.actions)]
@@ -105,6 +155,6 @@ def _by_table(resources: Resources, function: str) -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
     for action, targets in resources.allowed(function, "dynamodb").items():
         for target in targets:
-            (table,) = [name for name in ("Wal", "Catalog", "Watermarks", "Producers") if f"Tables{name}" in target]
+            (table,) = [name for name in TABLES if f"Tables{name}" in target]
             found.setdefault(table, set()).add(action.partition(":")[2])
     return found

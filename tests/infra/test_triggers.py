@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from headrace.objects.keys import manifest
 from tests.infra.resources import Resources
 
 TWO_WEEKS_S = 14 * 24 * 3600
@@ -70,7 +71,7 @@ def test_the_sweep_runs_every_minute(resources: Resources) -> None:
 
 
 def test_the_audit_runs_every_day_with_its_own_message(resources: Resources) -> None:
-    _, rule = resources.one("Events::Rule", "Audit")
+    _, rule = resources.one("Events::Rule", "SealerTriggersAudit")
     assert rule["ScheduleExpression"] == "rate(1 day)"
     assert rule["State"] == "ENABLED"
     (target,) = rule["Targets"]
@@ -78,10 +79,87 @@ def test_the_audit_runs_every_day_with_its_own_message(resources: Resources) -> 
     assert resources.by_id[target["Arn"]["Fn::GetAtt"][0]]["Properties"] == resources.function("sealer")
 
 
-def test_both_mappings_call_the_sealer(resources: Resources) -> None:
-    mappings = resources.of("Lambda::EventSourceMapping").values()
-    called = [resources.by_id[m["Properties"]["FunctionName"]["Ref"]]["Properties"]["Handler"] for m in mappings]
-    assert called == ["functions.sealer.handler.handler"] * 2
+def test_stream_and_delayed_queue_call_the_sealer_and_the_index_queue_the_indexer(resources: Resources) -> None:
+    called = {
+        key: resources.by_id[m["Properties"]["FunctionName"]["Ref"]]["Properties"]["Handler"]
+        for key, m in resources.of("Lambda::EventSourceMapping").items()
+    }
+    assert {key.partition("Triggers")[0].lower(): handler for key, handler in called.items()} == {
+        name: f"functions.{name}.handler.handler" for name in ("sealer", "indexer")
+    }
+    assert len(called) == 3
+
+
+def test_the_bucket_tells_the_index_queue_of_what_may_be_a_manifest(resources: Resources) -> None:
+    _, bucket = resources.one("S3::Bucket")
+    (notified,) = bucket["NotificationConfiguration"]["QueueConfigurations"]
+    queue, _ = _index_queue(resources)
+    assert notified["Queue"] == {"Fn::GetAtt": [queue, "Arn"]}
+    assert notified["Event"] == "s3:ObjectCreated:*"
+    rules = {rule["Name"]: rule["Value"] for rule in notified["Filter"]["S3Key"]["Rules"]}
+    example = manifest("0" * 32, 1)
+    assert example.startswith(rules["prefix"]) and example.endswith(rules["suffix"])
+    (mapping,) = [
+        m for k, m in resources.of("Lambda::EventSourceMapping").items() if k.startswith("IndexerTriggersQueue")
+    ]
+    assert mapping["Properties"]["EventSourceArn"] == notified["Queue"]
+    assert mapping["Properties"]["FunctionResponseTypes"] == ["ReportBatchItemFailures"]
+
+
+def test_the_bucket_may_send_before_it_is_told_to(resources: Resources) -> None:
+    """S3 checks when the property is set; a policy that named the bucket would wait for it in turn."""
+    ((_, bucket),) = resources.of("S3::Bucket").items()
+    (policy,) = [one for one in bucket["DependsOn"] if resources.by_id[one]["Type"] == "AWS::SQS::QueuePolicy"]
+    statements = resources.by_id[policy]["Properties"]["PolicyDocument"]["Statement"]
+    (sends,) = [one for one in statements if one.get("Principal") == {"Service": "s3.amazonaws.com"}]
+    assert sends["Action"] == "sqs:SendMessage"
+    assert sends["Condition"] == {"StringEquals": {"aws:SourceAccount": {"Ref": "AWS::AccountId"}}}
+    assert "DataBucket" not in json.dumps(resources.by_id[policy])
+
+
+def test_an_index_message_that_fails_ends_in_a_dead_letter_queue(resources: Resources) -> None:
+    _, queue = _index_queue(resources)
+    dead_letters = queue["RedrivePolicy"]["deadLetterTargetArn"]["Fn::GetAtt"][0]
+    assert resources.by_id[dead_letters]["Properties"]["MessageRetentionPeriod"] == TWO_WEEKS_S
+    assert queue["VisibilityTimeout"] >= 6 * resources.function("indexer")["Timeout"]
+
+
+def test_a_job_run_that_is_over_wakes_the_indexer_and_so_does_every_minute(resources: Resources) -> None:
+    application, _ = resources.one("EMRServerless::Application")
+    _, rule = resources.one("Events::Rule", "JobState")
+    assert rule["EventPattern"] == {
+        "source": ["aws.emr-serverless"],
+        "detail-type": ["EMR Serverless Job Run State Change"],
+        "detail": {
+            "applicationId": [{"Fn::GetAtt": [application, "ApplicationId"]}],
+            "state": ["SUCCESS", "FAILED", "CANCELLED"],
+        },
+    }
+    _, tick = resources.one("Events::Rule", "IndexerTriggersTick")
+    assert tick["ScheduleExpression"] == "rate(1 minute)"
+    _, audit = resources.one("Events::Rule", "IndexerTriggersAudit")
+    assert audit["ScheduleExpression"] == "rate(1 day)"
+    assert audit["Targets"][0]["Input"] == '{"verb":"audit"}'
+    for one in (rule, tick, audit):
+        (target,) = one["Targets"]
+        called = resources.by_id[target["Arn"]["Fn::GetAtt"][0]]["Properties"]
+        assert called == resources.function("indexer")
+
+
+def test_the_application_stops_when_idle_and_has_a_limit(resources: Resources) -> None:
+    _, application = resources.one("EMRServerless::Application")
+    assert application["ReleaseLabel"] == "emr-spark-8.0.0"
+    assert application["AutoStopConfiguration"]["Enabled"] is True
+    assert set(application["MaximumCapacity"]) == {"Cpu", "Memory", "Disk"}
+
+
+def _index_queue(resources: Resources) -> tuple[str, dict[str, Any]]:
+    ((key, queue),) = (
+        (key, one["Properties"])
+        for key, one in resources.of("SQS::Queue").items()
+        if key.startswith("QueuesIndex") and "DeadLetters" not in key
+    )
+    return key, queue
 
 
 def _stream_mapping(resources: Resources) -> dict[str, Any]:
@@ -89,4 +167,4 @@ def _stream_mapping(resources: Resources) -> dict[str, Any]:
 
 
 def _queue_mapping(resources: Resources) -> dict[str, Any]:
-    return resources.one("Lambda::EventSourceMapping", "Queue")[1]
+    return resources.one("Lambda::EventSourceMapping", "SealerTriggersQueue")[1]

@@ -37,7 +37,46 @@ def template(*, handler: str, bisect: bool = True, retries: int = 2) -> dict[str
                     "StreamSpecification": {"StreamViewType": "NEW_IMAGE"},
                 },
             },
-            "Bucket": {"Type": "AWS::S3::Bucket", "Properties": {"VersioningConfiguration": {"Status": "Enabled"}}},
+            "Bucket": {
+                "Type": "AWS::S3::Bucket",
+                "Properties": {
+                    "VersioningConfiguration": {"Status": "Enabled"},
+                    "NotificationConfiguration": {
+                        "QueueConfigurations": [
+                            {
+                                "Event": "s3:ObjectCreated:*",
+                                "Queue": {"Fn::GetAtt": ["Notified", "Arn"]},
+                                "Filter": {
+                                    "S3Key": {
+                                        "Rules": [
+                                            {"Name": "prefix", "Value": "logs/"},
+                                            {"Name": "suffix", "Value": ".json.zst"},
+                                        ]
+                                    }
+                                },
+                            }
+                        ]
+                    },
+                },
+            },
+            "Notified": {"Type": "AWS::SQS::Queue", "Properties": {}},
+            "Spark": {"Type": "AWS::EMRServerless::Application", "Properties": {"Type": "SPARK"}},
+            "JobState": {
+                "Type": "AWS::Events::Rule",
+                "Properties": {
+                    "EventPattern": {
+                        "source": ["aws.emr-serverless"],
+                        "detail": {"applicationId": [{"Fn::GetAtt": ["Spark", "ApplicationId"]}]},
+                    },
+                    "Targets": [
+                        {
+                            "Arn": {"Fn::GetAtt": [FUNCTION, "Arn"]},
+                            "Id": "0",
+                            "RetryPolicy": {"MaximumRetryAttempts": 1},
+                        }
+                    ],
+                },
+            },
             "DeadLetters": {"Type": "AWS::SQS::Queue", "Properties": {}},
             "Delay": {
                 "Type": "AWS::SQS::Queue",
@@ -101,6 +140,7 @@ def template(*, handler: str, bisect: bool = True, retries: int = 2) -> dict[str
             "WalStreamArn": {"Value": {"Fn::GetAtt": ["Wal", "StreamArn"]}},
             "BucketName": {"Value": {"Ref": "Bucket"}},
             "DelayQueueUrl": {"Value": {"Ref": "Delay"}},
+            "NotifiedQueueUrl": {"Value": {"Ref": "Notified"}},
             "DeadLetterQueueUrl": {"Value": {"Ref": "DeadLetters"}},
             "KeyArn": {"Value": {"Fn::GetAtt": ["Key", "Arn"]}},
         },

@@ -31,7 +31,7 @@ def alive(pid: int) -> bool:
 def test_one_process_serves_the_port_itself_with_the_environment_of_the_emulator() -> None:
     with dev_server(*FAKE_APP, "--seal-age", "1s", environment={"AWS_PROFILE": "mine", "HEADRACE_X": "y"}) as server:
         assert server.ready_line == f"headrace is ready at {server.url}"
-        assert sorted(server.pids) == ["api", "aws", "dispatcher"]
+        assert sorted(server.pids) == ["api", "aws", "dispatcher", "emr"]
         answer = httpx.get(f"{server.url}/a%2Fb%25/../c?x=%20").json()
         assert answer["pid"] == server.pids["api"]
         environment = answer["environment"]

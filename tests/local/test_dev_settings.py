@@ -96,3 +96,17 @@ def test_refusals_are_one_sentence_and_exit_code_2() -> None:
     answer = CliRunner().invoke(command, ["--host", "0.0.0.0"], env={"HEADRACE_API_KEYS": ""})
     assert answer.exit_code == 2
     assert "no API key is set" in answer.output
+
+
+def test_index_options_become_settings() -> None:
+    chosen = settings({}, index_age=1000, index_segments=1, compact_fanout=2, index_jobs=0).environment
+    assert chosen["HEADRACE_INDEX_AGE_MS"] == "1000"
+    assert chosen["HEADRACE_INDEX_SEGMENTS"] == "1"
+    assert chosen["HEADRACE_COMPACT_FANOUT"] == "2"
+    assert chosen["HEADRACE_INDEX_JOBS"] == "0"
+    assert "HEADRACE_INDEX_AGE_MS" not in settings({}).environment
+
+
+@pytest.mark.parametrize("arguments", [["--index-segments", "0"], ["--compact-fanout", "1"], ["--index-age", "5"]])
+def test_an_index_option_that_makes_no_sense_is_refused(arguments: list[str]) -> None:
+    assert CliRunner().invoke(command, arguments).exit_code == 2

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from urllib.parse import unquote_plus
 
 import pytest
 
-from local.deployment import SETTING_OF_OUTPUT, Deployment, QueueTrigger, ScheduleTrigger
+from local.deployment import SETTING_OF_OUTPUT, Deployment, EventTrigger, QueueTrigger, ScheduleTrigger
 from local.emulated_cloud import Cloud, emulated_cloud
 from local.template import UnusableTemplate, deployable_part, read_template
 from tests.local.small_template import FUNCTION, template
@@ -14,7 +16,7 @@ from tests.local.small_template import FUNCTION, template
 
 def test_only_what_moto_can_create_is_deployed_and_dangling_properties_go() -> None:
     part = deployable_part(template(handler="h"))
-    assert sorted(part["Resources"]) == ["Bucket", "DeadLetters", "Delay", "Wal"]
+    assert sorted(part["Resources"]) == ["Bucket", "DeadLetters", "Delay", "Notified", "Wal"]
     assert "SSESpecification" not in part["Resources"]["Wal"]["Properties"]
     assert "StreamSpecification" in part["Resources"]["Wal"]["Properties"]
     assert "KeyArn" not in part["Outputs"]
@@ -47,8 +49,39 @@ def test_the_committed_template_deploys_with_every_name_and_trigger() -> None:
         (stream,) = cloud.deployment.streams
         assert stream.stream_arn == cloud.deployment.outputs["WalStreamArn"]
         assert cloud.deployment.functions[stream.function].handler == "functions.sealer.handler.handler"
-        assert len(cloud.deployment.queues) == 1
+        handlers = {cloud.deployment.functions[queue.function].handler for queue in cloud.deployment.queues}
+        assert handlers == {f"functions.{name}.handler.handler" for name in ("sealer", "indexer")}
+        (event,) = cloud.deployment.events
+        assert cloud.deployment.functions[event.function].handler == "functions.indexer.handler.handler"
+        assert event.pattern["detail"]["applicationId"] == [cloud.environment["HEADRACE_SPARK_APPLICATION"]]
+        assert cloud.environment["HEADRACE_SPARK_ARTIFACTS"].startswith(
+            f"s3://{cloud.environment['HEADRACE_BUCKET']}/"
+        )
+        assert cloud.environment["HEADRACE_SPARK_ROLE"].startswith("arn:aws:iam::")
         assert {schedule.expression for schedule in cloud.deployment.schedules} == {"rate(1 minute)", "rate(1 day)"}
+
+
+def test_a_bucket_tells_its_queue_of_objects_that_pass_its_filter(cloud: Cloud) -> None:
+    s3, sqs = cloud.client("s3"), cloud.client("sqs")
+    bucket = cloud.deployment.outputs["BucketName"]
+    for key in ("logs/a/1.json.zst", "logs/a/1.parquet", "jobs/1.json.zst"):
+        s3.put_object(Bucket=bucket, Key=key, Body=b"x")
+    url = cloud.deployment.outputs["NotifiedQueueUrl"]
+    keys = []
+    for message in sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10).get("Messages", []):
+        body = json.loads(message["Body"])
+        keys += [record["s3"]["object"]["key"] for record in body.get("Records", [])]
+    assert [unquote_plus(key) for key in keys] == ["logs/a/1.json.zst"]
+
+
+def test_a_rule_with_a_pattern_is_read_with_its_references(cloud: Cloud) -> None:
+    (event,) = cloud.deployment.events
+    assert event == EventTrigger(
+        FUNCTION,
+        "JobState",
+        {"source": ["aws.emr-serverless"], "detail": {"applicationId": ["00headraceemulator"]}},
+        retries=1,
+    )
 
 
 def test_a_missing_template_says_what_to_do(tmp_path: Path) -> None:

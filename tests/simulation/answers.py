@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from headrace import offset as offsets
+from headrace.definition import Definition
 from headrace.errors import (
     Conflict,
     Damaged,
@@ -20,7 +21,6 @@ from headrace.errors import (
     StoreError,
     StreamClosed,
 )
-from headrace.log.definition import Definition
 from headrace.log.requests import Appended, AppendRequest, Created, Head, ReadPage
 from tests.simulation import definitions
 from tests.simulation.model import LogModel

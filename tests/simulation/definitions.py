@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from headrace import profiles
-from headrace.log.definition import Definition
+from headrace.definition import Definition
 from headrace.log.requests import JSON
 from headrace.record import NewRecord
 from headrace.schema.registry import Boundary
-from headrace.wal.state import DefinitionRef, LogState
+from headrace.wal.state import DefinitionRef, LogConfig, LogState
 
 PLAIN, CHANGES = "generic", "state-protocol"
 
@@ -26,7 +26,7 @@ class Define(NamedTuple):
 
     evolves: bool
 
-    def change(self, before: Definition, state: LogState) -> Definition:
+    def change(self, before: Definition, config: LogConfig, state: LogState) -> Definition:
         """The definition after it."""
         if not self.evolves:
             return Definition(before.registry, profiles.parse({"kind": _other(before.profile.kind)}))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from headrace.definition import Document
 from headrace.errors import Damaged, HeadraceError, StoreError
-from headrace.log.definition import Document
 from headrace.manifest import manifest as manifests
 from headrace.manifest.manifest import Manifest
 from headrace.manifest.store import ManifestStore

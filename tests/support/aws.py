@@ -57,10 +57,19 @@ def create_tables() -> Tables:
     return tables
 
 
+def create_jobs_table() -> str:
+    """A new table of the indexer, shaped as the template shapes it; its name."""
+    name = f"jobs-{next(_numbers)}"
+    _create(name, ("id", "S"), index={"due": (("due_queue", "S"), ("due_ms", "N"))}, projection="ALL")
+    return name
+
+
 Key = tuple[str, str]
 
 
-def _create(table: str, *key: Key, index: dict[str, tuple[Key, ...]] | None = None) -> None:
+def _create(
+    table: str, *key: Key, index: dict[str, tuple[Key, ...]] | None = None, projection: str = "KEYS_ONLY"
+) -> None:
     indexes = index or {}
     attributes = dict(key) | {name: kind for keys in indexes.values() for name, kind in keys}
     arguments: dict[str, Any] = {
@@ -71,7 +80,7 @@ def _create(table: str, *key: Key, index: dict[str, tuple[Key, ...]] | None = No
     }
     if indexes:
         arguments["GlobalSecondaryIndexes"] = [
-            {"IndexName": name, "KeySchema": _schema(keys), "Projection": {"ProjectionType": "KEYS_ONLY"}}
+            {"IndexName": name, "KeySchema": _schema(keys), "Projection": {"ProjectionType": projection}}
             for name, keys in indexes.items()
         ]
     boto3_client("dynamodb").create_table(**arguments)

@@ -41,3 +41,9 @@ def test_a_trim_age_that_a_fenced_writer_could_meet_is_refused() -> None:
     assert Settings.from_environment({**age, "HEADRACE_TRIM_AGE_MS": "7000"}).minimum_trim_age_ms == 7000
     with pytest.raises(SettingsError, match="minimum=7000"):
         Settings.from_environment({**age, "HEADRACE_TRIM_AGE_MS": "6999"})
+
+
+@pytest.mark.parametrize("name", ["HEADRACE_INDEX_SEGMENTS", "HEADRACE_COMPACT_FANOUT"])
+def test_runs_of_no_segments_or_merged_from_one_are_refused(name: str) -> None:
+    with pytest.raises(SettingsError, match=name):
+        Settings.from_environment({name: "0"})

@@ -220,6 +220,24 @@ class Stream:
         """GET `_index_status`."""
         return self.api.get(self.path + "/_index_status", headers, **params)
 
+    def search(self, body: object = None, **members: Any) -> httpx.Response:
+        """POST `_search` with these members, or with a body as it is."""
+        return self.api.request("POST", self.path + "/_search", JSON, members if body is None else body)
+
+    def search_by_url(self, **params: str) -> httpx.Response:
+        """GET `_search`."""
+        return self.api.get(self.path + "/_search", **params)
+
+    def aggregate(self, body: object = None, **members: Any) -> httpx.Response:
+        """POST `_aggregate`. The member `from` is given as `start`, since it is a word of Python's."""
+        if "start" in members:
+            members["from"] = members.pop("start")
+        return self.api.request("POST", self.path + "/_aggregate", JSON, members if body is None else body)
+
+    def routing_keys(self, **params: str) -> httpx.Response:
+        """GET `_routing_keys`."""
+        return self.api.get(self.path + "/_routing_keys", **params)
+
     def touch(self, route: str, body: object) -> httpx.Response:
         """POST to a touch route."""
         return self.api.request("POST", f"{self.path}/touch/{route}", JSON, body)

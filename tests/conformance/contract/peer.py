@@ -1,4 +1,4 @@
-"""Runs the laws of `test_peer_bugs.py` on the npm peer and writes down which of them it breaks.
+"""Runs the laws of `test_peer_*bugs.py` on the npm peer and writes down which of them it breaks.
 
     uv run python -m tests.conformance.contract.peer --record tests/conformance/contract/peer_bugs.md
 
@@ -20,10 +20,19 @@ import pytest
 
 from benchmarks.peers.servers import running
 from tests.conformance.contract.client import SetupFailed
+from tests.conformance.contract.stages import SEGMENT
 
 PEER = "@prisma/streams-server"
 HERE = Path(__file__).parent
 KEPT = frozenset({"test_has_does_not_find_null"})  # it breaks this one in `_search` only
+LAWS = ("test_peer_bugs.py", "test_peer_search_bugs.py")
+SETTINGS = {  # small segments, and indexes at once: with its defaults they come after 16 segments of 100,000 records
+    "DS_SEGMENT_TARGET_ROWS": str(SEGMENT),
+    "DS_SEGMENT_CHECK_MS": "100",
+    "DS_INDEX_L0_SPAN": "1",
+    "DS_INDEX_CHECK_MS": "200",
+    "DS_SEARCH_WAL_OVERLAY_QUIET_MS": "100",
+}
 
 
 class Verdict(NamedTuple):
@@ -59,7 +68,8 @@ def judge(url: str) -> list[Verdict]:
     """The verdicts on the server at `url`."""
     os.environ["HEADRACE_CONTRACT_URL"] = url
     plugin = Judge()
-    pytest.main(["-q", "--no-header", "-p", "no:cacheprovider", "--tb=no", str(HERE / "test_peer_bugs.py")], [plugin])
+    files = [str(HERE / name) for name in LAWS]
+    pytest.main(["-q", "--no-header", "-p", "no:cacheprovider", "--tb=no", *files], [plugin])
     return plugin.verdicts
 
 
@@ -68,8 +78,11 @@ def surprises(verdicts: list[Verdict]) -> list[str]:
     outcomes: dict[str, set[str]] = defaultdict(set)
     for verdict in verdicts:
         outcomes[verdict.law.partition("[")[0]].add(verdict.outcome)
-    expected = {law: {"kept"} if law in KEPT else {"broken"} for law in outcomes}
-    return [f"{law}: {sorted(found)}" for law, found in outcomes.items() if found != expected[law]]
+    return [
+        f"{law}: {sorted(found)}"
+        for law, found in outcomes.items()
+        if "not judged" in found or ("broken" in found) == (law in KEPT)
+    ]
 
 
 def table(verdicts: list[Verdict]) -> str:
@@ -88,7 +101,7 @@ def cell(text: str) -> str:
 @click.option("--record", type=click.Path(dir_okay=False, path_type=Path), help="Write the table to this file.")
 def main(record: Path | None) -> None:
     """Judge the peer."""
-    with running(PEER) as url:
+    with running(PEER, SETTINGS) as url:
         verdicts = judge(url)
     text = table(verdicts)
     click.echo(text)

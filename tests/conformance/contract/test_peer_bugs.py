@@ -2,11 +2,7 @@
 
 `python -m tests.conformance.contract.peer` runs these laws on that server and records that it breaks them. So they ask for
 no more than the law they state, and what they need beforehand counts as preparation (`given`), not as a verdict.
-
-Faults of search, aggregation and the listing of routing keys come with those features:
-prefix search loses matches where the order of bytes differs from that of a locale; a listing of routing keys drops keys for
-the same reason; a prefix of more than 1,024 terms in a segment fails; `has:` on null differs between tail and indexes (in
-`filter=` the peer keeps the law); a count in a rollup leaves out events without the summarised field.
+Those of search and of the listing of routing keys are in `test_peer_search_bugs.py`.
 """
 
 from __future__ import annotations

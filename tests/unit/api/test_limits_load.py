@@ -54,7 +54,7 @@ READS = [
     "/v1/streams",
 ]
 # They write nothing, whatever their method.
-READING = frozenset({("POST", "/touch/wait")})
+READING = frozenset({("POST", "/touch/wait"), ("POST", "/_search"), ("POST", "/_aggregate")})
 
 
 def write_routes(server: Server) -> list[tuple[str, str]]:
@@ -255,6 +255,15 @@ def test_a_process_with_too_many_writes_takes_no_more(method: str, resource: str
     traffic._add(load, -1)
     assert traffic.load() == Load(0, 0, 0)
     assert staged.write(method, resource).status < 300
+
+
+@pytest.mark.parametrize("resource", ["/_search", "/_aggregate"])
+def test_a_question_in_a_body_is_no_write(resource: str) -> None:
+    server = Server(settings=QUIET)
+    server("PUT", S, JSON)
+    server.parts.traffic._add(Load(QUEUE_REQUESTS, 0, 0), 1)
+    answer = server("POST", S + resource, JSON, b"{}")
+    assert (answer.status, answer.json["error"]["code"]) == (400, "bad_request"), "there is no schema"
 
 
 def test_waiting_for_a_touch_is_no_write() -> None:

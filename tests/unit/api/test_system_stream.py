@@ -275,6 +275,10 @@ def test_clients_write_no_stream_of_the_servers_own(server: Server, name: str) -
     expected = 200 if name == SYSTEM_STREAM else 404
     for resource in ("", "/_schema", "/_profile", "/_details", "/_index_status"):
         assert server("GET", target + resource).status == expected, resource
+    for resource, body in (("/_search", b'{"q":"x"}'), ("/_aggregate", b"{}")):
+        asked = server("POST", target + resource, JSON, body)  # only asks, and there is no schema to ask by
+        assert asked.status == (400 if name == SYSTEM_STREAM else 404), resource
+        assert "reserved" not in asked.json["error"]["message"]
     assert server("PUT", target + "x", TEXT).status == 201  # only these names
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from headrace import profiles
-from headrace.log.definition import Definition
+from headrace.definition import Definition
 from headrace.log.requests import At, CreateRequest, ForkRequest
 from headrace.offset import Cursor
 from headrace.wal import memory as wal_memory
@@ -29,7 +29,7 @@ def forks(process: Process, number: int) -> None:
 
 def definitions(process: Process, number: int) -> None:
     kind = ("metrics", "generic")[number % 2]
-    process.logs.define("s", lambda before, _: Definition(before.registry, profiles.parse({"kind": kind})))
+    process.logs.define("s", lambda before, *_: Definition(before.registry, profiles.parse({"kind": kind})))
 
 
 @pytest.mark.parametrize("control", [forks, definitions])

@@ -13,13 +13,13 @@ from functions.sealer.queue import MemoryQueue
 from functions.sealer.seal import seal
 from functions.sealer.trim import trim
 from headrace import profiles
+from headrace.definition import Definition
 from headrace.errors import Conflict, Damaged, InvalidRequest, NotFound
-from headrace.log.definition import Definition
 from headrace.log.requests import At, CreateRequest, ForkRequest, Selection
 from headrace.offset import BEGINNING
 from headrace.schema import registry
-from headrace.wal.state import LogState
-from tests.support.builders import JSON, appending
+from headrace.wal.state import LogConfig, LogState
+from tests.support.builders import BYTES, JSON, appending
 from tests.unit.log.world import Process, World
 
 NUMBERS = {"type": "object", "required": ["n"], "properties": {"n": {"type": "integer"}}}
@@ -48,7 +48,7 @@ SEARCH = {
 def installing(name: str = "s", **body: Any) -> Any:
     update = registry.parse_update(json.dumps(body).encode(), name)
 
-    def change(before: Definition, state: LogState) -> Definition:
+    def change(before: Definition, config: LogConfig, state: LogState) -> Definition:
         offset = state.next_offset
         after = registry.apply(before.registry, update, name=name, next_offset=offset, is_empty=offset == 0)
         return Definition(after, before.profile)
@@ -155,7 +155,7 @@ def test_a_change_that_changes_nothing_writes_nothing() -> None:
     world = World()
     process, log_id = with_schema(world)
     before = len(world.entries(log_id))
-    process.logs.define("s", lambda definition, _: definition)
+    process.logs.define("s", lambda definition, *_: definition)
     assert len(world.entries(log_id)) == before
 
 
@@ -263,7 +263,7 @@ def test_a_profile_stands_in_the_row_that_listings_show() -> None:
     world = World()
     process = world.process()
     process.create(content_type=JSON)
-    process.logs.define("s", lambda before, _: Definition(before.registry, profiles.parse({"kind": "metrics"})))
+    process.logs.define("s", lambda before, *_: Definition(before.registry, profiles.parse({"kind": "metrics"})))
     [row] = process.logs.list(limit=9)
     assert row.profile == "metrics"
 
@@ -303,3 +303,27 @@ def test_appends_of_many_threads_around_a_change_are_each_checked_by_one_schema(
     records = [json.loads(data) for data in process.read()]
     assert all(set(record) == {"m"} for record in records)
     assert len(records) == sum(accepted for _, accepted in outcomes)
+
+
+def test_a_change_is_decided_on_the_log_that_it_will_be_written_to() -> None:
+    """Between a look at a name and the change of it, the name can come to stand for another log."""
+    world = World()
+    process = world.process()
+    process.create(content_type=JSON)
+    seen: list[str] = []
+
+    def change(before: Definition, config: LogConfig, state: LogState) -> Definition:
+        seen.append(config.content_type)
+        if config.content_type != JSON:
+            raise InvalidRequest("not here")
+        return installing(schema=NUMBERS)(before, config, state)
+
+    def made_anew() -> None:
+        other = world.process()
+        other.logs.delete("s")
+        other.create(content_type=BYTES)
+
+    process.wal.on("commit", made_anew)
+    with pytest.raises(InvalidRequest):
+        process.logs.define("s", change)
+    assert seen == [JSON, BYTES]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headrace.errors import StoreThrottled, StoreTimeout
-from headrace.objects import ObjectMissing, keys
+from headrace.objects import ObjectMissing, Range, keys
 from headrace.objects.counting import CountingObjects, RequestCounts, flush
 from headrace.objects.memory import MemoryObjects
 from headrace.watermarks.memory import MemoryWatermarks
@@ -27,6 +27,10 @@ def test_every_key_has_its_kind() -> None:
         keys.description(LOG): "log",
         keys.tombstone(LOG): "log",
         keys.log_prefix(LOG): "log",
+        keys.index_manifest(LOG, 1): "index_manifest",
+        keys.index_manifests(LOG): "index_manifest",
+        keys.run_descriptor(LOG, "run"): "index_run",
+        keys.run_part(LOG, "run", "kw", 0, "n"): "index_run",
     }
     assert {key: keys.artifact(key) for key in expected} == {key: (LOG, kind) for key, kind in expected.items()}
     assert keys.artifact(keys.ROOT) is None
@@ -41,12 +45,13 @@ def test_every_method_is_counted_and_does_what_it_did() -> None:
     objects.put(key, b"data")
     assert not objects.create(key, b"other")
     assert (objects.get(key), objects.get_range(key, 1, 2)) == (b"data", b"at")
+    assert objects.get_ranges([Range(key, 1, 2), Range(key, 0, 1)]) == [b"at", b"d"]
     assert list(objects.list(keys.log_prefix(LOG))) == [key]
     objects.delete([key])
     with pytest.raises(ObjectMissing):
         objects.get(key)
     assert counts.take() == {
-        LOG: {"segment.put": 2, "segment.get": 3, "log.list": 1, "segment.delete": 1},
+        LOG: {"segment.put": 2, "segment.get": 5, "log.list": 1, "segment.delete": 1},
     }
     assert counts.take() == {}
 

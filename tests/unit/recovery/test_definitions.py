@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from headrace import profiles
+from headrace.definition import Definition
 from headrace.errors import InvalidRequest
-from headrace.log.definition import Definition
 from headrace.log.requests import JSON
 from headrace.objects import keys
 from headrace.schema import registry
-from headrace.wal.state import LogState
+from headrace.wal.state import LogConfig, LogState
 from tests.support.builders import appending
 from tests.unit.recovery.test_skewed_restores import rewind_entries
 from tests.unit.recovery.world import Ruins
@@ -30,7 +30,7 @@ def install(world: Ruins, name: str, schema: Any, lens: Any = None) -> None:
     body = {"schema": schema} if lens is None else {"schema": schema, "lens": lens}
     update = registry.parse_update(json.dumps(body).encode(), name)
 
-    def change(before: Definition, state: LogState) -> Definition:
+    def change(before: Definition, _: LogConfig, state: LogState) -> Definition:
         end = state.next_offset
         after = registry.apply(before.registry, update, name=name, next_offset=end, is_empty=end == 0)
         return Definition(after, before.profile)
@@ -40,7 +40,7 @@ def install(world: Ruins, name: str, schema: Any, lens: Any = None) -> None:
 
 def take_profile(world: Ruins, name: str, kind: str) -> None:
     """Another profile."""
-    world.logs.define(name, lambda before, _: Definition(before.registry, profiles.parse({"kind": kind})))
+    world.logs.define(name, lambda before, _, __: Definition(before.registry, profiles.parse({"kind": kind})))
 
 
 def put(world: Ruins, name: str, **document: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 from collections.abc import Callable
 
 import pytest
@@ -11,6 +12,10 @@ from msgspec.structs import replace
 from functions.sealer.purge import purge
 from functions.sealer.trim import trim
 from headrace.errors import StoreTimeout
+from headrace.index import descriptors
+from headrace.index.manifest import empty, with_runs
+from headrace.index.run import Descriptor, Part
+from headrace.index.store import IndexManifestStore
 from headrace.manifest import manifest as manifests
 from headrace.manifest.manifest import encode
 from headrace.objects import keys
@@ -34,7 +39,34 @@ def built() -> tuple[Ruins, str]:
     world.fill("a", 4)
     world.seal(log_id)
     world.fill("a", 5)
+    index_all(world, log_id)
     return world, log_id
+
+
+def index_all(world: Ruins, log_id: str) -> None:
+    """One run over everything published, as a job makes it; a retired one before it."""
+    manifest = world.manifest(log_id)
+    assert manifest is not None
+    store, index = IndexManifestStore(world.objects), empty(log_id)
+    for number, end_offset in enumerate((1, manifest.end_offset)):
+        key = keys.run_part(log_id, f"r{number}", "lex", 0, "n")
+        rows = b"rows of a part"
+        part = Part(key, len(rows), hashlib.sha256(rows).hexdigest(), 1, rows[-8:], (b"k",))
+        world.objects.put(key, rows)
+        descriptor = Descriptor(
+            *(1, log_id, f"r{number}", number, "p", 0, end_offset, 0, 0, None, None, 0, ()),
+            parts={"lex": (part,)},
+            fields={},
+            rollups=(),
+            created_ms=0,
+        )
+        data, at = descriptors.encode(descriptor), keys.run_descriptor(log_id, f"r{number}")
+        world.objects.put(at, data)
+        run = descriptors.describe(descriptor, at, data)
+        index = with_runs(index, [run], 0, plan="p")
+        assert store.publish(index)
+        world.stores.watermarks.publish_index(log_id, index.generation)
+    world.objects.delete([keys.run_part(log_id, "r0", "lex", 0, "n"), keys.run_descriptor(log_id, "r0")])
 
 
 def test_what_is_whole_is_clean_at_every_age() -> None:
@@ -179,6 +211,42 @@ def orphan(world: Ruins, log_id: str) -> str:
     return key
 
 
+def run_part(world: Ruins, log_id: str) -> str:
+    (key,) = [key for key in world.keys(log_id, "index/runs/") if key.endswith(".parquet")]
+    return key
+
+
+def missing_part(world: Ruins, log_id: str) -> str:
+    key = run_part(world, log_id)
+    world.objects.delete([key])
+    return key
+
+
+def flipped_part(world: Ruins, log_id: str) -> str:
+    key = run_part(world, log_id)
+    data = bytearray(world.objects.get(key))
+    data[0] ^= 1
+    world.objects.put(key, bytes(data))
+    return key
+
+
+def missing_descriptor(world: Ruins, log_id: str) -> str:
+    (key,) = [key for key in world.keys(log_id, "index/runs/") if not key.endswith(".parquet")]
+    world.objects.delete([key])
+    return key
+
+
+def damaged_index_manifest(world: Ruins, log_id: str) -> str:
+    world.objects.put(keys.index_manifest(log_id, 1), b"?")
+    return keys.index_manifest(log_id, 1)
+
+
+def part_of_no_run(world: Ruins, log_id: str) -> str:
+    key = keys.run_part(log_id, "nobody", "kw", 0, "n")
+    world.objects.put(key, b"lost")
+    return key
+
+
 def missing_row(world: Ruins, log_id: str) -> str:
     world.wal.catalog.rows.clear()
     return "streams/a"
@@ -223,6 +291,11 @@ DAMAGES: dict[str, Callable[[Ruins, str], str]] = {
     "watermark.differs 2": watermark_ahead,
     "watermark.behind": watermark_behind,
     "bucket.orphan": orphan,
+    "bucket.orphan 2": part_of_no_run,
+    "index.missing": missing_part,
+    "index.missing 2": missing_descriptor,
+    "index.damaged": flipped_part,
+    "index.damaged 2": damaged_index_manifest,
     "catalog.missing": missing_row,
     "catalog.differs": other_configuration,
     "description.damaged": flipped_description,

@@ -15,7 +15,7 @@ from functions.sealer.queue import Message
 from functions.sealer.sweep import sweep
 from headrace import profiles
 from headrace.catalog import Row
-from headrace.log.definition import Definition
+from headrace.definition import Definition
 from headrace.names import STREAMS
 from headrace.objects import keys
 from tests.unit.sealer.world import SETTINGS, World
@@ -132,7 +132,7 @@ def test_an_audit_puts_rows_right_that_a_late_write_set_back() -> None:
     log_id, source = world.create("a", content_type="application/json"), world.create("s")
     before, living = (world.stores.catalog.get(STREAMS, name) for name in "as")
     assert before is not None and living is not None
-    world.logs.define("a", lambda now, _: Definition(now.registry, profiles.parse({"kind": "state-protocol"})))
+    world.logs.define("a", lambda now, *_: Definition(now.registry, profiles.parse({"kind": "state-protocol"})))
     world.fork("f", "s")
     world.logs.delete("s")
     world.wal.catalog.rows |= {(STREAMS, "a"): before, (STREAMS, "s"): living}

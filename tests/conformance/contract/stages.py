@@ -1,0 +1,144 @@
+"""The places where records can be while they are asked for: each a stream on one server, with all that was appended.
+
+    tail         nothing is sealed
+    sealed       one segment, not indexed
+    indexed      two segments under one index run
+    compacted    four segments, two runs merged into one
+    mixed        two segments indexed, one sealed, the rest in the tail
+    renamed ...  the same with a lens half-way that renames two searched fields; `renamed-indexed` was indexed before it
+
+The server seals after a number of records and indexes after a number of segments, never after a time: so a stream stays
+where it is. Each stage proves from `_index_status` that its records are where it says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cached_property
+from typing import Any, NamedTuple
+
+from local.emulated_cloud import dev_server
+from tests.conformance.contract.client import Api, Stream, eventually, expect, given
+from tests.oracle import records
+from tests.oracle.values import Config, Document
+
+SEGMENT = 1600  # records: nine in ten have a `ref` with R, so that `R*` meets more than 1,024 terms in each
+BATCH = SEGMENT // 4
+JOB_S = 240.0  # a Spark session starts within it, on a slow machine that does other things, too
+ARGUMENTS = (
+    *("--seal-records", str(SEGMENT), "--seal-age", "1h"),
+    *("--index-segments", "2", "--index-age", "1h", "--compact-fanout", "2"),
+)
+
+
+class Plan(NamedTuple):
+    """What a stage appends, in quarters of a segment, and where it must arrive.
+
+    Attributes:
+        first: appended at once.
+        later: appended when the first segments are indexed, or else at once; after the lens if there is one.
+        is_renamed: there is a lens between them.
+        segments: sealed in the end.
+        indexed: segments that are covered by runs in the end.
+        is_one_run: they are covered by one run.
+    """
+
+    first: int
+    later: int = 0
+    is_renamed: bool = False
+    segments: int = 0
+    indexed: int = 0
+    is_one_run: bool = False
+
+
+PLANS = {
+    "tail": Plan(3),
+    "sealed": Plan(4, segments=1),
+    "indexed": Plan(8, segments=2, indexed=2, is_one_run=True),
+    "compacted": Plan(8, 8, segments=4, indexed=4, is_one_run=True),
+    "mixed": Plan(8, 5, segments=3, indexed=2),
+    "renamed-tail": Plan(2, 1, is_renamed=True),
+    "renamed-sealed": Plan(2, 2, is_renamed=True, segments=1),
+    "renamed-indexed": Plan(8, 8, is_renamed=True, segments=4, indexed=4),
+}
+
+
+class Stage:
+    """One stream in one stage."""
+
+    segment_records = SEGMENT
+
+    def __init__(self, api: Api, name: str) -> None:
+        self.name = name
+        self.plan = PLANS[name]
+        self._number = 0
+        self._is_settled = False
+        self.stream: Stream = api.with_schema(
+            schema=records.schema(1), search=records.search_of(1), routingKey=records.ROUTING_KEY
+        )
+
+    @property
+    def config(self) -> Config:
+        """The search configuration in force."""
+        return records.search_of(1 + self.plan.is_renamed)
+
+    @cached_property
+    def documents(self) -> list[Document]:
+        """Every record as the schema in force has it."""
+        appended = records.records(0, self._number)
+        return [records.renamed(record) for record in appended] if self.plan.is_renamed else appended
+
+    def fill(self) -> None:
+        """Appends what comes first."""
+        self._append(self.plan.first)
+
+    def settle(self) -> Stage:
+        """Appends what comes later, and waits until the records are where the plan wants them."""
+        if self._is_settled:
+            return self
+        self._is_settled, plan = True, self.plan
+        if plan.indexed and plan.later:
+            self._wait(segments=2, indexed=2)
+        if plan.is_renamed:
+            lens = records.lens(self.stream.name)
+            given(self.stream.define(schema=records.schema(2), search=records.search_of(2), lens=lens))
+        self._append(plan.later)
+        self._wait(plan.segments, plan.indexed, is_one_run=plan.is_one_run)
+        return self
+
+    def _append(self, batches: int) -> None:
+        for _ in range(batches):
+            batch = records.records(self._number, BATCH)
+            shaped = (
+                [records.renamed(record) for record in batch] if self.plan.is_renamed and self._is_settled else batch
+            )
+            given(self.stream.append(shaped))
+            self._number += len(batch)
+
+    def status(self) -> dict[str, Any]:
+        """Of its indexes."""
+        found: dict[str, Any] = expect(self.stream.index_status(), 200).json()
+        return found
+
+    def _wait(self, segments: int, indexed: int, *, is_one_run: bool = False) -> None:
+        def holds(found: dict[str, Any]) -> bool:
+            keys = found["routing_key_lexicon"]
+            families = [family["covered_segment_count"] for family in found["search_families"]]
+            return (
+                found["segments"]["uploaded_count"] == segments
+                and {keys["indexed_segment_count"], *families} == {indexed}
+                and (keys["active_run_count"] == 1 or not is_one_run)
+            )
+
+        eventually(self.status, holds, within_s=JOB_S)
+
+
+@contextmanager
+def stages() -> Iterator[dict[str, Stage]]:
+    """A server of its own with every stage filled; each is settled when it is first asked for."""
+    with dev_server(*ARGUMENTS) as server, Api(server.url) as api:
+        made = {name: Stage(api, name) for name in PLANS}
+        for stage in made.values():
+            stage.fill()
+        yield made

@@ -1,0 +1,130 @@
+"""Many ranges at once, against an S3 that answers and one that fails."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+from moto.server import ThreadedMotoServer
+
+from headrace import deadline
+from headrace.errors import DeadlineExceeded, StoreThrottled, StoreTimeout
+from headrace.objects import ObjectMissing, Range
+from headrace.objects.parallel import ParallelRanges
+from headrace.objects.s3 import S3Objects, make_client
+
+BUCKET = "headrace-ranges"
+
+
+@pytest.fixture(scope="module")
+def endpoint() -> Iterator[str]:
+    server = ThreadedMotoServer("127.0.0.1", 0)
+    server.start()
+    host, port = server.get_host_and_port()
+    yield f"http://{host}:{port}"
+    server.stop()
+
+
+@pytest.fixture
+def client(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> Any:
+    _environment(monkeypatch, endpoint)
+    client = make_client()
+    client.create_bucket(Bucket=BUCKET)
+    return client
+
+
+def _environment(monkeypatch: pytest.MonkeyPatch, endpoint: str) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
+
+
+def test_ranges_come_in_their_order_and_as_one_by_one(client: Any) -> None:
+    alone = S3Objects(BUCKET, client)
+    together = S3Objects(BUCKET, client, ranges=ParallelRanges(BUCKET, client))
+    body = bytes(range(256)) * 400
+    alone.put("logs/a/index/one", body)
+    alone.put("logs/a/index/empty", b"")
+    wanted = [Range("logs/a/index/one", start, 1 + start % 777) for start in range(0, len(body) + 900, 1009)]
+    wanted += [Range("logs/a/index/one", len(body) - 3, 10), Range("logs/a/index/one", len(body), 5)]
+    wanted += [Range("logs/a/index/empty", 0, 1), wanted[3]]
+    assert together.get_ranges(wanted) == alone.get_ranges(wanted)
+    assert together.get_ranges([]) == alone.get_ranges([]) == []
+
+
+def test_a_missing_object_is_told_apart(client: Any) -> None:
+    S3Objects(BUCKET, client).put("there", b"x")
+    for ranges in (ParallelRanges(BUCKET, client), None):
+        with pytest.raises(ObjectMissing):
+            S3Objects(BUCKET, client, ranges=ranges).get_ranges([Range("there", 0, 1), Range("none", 0, 1)])
+
+
+@pytest.mark.parametrize("wanted", [(-1, 5), (0, 0)])
+def test_a_range_that_is_none_is_refused(client: Any, wanted: tuple[int, int]) -> None:
+    with pytest.raises(ValueError, match="range"):
+        ParallelRanges(BUCKET, client).get_ranges([Range("k", *wanted)])
+
+
+def test_nothing_is_read_when_the_time_is_over(client: Any) -> None:
+    with deadline.within(0), pytest.raises(DeadlineExceeded):
+        ParallelRanges(BUCKET, client).get_ranges([Range("k", 0, 1)])
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    answer: tuple[int, bytes] = (200, b"")
+    served = 0
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: _Server
+
+    def do_GET(self) -> None:
+        self.server.served += 1
+        status, body = self.server.answer
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body) + (5 if status == 206 else 0)))
+        if status == 206:
+            self.send_header("Content-Range", "bytes 0-9/10")
+        with contextlib.suppress(ConnectionError):  # another read has failed already, so this one was given up
+            self.end_headers()
+            self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        ((503, b"<Error><Code>SlowDown</Code></Error>"), StoreThrottled),
+        ((500, b"<Error><Code>InternalError</Code></Error>"), StoreTimeout),
+        ((206, b"short"), StoreTimeout),
+    ],
+)
+def test_what_fails_is_told_as_the_port_promises(
+    monkeypatch: pytest.MonkeyPatch, answer: tuple[int, bytes], error: type[Exception]
+) -> None:
+    with _Server(("127.0.0.1", 0), _Handler) as server:
+        server.answer = answer
+        _environment(monkeypatch, f"http://127.0.0.1:{server.server_port}")
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            with pytest.raises(error):
+                ParallelRanges(BUCKET, make_client()).get_ranges([Range("k", 0, 10), Range("k", 20, 10)])
+        finally:
+            server.shutdown()
+            thread.join()
+    assert server.served >= 2
+
+
+def test_a_server_that_is_not_there_is_a_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
+    _environment(monkeypatch, "http://127.0.0.1:9")  # the discard port: nobody listens
+    with pytest.raises(StoreTimeout):
+        ParallelRanges(BUCKET, make_client()).get_ranges([Range("k", 0, 1)])

@@ -1,0 +1,27 @@
+"""Ascending arrays behave as sets."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.index import ascending
+from headrace.index.ascending import Int64s
+
+_NUMBERS = st.lists(st.one_of(st.integers(-5, 5), st.integers(-(2**63), 2**63 - 1)))
+
+
+def array(numbers: list[int]) -> Int64s:
+    return np.array(numbers, np.int64)
+
+
+@given(_NUMBERS, _NUMBERS)
+def test_operations_are_those_of_sets(one: list[int], other: list[int]) -> None:
+    kept = array(one)
+    assert ascending.distinct(kept).tolist() == sorted(set(one))
+    assert kept.tolist() == one, "what is given is left as it is"
+    assert ascending.once(array(sorted(one))).tolist() == sorted(set(one))
+    assert ascending.either(array(one), array(other)).tolist() == sorted({*one, *other})
+    found = ascending.among(array(one), array(sorted(other)))
+    assert found.tolist() == [number in set(other) for number in one]
