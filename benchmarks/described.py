@@ -28,7 +28,7 @@ from benchmarks.result import COLUMNS, Result, machine, markdown
 from benchmarks.wire import Connection, LoadFailed, Server
 from functions.api import bodies
 from headrace import profiles
-from headrace.log.definition import EMPTY, Definition
+from headrace.definition import EMPTY, Definition
 from headrace.log.prepare import prepare
 from headrace.schema import registry
 

@@ -73,6 +73,10 @@ class Connection:
             self.busy += 1
             time.sleep(min(LONGEST_WAIT_S, float(answer.headers.get("retry-after", "0.05"))))
 
+    def once(self, method: str, path: str, body: bytes | None, content_type: str) -> Answer:
+        """The answer to one request, whatever its status."""
+        return self._send(method, path, body, {**self._headers, "content-type": content_type})
+
     def _send(self, method: str, target: str, body: bytes | None, headers: dict[str, str]) -> Answer:
         """Sends once, and once more on a new connection if the server has closed the idle one."""
         for attempt in (1, 2):

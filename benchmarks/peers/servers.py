@@ -8,7 +8,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -67,14 +67,19 @@ PEERS: dict[str, Command] = {
 
 
 @contextmanager
-def running(name: str) -> Iterator[str]:
-    """The base URL of a peer that runs until the context ends."""
+def running(name: str, settings: Mapping[str, str] | None = None) -> Iterator[str]:
+    """The base URL of a peer that runs until the context ends. `settings` are variables of its environment."""
     install()
     port = free_port()
     with tempfile.TemporaryDirectory(prefix="benchmark-peer-") as state, tempfile.TemporaryFile() as log:
         command, environment = PEERS[name](port, Path(state))
         process = subprocess.Popen(
-            command, cwd=HERE, env={**os.environ, **environment}, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            command,
+            cwd=HERE,
+            env={**os.environ, **environment, **(settings or {})},
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
         )
         try:
             if not answers(port, process):

@@ -1,0 +1,1 @@
+"""Benchmark of search: a million request logs, indexed and asked. `python -m benchmarks.search --help`."""

@@ -1,0 +1,32 @@
+"""One index job over a bucket that is a folder: `python -m benchmarks.search.job BUCKET jobs/<id>/input.json.zst`."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.search.directory import DirectoryObjects
+from emr_jobs import job, session
+from headrace.objects import Objects
+
+
+@dataclass(frozen=True)
+class FolderDoor:
+    """A bucket that is a folder."""
+
+    root: str
+
+    def open(self) -> Objects:
+        """Its objects."""
+        return DirectoryObjects(Path(self.root))
+
+
+def main() -> None:
+    """Runs the job to its end."""
+    root, key = sys.argv[1:]
+    job.run(session.local(), FolderDoor(root), key)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,81 @@
+"""Fills a bucket with a sealed stream, through the log engine and the sealer; the tables are in memory.
+
+Whoever reads the bucket later rebuilds the tables from it, as `headrace recover` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from pathlib import Path
+
+import orjson
+
+from benchmarks.inprocess import memory_stores
+from benchmarks.search.directory import DirectoryObjects
+from benchmarks.search.events import SCHEMA_UPDATE
+from functions.sealer.parts import assemble as assemble_sealer
+from functions.sealer.queue import MemoryQueue
+from functions.sealer.seal import seal
+from headrace.definition import Definition
+from headrace.index.store import IndexManifestStore
+from headrace.log.logs import Logs
+from headrace.log.requests import JSON, AppendRequest, CreateRequest
+from headrace.log.stores import Stores
+from headrace.names import STREAMS
+from headrace.objects import Objects
+from headrace.record import NewRecord
+from headrace.recovery.recover import recover
+from headrace.schema import registry
+from headrace.settings import Settings
+from headrace.wal.state import LogConfig, LogState
+
+STREAM = "requests"
+_BATCH = 1_000
+_NEVER_SPILL = 1 << 40  # entries stay in memory, outside of the bucket
+
+
+def fill(root: Path, blocks: Iterable[list[bytes]], progress: Callable[[int], None]) -> str:
+    """Appends the events to a new stream and seals all of them; returns the log's id.
+
+    Args:
+        root: an empty folder, the bucket.
+        progress: told how many events were appended since it was last told.
+    """
+    settings = Settings(spill_bytes=_NEVER_SPILL)
+    stores = replace(memory_stores(settings), objects=DirectoryObjects(root))
+    logs = Logs(stores)
+    sealer = assemble_sealer(stores, MemoryQueue())
+    log_id = logs.create(STREAM, CreateRequest(content_type=JSON)).head.log_id
+    logs.define(STREAM, _described)
+    for block in blocks:
+        for at in range(0, len(block), _BATCH):
+            records = tuple(NewRecord(data) for data in block[at : at + _BATCH])
+            logs.append(STREAM, AppendRequest(content_type=JSON, records=records))
+            progress(len(records))
+        seal(sealer, log_id)  # full segments only
+    seal(sealer, log_id, force=True)
+    return log_id
+
+
+def reopened(objects: Objects, settings: Settings) -> Stores:
+    """Stores over a bucket that was filled before: tables in memory, rebuilt from it.
+
+    Raises:
+        RuntimeError: it can't be read.
+    """
+    stores = replace(memory_stores(settings), objects=objects)
+    refused = [log.reason for log in recover(stores).logs if log.status == "refused"]
+    if refused:
+        raise RuntimeError(f"the bucket can't be read: {refused}")
+    indexes = IndexManifestStore(objects)
+    for row in stores.catalog.living(STREAMS, limit=1):
+        stores.watermarks.publish_index(row.log_id, indexes.newest(row.log_id).generation)
+    return stores
+
+
+def _described(before: Definition, _: LogConfig, state: LogState) -> Definition:
+    update = registry.parse_update(orjson.dumps(SCHEMA_UPDATE), STREAM)
+    is_empty = state.next_offset == 0
+    after = registry.apply(before.registry, update, name=STREAM, next_offset=state.next_offset, is_empty=is_empty)
+    return Definition(after, before.profile)
