@@ -1,0 +1,77 @@
+"""Queries a stream's segments and index runs in place with DuckDB: no server is asked, only the bucket.
+
+    uv run python docs/examples/query_index.py STATE_FILE STREAM "select count(*) from col"
+
+STATE_FILE is what `headrace dev --state-file` wrote. docs/analytics.md says which tables there are. The objects are those
+that the newest manifests name: others may stand beside them that were replaced, or that an attempt left behind.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import boto3
+import duckdb
+import pyarrow.dataset
+import pyarrow.fs
+
+from headrace.index import descriptors
+from headrace.index.store import IndexManifestStore
+from headrace.manifest.store import ManifestStore
+from headrace.objects.s3 import S3Objects
+
+
+def objects_of(environment: dict[str, str], stream: str) -> dict[str, list[str]]:
+    """Keys of the Parquet objects of a stream, by table. Raises LookupError if nothing of it is sealed."""
+    client = boto3.client(
+        "s3",
+        endpoint_url=environment["AWS_ENDPOINT_URL"],
+        aws_access_key_id=environment["AWS_ACCESS_KEY_ID"],
+        aws_secret_access_key=environment["AWS_SECRET_ACCESS_KEY"],
+        region_name=environment["AWS_REGION"],
+    )
+    bucket = environment["HEADRACE_BUCKET"]
+    objects = S3Objects(bucket, client)
+    listed = client.list_objects_v2(Bucket=bucket, Prefix="logs/", Delimiter="/")
+    for folder in listed.get("CommonPrefixes", []):
+        if json.loads(objects.get(folder["Prefix"] + "log.json"))["config"]["name"] == stream:
+            log_id = folder["Prefix"].split("/")[1]
+            break
+    else:
+        raise LookupError(f"no sealed stream of this name: {stream}")
+    manifests = ManifestStore(objects)
+    published = manifests.newest(log_id, None, 0)
+    segments = manifests.segments_from(published, 0) if published else ()
+    found = {"segments": [segment.key for segment in segments]}
+    for run in IndexManifestStore(objects).newest(log_id).runs:
+        for family, parts in descriptors.opened(run, objects.get(run.descriptor)).parts.items():
+            found.setdefault(family, []).extend(part.key for part in parts)
+    return found
+
+
+def connect(environment: dict[str, str], stream: str) -> duckdb.DuckDBPyConnection:
+    """A database with the stream's tables."""
+    bucket = pyarrow.fs.S3FileSystem(
+        endpoint_override=environment["AWS_ENDPOINT_URL"],
+        access_key=environment["AWS_ACCESS_KEY_ID"],
+        secret_key=environment["AWS_SECRET_ACCESS_KEY"],
+        region=environment["AWS_REGION"],
+    )
+    database = duckdb.connect()
+    database.sql("set timezone = 'UTC'")
+    for table, keys in objects_of(environment, stream).items():
+        files = [f"{environment['HEADRACE_BUCKET']}/{key}" for key in keys]
+        database.register(table, pyarrow.dataset.dataset(files, filesystem=bucket, format="parquet"))
+    return database
+
+
+def main(state_file: str, stream: str, query: str) -> None:
+    """Prints the result of `query`."""
+    environment = json.loads(Path(state_file).read_text())["environment"]
+    connect(environment, stream).sql(query).show()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
