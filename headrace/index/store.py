@@ -51,7 +51,11 @@ class IndexManifestStore:
         """
         found = known
         if found is None or found.generation < at_least:
-            found = (self.load(log_id, at_least) if at_least else None) or found or self._oldest_way(log_id)
+            found = (self.load(log_id, at_least) if at_least else None) or found
+        if found is None:
+            if self.load(log_id, 1) is None:
+                return manifests.empty(log_id)
+            found = self.load(log_id, self._listed(log_id)) or manifests.empty(log_id)
         while following := self.load(log_id, found.generation + 1):
             found = following
         return found
@@ -71,12 +75,6 @@ class IndexManifestStore:
             raise Damaged(f"index manifest has no generation: object={key}")
         manifests.check(manifest, key)
         return publish(self._objects, key, manifests.encode(manifest))
-
-    def _oldest_way(self, log_id: str) -> IndexManifest:
-        """A generation from the listing, where nothing else says which there are."""
-        if self.load(log_id, 1) is None:
-            return manifests.empty(log_id)
-        return self.load(log_id, self._listed(log_id)) or manifests.empty(log_id)
 
     def _listed(self, log_id: str) -> int:
         """The highest generation that a listing shows; 0 without one."""
