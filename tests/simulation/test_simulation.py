@@ -24,6 +24,7 @@ ROOT = Path(__file__).parents[2]
 def test_every_law_holds_in_500_seeds() -> None:
     met: Counter[tuple[str, str]] = Counter()
     checked: Counter[str] = Counter()
+    threads = threading.active_count()  # other tests have left some
     for seed in range(SEEDS):
         verdict = run(make(seed, OPERATIONS))
         if verdict.law:
@@ -37,7 +38,7 @@ def test_every_law_holds_in_500_seeds() -> None:
     assert {call for call, _ in met if "." in call} == set(POSSIBLE) - IDLE
     assert len(checked) >= 23
     assert sum(count for (what, _), count in met.items() if what == "disaster") > 100
-    assert threading.active_count() < 10
+    assert threading.active_count() < threads + 10
 
 
 def test_the_same_seed_gives_the_same_run() -> None:
