@@ -8,6 +8,7 @@ makes one need not have them.
 from __future__ import annotations
 
 import atexit
+import re
 import threading
 from collections.abc import Coroutine, Sequence
 from datetime import timedelta
@@ -24,8 +25,9 @@ if TYPE_CHECKING:
 
     from obstore.store import S3Store
 
-_THROTTLED = ("SlowDown", "Throttl", "RequestLimitExceeded", "TooManyRequests", "429")
-_BEHIND_THE_END = ("InvalidRange", "416", "greater than length", "after end")
+_STATUS = re.compile(r" Server returned non-2xx status code: (\d{3}) ")  # not in the address before it, which has no space
+_THROTTLED = ("429", "503")
+_BEHIND_THE_END = "416"
 
 T = TypeVar("T")
 
@@ -104,9 +106,11 @@ async def _one(store: S3Store, one: Range) -> bytes:
         raise ObjectMissing(one.key) from exc
     except GenericError as exc:
         reason = str(exc)
-        if any(sign in reason for sign in _BEHIND_THE_END):
+        answer = _STATUS.search(reason)
+        status = answer.group(1) if answer else None
+        if status == _BEHIND_THE_END:
             return b""
-        kind = StoreThrottled if any(sign in reason for sign in _THROTTLED) else StoreTimeout
+        kind = StoreThrottled if status in _THROTTLED else StoreTimeout
         raise kind(f"no whole answer from the object store: object={one.key} reason={reason:.200}") from exc
 
 

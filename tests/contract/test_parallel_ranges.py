@@ -99,6 +99,7 @@ class _Handler(BaseHTTPRequestHandler):
         pass
 
 
+@pytest.mark.parametrize("key", ["k", "404/416 InvalidRange/429 SlowDown"])
 @pytest.mark.parametrize(
     ("answer", "error"),
     [
@@ -108,7 +109,7 @@ class _Handler(BaseHTTPRequestHandler):
     ],
 )
 def test_what_fails_is_told_as_the_port_promises(
-    monkeypatch: pytest.MonkeyPatch, answer: tuple[int, bytes], error: type[Exception]
+    monkeypatch: pytest.MonkeyPatch, answer: tuple[int, bytes], error: type[Exception], key: str
 ) -> None:
     with _Server(("127.0.0.1", 0), _Handler) as server:
         server.answer = answer
@@ -117,7 +118,7 @@ def test_what_fails_is_told_as_the_port_promises(
         thread.start()
         try:
             with pytest.raises(error):
-                ParallelRanges(BUCKET, make_client()).get_ranges([Range("k", 0, 10), Range("k", 20, 10)])
+                ParallelRanges(BUCKET, make_client()).get_ranges([Range(key, 0, 10), Range(key, 20, 10)])
         finally:
             server.shutdown()
             thread.join()
