@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
     from obstore.store import S3Store
 
-_STATUS = re.compile(r" Server returned non-2xx status code: (\d{3}) ")  # not in the address before it, which has no space
+# An address stands before it, which may hold any digits but no space.
+_STATUS = re.compile(r" Server returned non-2xx status code: (\d{3}) ")
 _THROTTLED = ("429", "503")
 _BEHIND_THE_END = "416"
 
