@@ -40,7 +40,7 @@ class ParallelRanges:
         """Reads `bucket` where `client` (a boto3 S3 client) would, with credentials found as botocore finds them.
 
         Args:
-            connect_timeout_s, timeout_s: of one try of one read, of which there are two.
+            connect_timeout_s, timeout_s: of one try of one read; a refused one is tried once more.
         """
         self._bucket = bucket
         self._client = client
@@ -53,7 +53,7 @@ class ParallelRanges:
 
         Raises:
             ObjectMissing: an object does not exist.
-            StoreTimeout, StoreThrottled: a read failed twice.
+            StoreTimeout, StoreThrottled: a read was refused twice, or broke off.
             DeadlineExceeded: the request's time is over; nothing was read.
         """
         for one in ranges:
