@@ -62,6 +62,8 @@ def connect(environment: dict[str, str], stream: str) -> duckdb.DuckDBPyConnecti
     database = duckdb.connect()
     database.sql("set timezone = 'UTC'")
     for table, keys in objects_of(environment, stream).items():
+        if not keys:  # nothing of this kind is configured
+            continue
         files = [f"{environment['HEADRACE_BUCKET']}/{key}" for key in keys]
         database.register(table, pyarrow.dataset.dataset(files, filesystem=bucket, format="parquet"))
     return database

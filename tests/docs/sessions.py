@@ -1,0 +1,138 @@
+"""Commands that a page of the documentation shows, and what it says that they print.
+
+Three forms are read. Indented by four columns: a session, whose commands begin with `$ ` and are followed by their output;
+or commands alone, one per line, with a remark behind `  #`. Fenced as `bash`: commands, whose joint output may be shown by
+an unnamed fence behind it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+PROGRAMS = ("headrace", "./run", "uv", "npx", "aws", "curl", "echo", "sed")
+_INDENT = "    "
+_PROMPT = "$ "
+_ANY = "…"
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command at a line (from 1) of its page, and the lines that it is said to print."""
+
+    line: int
+    text: str
+    output: tuple[str, ...]
+
+
+def commands(page: str) -> list[Command]:
+    """Every command that a page shows, in its order."""
+    lines = page.split("\n")
+    found = [*_fenced(lines), *_indented(_without_fences(lines))]
+    return sorted(found, key=lambda command: command.line)
+
+
+def missing(expected: tuple[str, ...], printed: str) -> str | None:
+    """The first line that was expected and not printed, in this order; None if there is none. Pure.
+
+    What differs from run to run counts as equal: see `_plain`. Lines between those expected do not matter, nor does what a
+    line has in place of an ellipsis.
+    """
+    rest = iter([_plain(line) for line in printed.split("\n")])
+    for line in expected:
+        if line.strip() == _ANY:
+            continue
+        pattern = ".*".join(re.escape(part.strip()) for part in _plain(line).split(_ANY))
+        if not any(re.fullmatch(pattern, candidate) for candidate in rest):
+            return line
+    return None
+
+
+# What no two runs share: durations, rates, moments of this year on, random ids, and, in lines that tell of the work done,
+# in how many pieces it came.
+_VARIES = (
+    (r"20(?:2[6-9]|[3-9]\d)-\d\d-\d\dT[\d:.]+Z", "<now>"),
+    (r"\d{13}-[0-9a-f]{12}", "<run>"),
+    (r"headrace-databucket\S+", "<bucket>"),
+    (r'(?i)stream-?cursor"?: ?"?\d+"?', "<cursor>"),
+    (r"[\d.,]+ (?:m?s\b|records/s)", "<took>"),
+    (r"^([\w-]+): .* GMT$", r"\1: <now>"),
+    (r"[\d.]+ [kM]?B\b", "<size>"),
+    (r"\d+ segments", "<pieces>"),
+    (r"\b\d+/\d+\b.*", "<covered>"),
+    (
+        r"^(\D*\b(?:ms|stages_ms|gets|bytes|ranges|runs|cache|scanned|level|records|family|explain|plan|index)\b.*)$",
+        "<work>",
+    ),
+    (r"^[\W\d]+$", "<rule>"),
+)
+
+
+_BRANCH = re.compile(
+    r"[│├└─\s]*[├└]── "
+)  # of a tree, as `--explain` prints: where it hangs and its numbers depend on runs
+
+
+def _plain(line: str) -> str:
+    if branch := _BRANCH.match(line):
+        line = re.sub(r"\d[\d.]*", "<n>", line[branch.end() :])
+    for pattern, instead in _VARIES:
+        line = re.sub(pattern, instead, line)
+    return re.sub(r"\s+", " ", line).strip()
+
+
+def _fenced(lines: list[str]) -> Iterator[Command]:
+    for start, line in enumerate(lines):
+        if line != "```bash":
+            continue
+        end = lines.index("```", start + 1)
+        output: list[str] = []
+        if lines[end + 1 : end + 2] == ["```"]:
+            output = lines[end + 2 : lines.index("```", end + 2)]
+        yield Command(start + 2, "\n".join(lines[start + 1 : end]), tuple(output))
+
+
+def _without_fences(lines: list[str]) -> list[str]:
+    inside = False
+    kept = []
+    for line in lines:
+        fence = line.startswith("```")
+        inside = inside != fence
+        kept.append("" if inside or fence else line)
+    return kept
+
+
+def _indented(lines: list[str]) -> Iterator[Command]:
+    """Sessions and lists of commands. A block ends with the first line that is neither indented nor empty."""
+    at = 0
+    while at < len(lines):
+        text = lines[at].removeprefix(_INDENT)
+        if not lines[at].startswith(_INDENT) or not _begins(text):
+            at += 1
+            continue
+        line = at + 1
+        command = text.removeprefix(_PROMPT)
+        while _goes_on(command):
+            at += 1
+            command += "\n" + lines[at].removeprefix(_INDENT)
+        at += 1
+        output = []
+        if text.startswith(_PROMPT):
+            while at < len(lines) and (lines[at].startswith(_INDENT) or not lines[at]):
+                shown = lines[at].removeprefix(_INDENT)
+                if shown.startswith(_PROMPT):
+                    break
+                if shown:
+                    output.append(shown)
+                at += 1
+        yield Command(line, re.sub(r"  +# .*$", "", command, flags=re.MULTILINE), tuple(output))
+
+
+def _begins(text: str) -> bool:
+    return text.startswith(_PROMPT) or text.split(" ", 1)[0] in PROGRAMS
+
+
+def _goes_on(command: str) -> bool:
+    """A line that ends with a backslash, or within quotes."""
+    return command.endswith("\\") or command.count("'") % 2 == 1

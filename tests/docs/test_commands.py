@@ -1,0 +1,174 @@
+"""Every command of the README and of every page is run, in the page's order, and prints what the page says.
+
+A page has an emulator of its own. What can't be run here stands in `NOT_RUN` with the reason; an entry that no page needs
+any more fails.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from local.emulated_cloud import DevServer, dev_server
+from tests.docs.sessions import Command, commands, missing
+from tests.node import install_packages
+
+ROOT = Path(__file__).parents[2]
+FLIGHTS = ROOT / "tests" / "e2e"
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+URL = "http://127.0.0.1:8787"  # as pages have it
+COMMAND_S = 240
+SOON = ("--seal-age", "1s", "--index-age", "1s")
+
+# What is not run, and why.
+NOT_RUN = {
+    r"^\./run (dev|test)$": "the set-up itself: the test command is running",
+    r"^npx aws-cdk ": "needs an AWS account",
+    r"^aws ": "needs an AWS account",
+    r"^uv run python -m infra\.synth$": "writes into the checkout; tests/infra compares what it would write",
+}
+# Long, and run for docs/benchmarks.md and docs/verification.md: their options are looked up in their help.
+LONG = r"^uv run (?:--frozen )?python -m ((?:benchmarks|tests)\.\w+)(.*)$"
+DEV = r"^(?:\./run|headrace|uv run headrace) dev (.+)$"
+
+
+# What a page takes for granted.
+BEFORE = {
+    "operations.md": "headrace create orders",
+    "analytics.md": """
+        set -e
+        headrace create requests
+        curl --fail $URL/v1/stream/requests/_schema -d '{"schema": {"type": "object"},
+          "search": {"primaryTimestampField": "at", "fields": {
+          "at": {"kind": "date", "bindings": [{"version": 1, "jsonPointer": "/at"}], "column": true}}}}'
+        headrace append requests --data '[{"at": "2026-11-21T08:00:00Z", "status": 200}]'
+        headrace index wait requests --records""",
+}
+
+
+@dataclass(frozen=True)
+class Shell:
+    """Runs commands as a reader would, in a folder with what the pages name."""
+
+    folder: Path
+    server: DevServer
+
+    def run(self, text: str) -> str:
+        """What a command prints to both streams. What it leaves running is ended a second later."""
+        script = "\n".join(
+            [
+                f"URL={self.server.url}",
+                text.replace(URL, self.server.url),
+                "status=$?",
+                'if [ -n "$(jobs -p)" ]; then sleep 1; kill $(jobs -p); wait; fi 2>/dev/null',
+                "exit $status",
+            ]
+        )
+        done = subprocess.run(
+            ["bash", "-c", script],
+            cwd=self.folder,
+            env={
+                **os.environ,
+                **self.server.state["environment"],
+                "PATH": f"{self.folder}/bin:{os.environ['PATH']}",
+                "HEADRACE_URL": self.server.url,
+                "PYTHONUNBUFFERED": "1",
+            },
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=COMMAND_S,
+        )
+        assert done.returncode == 0, f"exit code {done.returncode}: {text}\n{done.stdout}"
+        return done.stdout
+
+
+@pytest.fixture
+def shell(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Shell]:
+    install_packages(FLIGHTS)
+    data = FLIGHTS / "node_modules" / "vega-datasets" / "data"
+    for name in ("flights-200k.json", "flights-20k.json"):
+        (tmp_path / name).symlink_to(data / name)
+    (tmp_path / "docs").symlink_to(ROOT / "docs")
+    (tmp_path / "bin").mkdir()
+    python = shlex.quote(sys.executable)
+    here = f"PYTHONPATH={shlex.quote(str(ROOT))}"
+    for name, body in (
+        ("headrace", f'{here} exec {python} -m local.cli.main "$@"'),
+        (
+            "curl",
+            'command -p curl -sS "$@"; status=$?; echo; [ $status = 28 ] || exit $status',
+        ),  # 28: --max-time is over
+        ("uv", f'[ "$1 $2" = "run python" ] || exit 64; shift 2; {here} exec {python} "$@"'),
+    ):
+        (tmp_path / "bin" / name).write_text(f"#!/bin/sh\n{body}\n")
+        (tmp_path / "bin" / name).chmod(0o755)
+    # Pages that say how their emulator is started have it so.
+    with dev_server(*_dev_options(request.getfixturevalue("page"))) as server:
+        for name in ("dev.json", "state.json"):
+            (tmp_path / name).symlink_to(server.state_file)
+        yield Shell(tmp_path, server)
+
+
+def _dev_options(page: Path) -> list[str]:
+    """Those of the first emulator that a page starts, but the place of its state file; all are sealed soon."""
+    for command in commands(page.read_text()):
+        started = re.match(DEV, command.text)
+        if started:
+            return [*SOON, *re.sub(r"--state-file \S+", "", started.group(1)).split()]
+    return list(SOON)
+
+
+def _reason(command: Command) -> str | None:
+    return next((reason for pattern, reason in NOT_RUN.items() if re.match(pattern, command.text)), None)
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if commands(page.read_text())], ids=lambda page: page.name)
+def test_every_command_of_a_page_runs_and_prints_what_the_page_says(page: Path, shell: Shell) -> None:
+    started = 0
+    beside = ""  # what runs while the next command does
+    shell.run(BEFORE.get(page.name, ":"))
+    for command in commands(page.read_text()):
+        where = f"{page.name}:{command.line}"
+        if _reason(command):
+            continue
+        if long := re.match(LONG, command.text):
+            _check_options(where, long.group(1), long.group(2))
+        elif dev := re.match(DEV, command.text):
+            started += 1
+            if started > 1:
+                with dev_server(*dev.group(1).split()) as other:
+                    assert other.ready_line.startswith("headrace is ready at "), where
+            else:
+                assert missing(command.output, shell.server.ready_line.replace(shell.server.url, URL)) is None, where
+        elif command.text.endswith("&"):
+            beside = f"{command.text} sleep 1; "
+        else:
+            printed = shell.run(beside + command.text).replace(shell.server.url, URL)
+            beside = ""
+            line = missing(command.output, printed)
+            assert line is None, f"{where}: not printed: {line}\n--- printed:\n{printed}"
+
+
+def _check_options(where: str, module: str, rest: str) -> None:
+    """A long command exists, and knows every option that the page gives it."""
+    done = subprocess.run(
+        [sys.executable, "-m", module, "--help"], cwd=ROOT, capture_output=True, text=True, timeout=COMMAND_S
+    )
+    assert done.returncode == 0, f"{where}: {done.stderr}"
+    for option in re.findall(r"--[\w-]+", rest):
+        assert re.search(rf"{option}\b", done.stdout), f"{where}: {module} has no {option}"
+
+
+def test_nothing_is_left_out_that_no_page_has() -> None:
+    texts = [command.text for page in PAGES for command in commands(page.read_text())]
+    for pattern in NOT_RUN:
+        assert any(re.match(pattern, text) for text in texts), pattern
