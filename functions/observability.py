@@ -1,42 +1,105 @@
-"""One logger and one set of metrics for every function: one namespace, names as in the code.
+"""One logger and one meter for every function.
 
-Metrics go out as EMF lines on standard output; `POWERTOOLS_METRICS_DISABLED=true` silences them (the emulator).
+Log events are short texts; everything else is a field, never a payload or a key. Metrics are EMF lines
+(`functions/metrics.py` names them): on Lambda on standard output, elsewhere nowhere, or in the file that
+`HEADRACE_METRICS_FILE` names. Writing them calls no store.
 """
 
 from __future__ import annotations
 
-from aws_lambda_powertools import Logger, Metrics
-from aws_lambda_powertools.metrics import MetricUnit
+import json
+import logging
+import os
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any, Generic, TypeVar
 
-NAMESPACE = "Headrace"
+from aws_lambda_powertools import Logger
+from aws_lambda_powertools.logging.utils import copy_config_to_registered_loggers
+from aws_lambda_powertools.metrics.provider.cloudwatch_emf.cloudwatch import AmazonCloudWatchEMFProvider
+from botocore.exceptions import BotoCoreError, ClientError
+
+from functions.metrics import NAMESPACE, Metric
+from headrace.errors import HeadraceError, StoreError
+
+METRICS_FILE = "HEADRACE_METRICS_FILE"
+_PACKAGES = {"functions", "headrace"}  # they log with the standard library; in a function that becomes structured
+_MAX_VALUES = 100  # of one metric in an EMF line: https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/CloudWatch_Embedded_Metric_Format_Specification.html
+
+M = TypeVar("M", bound=Metric)
+Write = Callable[[str], None]
 
 
 def make_logger(service: str) -> Logger:
-    """The structured logger of a function. Log events are short names; everything else is a field."""
-    return Logger(service=service)
+    """The structured logger of a function, and of the packages that it is made of."""
+    logger = Logger(service=service)
+    for package in _PACKAGES:
+        logging.getLogger(package)
+    copy_config_to_registered_loggers(logger, include=_PACKAGES)
+    return logger
 
 
-class Meter:
-    """Counts what a function did; `flush` writes what was counted since the last flush."""
+class Meter(Generic[M]):
+    """Metrics of one function; `flush` writes what was added since the last flush. Thread-safe.
 
-    def __init__(self, service: str) -> None:
-        self._metrics = Metrics(namespace=NAMESPACE, service=service)
+    Args:
+        metrics: the only ones that it takes.
+        write: takes a line; without it nothing is kept.
+    """
 
-    def count(self, name: str, value: int = 1) -> None:
-        """Adds to a counter. Zero is not written."""
-        if value:
-            self._metrics.add_metric(name=name, unit=MetricUnit.Count, value=value)
+    def __init__(self, metrics: type[M], write: Write | None = None) -> None:
+        self._service = metrics.service
+        self._write = write
+        self._lock = threading.Lock()
+        self._values: dict[M, list[int]] = {}
 
-    def size(self, name: str, value: int) -> None:
-        """Adds bytes to a counter. Zero is not written."""
-        if value:
-            self._metrics.add_metric(name=name, unit=MetricUnit.Bytes, value=value)
-
-    def duration(self, name: str, value_ms: int) -> None:
-        """Notes a duration in ms."""
-        self._metrics.add_metric(name=name, unit=MetricUnit.Milliseconds, value=value_ms)
+    def add(self, metric: M, value: int = 1) -> None:
+        """Adds to a counter (zero is not written), or notes a value of another metric."""
+        is_counter = metric.spec.kind == "counter"
+        if self._write is None or (is_counter and not value):
+            return
+        with self._lock:
+            values = self._values.setdefault(metric, [])
+            if is_counter and values:
+                values[0] += value
+            else:
+                values.append(value)
 
     def flush(self) -> None:
-        """Writes one EMF line, if anything was counted."""
-        if self._metrics.metric_set:
-            self._metrics.flush_metrics()
+        """Writes one line if there is anything; more only for more than 100 values of one metric. Never raises."""
+        with self._lock:
+            values, self._values = self._values, {}
+        while values and self._write is not None:
+            self._write(self._line({metric: some[:_MAX_VALUES] for metric, some in values.items()}))
+            values = {metric: some[_MAX_VALUES:] for metric, some in values.items() if len(some) > _MAX_VALUES}
+
+    def _line(self, values: Mapping[M, list[int]]) -> str:
+        provider = AmazonCloudWatchEMFProvider(namespace=NAMESPACE, service=self._service)
+        metrics = {metric.name: {"Unit": metric.spec.unit, "Value": some} for metric, some in values.items()}
+        found: Any = provider.serialize_metric_set(metrics=metrics)
+        return json.dumps(found, separators=(",", ":"))
+
+
+def make_meter(metrics: type[M], environment: Mapping[str, str]) -> Meter[M]:
+    """The meter of a function in this environment."""
+    path = environment.get(METRICS_FILE)
+    if path:
+        return Meter(metrics, _to_file(path))
+    return Meter(metrics, _print if "AWS_LAMBDA_FUNCTION_NAME" in environment else None)
+
+
+def is_poison(error: BaseException | None) -> bool:
+    """No repeat heals this failure: damaged data, or a bug. What a store or a queue refuses, it may take later."""
+    if isinstance(error, HeadraceError):
+        return not (error.retryable or error.may_have_written)
+    return not isinstance(error, StoreError | BotoCoreError | ClientError)
+
+
+def _print(line: str) -> None:
+    print(line, flush=True)
+
+
+def _to_file(path: str) -> Write:
+    """One write for each line, so that processes can share the file."""
+    file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    return lambda line: (os.write(file, f"{line}\n".encode()), None)[1]

@@ -5,7 +5,7 @@ Endpoint and credentials are botocore's own.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from headrace.catalog.dynamodb import DynamoCatalog
 from headrace.dynamodb import Store
@@ -25,15 +25,23 @@ def region_of(environment: Mapping[str, str]) -> str:
     return environment.get("AWS_REGION") or environment.get("AWS_DEFAULT_REGION") or DEFAULT_REGION
 
 
-def aws_stores(settings: Settings, region: str, *, dynamodb_timeout_s: float, s3_read_timeout_s: float) -> Stores:
+def aws_stores(
+    settings: Settings,
+    region: str,
+    *,
+    dynamodb_timeout_s: float,
+    s3_read_timeout_s: float,
+    refused: Callable[[], None] = lambda: None,
+) -> Stores:
     """The four tables and the bucket that `settings` name.
 
     Args:
         dynamodb_timeout_s: of one call, which is tried once: the commit protocol repeats it.
         s3_read_timeout_s: of one try, of which there are two.
+        refused: as of `Store`.
     """
     tables = Tables(settings.wal_table, settings.catalog_table, settings.watermarks_table, settings.producers_table)
-    store = Store(region, timeout_s=dynamodb_timeout_s)
+    store = Store(region, timeout_s=dynamodb_timeout_s, refused=refused)
     client = make_client(read_timeout_s=s3_read_timeout_s)
     return Stores(
         wal=DynamoWal(store, tables),

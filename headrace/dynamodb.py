@@ -5,7 +5,7 @@ pynamodb's public `put` cannot return the item that made a condition fail, so th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
@@ -28,6 +28,7 @@ _THROTTLES = frozenset(
         "LimitExceededException",
     }
 )
+_CONTENTION = frozenset({"TransactionInProgressException", "TransactionConflictException"})
 _CANCEL_THROTTLES = frozenset({"TransactionConflict", "ThrottlingError", "ProvisionedThroughputExceeded"})
 
 
@@ -54,9 +55,17 @@ class Store:
         region: AWS region.
         connection: an existing connection to share.
         timeout_s: how long one call may take; the caller retries by the commit protocol, botocore never does.
+        refused: called for each call that was refused for load, not for meeting another one.
     """
 
-    def __init__(self, region: str, connection: Connection | None = None, timeout_s: float = 2.0) -> None:
+    def __init__(
+        self,
+        region: str,
+        connection: Connection | None = None,
+        timeout_s: float = 2.0,
+        refused: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._refused = refused
         self.connection = connection or Connection(
             region=region,
             connect_timeout_seconds=1.0,
@@ -77,15 +86,34 @@ class Store:
         try:
             return self.connection.dispatch(operation, {"ReturnConsumedCapacity": "NONE", **arguments})
         except VerboseClientError as exc:
+            if _is_for_load(exc):
+                self._refused()
             raise _translate(exc) from exc
         except (BotoCoreError, PynamoDBException) as exc:
             raise StoreTimeout(f"{operation}: {exc}") from exc
 
 
-def _translate(exc: VerboseClientError) -> Exception:
+def _response(exc: VerboseClientError) -> Mapping[str, Any]:
     cause = exc.__cause__
-    response: Mapping[str, Any] = cause.response if isinstance(cause, ClientError) else {}
-    code = str(response.get("Error", {}).get("Code", ""))
+    return cause.response if isinstance(cause, ClientError) else {}
+
+
+def _code(response: Mapping[str, Any]) -> str:
+    return str(response.get("Error", {}).get("Code", ""))
+
+
+def _is_for_load(exc: VerboseClientError) -> bool:
+    """The call was refused for load: by itself, or for a member of its transaction."""
+    response = _response(exc)
+    reasons = {str(reason.get("Code", "None")) for reason in response.get("CancellationReasons", [])}
+    return _code(response) in _THROTTLES - _CONTENTION or bool(
+        reasons & (_CANCEL_THROTTLES - {"TransactionConflict"})
+    )
+
+
+def _translate(exc: VerboseClientError) -> Exception:
+    response = _response(exc)
+    code = _code(response)
     status = int(response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
     if code == "ConditionalCheckFailedException":
         return ConditionFailed(response.get("Item"))

@@ -28,7 +28,12 @@ MAX_BYTES = 250 * 1024 * 1024
 # Wheels carry tests, headers and console scripts that no function imports.
 UNUSED = ("bin", "pyarrow/tests", "pyarrow/include", "pyarrow/src")
 INSTALLER_LOCK = ".lock"
-SHARED_FILES = ("functions/__init__.py", "functions/observability.py")
+SHARED_FILES = (
+    "functions/__init__.py",
+    "functions/metrics.py",
+    "functions/observability.py",
+    "functions/observed.py",
+)
 
 
 @jsii.implements(ILocalBundling)

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
+from functions.observability import METRICS_FILE
 from local.deployment import Deployment
 from local.environment import aws_environment, child_environment, client
 from local.supervisor import Supervisor
@@ -60,12 +61,18 @@ class DevServer:
     process: subprocess.Popen[str]
     ready_line: str
     state_file: Path
+    metrics_file: Path
     log: list[str] = field(default_factory=list)
 
     @property
     def pids(self) -> dict[str, int]:
         """The children's process ids by name, now: aws, dispatcher, api (or api-0, …), proxy. Only those that are ready."""
         return dict(self.state_now()["pids"])
+
+    def metric_lines(self) -> list[str]:
+        """The EMF lines that the api and the functions have written so far."""
+        whole = self.metrics_file.read_text() if self.metrics_file.exists() else ""
+        return whole[: whole.rfind("\n") + 1].splitlines()
 
     def state_now(self) -> dict[str, Any]:
         """The state file as it is now: processes that are killed get successors."""
@@ -85,9 +92,10 @@ def dev_server(*arguments: str, environment: Mapping[str, str] | None = None) ->
     """
     with tempfile.TemporaryDirectory(prefix="headrace-test-") as scratch:
         state_file = Path(scratch) / "state.json"
+        metrics_file = Path(scratch) / "metrics.emf"
         process = subprocess.Popen(
             [sys.executable, "-m", "local.dev", "--port", "0", "--state-file", str(state_file), *arguments],
-            env=child_environment(os.environ, environment or {}),
+            env=child_environment(os.environ, {METRICS_FILE: str(metrics_file)}, environment or {}),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -105,7 +113,7 @@ def dev_server(*arguments: str, environment: Mapping[str, str] | None = None) ->
                 reader.join(1)
                 raise DevServerFailed(f"exit code {process.returncode}:\n" + "\n".join(lines))
             state = json.loads(state_file.read_text())
-            yield DevServer(state["url"], state, process, ready_line, state_file, lines)
+            yield DevServer(state["url"], state, process, ready_line, state_file, metrics_file, lines)
         finally:
             _stop(process)
             reader.join(1)

@@ -65,7 +65,7 @@ def create_app(parts: Parts | None = None) -> FastAPI:
     app.add_middleware(BufferedAnswers)
     app.add_middleware(Admission, traffic=parts.traffic)
     app.add_middleware(Door, access=parts.access, meter=parts.meter)
-    app.add_middleware(CountTraffic, traffic=parts.traffic, began=parts.request_began)
+    app.add_middleware(CountTraffic, traffic=parts.traffic, began=parts.request_began, ended=parts.request_ended)
     return app
 
 

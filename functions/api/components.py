@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
+from functools import partial
 
 import boto3
 from botocore.config import Config
@@ -10,13 +12,15 @@ from botocore.config import Config
 from functions.api import access as keys
 from functions.api import timeouts
 from functions.api.blocking import on_lambda
-from functions.api.meter import Meter
 from functions.api.parts import Parts, assemble
+from functions.metrics import ApiMetric
+from functions.observability import make_meter
+from functions.observed import ObservedObjects, StoreMetrics
 from headrace.aws import aws_stores, region_of
 from headrace.settings import Settings
 
 
-def build(meter: Meter | None = None) -> Parts:
+def build() -> Parts:
     """The parts of this process, from its environment.
 
     Raises:
@@ -32,10 +36,21 @@ def build(meter: Meter | None = None) -> Parts:
         on_lambda=on_lambda(),
         allow_insecure=settings.allow_insecure_no_auth,
     )
+    meter = make_meter(ApiMetric, os.environ)
+    refused = partial(meter.add, ApiMetric.StoreThrottles)
     stores = aws_stores(
-        settings, region, dynamodb_timeout_s=timeouts.DYNAMODB_S, s3_read_timeout_s=timeouts.OBJECT_STORE_S
+        settings,
+        region,
+        dynamodb_timeout_s=timeouts.DYNAMODB_S,
+        s3_read_timeout_s=timeouts.OBJECT_STORE_S,
+        refused=refused,
     )
-    return assemble(stores, access, meter)
+    observed = StoreMetrics(
+        gets=partial(meter.add, ApiMetric.ObjectGets),
+        puts=partial(meter.add, ApiMetric.ObjectPuts),
+        throttles=refused,
+    )
+    return assemble(replace(stores, objects=ObservedObjects(stores.objects, observed)), access, meter)
 
 
 def _secret(name: str, region: str) -> str:

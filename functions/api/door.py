@@ -16,8 +16,10 @@ from functions.api import errors, paths
 from functions.api.access import Access, Grant
 from functions.api.access import Scope as AccessScope
 from functions.api.headers import Headers
-from functions.api.meter import Meter, count_error
+from functions.api.meter import error_metric
 from functions.api.openapi.queries import SEARCH_HEADERS
+from functions.metrics import ApiMetric
+from functions.observability import Meter
 from headrace import names
 
 _log = logging.getLogger(__name__)
@@ -70,7 +72,7 @@ def require(request: Request, scope: AccessScope, name: str) -> None:
 class Door:
     """Wraps the application."""
 
-    def __init__(self, app: ASGIApp, access: Access, meter: Meter) -> None:
+    def __init__(self, app: ASGIApp, access: Access, meter: Meter[ApiMetric]) -> None:
         self._app = app
         self._access = access
         self._meter = meter
@@ -82,11 +84,14 @@ class Door:
         method = scope["method"]
         meant = "GET" if paths.only_asks(scope) else method  # what an error of it is told as
         started = False
+        unknown = False  # the answer says that a write may have happened
 
         async def send_dressed(message: Message) -> None:
             nonlocal started
             if message["type"] == "http.response.start":
                 started = True
+                if method != "OPTIONS" and scope["path"] not in OPEN_PATHS:
+                    self._count(message["status"], unknown)
                 message["headers"] = [*self._dressed(message["headers"], method), *_ALWAYS]
             elif method == "HEAD":
                 message = {**message, "body": b""}
@@ -101,15 +106,23 @@ class Door:
             await self._app(scope, receive, send_dressed)
         except asyncio.CancelledError:  # the server ends and waits no longer
             if not started:
+                unknown = meant not in errors.SAFE_METHODS
                 await errors.at_shutdown(meant)(scope, receive, send_dressed)
             raise
         except Exception as exc:  # the one place where every error becomes an answer
             if started:
+                self._meter.add(ApiMetric.BrokenAnswers)
                 _log.exception("response broke off: method=%s path=%s", method, scope["path"])
                 raise
             answer = errors.response_to(exc, meant)
-            count_error(self._meter, answer.status_code)
+            unknown = errors.may_have_written(exc, meant)
             await answer(scope, receive, send_dressed)
+
+    def _count(self, status: int, unknown: bool) -> None:
+        self._meter.add(ApiMetric.Requests)
+        error = error_metric(status, may_have_written=unknown)
+        if error is not None:
+            self._meter.add(error)
 
     def _dressed(self, headers: list[tuple[bytes, bytes]], method: str) -> list[tuple[bytes, bytes]]:
         if method == "HEAD":

@@ -76,6 +76,13 @@ def response_to(error: Exception, method: str) -> Response:
     return envelope(500, "internal", "internal error")
 
 
+def may_have_written(error: Exception, method: str) -> bool:
+    """A request of `method` that ended with `error` can have had its effect."""
+    if isinstance(error, StoreTimeout):
+        return method not in SAFE_METHODS
+    return isinstance(error, OutcomeUnknown)
+
+
 def at_shutdown(method: str) -> Response:
     """The answer to a request that is broken off because the server ends. A write may have happened."""
     if method not in SAFE_METHODS:
@@ -119,7 +126,7 @@ def _printable(value: str) -> str:
 def _store_failed(error: StoreError, method: str) -> Response:
     _log.warning("store failed: method=%s error=%s detail=%s", method, type(error).__name__, error)
     late: HeadraceError | None = None
-    if isinstance(error, StoreTimeout) and method not in SAFE_METHODS:
+    if may_have_written(error, method):
         late = OutcomeUnknown()
     elif isinstance(error, DeadlineExceeded):
         late = RequestTimeout()

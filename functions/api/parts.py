@@ -5,7 +5,8 @@ from __future__ import annotations
 import secrets
 import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,11 +17,13 @@ from functions.api.counting import CountKeeper
 from functions.api.inspection import process
 from functions.api.inspection.inspector import Inspector
 from functions.api.inspection.traffic import Traffic
-from functions.api.meter import Meter, NoMeter
 from functions.api.system.emitter import Emitter
 from functions.api.system.gauges import gauges
 from functions.api.system.measured import MeasuredLogs, TimedObjects
 from functions.api.system.recorder import Recorder
+from functions.metrics import ApiMetric
+from functions.observability import Meter
+from functions.observed import counted_gets
 from headrace.clock import Clock, SystemClock
 from headrace.log.logs import Logs
 from headrace.log.stores import Stores
@@ -49,7 +52,7 @@ class Parts:
     settings: Settings
     logs: Callable[[], Logs]
     access: Access
-    meter: Meter = field(default_factory=NoMeter)
+    meter: Meter[ApiMetric] = field(default_factory=lambda: Meter(ApiMetric))
     clock: Clock = field(default_factory=SystemClock)
     random_below: Callable[[int], int] = secrets.randbelow
     inspector: Callable[[], Inspector] = field(kw_only=True)
@@ -62,6 +65,21 @@ class Parts:
         """To be called at the begin of each request; returns at once."""
         self.counts.request_began()
         self.metrics.request_began()
+
+    def request_ended(self) -> None:
+        """To be called when a request has its answer; calls no store."""
+        self.meter.flush()
+
+    @contextmanager
+    def query(self) -> Iterator[None]:
+        """Around the work of one query: counts its GETs."""
+        with counted_gets() as gets:
+            yield
+        self.meter.add(ApiMetric.QueryGets, gets.count)
+
+    def ms_since(self, began: float) -> int:
+        """Milliseconds since a moment (monotonic seconds)."""
+        return max(0, round((self.clock.monotonic() - began) * 1000))
 
     def finish(self) -> None:
         """Does what was left for later: a server that ends in good order loses no numbers."""
@@ -77,7 +95,7 @@ def scan_until(parts: Parts) -> float:
     return parts.clock.monotonic() + parts.settings.request_timeout_ms * _SCAN_SHARE / 1000
 
 
-def assemble(stores: Stores, access: Access, meter: Meter | None = None) -> Parts:
+def assemble(stores: Stores, access: Access, meter: Meter[ApiMetric] | None = None) -> Parts:
     """Parts on top of `stores`, with what they do counted and measured."""
     settings, clock = stores.settings, stores.clock
     is_server = not on_lambda()
@@ -106,7 +124,7 @@ def assemble(stores: Stores, access: Access, meter: Meter | None = None) -> Part
         settings,
         logs,
         access,
-        meter or NoMeter(),
+        meter or Meter(ApiMetric),
         clock,
         inspector=inspector,
         engine=_engine_maker(measured, logs),

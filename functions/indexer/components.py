@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+from dataclasses import replace
 
 import boto3
 from botocore.config import Config
@@ -11,6 +12,9 @@ from botocore.config import Config
 from functions.indexer.parts import Parts, assemble
 from functions.indexer.queue import SqsQueue
 from functions.indexer.runs import EmrRuns
+from functions.metrics import IndexerMetric
+from functions.observability import Meter, make_meter
+from functions.observed import ObservedObjects, StoreMetrics
 from headrace.aws import aws_stores, region_of
 from headrace.dynamodb import Store
 from headrace.jobs.dynamodb import DynamoJobs
@@ -18,6 +22,12 @@ from headrace.settings import Settings
 
 _DYNAMODB_TIMEOUT_S = 5.0  # nobody waits for an answer here
 _S3_READ_TIMEOUT_S = 20.0
+
+
+@functools.cache
+def meter() -> Meter[IndexerMetric]:
+    """The meter of this process."""
+    return make_meter(IndexerMetric, os.environ)
 
 
 @functools.cache
@@ -29,10 +39,21 @@ def parts() -> Parts:
     """
     settings = Settings.from_environment(os.environ)
     region = region_of(os.environ)
+    refused = functools.partial(meter().add, IndexerMetric.StoreThrottles)
     stores = aws_stores(
-        settings, region, dynamodb_timeout_s=_DYNAMODB_TIMEOUT_S, s3_read_timeout_s=_S3_READ_TIMEOUT_S
+        settings,
+        region,
+        dynamodb_timeout_s=_DYNAMODB_TIMEOUT_S,
+        s3_read_timeout_s=_S3_READ_TIMEOUT_S,
+        refused=refused,
     )
-    jobs = DynamoJobs(Store(region, timeout_s=_DYNAMODB_TIMEOUT_S), settings.jobs_table)
+    observed = StoreMetrics(
+        gets=functools.partial(meter().add, IndexerMetric.ObjectGets),
+        puts=functools.partial(meter().add, IndexerMetric.ObjectPuts),
+        throttles=refused,
+    )
+    stores = replace(stores, objects=ObservedObjects(stores.objects, observed))
+    jobs = DynamoJobs(Store(region, timeout_s=_DYNAMODB_TIMEOUT_S, refused=refused), settings.jobs_table)
     config = Config(connect_timeout=1.0, read_timeout=10.0, retries={"mode": "standard", "total_max_attempts": 3})
     sqs = boto3.client("sqs", region_name=region, config=config)
     emr = boto3.client("emr-serverless", region_name=region, config=config)

@@ -9,6 +9,7 @@ twice, and the next tick does anyway. The daily rule's constant input is `{"verb
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import unquote_plus
@@ -24,7 +25,8 @@ from functions.indexer.parts import Parts
 from functions.indexer.queue import Message
 from functions.indexer.rebuild import rebuild
 from functions.indexer.start import start
-from functions.observability import Meter
+from functions.metrics import IndexerMetric
+from functions.observability import Meter, is_poison
 from headrace.objects import keys
 
 Json = Mapping[str, Any]
@@ -35,7 +37,7 @@ _TICK = Message("tick")
 class Dispatcher:
     """Runs the verbs of one event."""
 
-    def __init__(self, parts: Parts, logger: Logger, meter: Meter) -> None:
+    def __init__(self, parts: Parts, logger: Logger, meter: Meter[IndexerMetric]) -> None:
         self._parts = parts
         self._logger = logger
         self._meter = meter
@@ -103,22 +105,30 @@ class Dispatcher:
             case "look":
                 look(parts, message.log_id)
             case "rebuild":
-                meter.count("RunsRetired", rebuild(parts, message.log_id))
+                meter.add(IndexerMetric.RunsRetired, rebuild(parts, message.log_id))
             case "orphans":
-                meter.count("OrphansRemoved", sweep_orphans(parts, message.log_id))
+                meter.add(IndexerMetric.OrphansRemoved, sweep_orphans(parts, message.log_id))
             case "audit":
                 audited = audit(parts, message.after)
-                meter.count("LogsWaiting", audited.waiting)
+                meter.add(IndexerMetric.LogsWaiting, audited.waiting)
                 self._note_failures(audited.failed)
             case "tick":
                 self._tick()
 
     def _tick(self) -> None:
+        meter = self._meter
+        meter.add(IndexerMetric.Ticks)  # also of one that fails: the function lives
         try:
             followed = follow(self._parts)
-            self._meter.count("JobsOver", followed.jobs)
-            self._meter.count("RunsPublished", followed.published)
-            self._meter.count("IndexFailures", len(followed.failed))
+            meter.add(IndexerMetric.JobsSucceeded, followed.jobs - followed.jobs_failed)
+            meter.add(IndexerMetric.JobsFailed, followed.jobs_failed)
+            meter.add(IndexerMetric.RunsPublished, followed.published)
+            meter.add(IndexerMetric.IndexFailures, len(followed.failed))
+            meter.add(IndexerMetric.PoisonedLogs, followed.poisoned)
+            for age_ms in followed.ages_ms:
+                meter.add(IndexerMetric.JobAgeMs, age_ms)
+            for took_ms in followed.took_ms:
+                meter.add(IndexerMetric.JobMs, took_ms)
             for log_id, reason in followed.failed:
                 self._logger.error("log could not be indexed", log_id=log_id, reason=reason)
             if followed.jobs:
@@ -128,20 +138,24 @@ class Dispatcher:
 
     def _start(self) -> None:
         started = start(self._parts)
-        self._meter.count("JobsStarted", started.jobs)
-        self._meter.count("TasksStarted", started.tasks)
+        self._meter.add(IndexerMetric.JobsStarted, started.jobs)
+        self._meter.add(IndexerMetric.TasksStarted, started.tasks)
+        if started.jobs:
+            self._meter.add(IndexerMetric.IndexWaitMs, started.waited_ms)
         self._note_failures(started.failed)
         if started.jobs:
             self._logger.info("job started", jobs=started.jobs, tasks=started.tasks, logs=started.logs)
 
     def _note_failures(self, failed: Sequence[tuple[str, Exception]]) -> None:
-        self._meter.count("IndexFailures", len(failed))
+        self._meter.add(IndexerMetric.IndexFailures, len(failed))
         for log_id, exc in failed:
+            self._meter.add(IndexerMetric.PoisonedLogs, int(is_poison(exc)))
             self._logger.error("log could not be looked at", log_id=log_id, exc_info=exc)
 
     def _note_failure(self, verb: str, log_id: str) -> None:
         self._logger.exception("verb failed", verb=verb, log_id=log_id)
-        self._meter.count("VerbFailures")
+        self._meter.add(IndexerMetric.VerbFailures)
+        self._meter.add(IndexerMetric.PoisonedLogs, int(is_poison(sys.exc_info()[1])))
 
 
 def messages(body: str) -> Iterator[Message]:

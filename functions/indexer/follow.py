@@ -32,11 +32,35 @@ STARTING_MS = 60_000
 
 
 class Followed(NamedTuple):
-    """What a run of the verb did. `failed`: logs for which a job made nothing, with the reason."""
+    """What a run of the verb did.
+
+    Attributes:
+        jobs, jobs_failed: job runs that are over, and those of them that did not succeed.
+        failed: logs for which a job made nothing, with the reason.
+        poisoned: those of them that are to blame themselves.
+        ages_ms: of the job runs that are not over.
+        took_ms: how old the job runs were that are.
+    """
 
     jobs: int = 0
     published: int = 0
     failed: tuple[tuple[str, str], ...] = ()
+    jobs_failed: int = 0
+    poisoned: int = 0
+    ages_ms: tuple[int, ...] = ()
+    took_ms: tuple[int, ...] = ()
+
+    def __add__(self, other: Followed) -> Followed:  # type: ignore[override]
+        """Both together."""
+        return Followed(
+            jobs=self.jobs + other.jobs,
+            published=self.published + other.published,
+            failed=self.failed + other.failed,
+            jobs_failed=self.jobs_failed + other.jobs_failed,
+            poisoned=self.poisoned + other.poisoned,
+            ages_ms=self.ages_ms + other.ages_ms,
+            took_ms=self.took_ms + other.took_ms,
+        )
 
 
 def follow(parts: Parts) -> Followed:
@@ -51,8 +75,7 @@ def follow(parts: Parts) -> Followed:
         try:
             place = parts.jobs.place(number)
             if place is not None:
-                found = _follow(parts, place)
-                done = Followed(done.jobs + found.jobs, done.published + found.published, done.failed + found.failed)
+                done += _follow(parts, place)
         except StoreError as exc:
             trouble = exc
     if trouble is not None:
@@ -72,10 +95,10 @@ def _follow(parts: Parts, place: Place) -> Followed:
         return Followed()
     outcome = parts.runs.outcome(place.run_id)
     if outcome == "running" and age_ms < GIVE_UP_MS:
-        return Followed()
+        return Followed(ages_ms=(age_ms,))
     found = _settle(parts, place, outcome)
     parts.jobs.release(place)
-    return found
+    return found._replace(jobs_failed=int(outcome != "succeeded"), took_ms=(age_ms,))
 
 
 def _abandon(parts: Parts, place: Place) -> None:
@@ -94,8 +117,7 @@ def _settle(parts: Parts, place: Place, outcome: Outcome) -> Followed:
     if job is None:  # its rows come free when their claim is over
         return Followed(1, 0, (("", f"job has no input: job_id={place.job_id}"),))
     reasons = _reasons(parts, job, f"job run {outcome}: run_id={place.run_id}")
-    published = 0
-    failed: list[tuple[str, str]] = []
+    done = Followed(1)
     trouble: StoreError | None = None
     for log_id, tasks in groupby(sorted(job.tasks, key=lambda task: task.log_id), key=lambda task: task.log_id):
         try:
@@ -107,11 +129,10 @@ def _settle(parts: Parts, place: Place, outcome: Outcome) -> Followed:
             settled = _note(parts, job, log_id, str(exc), damaged=False)
         except Exception as exc:  # noqa: BLE001 - one poisoned log must not hold up the others
             settled = _note(parts, job, log_id, str(exc), damaged=True)
-        published += settled.published
-        failed += settled.failed
+        done += settled
     if trouble is not None:
         raise trouble
-    return Followed(1, published, tuple(failed))
+    return done
 
 
 class _Reasons(NamedTuple):
@@ -165,4 +186,4 @@ def _note(parts: Parts, job: JobInput, log_id: str, reason: str, *, damaged: boo
         if parts.jobs.put(changed) is not None:
             wake(parts, changed.due_ms)
             break
-    return Followed(failed=((log_id, reason),) if reason else ())
+    return Followed(failed=((log_id, reason),), poisoned=int(damaged)) if reason else Followed()

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
-from functions.indexer.components import parts
+from functions.indexer.components import meter, parts
 from functions.indexer.dispatch import Dispatcher
-from functions.observability import Meter, make_logger
+from functions.observability import make_logger
 from headrace.objects import counting
 
 logger = make_logger("indexer")
-meter = Meter("indexer")
 
 
-def handler(event: dict[str, Any], context: object) -> dict[str, Any]:  # noqa: ARG001 - Lambda gives it
+def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     """Runs the verbs that the event asks for."""
+    logger.append_keys(request_id=getattr(context, "aws_request_id", None))
     try:
-        return Dispatcher(parts(), logger, meter).dispatch(event)
+        return Dispatcher(parts(), logger, meter()).dispatch(event)
     finally:
         _keep_counts()
-        meter.flush()
+        meter().flush()
 
 
 def _keep_counts() -> None:

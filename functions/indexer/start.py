@@ -38,12 +38,18 @@ _ROUNDS = 10
 
 
 class Started(NamedTuple):
-    """What a run of the verb did. `failed`: logs that could not be looked at, with the reason."""
+    """What a run of the verb did.
+
+    Attributes:
+        failed: logs that could not be looked at, with the reason.
+        waited_ms: how long the log that had waited longest had waited.
+    """
 
     jobs: int = 0
     tasks: int = 0
     logs: int = 0
     failed: tuple[tuple[str, Exception], ...] = ()
+    waited_ms: int = 0
 
 
 def start(parts: Parts) -> Started:
@@ -62,6 +68,7 @@ def start(parts: Parts) -> Started:
             done.tasks + started.tasks,
             done.logs + started.logs,
             done.failed + started.failed,
+            max(done.waited_ms, started.waited_ms),
         )
     return done
 
@@ -98,7 +105,8 @@ def _start_in(parts: Parts, place: Place) -> Started:
         parts.jobs.release(place)
         return Started(failed=tuple(gathered.failed))
     launch(parts, place)
-    return Started(1, len(gathered.tasks), len(gathered.rows), tuple(gathered.failed))
+    waited_ms = max((parts.now_ms() - row.since_ms for row in gathered.rows if row.since_ms), default=0)
+    return Started(1, len(gathered.tasks), len(gathered.rows), tuple(gathered.failed), waited_ms)
 
 
 def _claim(parts: Parts, row: Waiting, job_id: str) -> bool:

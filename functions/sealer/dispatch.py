@@ -11,13 +11,15 @@ Schedule: the sweep, or the message that the rule's constant input is (`{"verb":
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 from aws_lambda_powertools import Logger
 
-from functions.observability import Meter
+from functions.metrics import SealerMetric
+from functions.observability import Meter, is_poison
 from functions.sealer import policy
 from functions.sealer.audit import audit
 from functions.sealer.orphans import sweep_orphans
@@ -38,7 +40,7 @@ _message_decoder = msgspec.json.Decoder(Message)
 class Dispatcher:
     """Runs the verbs of one event."""
 
-    def __init__(self, parts: Parts, logger: Logger, meter: Meter) -> None:
+    def __init__(self, parts: Parts, logger: Logger, meter: Meter[SealerMetric]) -> None:
         self._parts = parts
         self._logger = logger
         self._meter = meter
@@ -68,6 +70,10 @@ class Dispatcher:
     def _on_stream(self, records: Sequence[Json]) -> None:
         hints = hints_by_log(records)
         now_ms = self._parts.now_ms()
+        times_ms = [hint.committed_ms for its_hints in hints.values() for hint in its_hints]
+        self._meter.add(SealerMetric.StreamEvents, len(times_ms))
+        if times_ms:
+            self._meter.add(SealerMetric.StreamLagMs, max(0, now_ms - min(times_ms)))
         wanted = [
             message
             for log_id, its_hints in hints.items()
@@ -109,7 +115,8 @@ class Dispatcher:
     def _note_failure(self, message: Message | None) -> None:
         verb = message.verb if message else "unreadable"
         self._logger.exception("verb failed", verb=verb, log_id=message.log_id if message else "")
-        self._meter.count("SealFailures" if verb == "seal" else "VerbFailures")
+        self._meter.add(SealerMetric.SealFailures if verb == "seal" else SealerMetric.VerbFailures)
+        self._meter.add(SealerMetric.PoisonedLogs, int(is_poison(sys.exc_info()[1])))
 
     def _run(self, message: Message) -> None:
         """One verb, with its metrics."""
@@ -118,32 +125,43 @@ class Dispatcher:
             case "seal":
                 self._seal(message)
             case "trim":
-                meter.count("ItemsTrimmed", trim(parts, log_id))
+                self._trim(log_id)
             case "purge":
-                meter.count("LogsPurged", int(purge(parts, log_id)))
+                meter.add(SealerMetric.LogsPurged, int(purge(parts, log_id)))
             case "orphans":
-                meter.count("OrphansRemoved", sweep_orphans(parts, log_id))
+                meter.add(SealerMetric.OrphansRemoved, sweep_orphans(parts, log_id))
             case "audit":
-                meter.count("WorkMissed", audit(parts, message.surface, message.after))
+                meter.add(SealerMetric.WorkMissed, audit(parts, message.surface, message.after))
             case "sweep":
                 self._sweep()
 
     def _seal(self, message: Message) -> None:
+        began_ms = self._parts.now_ms()
         sealed = seal(self._parts, message.log_id, force=message.force)
-        self._meter.count("SegmentsSealed", sealed.segments)
-        self._meter.count("SealedRecords", sealed.records)
-        self._meter.size("SealedBytes", sealed.payload_bytes)
-        self._meter.count("SealRacesLost", sealed.races_lost)
+        meter = self._meter
+        meter.add(SealerMetric.SegmentsSealed, sealed.segments)
+        meter.add(SealerMetric.SealedRecords, sealed.records)
+        meter.add(SealerMetric.SealedBytes, sealed.payload_bytes)
+        meter.add(SealerMetric.SealRacesLost, sealed.races_lost)
         if sealed.generations:
-            self._meter.duration("UnsealedAgeMs", sealed.unsealed_age_ms)
+            meter.add(SealerMetric.UnsealedAgeMs, sealed.unsealed_age_ms)
+            meter.add(SealerMetric.SealLagMs, sealed.unsealed_age_ms + self._parts.now_ms() - began_ms)
             self._logger.info("log sealed", log_id=message.log_id, **sealed._asdict())
 
+    def _trim(self, log_id: str) -> None:
+        trimmed = trim(self._parts, log_id)
+        self._meter.add(SealerMetric.ItemsTrimmed, trimmed.items)
+        if trimmed.items:
+            self._meter.add(SealerMetric.TrimLagMs, trimmed.lag_ms)
+
     def _sweep(self) -> None:
+        self._meter.add(SealerMetric.Sweeps)  # also of one that fails: the function lives
         swept = sweep(self._parts)
-        self._meter.count("LogsExpired", swept.ended)
-        self._meter.count("DeadlinesMoved", swept.moved)
-        self._meter.count("VerbFailures", len(swept.failed))
+        self._meter.add(SealerMetric.LogsExpired, swept.ended)
+        self._meter.add(SealerMetric.DeadlinesMoved, swept.moved)
         for log_id, exc in swept.failed:
+            self._meter.add(SealerMetric.VerbFailures)
+            self._meter.add(SealerMetric.PoisonedLogs, int(is_poison(exc)))
             self._logger.error("log could not be expired", log_id=log_id, exc_info=exc)
 
 

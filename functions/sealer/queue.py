@@ -14,6 +14,8 @@ from typing import Any, Literal, Protocol
 
 import msgspec
 
+from headrace.errors import StoreError
+
 MAX_DELAY_S = 900  # SQS
 _BATCH = 10  # SQS
 
@@ -37,7 +39,7 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
     after: str = ""
 
 
-class NotQueued(Exception):
+class NotQueued(StoreError):
     """The queue did not take every message; some may have been taken."""
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import takewhile
+from typing import NamedTuple
 
 from functions.sealer.parts import Parts
 from functions.sealer.queue import Message
@@ -17,15 +18,22 @@ from headrace.wal.state import Entry
 MAX_PAGES = 100  # about 100 MB of entries in one run
 
 
-def trim(parts: Parts, log_id: str) -> int:
-    """Removes what may go; returns how many entries."""
+class Trimmed(NamedTuple):
+    """What a run removed. `lag_ms`: how much longer than the trim age the oldest of it had stayed."""
+
+    items: int = 0
+    lag_ms: int = 0
+
+
+def trim(parts: Parts, log_id: str) -> Trimmed:
+    """Removes what may go."""
     wal = parts.stores.wal
     newest = wal.newest(log_id)
     if newest is None:
-        return 0
+        return Trimmed()
     end_slot = min(parts.stores.watermarks.get(log_id).end_slot, newest.slot)
     oldest_kept_ms = parts.now_ms() - parts.limits.trim_age_ms
-    removed = 0
+    removed = Trimmed()
     for _ in range(MAX_PAGES):
         page = wal.read(log_id, end=end_slot)
         doomed = list(takewhile(lambda entry: entry.committed_ms <= oldest_kept_ms, page.entries))
@@ -34,7 +42,8 @@ def trim(parts: Parts, log_id: str) -> int:
             wal.remove(log_id, [entry.slot for entry in doomed])
             if payloads:
                 parts.stores.objects.delete(payloads)
-            removed += len(doomed)
+            lag_ms = max(removed.lag_ms, oldest_kept_ms - doomed[0].committed_ms)
+            removed = Trimmed(removed.items + len(doomed), lag_ms)
         if page.complete or len(doomed) < len(page.entries):
             return removed
     parts.queue.send([Message("trim", log_id)], parts.now_ms())

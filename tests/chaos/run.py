@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from functions.metrics import SealerMetric
 from local.emulated_cloud import DevServer, dev_server
 from local.template import TEMPLATE_PATH
 from tests.chaos import injector, laws
@@ -96,10 +97,11 @@ def run(options: Options, progress: Progress) -> Report:
             *_arguments(options, _template(folder, options.visibility_s)), environment=environment | NO_METRICS
         ) as server:
             _load(server, options, report, folder, progress)
+            report.metrics = _metrics(server.metric_lines())
             if server.process.poll() is not None:
                 report.errors.append(f"the emulator ended with {server.process.returncode}: {server.log[-30:]}")
         report.faults = injector.met(folder)
-        report.metrics, report.log = _metrics(server.log), server.log
+        report.log = server.log
     return report
 
 
@@ -209,17 +211,12 @@ def _read_everything(common: Common, reader: str, living: dict[str, str], report
         client.close()
 
 
-def _metrics(log: list[str]) -> dict[str, int]:
-    """Sums of the sealer's metrics, from the EMF lines that it printed."""
+def _metrics(lines: list[str]) -> dict[str, int]:
+    """Sums of the sealer's counters, from its EMF lines."""
+    counters = {metric.name for metric in SealerMetric if metric.spec.unit == "Count"}
     sums: Counter[str] = Counter()
-    for line in log:
-        if '"_aws"' not in line:
-            continue
-        try:
-            values = json.loads("".join(line.partition("{")[1:]))
-        except json.JSONDecodeError:
-            continue  # cut off by a kill
-        for name, value in values.items():
-            if isinstance(value, list) and name not in ("UnsealedAgeMs", "SealedBytes"):
-                sums[name] += int(sum(value))
+    for line in lines:
+        values = json.loads(line)
+        if values["service"] == SealerMetric.service:
+            sums.update({name: int(sum(value)) for name, value in values.items() if name in counters})
     return dict(sorted(sums.items()))

@@ -71,9 +71,9 @@ class Pipeline:
         return LogPipeline(log_id, len(segments), published, len(self.entries(log_id)))
 
     def metric(self, name: str) -> int:
-        """The sum of a metric of the sealer so far, over all logs, from the EMF lines that it prints."""
-        lines = (line.partition("{")[1:] for line in list(self.server.log) if f'"{name}":[' in line)
-        return sum(int(value) for line in lines for value in json.loads("".join(line))[name])
+        """The sum of a metric so far, of whatever function has it, from EMF lines."""
+        lines = (line for line in self.server.metric_lines() if f'"{name}":[' in line)
+        return sum(int(value) for line in lines for value in json.loads(line)[name])
 
     def entries(self, log_id: str) -> list[int]:
         """Slots that stand in the write-ahead log."""

@@ -68,17 +68,21 @@ class Traffic:
 
 
 class CountTraffic:
-    """Wraps the application. Pure ASGI. `began` is told of each request, and returns at once."""
+    """Wraps the application. Pure ASGI. `began` and `ended` are told of each request, and return at once."""
 
-    def __init__(self, app: ASGIApp, traffic: Traffic, began: Callable[[], None]) -> None:
+    def __init__(self, app: ASGIApp, traffic: Traffic, began: Callable[[], None], ended: Callable[[], None]) -> None:
         self._app = app
         self._traffic = traffic
         self._began = began
+        self._ended = ended
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
         self._began()
-        with self._traffic.request(writes=is_write(scope), size=Headers(scope).content_length or 0):
-            await self._app(scope, receive, send)
+        try:
+            with self._traffic.request(writes=is_write(scope), size=Headers(scope).content_length or 0):
+                await self._app(scope, receive, send)
+        finally:
+            self._ended()

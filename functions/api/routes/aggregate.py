@@ -15,6 +15,7 @@ from functions.api.door import require
 from functions.api.headers import Headers
 from functions.api.parts import Parts
 from functions.api.routes import resources
+from functions.metrics import ApiMetric
 from headrace import offset as offsets
 from headrace.errors import PayloadTooLarge
 from headrace.log.requests import JSON
@@ -35,8 +36,10 @@ def add_routes(app: FastAPI, parts: Parts) -> None:
         name = paths.stream_name(request.scope, "/_aggregate")
         require(request, Scope.READ, name)
         asked = jsontext.loads(await bodies.read(request, Headers(request.scope), MAX_BODY_BYTES))
-        parts.meter.count("Aggregates")
+        began = parts.clock.monotonic()
+        parts.meter.add(ApiMetric.Aggregates)
         body = await run(_answer, parts, name, asked)
+        parts.meter.add(ApiMetric.AggregateMs, parts.ms_since(began))
         if buffered.is_buffered(request.scope) and not buffered.fits(body, JSON):
             raise PayloadTooLarge(
                 f"the answer is too large for a buffered response: limit={buffered.ANSWER_BYTES} bytes={len(body)}: "
@@ -51,7 +54,8 @@ def _answer(parts: Parts, name: str, asked: Any) -> bytes:
     engine = parts.engine()  # the first call imports what follows
     from headrace.engine.aggregate import aggregate
 
-    return body_of(name, aggregate(engine, name, asked, parts.settings.request_timeout_ms))
+    with parts.query():
+        return body_of(name, aggregate(engine, name, asked, parts.settings.request_timeout_ms))
 
 
 def body_of(name: str, answer: Aggregated) -> bytes:

@@ -18,6 +18,7 @@ from functions.api.inspection.inspector import Inspector
 from functions.api.inspection.seen import Listed
 from functions.api.parts import Parts
 from functions.api.queries import ListQuery, list_query
+from functions.metrics import ApiMetric
 from headrace.log.logs import Logs
 
 
@@ -30,7 +31,7 @@ def add_routes(app: FastAPI, parts: Parts) -> None:
         grant.require(Scope.READ)
         query = list_query(request.scope)
         found = await run(_list, parts.logs(), parts.inspector(), grant, query)
-        parts.meter.count("Lists")
+        parts.meter.add(ApiMetric.Lists)
         headers = {"Content-Type": "application/json", "Cache-Control": "no-store"}
         return Response(orjson.dumps([_descriptor(listed) for listed in found]), headers=headers)
 

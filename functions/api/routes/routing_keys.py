@@ -15,6 +15,7 @@ from functions.api.blocking import run
 from functions.api.door import require
 from functions.api.parts import Parts
 from functions.api.routes import resources
+from functions.metrics import ApiMetric
 from headrace.errors import InvalidRequest
 from headrace.log.requests import JSON
 from headrace.schema import jsontext
@@ -34,7 +35,7 @@ def add_routes(app: FastAPI, parts: Parts) -> None:
         name = paths.stream_name(request.scope, "/_routing_keys")
         require(request, Scope.READ, name)
         limit, after = keys_query(request.scope)
-        parts.meter.count("RoutingKeyPages")
+        parts.meter.add(ApiMetric.RoutingKeyPages)
         began = parts.clock.monotonic()
         page = await run(_page, parts, name, limit, after)
         took_ms = round((parts.clock.monotonic() - began) * 1000)
@@ -61,7 +62,8 @@ def _page(parts: Parts, name: str, limit: int, after: str | None) -> KeysPage:
     engine = parts.engine()  # the first call imports what follows
     from headrace.engine.routing_keys import KeysRequest, routing_keys
 
-    return routing_keys(engine, name, KeysRequest(limit, after), parts.settings.request_timeout_ms)
+    with parts.query():
+        return routing_keys(engine, name, KeysRequest(limit, after), parts.settings.request_timeout_ms)
 
 
 def document(name: str, page: KeysPage, took_ms: int) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from functions.api.door import require
 from functions.api.headers import Headers
 from functions.api.parts import Parts
 from functions.api.routes import resources
+from functions.metrics import ApiMetric
 from headrace.errors import InvalidRequest
 from headrace.log.requests import JSON
 from headrace.schema import jsontext
@@ -45,9 +46,12 @@ def add_routes(app: FastAPI, parts: Parts) -> None:
         return await _search(name, body)
 
     async def _search(name: str, asked: Mapping[str, Any]) -> Response:
-        parts.meter.count("Searches")
+        meter, began = parts.meter, parts.clock.monotonic()
+        meter.add(ApiMetric.Searches)
         answer = await run(_found, parts, name, asked)
-        parts.meter.count("SearchHits", len(answer.hits))
+        meter.add(ApiMetric.SearchMs, parts.ms_since(began))
+        meter.add(ApiMetric.SearchTimeouts, int(answer.timed_out))
+        meter.add(ApiMetric.SearchHits, len(answer.hits))
         return answer_of(answer)
 
     resources.add(app, "/_search", GET=search_by_query, POST=search_by_body)
@@ -63,7 +67,8 @@ def _found(parts: Parts, name: str, asked: Mapping[str, Any]) -> SearchAnswer:
     engine = parts.engine()  # the first call imports what follows
     from headrace.engine.search import search
 
-    return search(engine, name, asked)
+    with parts.query():
+        return search(engine, name, asked)
 
 
 def asked_of(scope: Mapping[str, Any]) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from functions.api.queries import ReadQuery, read_query
 from functions.api.routes import resources
 from functions.api.routes.resources import PATH
 from functions.api.sse import EventStream
+from functions.metrics import ApiMetric
 from headrace.errors import InvalidRequest
 from headrace.log.logs import Logs
 from headrace.log.requests import Appended, AppendRequest, Created, CreateRequest, Head
@@ -44,7 +45,7 @@ def add_routes(app: FastAPI, parts: Parts) -> None:
             require(request, Scope.READ, asked.fork.source)
         body = await bodies.read(request, headers)
         created = await run(_create, parts.logs(), name, asked, headers, body)
-        meter.count("Creates", int(created.created))
+        meter.add(ApiMetric.Creates, int(created.created))
         return _created(request, headers, created)
 
     @app.api_route(PATH, methods=["POST"])
@@ -52,12 +53,14 @@ def add_routes(app: FastAPI, parts: Parts) -> None:
         name = _allowed_name(request, Scope.WRITE)
         headers = Headers(request.scope)
         body = await bodies.read(request, headers)
+        began = parts.clock.monotonic()
         asked, appended = await run(_append, parts.logs(), name, headers, body)
         if not appended.duplicate:
-            meter.count("Appends")
-            meter.count("AppendedRecords", len(asked.records))
-            meter.size("AppendedBytes", asked.size)
-            meter.count("AppendConflicts", appended.tries - 1)
+            meter.add(ApiMetric.Appends)
+            meter.add(ApiMetric.AppendMs, parts.ms_since(began))
+            meter.add(ApiMetric.AppendedRecords, len(asked.records))
+            meter.add(ApiMetric.AppendedBytes, asked.size)
+            meter.add(ApiMetric.SlotRaces, appended.tries - 1)
         return _appended(asked, appended)
 
     @app.api_route(PATH, methods=["GET"])
@@ -67,14 +70,16 @@ def add_routes(app: FastAPI, parts: Parts) -> None:
 
     async def _read(request: Request, name: str, query: ReadQuery) -> Response:
         logs = parts.logs()
-        meter.count("Reads")
+        meter.add(ApiMetric.Reads)
         if query.live == "long-poll":
             return await long_poll(parts, logs, request, name, query)
         read = reader(request.scope, logs, query)
+        began = parts.clock.monotonic()
         page = await run(read, name, query.at, query.selection, until=scan_until(parts))
         pages.check_format(page, query)
-        meter.count("ReadRecords", len(page.data))
-        meter.size("ReadBytes", sum(map(len, page.data)))
+        meter.add(ApiMetric.ReadMs, parts.ms_since(began))
+        meter.add(ApiMetric.ReadRecords, len(page.data))
+        meter.add(ApiMetric.ReadBytes, sum(map(len, page.data)))
         if query.live == "sse":
             return EventStream(parts, logs, name, query, page)
         return pages.catch_up(page, query, Headers(request.scope))
@@ -89,7 +94,7 @@ def add_routes(app: FastAPI, parts: Parts) -> None:
     async def delete_stream(request: Request) -> Response:
         name = _allowed_name(request, Scope.DELETE)
         deleted = await run(parts.logs().delete, name)
-        meter.count("Deletes", int(deleted))
+        meter.add(ApiMetric.Deletes, int(deleted))
         return Response(None, 204, {"Cache-Control": pages.NO_STORE})
 
 

@@ -69,7 +69,7 @@ def test_a_page_repeats_nothing_when_a_payload_is_trimmed_under_it(kind: str) ->
         parts = assemble(writer.stores, MemoryQueue())
         seal(parts, log_id, force=True)
         writer.clock.advance(3600)
-        assert trim(parts, log_id)
+        assert trim(parts, log_id).items
 
     reader.objects.on("get", seal_and_trim)
     page = reader.logs.read("s", At(BEGINNING))

@@ -37,7 +37,7 @@ def test_only_old_published_entries_go(steps: list[str | float]) -> None:
             world.seal(log_id)
         elif step == "trim":
             before = world.entries(log_id)
-            removed = trim(world.parts, log_id)
+            removed = trim(world.parts, log_id).items
             after = world.entries(log_id)
             gone = before[:removed]
             assert after == before[removed:]  # ascending
@@ -67,7 +67,7 @@ def test_a_dead_item_goes_and_leaves_its_payload() -> None:
     (alive,) = [e for e in world.entries(log_id) if e.payload_key][-1:]
     dead = replace(alive, slot=5 * 10**9, request_ids=("late",), committed_ms=0)
     world.wal.commit(dead)
-    assert trim(world.parts, log_id) >= 1
+    assert trim(world.parts, log_id).items >= 1
     assert dead not in world.entries(log_id)
     world.objects.get(alive.payload_key or "")
     world.seal(log_id)
@@ -82,10 +82,10 @@ def test_trim_walks_over_pages() -> None:
     assert not world.wal.read(log_id).complete
     world.seal(log_id)
     world.wait(AGE_S - 1)
-    assert trim(world.parts, log_id) == 0
+    assert trim(world.parts, log_id).items == 0
     world.wait(1)
-    assert trim(world.parts, log_id) == 8
+    assert trim(world.parts, log_id).items == 8
 
 
 def test_nothing_there_is_nothing_to_trim() -> None:
-    assert trim(World().parts, "0" * 32) == 0
+    assert trim(World().parts, "0" * 32).items == 0

@@ -8,6 +8,7 @@ import itertools
 from collections.abc import Callable
 from typing import Any
 
+from functions.metrics import Metric
 from functions.sealer.dispatch import Dispatcher
 from functions.sealer.parts import Parts, assemble
 from functions.sealer.queue import MemoryQueue
@@ -213,14 +214,9 @@ class Silent:
         self.counts: dict[str, int] = {}
         self.errors: list[str] = []
 
-    def count(self, name: str, value: int = 1) -> None:
+    def add(self, metric: Metric, value: int = 1) -> None:
         """As Meter."""
-        self.counts[name] = self.counts.get(name, 0) + value
-
-    size = count
-
-    def duration(self, name: str, value_ms: int) -> None:
-        """As Meter."""
+        self.counts[metric.name] = self.counts.get(metric.name, 0) + value
 
     def exception(self, event: str, **fields: Any) -> None:
         """As Logger."""

@@ -1,0 +1,179 @@
+"""Every metric that the functions write: its name, unit, meaning, and who writes it. Nothing else can be written.
+
+All of them stand in one namespace with one dimension, `service`. None has a dimension per stream: each value of a dimension
+is a metric that is billed, and streams are many. Which stream it was, the log line says.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, unique
+from typing import ClassVar, Literal, NamedTuple, cast
+
+NAMESPACE = "Headrace"
+DIMENSION = "service"
+
+Unit = Literal["Count", "Bytes", "Milliseconds"]
+Kind = Literal["counter", "value", "age"]
+
+
+class Spec(NamedTuple):
+    """What a metric is.
+
+    Attributes:
+        kind: `counter`: one sum for each invocation, not written when it is zero. `value`: each measurement. `age`: a
+            measurement of how long something has waited for work that is done by the clock.
+    """
+
+    unit: Unit
+    kind: Kind
+    meaning: str
+
+
+class Metric(Enum):
+    """A metric; the member's name is the metric's."""
+
+    service: ClassVar[str]  # who writes it: the value of the dimension
+
+    @property
+    def spec(self) -> Spec:
+        """What it is."""
+        return cast(Spec, self.value)
+
+
+def _counter(meaning: str) -> Spec:
+    return Spec("Count", "counter", meaning)
+
+
+def _bytes(meaning: str) -> Spec:
+    return Spec("Bytes", "counter", meaning)
+
+
+def _values(meaning: str) -> Spec:
+    return Spec("Count", "value", meaning)
+
+
+def _latency(meaning: str) -> Spec:
+    return Spec("Milliseconds", "value", meaning)
+
+
+def _age(meaning: str) -> Spec:
+    return Spec("Milliseconds", "age", meaning)
+
+
+@unique
+class ApiMetric(Metric):
+    """Of the api."""
+
+    Requests = _counter("requests answered, but for preflights and `/health`")
+    Creates = _counter("streams created")
+    Deletes = _counter("streams deleted")
+    Appends = _counter("appends that wrote")
+    AppendedRecords = _counter("their records")
+    AppendedBytes = _bytes("their data and keys")
+    AppendMs = _latency("an append that wrote, from its whole body to its answer")
+    SlotRaces = _counter("tries of those appends that found the slot taken by another writer")
+    Reads = _counter("GET requests on streams")
+    ReadRecords = _counter("records of catch-up pages, and of the first page of an SSE response")
+    ReadBytes = _bytes("bytes of those pages")
+    ReadMs = _latency("such a page")
+    Lists = _counter("listings")
+    Searches = _counter("searches asked for")
+    SearchHits = _counter("hits of their pages")
+    SearchMs = _latency("a search that was answered")
+    SearchTimeouts = _counter("searches whose time was over: 408 with what was found")
+    Aggregates = _counter("aggregates asked for")
+    AggregateMs = _latency("an aggregate that was answered")
+    RoutingKeyPages = _counter("pages of routing keys asked for")
+    QueryGets = _values("GETs from the bucket that one search, aggregate or page of routing keys made")
+    ObjectGets = _counter("GETs from the bucket")
+    ObjectPuts = _counter("PUTs to the bucket")
+    StoreThrottles = _counter("calls that a table or the bucket refused for load")
+    ClientErrors = _counter("answers 4xx that no other counter has")
+    Unauthorized = _counter("answers 401")
+    Forbidden = _counter("answers 403")
+    Timeouts = _counter("answers 408 to requests that write nothing")
+    UnknownOutcomes = _counter("answers 408 to writes: they may have happened")
+    Conflicts = _counter("answers 409")
+    Overloads = _counter("answers 429")
+    Failures = _counter("answers 500: damage, or a bug")
+    StoreFailures = _counter("answers 503")
+    BrokenAnswers = _counter("answers that broke off after their first byte")
+
+
+@unique
+class SealerMetric(Metric):
+    """Of the sealer."""
+
+    Sweeps = _counter("runs of the sweep, one a minute whatever else happens: the sealer's sign of life")
+    StreamEvents = _counter("new entries that the WAL's stream told of")
+    StreamLagMs = _age("age of the oldest of them in a batch")
+    SegmentsSealed = _counter("segments published")
+    SealedRecords = _counter("their records")
+    SealedBytes = _bytes("their payload")
+    UnsealedAgeMs = _age("age of a log's oldest unsealed entry when its seal began")
+    SealLagMs = _age("the same, when everything that was due was published")
+    SealRacesLost = _counter("generations that another sealer published first")
+    ItemsTrimmed = _counter("entries removed from the WAL")
+    TrimLagMs = _age("time that the oldest entry of a trim had stayed beyond the trim age")
+    LogsExpired = _counter("logs that the sweep ended")
+    DeadlinesMoved = _counter("deadlines that had been renewed")
+    LogsPurged = _counter("logs removed")
+    OrphansRemoved = _counter("objects that nothing named")
+    WorkMissed = _counter("messages that the audit had to send again")
+    SealFailures = _counter("seals that failed, of any cause")
+    VerbFailures = _counter("other verbs that failed, of any cause")
+    PoisonedLogs = _counter("failures that no repeat heals: damaged data, or a bug")
+    ObjectGets = _counter("GETs from the bucket")
+    ObjectPuts = _counter("PUTs to the bucket")
+    StoreThrottles = _counter("calls that a table or the bucket refused for load")
+
+
+@unique
+class IndexerMetric(Metric):
+    """Of the indexer."""
+
+    Ticks = _counter("looks at job runs, at least one a minute: the indexer's sign of life")
+    JobsStarted = _counter("job runs started")
+    TasksStarted = _counter("index runs that they are to make")
+    IndexWaitMs = _age("how long the log that had waited longest had waited when a job run was started for it")
+    JobAgeMs = _age("age of a job run that is not over, at each look")
+    JobMs = _age("age of a job run when it was found to be over")
+    JobsSucceeded = _counter("job runs that ended well")
+    JobsFailed = _counter("job runs that failed, or were given up")
+    RunsPublished = _counter("index runs published")
+    RunsRetired = _counter("index runs retired by rebuilds")
+    LogsWaiting = _counter("logs that an audit found to have work")
+    IndexFailures = _counter("logs for which a job made nothing, or that could not be looked at")
+    VerbFailures = _counter("verbs that failed, of any cause")
+    PoisonedLogs = _counter("failures that no repeat heals: damaged data, or a bug")
+    OrphansRemoved = _counter("objects that nothing named")
+    ObjectGets = _counter("GETs from the bucket")
+    ObjectPuts = _counter("PUTs to the bucket")
+    StoreThrottles = _counter("calls that a table or the bucket refused for load")
+
+
+ApiMetric.service = "api"
+SealerMetric.service = "sealer"
+IndexerMetric.service = "indexer"
+
+REGISTRY: tuple[type[Metric], ...] = (ApiMetric, SealerMetric, IndexerMetric)
+
+
+def table() -> str:
+    """The registry as rows of a table in Markdown."""
+    head = "| service | metric | unit | what |\n|---|---|---|---|\n"
+    rows = (
+        f"| {metrics.service} | `{metric.name}` | {_shown(metric.spec)} | {metric.spec.meaning} |"
+        for metrics in REGISTRY
+        for metric in metrics
+    )
+    return head + "\n".join(rows) + "\n"
+
+
+def _shown(spec: Spec) -> str:
+    unit = {"Count": "count", "Bytes": "bytes", "Milliseconds": "ms"}[spec.unit]
+    return unit if spec.kind == "counter" else f"{unit}, each"
+
+
+if __name__ == "__main__":
+    print(table(), end="")
