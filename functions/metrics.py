@@ -20,13 +20,16 @@ class Spec(NamedTuple):
     """What a metric is.
 
     Attributes:
-        kind: `counter`: one sum for each invocation, not written when it is zero. `value`: each measurement. `age`: a
-            measurement of how long something has waited for work that is done by the clock.
+        kind: `counter`: one sum for each invocation. `value`: each measurement. `age`: a measurement of how long something
+            has waited for work that is done by the clock.
+        zeros: of a counter: zero is written, too, because an alarm sets it against another metric, and CloudWatch
+            computes nothing from what is missing. Zeros of the others are not: a metric costs only while it is written.
     """
 
     unit: Unit
     kind: Kind
     meaning: str
+    zeros: bool = False
 
 
 class Metric(Enum):
@@ -40,8 +43,8 @@ class Metric(Enum):
         return cast(Spec, self.value)
 
 
-def _counter(meaning: str) -> Spec:
-    return Spec("Count", "counter", meaning)
+def _counter(meaning: str, *, zeros: bool = False) -> Spec:
+    return Spec("Count", "counter", meaning, zeros)
 
 
 def _bytes(meaning: str) -> Spec:
@@ -71,7 +74,7 @@ class ApiMetric(Metric):
     AppendedRecords = _counter("their records")
     AppendedBytes = _bytes("their data and keys")
     AppendMs = _latency("an append that wrote, from its whole body to its answer")
-    SlotRaces = _counter("tries of those appends that found the slot taken by another writer")
+    SlotRaces = _counter("tries of those appends that found the slot taken by another writer", zeros=True)
     Reads = _counter("GET requests on streams")
     ReadRecords = _counter("records of catch-up pages, and of the first page of an SSE response")
     ReadBytes = _bytes("bytes of those pages")
@@ -80,14 +83,14 @@ class ApiMetric(Metric):
     Searches = _counter("searches asked for")
     SearchHits = _counter("hits of their pages")
     SearchMs = _latency("a search that was answered")
-    SearchTimeouts = _counter("searches whose time was over: 408 with what was found")
+    SearchTimeouts = _counter("searches whose time was over: 408 with what was found", zeros=True)
     Aggregates = _counter("aggregates asked for")
     AggregateMs = _latency("an aggregate that was answered")
     RoutingKeyPages = _counter("pages of routing keys asked for")
     QueryGets = _values("GETs from the bucket that one search, aggregate or page of routing keys made")
     ObjectGets = _counter("GETs from the bucket")
     ObjectPuts = _counter("PUTs to the bucket")
-    StoreThrottles = _counter("calls that a table or the bucket refused for load")
+    StoreThrottles = _counter("calls that a table or the bucket refused for load", zeros=True)
     ClientErrors = _counter("answers 4xx that no other counter has")
     Unauthorized = _counter("answers 401")
     Forbidden = _counter("answers 403")
@@ -95,9 +98,9 @@ class ApiMetric(Metric):
     UnknownOutcomes = _counter("answers 408 to writes: they may have happened")
     Conflicts = _counter("answers 409")
     Overloads = _counter("answers 429")
-    Failures = _counter("answers 500: damage, or a bug")
-    StoreFailures = _counter("answers 503")
-    BrokenAnswers = _counter("answers that broke off after their first byte")
+    Failures = _counter("answers 500: damage, or a bug", zeros=True)
+    StoreFailures = _counter("answers 503", zeros=True)
+    BrokenAnswers = _counter("answers that broke off after their first byte", zeros=True)
 
 
 @unique
@@ -105,7 +108,7 @@ class SealerMetric(Metric):
     """Of the sealer."""
 
     Sweeps = _counter("runs of the sweep, one a minute whatever else happens: the sealer's sign of life")
-    StreamEvents = _counter("new entries that the WAL's stream told of")
+    StreamEvents = _counter("new entries that the WAL's stream told of", zeros=True)
     StreamLagMs = _age("age of the oldest of them in a batch")
     SegmentsSealed = _counter("segments published")
     SealedRecords = _counter("their records")
@@ -122,10 +125,10 @@ class SealerMetric(Metric):
     WorkMissed = _counter("messages that the audit had to send again")
     SealFailures = _counter("seals that failed, of any cause")
     VerbFailures = _counter("other verbs that failed, of any cause")
-    PoisonedLogs = _counter("failures that no repeat heals: damaged data, or a bug")
+    PoisonedLogs = _counter("failures that no repeat heals: damaged data, or a bug", zeros=True)
     ObjectGets = _counter("GETs from the bucket")
     ObjectPuts = _counter("PUTs to the bucket")
-    StoreThrottles = _counter("calls that a table or the bucket refused for load")
+    StoreThrottles = _counter("calls that a table or the bucket refused for load", zeros=True)
 
 
 @unique
@@ -145,11 +148,11 @@ class IndexerMetric(Metric):
     LogsWaiting = _counter("logs that an audit found to have work")
     IndexFailures = _counter("logs for which a job made nothing, or that could not be looked at")
     VerbFailures = _counter("verbs that failed, of any cause")
-    PoisonedLogs = _counter("failures that no repeat heals: damaged data, or a bug")
+    PoisonedLogs = _counter("failures that no repeat heals: damaged data, or a bug", zeros=True)
     OrphansRemoved = _counter("objects that nothing named")
     ObjectGets = _counter("GETs from the bucket")
     ObjectPuts = _counter("PUTs to the bucket")
-    StoreThrottles = _counter("calls that a table or the bucket refused for load")
+    StoreThrottles = _counter("calls that a table or the bucket refused for load", zeros=True)
 
 
 ApiMetric.service = "api"

@@ -54,9 +54,9 @@ class Meter(Generic[M]):
         self._values: dict[M, list[int]] = {}
 
     def add(self, metric: M, value: int = 1) -> None:
-        """Adds to a counter (zero is not written), or notes a value of another metric."""
+        """Adds to a counter, or notes a value of another metric."""
         is_counter = metric.spec.kind == "counter"
-        if self._write is None or (is_counter and not value):
+        if self._write is None or (is_counter and not value and not metric.spec.zeros):
             return
         with self._lock:
             values = self._values.setdefault(metric, [])

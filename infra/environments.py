@@ -41,6 +41,9 @@ class Environment:
     spark_maximum_vcpus: int
     """All that index jobs may use at once: a bound on what a backlog costs."""
 
+    notify: bool
+    """Whether alarms tell an SNS topic, which the stack then makes. They are there in any case."""
+
     termination_protection: bool
     """Whether the stack refuses to be deleted."""
 
@@ -55,6 +58,7 @@ DEV = Environment(
     sealer_queue_concurrency=2,
     indexer_queue_concurrency=2,
     spark_maximum_vcpus=16,
+    notify=False,
     termination_protection=False,
 )
 
@@ -68,6 +72,7 @@ PROD = Environment(
     sealer_queue_concurrency=20,
     indexer_queue_concurrency=4,
     spark_maximum_vcpus=128,
+    notify=True,
     termination_protection=True,
 )
 

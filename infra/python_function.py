@@ -11,12 +11,12 @@ from aws_cdk import aws_logs as logs
 from constructs import Construct
 
 from infra.bundle import REPOSITORY, Bundle
+from infra.metrics import NAMESPACE
 
 RUNTIME = lambda_.Runtime.PYTHON_3_13
 # The size at which Lambda gives one whole vCPU: all that one Python thread can use. It leaves more than 1 GB of
 # room to the sealer, which holds 16 MiB of payload a few times over (items, rows, Arrow columns, file).
 MEMORY_MB = 1769
-METRICS_NAMESPACE = "Headrace"
 
 
 class PythonFunction(Construct):
@@ -70,7 +70,7 @@ class PythonFunction(Construct):
             environment={
                 **environment,
                 "POWERTOOLS_SERVICE_NAME": artifact,
-                "POWERTOOLS_METRICS_NAMESPACE": METRICS_NAMESPACE,
+                "POWERTOOLS_METRICS_NAMESPACE": NAMESPACE,
                 "POWERTOOLS_LOG_LEVEL": "INFO",
             },
             snap_start=lambda_.SnapStartConf.ON_PUBLISHED_VERSIONS if snap_start else None,

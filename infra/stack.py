@@ -12,7 +12,9 @@ from aws_cdk import CfnOutput, DefaultStackSynthesizer, Duration, Stack
 from constructs import Construct
 
 from infra.admin_key import AdminKey
+from infra.alarms import Alarms
 from infra.bucket import DataBucket
+from infra.dashboard import Dashboard
 from infra.environments import Environment
 from infra.http_door import HttpDoor
 from infra.indexer_triggers import IndexerTriggers
@@ -137,6 +139,31 @@ class HeadraceStack(Stack):
             queue_concurrency=environment.indexer_queue_concurrency,
         )
 
+        functions = {"api": api.function, "sealer": sealer.function, "indexer": indexer.function}
+        dead_letters = {
+            "delay": queues.delay_dead_letters,
+            "stream": queues.stream_dead_letters,
+            "index": queues.index_dead_letters,
+        }
+        alarms = Alarms(self, "Alarms", functions=functions, dead_letters=dead_letters, notify=environment.notify)
+        Dashboard(
+            self,
+            "Dashboard",
+            name=self.stack_name,
+            functions=functions,
+            tables={
+                "wal": tables.wal,
+                "catalog": tables.catalog,
+                "watermarks": tables.watermarks,
+                "producers": tables.producers,
+                "jobs": tables.jobs,
+            },
+            queues={"delay": queues.delay, "index": queues.index},
+            dead_letters=dead_letters,
+            api_id=door.api.api_id,
+            alarms=alarms.alarms,
+        )
+
         outputs = {
             "WalTableName": tables.wal.table_name,
             "CatalogTableName": tables.catalog.table_name,
@@ -153,5 +180,7 @@ class HeadraceStack(Stack):
             "AdminKeySecretArn": api_keys.secret_arn,
             "ApiUrl": door.api.api_endpoint,
         }
+        if alarms.topic is not None:
+            outputs["AlarmTopicArn"] = alarms.topic.topic_arn
         for name, value in outputs.items():
             CfnOutput(self, name, value=str(value))

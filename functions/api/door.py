@@ -28,6 +28,13 @@ OPEN_PATHS = frozenset({"/health"})
 GRANT = "headrace.grant"
 METHODS = "GET, HEAD, PUT, POST, DELETE, OPTIONS"
 
+_WITH_EACH_REQUEST = (
+    ApiMetric.Failures,
+    ApiMetric.StoreFailures,
+    ApiMetric.BrokenAnswers,
+    ApiMetric.StoreThrottles,
+)
+
 _EXPOSED = (
     "Content-Type, ETag, Location, Retry-After, Stream-Next-Offset, Stream-End-Offset, Stream-Up-To-Date, "
     "Stream-Closed, Stream-Cursor, Stream-TTL, Stream-Expires-At, Stream-SSE-Data-Encoding, Stream-Expected-Seq, "
@@ -120,6 +127,8 @@ class Door:
 
     def _count(self, status: int, unknown: bool) -> None:
         self._meter.add(ApiMetric.Requests)
+        for metric in _WITH_EACH_REQUEST:
+            self._meter.add(metric, 0)
         error = error_metric(status, may_have_written=unknown)
         if error is not None:
             self._meter.add(error)

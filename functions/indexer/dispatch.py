@@ -118,6 +118,8 @@ class Dispatcher:
     def _tick(self) -> None:
         meter = self._meter
         meter.add(IndexerMetric.Ticks)  # also of one that fails: the function lives
+        for metric in (IndexerMetric.PoisonedLogs, IndexerMetric.StoreThrottles):
+            meter.add(metric, 0)
         try:
             followed = follow(self._parts)
             meter.add(IndexerMetric.JobsSucceeded, followed.jobs - followed.jobs_failed)

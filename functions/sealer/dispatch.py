@@ -156,6 +156,8 @@ class Dispatcher:
 
     def _sweep(self) -> None:
         self._meter.add(SealerMetric.Sweeps)  # also of one that fails: the function lives
+        for metric in (SealerMetric.StreamEvents, SealerMetric.PoisonedLogs, SealerMetric.StoreThrottles):
+            self._meter.add(metric, 0)
         swept = sweep(self._parts)
         self._meter.add(SealerMetric.LogsExpired, swept.ended)
         self._meter.add(SealerMetric.DeadlinesMoved, swept.moved)

@@ -1,0 +1,287 @@
+"""One alarm for each promise that can be broken, and where they go.
+
+Each leads to its section in docs/operations.md, which says what it means, how to look, and what to do. An idle deployment
+raises none: what an alarm waits for is either written by every run of a clock, or missing without harm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from aws_cdk import Stack
+from aws_cdk import aws_cloudwatch as cloudwatch
+from aws_cdk import aws_cloudwatch_actions as actions
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_lambda as lambda_
+from aws_cdk import aws_sns as sns
+from aws_cdk import aws_sqs as sqs
+from constructs import Construct
+
+from infra.metrics import PERIOD, SERVICES, of_function, of_queue, own
+
+RUNBOOK = "docs/operations.md#alarm-"
+_MINUTE_MS = 60_000
+
+
+class Rule(NamedTuple):
+    """An alarm.
+
+    Attributes:
+        name: with dashes; also the end of its anchor in the runbook, unless another is given.
+        promise: what no longer holds, in a sentence.
+        metrics: by the name that `expression` calls them.
+        expression: metric math; what it gives is compared with `threshold`.
+        breaching, periods: so many of the last so many periods must be at the threshold or above; with `below`, below it.
+        missing_is_bad: no data at all breaks the promise.
+        anchor: the end of the anchor, of alarms that share a section.
+    """
+
+    name: str
+    promise: str
+    metrics: Mapping[str, cloudwatch.IMetric]
+    expression: str
+    threshold: float
+    breaching: int = 1
+    periods: int = 1
+    below: bool = False
+    missing_is_bad: bool = False
+    anchor: str = ""
+
+
+def rules(*, functions: Mapping[str, lambda_.IFunction], dead_letters: Mapping[str, sqs.IQueue]) -> list[Rule]:
+    """Every alarm of a deployment."""
+    throttles = {f"{service}_throttles": own(service, "StoreThrottles") for service in SERVICES}
+    all_throttles = "+".join(f"FILL({name},0)" for name in throttles)
+    appends, races = own("api", "Appends"), own("api", "SlotRaces")
+    busy = 50  # appends in a period, below which a share of them says little
+    throttled = 20  # calls refused in a period: single ones are repeated and nobody notices
+    return [
+        Rule(
+            "sealer-silent",
+            "The sealer gave no sign of life for 15 minutes.",
+            {"sweeps": own("sealer", "Sweeps")},
+            "sweeps",
+            1,
+            below=True,
+            breaching=3,
+            periods=3,
+            missing_is_bad=True,
+        ),
+        Rule(
+            "stream-unheard",
+            "Streams are written to, and for 15 minutes the sealer heard nothing of it.",
+            {"appends": appends, "told": own("sealer", "StreamEvents")},
+            "IF(appends>0 AND told==0,1,0)",
+            1,
+            breaching=3,
+            periods=3,
+        ),
+        Rule(
+            "sealing-lags",
+            "Entries were published much later than the seal age.",
+            {"lag": own("sealer", "SealLagMs", "Maximum")},
+            "lag",
+            20 * _MINUTE_MS,
+            breaching=2,
+            periods=3,
+        ),
+        Rule(
+            "log-poisoned",
+            "A log can't be sealed or indexed, and no repeat will help.",
+            {"sealer": own("sealer", "PoisonedLogs"), "indexer": own("indexer", "PoisonedLogs")},
+            "FILL(sealer,0)+FILL(indexer,0)",
+            1,
+            breaching=1,
+            periods=12,  # it is tried again within half an hour: one alarm, not one for each try
+        ),
+        *(
+            Rule(
+                f"dead-letters-{name}",
+                "Work was given up after its last repeat.",
+                {"letters": of_queue(queue, "ApproximateNumberOfMessagesVisible", name)},
+                "letters",
+                1,
+                anchor="dead-letters",
+            )
+            for name, queue in dead_letters.items()
+        ),
+        Rule(
+            "store-throttled",
+            "A table or the bucket refuses calls for load.",
+            throttles,
+            all_throttles,
+            throttled,
+            breaching=2,
+            periods=3,
+        ),
+        Rule(
+            "log-hot",
+            "Writers of one log stand in each other's way: an append loses more than one race on average.",
+            {"races": races, "appends": appends},
+            f"IF(appends>={busy},races/appends,0)",
+            1,
+            breaching=3,
+            periods=3,
+        ),
+        Rule(
+            "answers-fail",
+            "A request was answered 500: damage, or a bug.",
+            {"failures": own("api", "Failures"), "broken": own("api", "BrokenAnswers")},
+            "failures+broken",
+            1,
+            breaching=1,
+            periods=3,
+        ),
+        Rule(
+            "stores-unavailable",
+            "More than one request in a hundred was answered 503.",
+            {"unavailable": own("api", "StoreFailures"), "requests": own("api", "Requests")},
+            f"IF(requests>={busy},100*unavailable/requests,0)",
+            1,
+            breaching=2,
+            periods=3,
+        ),
+        Rule(
+            "outcomes-unknown",
+            "Writers don't learn what became of their appends.",
+            {"unknown": own("api", "UnknownOutcomes")},
+            "unknown",
+            5,
+            breaching=2,
+            periods=3,
+        ),
+        Rule(
+            "appends-slow",
+            "One append in a hundred takes more than a second, and neither throttles nor races explain it.",
+            {
+                "p99": own("api", "AppendMs", "p99"),
+                "races": races,
+                "appends": appends,
+                "api_throttles": throttles["api_throttles"],
+            },
+            f"IF(appends>={busy} AND races<appends AND api_throttles<{throttled},p99,0)",
+            1000,
+            breaching=3,
+            periods=3,
+        ),
+        Rule(
+            "queries-time-out",
+            "More than one search in ten was answered with what was found until its time was over.",
+            {"late": own("api", "SearchTimeouts"), "searches": own("api", "Searches")},
+            "IF(searches>=10,100*late/searches,0)",
+            10,
+            breaching=2,
+            periods=3,
+        ),
+        Rule(
+            "indexer-silent",
+            "The indexer gave no sign of life for 15 minutes.",
+            {"ticks": own("indexer", "Ticks")},
+            "ticks",
+            1,
+            below=True,
+            breaching=3,
+            periods=3,
+            missing_is_bad=True,
+        ),
+        Rule(
+            "indexing-lags",
+            "Published segments wait for a job run much longer than the index age.",
+            {"waited": own("indexer", "IndexWaitMs", "Maximum")},
+            "waited",
+            60 * _MINUTE_MS,
+        ),
+        Rule(
+            "job-stuck",
+            "A job run takes longer than any should.",
+            {"age": own("indexer", "JobAgeMs", "Maximum")},
+            "age",
+            45 * _MINUTE_MS,
+        ),
+        Rule(
+            "jobs-fail",
+            "Job runs fail again and again.",
+            {"failed": own("indexer", "JobsFailed")},
+            "failed",
+            1,
+            breaching=2,
+            periods=6,
+        ),
+        *(
+            Rule(
+                f"function-fails-{name}",
+                "Lambda could not run the function to its end, or at all.",
+                {
+                    "errors": of_function(function, "Errors", "Sum", "errors"),
+                    "throttles": of_function(function, "Throttles", "Sum", "throttles"),
+                },
+                "FILL(errors,0)+FILL(throttles,0)",
+                1,
+                breaching=2,
+                periods=3,
+                anchor="function-fails",
+            )
+            for name, function in functions.items()
+        ),
+    ]
+
+
+class Alarms(Construct):
+    """The alarms, and the topic that they tell if there shall be one."""
+
+    def __init__(
+        self,
+        scope: Construct,
+        construct_id: str,
+        *,
+        functions: Mapping[str, lambda_.IFunction],
+        dead_letters: Mapping[str, sqs.IQueue],
+        notify: bool,
+    ) -> None:
+        super().__init__(scope, construct_id)
+        self.topic = self._topic() if notify else None
+        self.alarms = [self._alarm(rule) for rule in rules(functions=functions, dead_letters=dead_letters)]
+
+    def _alarm(self, rule: Rule) -> cloudwatch.Alarm:
+        compare, treatment = cloudwatch.ComparisonOperator, cloudwatch.TreatMissingData
+        alarm = cloudwatch.Alarm(
+            self,
+            "".join(word.capitalize() for word in rule.name.split("-")),
+            alarm_name=f"{Stack.of(self).stack_name}-{rule.name}",
+            alarm_description=f"{rule.promise} Runbook: {RUNBOOK}{rule.anchor or rule.name}",
+            metric=self._metric(rule),
+            threshold=rule.threshold,
+            comparison_operator=(
+                compare.LESS_THAN_THRESHOLD if rule.below else compare.GREATER_THAN_OR_EQUAL_TO_THRESHOLD
+            ),
+            datapoints_to_alarm=rule.breaching,
+            evaluation_periods=rule.periods,
+            treat_missing_data=treatment.BREACHING if rule.missing_is_bad else treatment.NOT_BREACHING,
+        )
+        if self.topic is not None:
+            action = actions.SnsAction(self.topic)
+            alarm.add_alarm_action(action)
+            alarm.add_ok_action(action)
+        return alarm
+
+    def _metric(self, rule: Rule) -> cloudwatch.IMetric:
+        if list(rule.metrics) == [rule.expression]:
+            return rule.metrics[rule.expression]
+        return cloudwatch.MathExpression(
+            expression=rule.expression, using_metrics=dict(rule.metrics), period=PERIOD, label=rule.name
+        )
+
+    def _topic(self) -> sns.Topic:
+        """Whoever shall be told subscribes to it. Messages name alarms and hold no data."""
+        topic = sns.Topic(self, "Topic", enforce_ssl=True)
+        topic.add_to_resource_policy(
+            iam.PolicyStatement(
+                sid="AlarmsOfThisAccount",
+                actions=["sns:Publish"],
+                principals=[iam.ServicePrincipal("cloudwatch.amazonaws.com")],
+                resources=[topic.topic_arn],
+                conditions={"StringEquals": {"aws:SourceAccount": Stack.of(self).account}},
+            )
+        )
+        return topic

@@ -1,0 +1,205 @@
+"""What an operator sees first: is it answering, how fast, how far behind is what follows, and what does it cost.
+
+Times are in milliseconds; a sum is that of five minutes. Alarms stand on top, each with its state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from aws_cdk import aws_cloudwatch as cloudwatch
+from aws_cdk import aws_dynamodb as dynamodb
+from aws_cdk import aws_lambda as lambda_
+from aws_cdk import aws_sqs as sqs
+from constructs import Construct
+
+from infra.metrics import PERIOD, SERVICES, of_door, of_function, of_queue, of_table, own, spark_vcpus
+
+WIDTH, HEIGHT = 8, 6  # of a widget; a dashboard is 24 wide
+
+
+class Dashboard(Construct):
+    """One page: a row for each question."""
+
+    def __init__(
+        self,
+        scope: Construct,
+        construct_id: str,
+        *,
+        name: str,
+        functions: Mapping[str, lambda_.IFunction],
+        tables: Mapping[str, dynamodb.ITable],
+        queues: Mapping[str, sqs.IQueue],
+        dead_letters: Mapping[str, sqs.IQueue],
+        api_id: str,
+        alarms: Sequence[cloudwatch.IAlarm],
+    ) -> None:
+        super().__init__(scope, construct_id)
+        self.dashboard = cloudwatch.Dashboard(self, "Page", dashboard_name=name)
+        status = cloudwatch.AlarmStatusWidget(alarms=list(alarms), width=24, height=3, title="Promises")
+        self.dashboard.add_widgets(status)
+        for row in (
+            _requests(api_id),
+            _writes(),
+            _queries(),
+            _sealing(functions["sealer"]),
+            _indexing(),
+            _trouble(queues, dead_letters),
+            _lambdas(functions),
+            _costs(functions, tables),
+        ):
+            self.dashboard.add_widgets(*row)
+
+
+def _requests(api_id: str) -> list[cloudwatch.IWidget]:
+    errors = ("ClientErrors", "Conflicts", "Timeouts", "Overloads", "UnknownOutcomes", "StoreFailures", "Failures")
+    return [
+        _graph(
+            "Requests", own("api", "Requests"), own("api", "Reads"), own("api", "Appends"), own("api", "Searches")
+        ),
+        _graph("Errors by class", *(own("api", name) for name in (*errors, "Unauthorized", "Forbidden"))),
+        _graph(
+            "At the door",
+            of_door(api_id, "Latency", "p50", "latency p50"),
+            of_door(api_id, "Latency", "p99", "latency p99"),
+            of_door(api_id, "5xx", "Sum", "5xx"),
+        ),
+    ]
+
+
+def _writes() -> list[cloudwatch.IWidget]:
+    return [
+        _graph("Appended", own("api", "AppendedRecords"), own("api", "AppendedBytes")),
+        _graph("Append latency, ms", *_percentiles("api", "AppendMs")),
+        _graph("Lost races per append", _ratio("api", "SlotRaces", "Appends")),
+    ]
+
+
+def _queries() -> list[cloudwatch.IWidget]:
+    return [
+        _graph("Read latency, ms", *_percentiles("api", "ReadMs")),
+        _graph(
+            "Query latency, ms",
+            own("api", "SearchMs", "p50", "search p50"),
+            own("api", "SearchMs", "p99", "search p99"),
+            own("api", "AggregateMs", "p99", "aggregate p99"),
+            own("api", "SearchTimeouts", label="timed out"),
+        ),
+        _graph(
+            "GETs per query",
+            own("api", "QueryGets", "Average", "average"),
+            own("api", "QueryGets", "Maximum", "largest"),
+        ),
+    ]
+
+
+def _sealing(sealer: lambda_.IFunction) -> list[cloudwatch.IWidget]:
+    return [
+        _graph(
+            "Unsealed age and seal lag, ms",
+            own("sealer", "UnsealedAgeMs", "Maximum", "unsealed age"),
+            own("sealer", "SealLagMs", "Maximum", "seal lag"),
+            own("sealer", "TrimLagMs", "Maximum", "trim lag"),
+        ),
+        _graph(
+            "Stream lag, ms",
+            own("sealer", "StreamLagMs", "Maximum", "oldest event"),
+            of_function(sealer, "IteratorAge", "Maximum", "iterator age"),
+        ),
+        _graph(
+            "Sealed, trimmed, purged",
+            *(own("sealer", name) for name in ("Sweeps", "SegmentsSealed", "ItemsTrimmed", "LogsPurged")),
+        ),
+    ]
+
+
+def _indexing() -> list[cloudwatch.IWidget]:
+    return [
+        _graph("Index lag, ms", own("indexer", "IndexWaitMs", "Maximum", "waited for a job run")),
+        _graph(
+            "Job runs",
+            *(own("indexer", name) for name in ("JobsStarted", "JobsSucceeded", "JobsFailed", "RunsPublished")),
+        ),
+        _graph(
+            "Age of job runs, ms",
+            own("indexer", "JobAgeMs", "Maximum", "under way"),
+            own("indexer", "JobMs", "Maximum", "over"),
+        ),
+    ]
+
+
+def _trouble(queues: Mapping[str, sqs.IQueue], dead_letters: Mapping[str, sqs.IQueue]) -> list[cloudwatch.IWidget]:
+    visible = "ApproximateNumberOfMessagesVisible"
+    return [
+        _graph("Calls refused for load", *(own(service, "StoreThrottles", label=service) for service in SERVICES)),
+        _graph(
+            "Failures",
+            own("sealer", "SealFailures"),
+            own("sealer", "PoisonedLogs", label="sealer, poisoned"),
+            own("indexer", "IndexFailures"),
+            own("indexer", "PoisonedLogs", label="indexer, poisoned"),
+        ),
+        _graph(
+            "Messages",
+            *(of_queue(queue, visible, name) for name, queue in queues.items()),
+            *(of_queue(queue, visible, f"{name}, dead letters") for name, queue in dead_letters.items()),
+        ),
+    ]
+
+
+def _lambdas(functions: Mapping[str, lambda_.IFunction]) -> list[cloudwatch.IWidget]:
+    return [
+        _graph(title, *(of_function(function, name, statistic, label) for label, function in functions.items()))
+        for title, name, statistic in (
+            ("Function errors", "Errors", "Sum"),
+            ("Function duration, ms", "Duration", "p99"),
+            ("Functions at once", "ConcurrentExecutions", "Maximum"),
+        )
+    ]
+
+
+def _costs(
+    functions: Mapping[str, lambda_.IFunction], tables: Mapping[str, dynamodb.ITable]
+) -> list[cloudwatch.IWidget]:
+    hours = cloudwatch.MathExpression(
+        expression=f"vcpus*{int(PERIOD.to_seconds())}/3600",
+        using_metrics={"vcpus": spark_vcpus()},
+        period=PERIOD,
+        label="vCPU hours of EMR Serverless in the account",
+    )
+    return [
+        _graph(
+            "Cost: writes of tables",
+            *(of_table(table, "ConsumedWriteCapacityUnits", name) for name, table in tables.items()),
+        ),
+        _graph(
+            "Cost: requests to the bucket",
+            *(
+                own(service, what, label=f"{service} {what}")
+                for service in SERVICES
+                for what in ("ObjectGets", "ObjectPuts")
+            ),
+        ),
+        _graph(
+            "Cost: invocations, job runs",
+            *(of_function(function, "Invocations", "Sum", name) for name, function in functions.items()),
+            hours,
+        ),
+    ]
+
+
+def _graph(title: str, *metrics: cloudwatch.IMetric) -> cloudwatch.GraphWidget:
+    return cloudwatch.GraphWidget(title=title, left=list(metrics), width=WIDTH, height=HEIGHT)
+
+
+def _percentiles(service: str, name: str) -> list[cloudwatch.Metric]:
+    return [own(service, name, statistic, statistic) for statistic in ("p50", "p99")]
+
+
+def _ratio(service: str, part: str, whole: str) -> cloudwatch.MathExpression:
+    return cloudwatch.MathExpression(
+        expression="part/whole",
+        using_metrics={"part": own(service, part), "whole": own(service, whole)},
+        period=PERIOD,
+        label=f"{part} per {whole}",
+    )

@@ -1,0 +1,64 @@
+"""The metrics that alarms and dashboard are made of, by namespace."""
+
+from __future__ import annotations
+
+from aws_cdk import Duration
+from aws_cdk import aws_cloudwatch as cloudwatch
+from aws_cdk import aws_dynamodb as dynamodb
+from aws_cdk import aws_lambda as lambda_
+from aws_cdk import aws_sqs as sqs
+
+NAMESPACE = "Headrace"  # metrics that the functions write
+PERIOD = Duration.minutes(5)
+SERVICES = ("api", "sealer", "indexer")
+
+
+def own(service: str, name: str, statistic: str = "Sum", label: str | None = None) -> cloudwatch.Metric:
+    """A metric that a function writes."""
+    return cloudwatch.Metric(
+        namespace=NAMESPACE,
+        metric_name=name,
+        dimensions_map={"service": service},
+        statistic=statistic,
+        period=PERIOD,
+        label=label,
+    )
+
+
+def of_function(function: lambda_.IFunction, name: str, statistic: str, label: str) -> cloudwatch.Metric:
+    """What Lambda says of a function, all versions together."""
+    return _aws("AWS/Lambda", name, {"FunctionName": function.function_name}, statistic, label)
+
+
+def of_queue(queue: sqs.IQueue, name: str, label: str) -> cloudwatch.Metric:
+    """What SQS says of a queue: its largest value."""
+    return _aws("AWS/SQS", name, {"QueueName": queue.queue_name}, "Maximum", label)
+
+
+def of_table(table: dynamodb.ITable, name: str, label: str) -> cloudwatch.Metric:
+    """What DynamoDB says of a table: its sum."""
+    return _aws("AWS/DynamoDB", name, {"TableName": table.table_name}, "Sum", label)
+
+
+def of_door(api_id: str, name: str, statistic: str, label: str) -> cloudwatch.Metric:
+    """What the HTTP API says of all its requests."""
+    return _aws("AWS/ApiGateway", name, {"ApiId": api_id}, statistic, label)
+
+
+def spark_vcpus() -> cloudwatch.Metric:
+    """vCPUs that EMR Serverless runs for the account."""
+    dimensions = {"Service": "EMR Serverless", "Type": "Resource", "Resource": "vCPU", "Class": "None"}
+    return _aws("AWS/Usage", "ResourceCount", dimensions, "Average", "vCPUs")
+
+
+def _aws(
+    namespace: str, name: str, dimensions: dict[str, str], statistic: str, label: str | None
+) -> cloudwatch.Metric:
+    return cloudwatch.Metric(
+        namespace=namespace,
+        metric_name=name,
+        dimensions_map=dimensions,
+        statistic=statistic,
+        period=PERIOD,
+        label=label,
+    )

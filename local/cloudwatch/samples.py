@@ -1,0 +1,119 @@
+"""Captured values, from EMF lines and from elsewhere, and their statistics by period."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from functions.metrics import REGISTRY
+
+_AGES = {(metrics.service, metric.name) for metrics in REGISTRY for metric in metrics if metric.spec.kind == "age"}
+
+Series = dict[int, float]
+"""A value for each period that has one, by the period's begin (seconds)."""
+
+
+class Key(NamedTuple):
+    """A metric as CloudWatch tells it from others; dimensions are sorted pairs."""
+
+    namespace: str
+    name: str
+    dimensions: tuple[tuple[str, str], ...]
+
+
+class Lapse(NamedTuple):
+    """Time seen `factor` times as fast, from `start_ms` on, which becomes `begin_s`: a minute of an emulator whose ages
+    are a sixtieth of the deployment's is an hour of the deployment.
+
+    Ages stretch with it, since they are made by the clock; latencies and counts are what the machine made of them.
+    """
+
+    start_ms: int
+    factor: float = 1.0
+    begin_s: int = 0
+
+    def at(self, at_ms: float) -> float:
+        """A captured time, in seconds of the deployment."""
+        return self.begin_s + (at_ms - self.start_ms) * self.factor / 1000
+
+    def value(self, key: Key, value: float) -> float:
+        """A captured value in the deployment."""
+        return value * self.factor if (dict(key.dimensions).get("service"), key.name) in _AGES else value
+
+
+class Samples:
+    """Values of metrics at times (seconds)."""
+
+    def __init__(self) -> None:
+        self._values: dict[Key, list[tuple[float, float]]] = defaultdict(list)
+        self.units: dict[Key, set[str]] = defaultdict(set)
+
+    def add(self, key: Key, at_s: float, value: float, unit: str = "None") -> None:
+        """Takes a value."""
+        self._values[key].append((at_s, value))
+        self.units[key].add(unit)
+
+    @property
+    def keys(self) -> set[Key]:
+        """Every metric that has a value."""
+        return set(self._values)
+
+    @property
+    def end_s(self) -> float:
+        """Time of the newest value."""
+        return max((at for values in self._values.values() for at, _ in values), default=0.0)
+
+    def series(self, key: Key, statistic: str, period_s: int, start_s: int, end_s: int) -> Series:
+        """The statistic of each whole period from `start_s` to `end_s` that has values.
+
+        Raises:
+            ValueError: CloudWatch has no such statistic.
+        """
+        periods: dict[int, list[float]] = defaultdict(list)
+        for at, value in self._values.get(key, ()):
+            if start_s <= at < end_s:
+                periods[start_s + int((at - start_s) // period_s) * period_s].append(value)
+        return {begin: _statistic(statistic, values) for begin, values in sorted(periods.items())}
+
+
+def of_emf(lines: Iterable[str], lapse: Lapse) -> Samples:
+    """The metrics of EMF lines, by the rules of the format: each value of each metric under each set of dimensions."""
+    found = Samples()
+    for line in lines:
+        document = json.loads(line)
+        at_s = lapse.at(document["_aws"]["Timestamp"])
+        for directive in document["_aws"]["CloudWatchMetrics"]:
+            for names in directive["Dimensions"]:
+                dimensions = tuple(sorted((name, str(document[name])) for name in names))
+                for metric in directive["Metrics"]:
+                    key = Key(directive["Namespace"], metric["Name"], dimensions)
+                    values = document[metric["Name"]]
+                    for value in values if isinstance(values, list) else [values]:
+                        found.add(key, at_s, lapse.value(key, value), metric.get("Unit", "None"))
+    return found
+
+
+def first_ms(lines: Iterable[str]) -> int:
+    """The earliest time of EMF lines. Raises ValueError if there is none."""
+    return min(int(json.loads(line)["_aws"]["Timestamp"]) for line in lines)
+
+
+def _statistic(name: str, values: list[float]) -> float:
+    match name:
+        case "Sum":
+            return math.fsum(values)
+        case "Average":
+            return math.fsum(values) / len(values)
+        case "Maximum":
+            return max(values)
+        case "Minimum":
+            return min(values)
+        case "SampleCount":
+            return float(len(values))
+    if name.startswith("p"):
+        share = float(name[1:]) / 100
+        return sorted(values)[max(0, math.ceil(share * len(values)) - 1)]
+    raise ValueError(f"no such statistic: {name}")
