@@ -67,8 +67,11 @@ def state(alarm: Alarm, samples: Samples, now_s: int, *, fills_empty: bool = Tru
 def states(
     alarm: Alarm, samples: Samples, start_s: int, end_s: int, *, fills_empty: bool = True
 ) -> Iterator[tuple[int, State]]:
-    """The state at the end of each period, from the first time on at which all evaluation periods lie behind `start_s`."""
-    first = start_s + alarm.periods * alarm.period_s
+    """The state at the end of each period behind `start_s`.
+
+    Where missing data are bad, the first has all evaluation periods behind `start_s`: before it nothing was captured.
+    """
+    first = start_s + (alarm.periods if alarm.missing == "breaching" else 1) * alarm.period_s
     for now_s in range(first, end_s + 1, alarm.period_s):
         yield now_s, state(alarm, samples, now_s, fills_empty=fills_empty)
 

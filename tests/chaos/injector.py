@@ -94,9 +94,9 @@ class Injector:
         url = request.url
         match fault:
             case "throttled":
-                return _error(request, name, throttled=True, code=self._random.choice(_DYNAMODB_THROTTLES))
+                return refusal(request, name, throttled=True, code=self._random.choice(_DYNAMODB_THROTTLES))
             case "failing":
-                return _error(request, name)
+                return refusal(request, name)
             case "unreachable":
                 raise EndpointConnectionError(endpoint_url=url, error="injected")
             case "late":
@@ -112,7 +112,7 @@ class Injector:
         time.sleep(wait_s)
         match fault:
             case "failed":
-                return _error(request, name)
+                return refusal(request, name)
             case "timeout":
                 raise ReadTimeoutError(endpoint_url=url, error="injected")
             case "cut":
@@ -142,7 +142,7 @@ def _bytes(body: Any) -> bytes:
     return found
 
 
-def _error(request: Any, name: str, *, throttled: bool = False, code: str = "") -> AWSResponse:
+def refusal(request: Any, name: str, *, throttled: bool = False, code: str = "") -> AWSResponse:
     """The answer of a service that refuses, or fails."""
     if name.startswith("s3."):
         code, status = ("SlowDown", 503) if throttled else ("InternalError", 500)

@@ -1,0 +1,42 @@
+"""Draws the dashboard of the committed template over captured metrics, and says what its alarms would:
+
+HEADRACE_METRICS_FILE=metrics.emf headrace dev --seal-age 5s --index-age 1s --sweep-every 1s
+python -m local.cloudwatch metrics.emf --factor 60 --output dashboard.svg
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from local.cloudwatch.alarms import alarms_of, states
+from local.cloudwatch.dashboard import widgets_of
+from local.cloudwatch.picture import svg
+from local.cloudwatch.samples import Lapse, first_ms, of_emf
+from local.template import TEMPLATE_PATH, read_template
+
+STACK = "headrace-prod"  # whose template is the committed one
+PERIOD_S = 300
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Writes the picture; prints a line for each alarm that went off."""
+    parser = argparse.ArgumentParser(prog="python -m local.cloudwatch", description=__doc__)
+    parser.add_argument("emf", type=Path, help="EMF lines, as the functions write them")
+    parser.add_argument("--factor", type=float, default=1.0, help="how much faster than the deployment it ran")
+    parser.add_argument("--output", type=Path, default=Path("dashboard.svg"))
+    parser.add_argument("--template", type=Path, default=TEMPLATE_PATH)
+    options = parser.parse_args(arguments)
+    lines = options.emf.read_text().splitlines()
+    samples = of_emf(lines, Lapse(first_ms(lines), options.factor))
+    end_s = int(samples.end_s // PERIOD_S + 1) * PERIOD_S
+    template = read_template(options.template)
+    options.output.write_text(svg(widgets_of(template), samples, 0, end_s))
+    for alarm in alarms_of(template, STACK):
+        times = [at for at, state in states(alarm, samples, 0, end_s) if state == "ALARM"]
+        if times:
+            print(f"{alarm.name}: {len(times)} periods, from {times[0] // 60} min on: {alarm.description}")
+
+
+if __name__ == "__main__":
+    main()

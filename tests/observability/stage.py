@@ -1,0 +1,206 @@
+"""An emulator in time-lapse, a load on it, and what its metrics say: a minute of the deployment is a second.
+
+The ages of the deployment (seal age, index age, the clocks' period) are a sixtieth of production's. The times of captured
+metrics are stretched sixtyfold before the alarms look at them, and so are ages; counts and latencies are not.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from local.cloudwatch.alarms import Alarm, alarms_of, states
+from local.cloudwatch.queries import referred
+from local.cloudwatch.samples import Key, Lapse, Samples, of_emf
+from local.emulated_cloud import DevServer, dev_server
+from local.template import TEMPLATE_PATH, read_template
+from tests.support.pipeline import NO_METRICS, Pipeline
+
+FACTOR = 60.0
+PERIOD_S = 5.0  # of an alarm, here
+OPTIONS = (
+    "--seal-age=5s",
+    "--index-age=1s",
+    "--state-age=1s",
+    "--trim-age=6s",
+    "--sweep-every=1s",
+    "--log-level=warning",
+)
+STACK = "headrace-prod"
+KEY, READER = "operator-test-key", "reader-test-key"
+DEAD_LETTERS = ("DelayDeadLetterQueueUrl", "StreamDeadLetterQueueUrl", "IndexDeadLetterQueueUrl")
+SEARCH = {
+    "schema": {"type": "object"},
+    "routingKey": {"jsonPointer": "/status", "required": True},
+    "search": {
+        "primaryTimestampField": "at",
+        "fields": {
+            "at": {"kind": "date", "bindings": [{"version": 1, "jsonPointer": "/at"}], "column": True},
+            "status": {"kind": "keyword", "bindings": [{"version": 1, "jsonPointer": "/status"}], "exact": True},
+        },
+        "rollups": {
+            "counts": {
+                "dimensions": ["status"],
+                "intervals": ["1h"],
+                "measures": {"n": {"kind": "count"}},
+            }
+        },
+    },
+}
+AT_MS = 1_700_000_000_000
+
+
+class Stage:
+    """A running emulator. `begin` and `end` bound what alarms are shown."""
+
+    def __init__(self, server: DevServer, folder: Path) -> None:
+        self.server = server
+        self.folder = folder
+        self.pipeline = Pipeline(server)
+        self.template = read_template()
+        self._stop = threading.Event()
+        self._threads: list[threading.Thread] = []
+        self._letters: list[tuple[float, Key, int]] = []
+        self._begin_ms = self._end_ms = 0
+        self.errors: list[Exception] = []
+        self.lines: list[str] = []
+
+    def http(self, key: str = KEY) -> httpx.Client:
+        """A client with a key."""
+        headers = {"Authorization": f"Bearer {key}"}
+        return httpx.Client(base_url=f"{self.server.url}/v1/stream/", timeout=30, headers=headers)
+
+    def create(self, name: str, *, searchable: bool = False) -> None:
+        """A JSON stream."""
+        with self.http() as http:
+            assert http.put(name, headers={"Content-Type": "application/json"}).status_code == 201
+            if searchable:
+                answer = http.post(f"{name}/_schema", json=SEARCH)
+                assert answer.status_code == 200, answer.text
+
+    def load(self, work: Callable[[httpx.Client, int], None], pause_s: float = 0.1) -> None:
+        """Calls `work` with a number that rises, over and over, until the end."""
+
+        def run() -> None:
+            try:
+                with self.http() as http:
+                    number = 0
+                    while not self._stop.is_set():
+                        work(http, number)
+                        number += 1
+                        self._stop.wait(pause_s)
+            except Exception as exc:  # noqa: BLE001 - told by `finish`
+                self.errors.append(exc)
+
+        self._start(run)
+
+    def writers(self, name: str, count: int = 1, pause_s: float = 0.1, *, accepted: tuple[int, ...] = (204,)) -> None:
+        """Writers of a stream."""
+
+        def write(http: httpx.Client, number: int) -> None:
+            status = http.post(name, json=[record(number)]).status_code
+            assert status in accepted, status
+
+        for _ in range(count):
+            self.load(write, pause_s)
+
+    def begin(self) -> None:
+        """From now on alarms look, and dead letters are counted."""
+        self._begin_ms = round(time.time() * 1000)
+        self._start(self._count_letters)
+
+    def end(self) -> None:
+        """Until now alarms look. The load goes on."""
+        self._end_ms = round(time.time() * 1000)
+
+    def wait(self, periods: float) -> None:
+        """Lets periods of the alarms go by."""
+        deadline = time.monotonic() + periods * PERIOD_S
+        while (left := deadline - time.monotonic()) > 0:
+            assert not self.errors, self.errors
+            time.sleep(min(left, 0.2))
+
+    def finish(self) -> None:
+        """Ends the load and keeps what was written."""
+        self._stop.set()
+        for thread in self._threads:
+            thread.join(30)
+        self.lines = self.server.metric_lines()
+        assert not self.errors, self.errors
+
+    def samples(self) -> Samples:
+        """What CloudWatch would have, in the time of the deployment."""
+        lapse = Lapse(self._begin_ms, FACTOR)
+        found = of_emf(self.lines, lapse)
+        for at_ms, key, count in self._letters:
+            found.add(key, lapse.at(at_ms), count, "Count")
+        return found
+
+    def fired(self, *, fills_empty: bool) -> dict[str, list[int]]:
+        """The alarms that went off, each with the times (seconds of the deployment)."""
+        samples, end_s = self.samples(), round((self._end_ms - self._begin_ms) * FACTOR / 1000)
+        found = {
+            alarm.name: [
+                at for at, state in states(alarm, samples, 0, end_s, fills_empty=fills_empty) if state == "ALARM"
+            ]
+            for alarm in self.alarms()
+        }
+        return {name: times for name, times in found.items() if times}
+
+    def alarms(self) -> list[Alarm]:
+        """All that the template has."""
+        return alarms_of(self.template, STACK)
+
+    def _start(self, run: Callable[[], None]) -> None:
+        thread = threading.Thread(target=run, daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def _count_letters(self) -> None:
+        """What SQS tells CloudWatch every minute of each queue."""
+        sqs = self.pipeline.client("sqs")
+        name = "ApproximateNumberOfMessages"
+        while not self._stop.is_set():
+            for output in DEAD_LETTERS:
+                url = self.server.state["outputs"][output]
+                count = int(sqs.get_queue_attributes(QueueUrl=url, AttributeNames=[name])["Attributes"][name])
+                queue = referred(self.template["Outputs"][output]["Value"])
+                key = Key("AWS/SQS", "ApproximateNumberOfMessagesVisible", (("QueueName", queue),))
+                self._letters.append((time.time() * 1000, key, count))
+            self._stop.wait(1)
+
+
+def record(number: int) -> dict[str, Any]:
+    """A record of a searchable stream."""
+    return {"at": AT_MS + number, "status": f"s{number % 3}"}
+
+
+@contextmanager
+def stage(
+    folder: Path,
+    *options: str,
+    environment: Mapping[str, str] | None = None,
+    changed: Callable[[dict[str, Any]], None] | None = None,
+) -> Iterator[Stage]:
+    """An emulator in time-lapse. `changed` may change its template."""
+    arguments = [*OPTIONS, *options]
+    if changed is not None:
+        template = json.loads(TEMPLATE_PATH.read_text())
+        changed(template)
+        path = folder / "template.json"
+        path.write_text(json.dumps(template))
+        arguments.append(f"--template={path}")
+    keys = {"HEADRACE_API_KEYS": f"{KEY},{READER}:read:other"}
+    with dev_server(*arguments, environment={**NO_METRICS, **keys, **(environment or {})}) as server:
+        found = Stage(server, folder)
+        try:
+            yield found
+        finally:
+            found.finish()

@@ -1,0 +1,206 @@
+"""The faults: what each run does to its emulator. Each is run once in a session, however many tests look at it."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from tests.e2e.test_indexing import children, eventually, runs_under_way
+from tests.observability import faulty
+from tests.observability.stage import READER, Stage, record, stage
+
+NO_JOBS = "--index-jobs=0"
+THREE_PERIODS = 5.0  # that hold three whole ones, with what comes late
+
+
+def healthy(folder: Path) -> Stage:
+    """Everything is done that a server does, with mistakes that clients make."""
+    with stage(folder) as run:
+        run.create("orders")
+        run.create("departures", searchable=True)
+        run.create("short-lived")
+        run.writers("departures")
+        run.writers("orders", 2)
+        eventually(lambda: run.pipeline.metric("JobsSucceeded"), "no job run succeeded")  # Spark is warm now
+        run.begin()
+        run.load(_reads_and_asks, 0.2)
+        run.load(_mistakes, 1.0)
+        run.wait(7)
+        with run.http() as http:
+            assert http.delete("short-lived").status_code == 204
+        run.wait(3)
+        run.end()
+        eventually(lambda: run.pipeline.metric("LogsPurged"), "nothing was purged")
+        eventually(lambda: run.pipeline.metric("ItemsTrimmed"), "nothing was trimmed")
+    return run
+
+
+def _reads_and_asks(http: httpx.Client, number: int) -> None:
+    asked = {"rollup": "counts", "from": "2023-11-14T00:00:00Z", "to": "2023-11-15T00:00:00Z", "interval": "1h"}
+    answers = [
+        http.get("orders"),
+        http.get("departures/_search", params={"q": f"status:s{number % 3}"}),
+        http.post("departures/_aggregate", json=asked),
+        http.get("departures/_routing_keys"),
+        http.put(f"big-{number}", headers={"Content-Type": "text/plain"}, content=os.urandom(64 * 1024)),
+    ]
+    statuses = {answer.status_code for answer in answers}
+    assert statuses <= {200, 201, 408, 429, 503}, statuses  # a busy machine may be late; alarms judge how often
+
+
+def _mistakes(http: httpx.Client, number: int) -> None:
+    statuses = [
+        http.get("absent").status_code,
+        http.put("orders", headers={"Content-Type": "text/plain"}).status_code,
+        http.get("orders", headers={"Authorization": "Bearer nobody"}).status_code,
+        http.get("orders", headers={"Authorization": f"Bearer {READER}"}).status_code,
+    ]
+    if number == 0:
+        late = http.get("short-lived", params={"offset": "now", "live": "long-poll", "timeout": "6s"})
+        statuses.append(late.status_code)
+    assert statuses[:4] == [404, 409, 401, 403] and statuses[4:] in ([], [408]), statuses
+
+
+def sealer_stopped(folder: Path) -> Stage:
+    """The sealer's instance stands still."""
+    with stage(folder, NO_JOBS) as run:
+        run.create("orders")
+        run.writers("orders")
+        pid = eventually(lambda: _function(run, "Sealer"), "no sealer runs")
+        run.begin()
+        run.wait(1)
+        os.kill(pid, signal.SIGSTOP)
+        run.wait(THREE_PERIODS + 1)
+        run.end()
+        os.kill(pid, signal.SIGKILL)
+    return run
+
+
+def stream_unheard(folder: Path) -> Stage:
+    """The sealer runs, but nobody tells it of new entries."""
+
+    def without_stream(template: dict[str, Any]) -> None:
+        (name,) = (
+            name
+            for name, part in template["Resources"].items()
+            if part["Type"] == "AWS::Lambda::EventSourceMapping" and "StartingPosition" in part["Properties"]
+        )
+        del template["Resources"][name]
+
+    with stage(folder, NO_JOBS, changed=without_stream) as run:
+        run.create("orders")
+        run.writers("orders")
+        run.begin()
+        run.wait(THREE_PERIODS)
+        run.end()
+    return run
+
+
+def log_poisoned(folder: Path) -> Stage:
+    """One entry of one log is damaged before it is sealed; another log goes on."""
+    with stage(folder, NO_JOBS) as run:
+        run.create("orders")
+        run.writers("orders")
+        run.begin()
+        run.wait(1)
+        run.create("poisoned")  # now, so that no seal of its first entry takes the damaged one along before it is damaged
+        with run.http() as http:
+            assert http.post("poisoned", json=[record(0)]).status_code == 204
+        _damage(run, "poisoned")
+        run.wait(THREE_PERIODS)
+        run.end()
+    return run
+
+
+def _damage(run: Stage, name: str) -> None:
+    """Writes other bytes over the payload of the first entry that has one."""
+    log_id, table = run.pipeline.log_id(name), run.pipeline.settings["HEADRACE_WAL_TABLE"]
+    dynamodb = run.pipeline.client("dynamodb")
+    for slot in sorted(run.pipeline.entries(log_id)):
+        key = {"log_id": {"S": log_id}, "slot": {"N": str(slot)}}
+        if "payload" in dynamodb.get_item(TableName=table, Key=key)["Item"]:
+            dynamodb.update_item(
+                TableName=table,
+                Key=key,
+                UpdateExpression="SET payload = :payload",
+                ExpressionAttributeValues={":payload": {"B": b"these are no frames"}},
+            )
+            return
+    raise AssertionError("no entry has a payload")
+
+
+def table_throttled(folder: Path) -> Stage:
+    """The table of the write-ahead log refuses the api's writes."""
+    environment = {faulty.FOLDER: str(folder)}
+    with stage(folder, NO_JOBS, f"--app={faulty.APP}", environment=environment) as run:
+        run.create("orders")
+        run.writers("orders", 6, accepted=(204, 408, 429))
+        run.begin()
+        run.wait(1)
+        (folder / faulty.THROTTLED).touch()
+        run.wait(THREE_PERIODS)
+        run.end()
+        (folder / faulty.SILENT).touch()  # not judged: so that an unknown outcome is seen, too
+        (folder / faulty.THROTTLED).unlink()
+        eventually(lambda: run.pipeline.metric("UnknownOutcomes"), "every outcome is known")
+        (folder / faulty.SILENT).unlink()
+    return run
+
+
+def job_stuck(folder: Path) -> Stage:
+    """A job run begins and makes no progress."""
+    with stage(folder) as run:
+        run.create("departures", searchable=True)
+        run.writers("departures")
+        (worker,) = eventually(lambda: children(run.server.pids["emr"]), "Spark does not start")
+        os.kill(worker, signal.SIGSTOP)
+        run.begin()
+        eventually(lambda: _age(run) >= 46_000, "no job run grows old")
+        run.wait(1)
+        run.end()
+        os.kill(worker, signal.SIGKILL)  # not judged: so that a failed job run is seen, too
+        eventually(lambda: run.pipeline.metric("JobsFailed"), "the job run does not fail")
+        assert runs_under_way(run.server) is not None
+    return run
+
+
+def _age(run: Stage) -> int:
+    """Of the oldest job run that is not over, as last told (ms)."""
+    found = [line for line in run.server.metric_lines() if '"JobAgeMs":[' in line]
+    return int(float(found[-1].split('"JobAgeMs":[')[1].split("]")[0].split(",")[-1])) if found else 0
+
+
+def log_hot(folder: Path) -> Stage:
+    """Writers of many processes append to one stream."""
+    with stage(folder, NO_JOBS, "--api-processes=3", "--cold") as run:
+        run.create("orders")
+        run.create("hot")
+        run.writers("orders")
+        run.begin()
+        run.wait(1)
+        run.writers("hot", 12, 0.0, accepted=(204, 429))
+        run.wait(THREE_PERIODS)
+        run.end()
+    return run
+
+
+def _function(run: Stage, part: str) -> int | None:
+    """The process of the function whose logical id begins so."""
+    found = [pid for name, pid in run.server.state_now()["functions"].items() if name.startswith(part)]
+    return found[0] if found else None
+
+
+FAULTS: dict[str, Callable[[Path], Stage]] = {
+    "sealer-silent": sealer_stopped,
+    "stream-unheard": stream_unheard,
+    "log-poisoned": log_poisoned,
+    "store-throttled": table_throttled,
+    "job-stuck": job_stuck,
+    "log-hot": log_hot,
+}
+"""The alarm that each fault raises, and the run that stages it."""

@@ -1,0 +1,104 @@
+"""Whatever an alarm or a widget names is written: by our code, as captured from an emulator, or by AWS, as documented."""
+
+from __future__ import annotations
+
+import json
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from functions.metrics import NAMESPACE, REGISTRY, table
+from local.cloudwatch.alarms import alarms_of
+from local.cloudwatch.dashboard import widgets_of
+from local.cloudwatch.queries import Stat, stats_of
+from local.cloudwatch.samples import Key, Lapse, of_emf
+from local.template import read_template
+from tests.observability.conftest import Staged
+from tests.observability.stage import STACK
+from tests.observability.stages import FAULTS
+
+OPERATIONS = Path(__file__).parents[2] / "docs" / "operations.md"
+REGISTERED = {(metrics.service, metric.name): metric for metrics in REGISTRY for metric in metrics}
+
+# Names and dimensions of AWS, each from the page that defines them.
+# https://docs.aws.amazon.com/lambda/latest/dg/monitoring-metrics-types.html
+# https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/sqs-available-cloudwatch-metrics.html
+# https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/metrics-dimensions.html
+# https://docs.aws.amazon.com/apigateway/latest/developerguide/http-api-metrics.html
+# https://docs.aws.amazon.com/emr/latest/EMR-Serverless-UserGuide/monitoring-usage.html
+OF_AWS = {
+    "AWS/Lambda": (
+        {"Invocations", "Errors", "Throttles", "Duration", "ConcurrentExecutions", "IteratorAge"},
+        {"FunctionName"},
+    ),
+    "AWS/SQS": ({"ApproximateNumberOfMessagesVisible"}, {"QueueName"}),
+    "AWS/DynamoDB": ({"ConsumedWriteCapacityUnits"}, {"TableName"}),
+    "AWS/ApiGateway": ({"Latency", "5xx"}, {"ApiId"}),
+    "AWS/Usage": ({"ResourceCount"}, {"Service", "Type", "Resource", "Class"}),
+}
+STATISTIC = re.compile(r"Sum|Average|Maximum|Minimum|SampleCount|p\d{2}")
+
+
+@cache
+def _named() -> dict[Stat, str]:
+    """Every statistic that an alarm or a widget names, with where."""
+    template = read_template()
+    queries = [(alarm.query, f"alarm {alarm.name}") for alarm in alarms_of(template, STACK)]
+    queries += [(line.query, f"widget {w.title}") for w in widgets_of(template) for line in w.lines]
+    return {stat: where for query, where in queries for stat in stats_of(query)}
+
+
+def test_there_are_names_to_look_at() -> None:
+    assert {stat.key.namespace for stat in _named()} == {NAMESPACE, *OF_AWS}
+    assert all(STATISTIC.fullmatch(stat.statistic) for stat in _named())
+
+
+@pytest.mark.parametrize("stat", [s for s in _named() if s.key.namespace != NAMESPACE], ids=lambda s: s.key.name)
+def test_a_metric_of_aws_is_one(stat: Stat) -> None:
+    names, dimensions = OF_AWS[stat.key.namespace]
+    assert stat.key.name in names, _named()[stat]
+    assert {name for name, _ in stat.key.dimensions} == dimensions, _named()[stat]
+
+
+@pytest.mark.parametrize("stat", [s for s in _named() if s.key.namespace == NAMESPACE], ids=lambda s: s.key.name)
+def test_a_metric_of_ours_is_registered_with_a_statistic_that_fits(stat: Stat) -> None:
+    ((name, service),) = stat.key.dimensions
+    assert name == "service"
+    kind = REGISTERED[service, stat.key.name].spec.kind
+    assert (stat.statistic == "Sum") == (kind == "counter"), _named()[stat]
+
+
+def test_a_metric_of_ours_is_written_by_running_code(staged: Staged) -> None:
+    captured: dict[Key, set[str]] = {}
+    for name in ("healthy", *FAULTS):
+        found = of_emf(staged(name).lines, Lapse(0))
+        for key in found.keys:
+            captured.setdefault(key, set()).update(found.units[key])
+    wanted = {stat.key: where for stat, where in _named().items() if stat.key.namespace == NAMESPACE}
+    assert {f"{key.name} of {where}" for key, where in wanted.items() if key not in captured} == set()
+    for key, units in captured.items():
+        assert units == {REGISTERED[dict(key.dimensions)["service"], key.name].spec.unit}, key
+
+
+def test_what_an_invocation_writes_is_one_line(staged: Staged) -> None:
+    lines = [json.loads(line) for line in staged("healthy").lines]
+    requests = [line["Requests"] for line in lines if "Requests" in line]
+    ticks = [line["Ticks"] for line in lines if "Ticks" in line]
+    assert len(requests) > 100 and len(ticks) > 10
+    assert all(len(line["_aws"]["CloudWatchMetrics"]) == 1 for line in lines)
+
+
+def test_every_alarm_leads_to_its_section_in_the_runbook() -> None:
+    anchors = set(re.findall(r'<a id="([\w-]+)"></a>', OPERATIONS.read_text()))
+    wanted = set()
+    for alarm in alarms_of(read_template(), STACK):
+        path, _, anchor = alarm.description.rpartition(" ")[2].partition("#")
+        assert path == "docs/operations.md", alarm.name
+        wanted.add(anchor)
+    assert wanted == anchors
+
+
+def test_the_documented_table_is_the_registry() -> None:
+    assert table() in OPERATIONS.read_text(), "write it again: python -m functions.metrics"
