@@ -108,7 +108,9 @@ def log_poisoned(folder: Path) -> Stage:
         run.writers("orders")
         run.begin()
         run.wait(1)
-        run.create("poisoned")  # now, so that no seal of its first entry takes the damaged one along before it is damaged
+        run.create(
+            "poisoned"
+        )  # now, so that no seal of its first entry takes the damaged one along before it is damaged
         with run.http() as http:
             assert http.post("poisoned", json=[record(0)]).status_code == 204
         _damage(run, "poisoned")

@@ -1,0 +1,44 @@
+"""Whoever shall hear of alarms does, and nobody else can speak in their place."""
+
+from __future__ import annotations
+
+from infra.synth import synthesize
+from tests.infra.resources import Resources
+
+
+def test_every_alarm_tells_the_topic_when_it_begins_and_when_it_is_over(resources: Resources) -> None:
+    topic, _ = resources.one("SNS::Topic")
+    for name, alarm in resources.of("CloudWatch::Alarm").items():
+        assert alarm["Properties"]["AlarmActions"] == [{"Ref": topic}], name
+        assert alarm["Properties"]["OKActions"] == [{"Ref": topic}], name
+
+
+def test_only_alarms_of_this_account_may_speak_on_the_topic(resources: Resources) -> None:
+    _, policy = resources.one("SNS::TopicPolicy")
+    statements = policy["PolicyDocument"]["Statement"]
+    (allowed,) = (statement for statement in statements if statement["Effect"] == "Allow")
+    assert allowed["Principal"] == {"Service": "cloudwatch.amazonaws.com"}
+    assert allowed["Action"] == "sns:Publish"
+    assert allowed["Condition"] == {"StringEquals": {"aws:SourceAccount": {"Ref": "AWS::AccountId"}}}
+    (denied,) = (statement for statement in statements if statement["Effect"] == "Deny")
+    assert denied["Condition"] == {"Bool": {"aws:SecureTransport": "false"}}
+
+
+def test_a_sandbox_has_the_same_alarms_and_tells_nobody(resources: Resources) -> None:
+    sandbox = Resources.parse(synthesize(environment="dev"))
+    ours, theirs = resources.of("CloudWatch::Alarm"), sandbox.of("CloudWatch::Alarm")
+    assert ours.keys() == theirs.keys()
+    assert not [part for part in sandbox.by_id.values() if part["Type"] == "AWS::SNS::Topic"]
+    for name, alarm in theirs.items():
+        properties = alarm["Properties"]
+        assert "AlarmActions" not in properties
+        same = {key: value for key, value in ours[name]["Properties"].items() if key in ("Threshold", "Metrics")}
+        assert {key: properties[key] for key in same} == same
+
+
+def test_no_period_is_shorter_than_what_is_free(resources: Resources) -> None:
+    """An alarm with a period under a minute costs more, and metrics come once a minute at most."""
+    for name, alarm in resources.of("CloudWatch::Alarm").items():
+        stats = [part["MetricStat"] for part in alarm["Properties"].get("Metrics", ()) if "MetricStat" in part]
+        periods = {stat["Period"] for stat in stats} or {alarm["Properties"]["Period"]}
+        assert periods == {300}, name
