@@ -7,7 +7,7 @@ from tests.infra.resources import Resources
 
 
 def test_every_alarm_tells_the_topic_when_it_begins_and_when_it_is_over(resources: Resources) -> None:
-    topic, _ = resources.one("SNS::Topic")
+    (topic,) = resources.of("SNS::Topic")
     for name, alarm in resources.of("CloudWatch::Alarm").items():
         assert alarm["Properties"]["AlarmActions"] == [{"Ref": topic}], name
         assert alarm["Properties"]["OKActions"] == [{"Ref": topic}], name

@@ -145,14 +145,19 @@ class Stage:
 
     def fired(self, *, fills_empty: bool) -> dict[str, list[int]]:
         """The alarms that went off, each with the times (seconds of the deployment)."""
-        samples, end_s = self.samples(), round((self._end_ms - self._begin_ms) * FACTOR / 1000)
+        samples = self.samples()
         found = {
             alarm.name: [
-                at for at, state in states(alarm, samples, 0, end_s, fills_empty=fills_empty) if state == "ALARM"
+                at for at, seen in states(alarm, samples, 0, self.end_s, fills_empty=fills_empty) if seen == "ALARM"
             ]
             for alarm in self.alarms()
         }
         return {name: times for name, times in found.items() if times}
+
+    @property
+    def end_s(self) -> int:
+        """When alarms stop to look, in the time of the deployment."""
+        return round((self._end_ms - self._begin_ms) * FACTOR / 1000)
 
     def alarms(self) -> list[Alarm]:
         """All that the template has."""
