@@ -82,7 +82,7 @@ def rules(*, functions: Mapping[str, lambda_.IFunction], dead_letters: Mapping[s
             "Entries were published much later than the seal age.",
             {"lag": own("sealer", "SealLagMs", "Maximum")},
             "lag",
-            20 * _MINUTE_MS,
+            30 * _MINUTE_MS,
             breaching=2,
             periods=3,
         ),
@@ -153,7 +153,7 @@ def rules(*, functions: Mapping[str, lambda_.IFunction], dead_letters: Mapping[s
         ),
         Rule(
             "appends-slow",
-            "One append in a hundred takes more than a second, and neither throttles nor races explain it.",
+            "One append in a hundred takes more than half of its budget, and neither throttles nor races explain it.",
             {
                 "p99": own("api", "AppendMs", "p99"),
                 "races": races,
@@ -161,7 +161,7 @@ def rules(*, functions: Mapping[str, lambda_.IFunction], dead_letters: Mapping[s
                 "api_throttles": throttles["api_throttles"],
             },
             f"IF(appends>={busy} AND races<appends AND api_throttles<{throttled},p99,0)",
-            1000,
+            1500,
             breaching=3,
             periods=3,
         ),

@@ -69,7 +69,13 @@ def _requests(api_id: str) -> list[cloudwatch.IWidget]:
 
 def _writes() -> list[cloudwatch.IWidget]:
     return [
-        _graph("Appended", own("api", "AppendedRecords"), own("api", "AppendedBytes")),
+        cloudwatch.GraphWidget(
+            title="Appended",
+            left=[own("api", "AppendedRecords")],
+            right=[own("api", "AppendedBytes")],
+            width=WIDTH,
+            height=HEIGHT,
+        ),
         _graph("Append latency, ms", *_percentiles("api", "AppendMs")),
         _graph("Lost races per append", _ratio("api", "SlotRaces", "Appends")),
     ]
@@ -165,7 +171,7 @@ def _costs(
         expression=f"vcpus*{int(PERIOD.to_seconds())}/3600",
         using_metrics={"vcpus": spark_vcpus()},
         period=PERIOD,
-        label="vCPU hours of EMR Serverless in the account",
+        label="Spark vCPU hours",
     )
     return [
         _graph(

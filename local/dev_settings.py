@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from functions.api.access import is_loopback
+from functions.observability import METRICS_FILE
 from headrace.settings import Settings, SettingsError, UnsafeTrimAge
 from local.units import format_duration
 
@@ -59,6 +60,8 @@ class DevSettings:
         }
         if options["cold"]:
             chosen["HEADRACE_COLD"] = "1"
+        if options.get("metrics_file") is not None:
+            chosen[METRICS_FILE] = str(Path(options["metrics_file"]).absolute())
         _require_safe_trim_age({**environ, **chosen})
         chosen.update(_door(options["host"], environ))
         return DevSettings(

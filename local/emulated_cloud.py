@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from functions.observability import METRICS_FILE
 from local.deployment import Deployment
 from local.environment import aws_environment, child_environment, client
 from local.supervisor import Supervisor
@@ -94,8 +93,8 @@ def dev_server(*arguments: str, environment: Mapping[str, str] | None = None) ->
         state_file = Path(scratch) / "state.json"
         metrics_file = Path(scratch) / "metrics.emf"
         process = subprocess.Popen(
-            [sys.executable, "-m", "local.dev", "--port", "0", "--state-file", str(state_file), *arguments],
-            env=child_environment(os.environ, {METRICS_FILE: str(metrics_file)}, environment or {}),
+            [sys.executable, "-m", "local.dev", "--port", "0", *_files(state_file, metrics_file), *arguments],
+            env=child_environment(os.environ, environment or {}),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -120,6 +119,10 @@ def dev_server(*arguments: str, environment: Mapping[str, str] | None = None) ->
             for stream in (process.stdout, process.stderr):
                 if stream is not None:
                     stream.close()
+
+
+def _files(state_file: Path, metrics_file: Path) -> list[str]:
+    return ["--state-file", str(state_file), "--metrics-file", str(metrics_file)]
 
 
 def _ready_line(process: subprocess.Popen[str]) -> str:

@@ -1,7 +1,9 @@
 """Draws the dashboard of the committed template over captured metrics, and says what its alarms would:
 
-HEADRACE_METRICS_FILE=metrics.emf headrace dev --seal-age 5s --index-age 1s --sweep-every 1s
-python -m local.cloudwatch metrics.emf --factor 60 --output dashboard.svg
+    headrace dev --metrics-file metrics.emf --seal-age 5s --index-age 1s --sweep-every 1s
+    python -m local.cloudwatch metrics.emf --factor 60 --output dashboard.svg
+
+The ages of such an emulator are a sixtieth of the deployment's, so its time is seen sixty times as fast.
 """
 
 from __future__ import annotations

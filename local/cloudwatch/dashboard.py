@@ -13,10 +13,11 @@ _DEFAULT_PERIOD_S = 300
 
 
 class Line(NamedTuple):
-    """One line of a graph."""
+    """One line of a graph; `right` if the axis on the right is its own."""
 
     label: str
     query: Query
+    right: bool = False
 
 
 class Widget(NamedTuple):
@@ -58,25 +59,28 @@ def _text(value: Any) -> str:
 def _lines(metrics: Any) -> list[Line]:
     """Rows of a graph: `[namespace, name, dimension, value, …, {options}]`, or `[{expression}]`."""
     stats: dict[str, Stat] = {}
-    lines: list[tuple[str, Stat | str]] = []
-    for row in metrics:
-        options = row[-1] if isinstance(row[-1], dict) else {}
-        words = [word for word in row if isinstance(word, str)]
+    rows = [(row, row[-1] if isinstance(row[-1], dict) else {}) for row in metrics]
+    for row, options in rows:
+        if "id" in options and "expression" not in options:
+            stats[options["id"]] = _stat(row, options)
+    lines = []
+    for row, options in rows:
         if "expression" in options:
-            expression = str(options["expression"])
-            lines.append((str(options.get("label", expression)), expression))
-            continue
-        dimensions = tuple(sorted(zip(words[2::2], words[3::2], strict=True)))
-        stat = Stat(
-            Key(words[0], words[1], dimensions),
-            options.get("stat", "Average"),
-            options.get("period", _DEFAULT_PERIOD_S),
-        )
-        if "id" in options:
-            stats[options["id"]] = stat
+            query: Query = _math(options["expression"], stats)
+            label = options.get("label", options["expression"])
+        else:
+            query, label = _stat(row, options), options.get("label", row[1])
         if options.get("visible", True):
-            lines.append((str(options.get("label", words[1])), stat))
-    return [Line(label, what if isinstance(what, Stat) else _math(what, stats)) for label, what in lines]
+            lines.append(Line(str(label), query, options.get("yAxis") == "right"))
+    return lines
+
+
+def _stat(row: Any, options: Mapping[str, Any]) -> Stat:
+    namespace, name, *pairs = (word for word in row if isinstance(word, str))
+    dimensions = tuple(sorted(zip(pairs[::2], pairs[1::2], strict=True)))
+    return Stat(
+        Key(namespace, name, dimensions), options.get("stat", "Average"), options.get("period", _DEFAULT_PERIOD_S)
+    )
 
 
 def _math(expression: str, stats: Mapping[str, Stat]) -> Math:

@@ -1,4 +1,4 @@
-"""A dashboard as SVG: each graph with its lines over the captured time. A line without data says so."""
+"""A dashboard as SVG: each graph with its lines over the captured time. What has no data shows a dash."""
 
 from __future__ import annotations
 
@@ -31,14 +31,18 @@ def svg(widgets: Sequence[Widget], samples: Samples, start_s: int, end_s: int) -
 def _graph(widget: Widget, top: int, samples: Samples, start_s: int, end_s: int) -> str:
     width, height = widget.width * UNIT_X - GAP, widget.height * UNIT_Y - GAP
     found = [(line, values(line.query, samples, start_s, end_s)) for line in widget.lines]
-    highest = max((value for _, series in found for value in series.values()), default=0.0)
+    tops = {
+        right: max((value for line, series in found if line.right is right for value in series.values()), default=0.0)
+        for right in (False, True)
+    }
     floor = height - _MARGIN - _LEGEND_LINE * ((len(found) + 1) // 2)
     ceiling = _TITLE + _LEGEND_LINE
+    scales = " / ".join(shown(tops[right]) for right in sorted({line.right for line in widget.lines}))
     parts = [
         f'<g transform="translate({widget.x * UNIT_X},{(widget.y - top) * UNIT_Y})">',
         f'<rect width="{width}" height="{height}" fill="none" stroke="#cccccc"/>',
         f'<text x="{_MARGIN}" y="{_TITLE - 6}" font-weight="bold">{escape(widget.title)}</text>',
-        f'<text x="{width - _MARGIN}" y="{_TITLE - 6}" text-anchor="end" fill="#666666">{shown(highest)}</text>',
+        f'<text x="{width - _MARGIN}" y="{_TITLE - 6}" text-anchor="end" fill="#666666">{scales}</text>',
         f'<line x1="{_MARGIN}" y1="{floor}" x2="{width - _MARGIN}" y2="{floor}" stroke="#999999"/>',
     ]
     for number, (line, series) in enumerate(found):
@@ -46,7 +50,7 @@ def _graph(widget: Widget, top: int, samples: Samples, start_s: int, end_s: int)
         points = [
             (
                 _MARGIN + (at - start_s) / max(1, end_s - line.query.period_s - start_s) * (width - 2 * _MARGIN),
-                floor - (value / highest if highest else 0) * (floor - ceiling),
+                floor - (value / tops[line.right] if tops[line.right] else 0) * (floor - ceiling),
             )
             for at, value in series.items()
         ]
@@ -65,7 +69,7 @@ def _line(points: list[tuple[float, float]], color: str) -> list[str]:
 
 
 def _legend(line: Line, series: Series, color: str, x: float, y: float) -> str:
-    newest = shown(series[max(series)]) if series else "no data"
+    newest = shown(series[max(series)]) if series else "–"
     return f'<text x="{x:.0f}" y="{y}" fill="{color if series else "#999999"}">{escape(line.label)}: {newest}</text>'
 
 

@@ -115,15 +115,16 @@ def shell(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Shell]:
     with dev_server(*_dev_options(request.getfixturevalue("page"))) as server:
         for name in ("dev.json", "state.json"):
             (tmp_path / name).symlink_to(server.state_file)
+        (tmp_path / "metrics.emf").symlink_to(server.metrics_file)
         yield Shell(tmp_path, server)
 
 
 def _dev_options(page: Path) -> list[str]:
-    """Those of the first emulator that a page starts, but the place of its state file; all are sealed soon."""
+    """Those of the first emulator that a page starts, but the places of its files; all are sealed soon."""
     for command in commands(page.read_text()):
         started = re.match(DEV, command.text)
         if started:
-            return [*SOON, *re.sub(r"--state-file \S+", "", started.group(1)).split()]
+            return [*SOON, *re.sub(r"--(?:state|metrics)-file \S+", "", started.group(1)).split()]
     return list(SOON)
 
 

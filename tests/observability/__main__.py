@@ -16,7 +16,7 @@ def main() -> None:
     """Writes the picture."""
     with tempfile.TemporaryDirectory() as folder:
         run = healthy(Path(folder))
-    PICTURE.write_text(svg(widgets_of(run.template), run.samples(), 0, run.end_s))
+    PICTURE.write_text(svg(widgets_of(run.template), run.samples(), 0, run.end_s // 300 * 300))
 
 
 if __name__ == "__main__":
