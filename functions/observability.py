@@ -24,7 +24,9 @@ from headrace.errors import HeadraceError, StoreError
 
 METRICS_FILE = "HEADRACE_METRICS_FILE"
 _PACKAGES = {"functions", "headrace"}  # they log with the standard library; in a function that becomes structured
-_MAX_VALUES = 100  # of one metric in an EMF line: https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/CloudWatch_Embedded_Metric_Format_Specification.html
+# Of one metric in one EMF line:
+# https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/CloudWatch_Embedded_Metric_Format_Specification.html
+_MAX_VALUES = 100
 
 M = TypeVar("M", bound=Metric)
 Write = Callable[[str], None]
@@ -48,7 +50,7 @@ class Meter(Generic[M]):
     """
 
     def __init__(self, metrics: type[M], write: Write | None = None) -> None:
-        self._service = metrics.service
+        self._emf = AmazonCloudWatchEMFProvider(namespace=NAMESPACE, service=metrics.service)
         self._write = write
         self._lock = threading.Lock()
         self._values: dict[M, list[int]] = {}
@@ -74,9 +76,8 @@ class Meter(Generic[M]):
             values = {metric: some[_MAX_VALUES:] for metric, some in values.items() if len(some) > _MAX_VALUES}
 
     def _line(self, values: Mapping[M, list[int]]) -> str:
-        provider = AmazonCloudWatchEMFProvider(namespace=NAMESPACE, service=self._service)
         metrics = {metric.name: {"Unit": metric.spec.unit, "Value": some} for metric, some in values.items()}
-        found: Any = provider.serialize_metric_set(metrics=metrics)
+        found: Any = self._emf.serialize_metric_set(metrics=metrics)
         return json.dumps(found, separators=(",", ":"))
 
 
@@ -102,4 +103,8 @@ def _print(line: str) -> None:
 def _to_file(path: str) -> Write:
     """One write for each line, so that processes can share the file."""
     file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-    return lambda line: (os.write(file, f"{line}\n".encode()), None)[1]
+
+    def write(line: str) -> None:
+        os.write(file, f"{line}\n".encode())
+
+    return write

@@ -127,11 +127,15 @@ class Stage:
             assert not self.errors, self.errors
             time.sleep(min(left, 0.2))
 
-    def finish(self) -> None:
-        """Ends the load and keeps what was written."""
+    def rest(self) -> None:
+        """Ends the load."""
         self._stop.set()
         for thread in self._threads:
             thread.join(30)
+
+    def finish(self) -> None:
+        """Ends the load and keeps what was written."""
+        self.rest()
         self.lines = self.server.metric_lines()
         assert not self.errors, self.errors
 

@@ -24,6 +24,8 @@ def healthy(folder: Path) -> Stage:
         run.create("orders")
         run.create("departures", searchable=True)
         run.create("short-lived")
+        with run.http() as http:
+            assert http.put("blobs", headers={"Content-Type": "text/plain"}).status_code == 201
         run.writers("departures")
         run.writers("orders", 2)
         eventually(lambda: run.pipeline.metric("JobsSucceeded"), "no job run succeeded")  # Spark is warm now
@@ -35,6 +37,7 @@ def healthy(folder: Path) -> Stage:
             assert http.delete("short-lived").status_code == 204
         run.wait(3)
         run.end()
+        run.rest()  # what follows the load is still to come
         eventually(lambda: run.pipeline.metric("LogsPurged"), "nothing was purged")
         eventually(lambda: run.pipeline.metric("ItemsTrimmed"), "nothing was trimmed")
     return run
@@ -47,10 +50,10 @@ def _reads_and_asks(http: httpx.Client, number: int) -> None:
         http.get("departures/_search", params={"q": f"status:s{number % 3}"}),
         http.post("departures/_aggregate", json=asked),
         http.get("departures/_routing_keys"),
-        http.put(f"big-{number}", headers={"Content-Type": "text/plain"}, content=os.urandom(64 * 1024)),
+        http.post("blobs", headers={"Content-Type": "text/plain"}, content=os.urandom(64 * 1024)),
     ]
     statuses = {answer.status_code for answer in answers}
-    assert statuses <= {200, 201, 408, 429, 503}, statuses  # a busy machine may be late; alarms judge how often
+    assert statuses <= {200, 204, 408, 429, 503}, statuses  # a busy machine may be late; alarms judge how often
 
 
 def _mistakes(http: httpx.Client, number: int) -> None:
