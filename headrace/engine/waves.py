@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from headrace.engine.sources import LogPart, RunRange, SegmentRange, Snapshot
+from headrace.index.families import CHUNK_BITS
 from headrace.index.run import Descriptor, Run
 from headrace.search.coverage import Omission
 from headrace.search.query import And, Anywhere, Equals, Has, Node, Or
 
 Unit = SegmentRange | LogPart | RunRange  # a log's part stands for its tail
 
+_FIRST_STEP = 1 << CHUNK_BITS  # records: a page of a phrase of frequent words is full with them
+_GROWTH = 8
 _LEAST_TIME, _GREATEST_TIME = -(2**63), 2**63 - 1  # a run that says so may hold times beyond them
 
 
@@ -28,6 +31,51 @@ def grouped(units: Sequence[Unit], first_wave: int) -> list[list[Unit]]:
         else:
             waves.append([unit])
     return waves
+
+
+def paced(units: Iterable[Unit], *, descending: bool, after: int | None) -> list[list[Unit]]:
+    """Steps of a search by offset that asks where words stand, which is much to read and to compare.
+
+    Scans one by one; of runs first those pieces that hold the next `_FIRST_STEP` records, then each time `_GROWTH` times
+    as many. So most pages are full after one step, and a phrase that nobody wrote costs few. Pieces end where chunks of
+    postings do.
+
+    Args:
+        units: in the order of the search.
+        after: the record that the page begins after.
+    """
+    waves: list[list[Unit]] = []
+    size = room = _FIRST_STEP
+    for unit in units:
+        if not isinstance(unit, RunRange):
+            waves.append([unit])
+            continue
+        rest = unit if after is None else _behind(unit, after, descending=descending)
+        while rest.first < rest.end:
+            if not room:
+                size = room = size * _GROWTH
+            piece, rest = _piece(rest, room, descending=descending)
+            if room == size or not isinstance(waves[-1][0], RunRange):
+                waves.append([])
+            waves[-1].append(piece)
+            room = max(0, room - (piece.end - piece.first))
+    return waves
+
+
+def _behind(found: RunRange, after: int, *, descending: bool) -> RunRange:
+    """What of a run comes after a record."""
+    if descending:
+        return found._replace(end=min(found.end, after))
+    return found._replace(first=max(found.first, after + 1))
+
+
+def _piece(found: RunRange, records: int, *, descending: bool) -> tuple[RunRange, RunRange]:
+    """The next piece of a run, of about so many records, and what is left of it."""
+    if descending:
+        cut = max(found.first, (found.end - records) >> CHUNK_BITS << CHUNK_BITS)
+        return found._replace(first=cut), found._replace(end=cut)
+    cut = min(found.end, -(-(found.first + records) >> CHUNK_BITS) << CHUNK_BITS)
+    return found._replace(end=cut), found._replace(first=cut)
 
 
 def begin_of(unit: Unit) -> int:
