@@ -28,7 +28,7 @@ from headrace.engine.waves import (
     end_of,
     expected,
     grouped,
-    omission,
+    omissions,
     paced,
     published,
 )
@@ -306,12 +306,13 @@ class _Search:
         stopped: bool,
     ) -> SearchAnswer:
         unfinished = [*left, *(unit for unit, found in self._found if not found.whole)]
-        omissions = sorted([*overlay.omissions, *map(omission, unfinished)], key=lambda one: one.first)
+        left_out = [*overlay.omissions, *omissions(self._snapshot, unfinished)]
         stamps = [found.newest_timestamp for _, found in self._found if found.newest_timestamp is not None]
         stamps += [
             one.run.greatest_timestamp for one in self._snapshot.runs if one.run.greatest_timestamp is not None
         ]
-        coverage = Coverage(self._snapshot.end, tuple(omissions), max(stamps, default=None))
+        left_out.sort(key=lambda one: one.first)
+        coverage = Coverage(self._snapshot.end, tuple(left_out), max(stamps, default=None))
         # Units that lie before `search_after` are not looked at: what matches there is not counted.
         everything = not stopped and not timed_out and (self._request.after is None or not self._by_offset)
         families = {family for _, found in self._found for family in found.families}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from headrace.engine.sources import LogPart, RunRange, SegmentRange, Snapshot
+from headrace.engine.sources import LogPart, Range, RunRange, SegmentRange, Snapshot
 from headrace.index.families import CHUNK_BITS
 from headrace.index.run import Descriptor, Run
 from headrace.search.coverage import Omission
@@ -88,14 +88,33 @@ def end_of(unit: Unit) -> int:
     return unit.end
 
 
-def omission(unit: Unit) -> Omission:
-    """A unit that no time was left for."""
-    if isinstance(unit, LogPart):
-        records = unit.tail.records
-        return Omission(records[0].offset, unit.end, records[0].time_ms, is_published=False)
+def omissions(snapshot: Snapshot, units: Iterable[Unit]) -> list[Omission]:
+    """Units that no time was left for, ascending. A segment that stands in several of them is counted once.
+
+    Costs up to two GETs for each run, of sealed pages of the manifest that were never seen.
+    """
+    found: list[Omission] = []
+    counted: dict[str, int] = {}  # by log, the number of the last segment
+    for unit in sorted(units, key=begin_of):
+        if isinstance(unit, LogPart):
+            records = unit.tail.records
+            found.append(Omission(records[0].offset, unit.end, records[0].time_ms, is_published=False))
+            continue
+        first, last = _numbers(snapshot, unit)
+        first = max(first, counted.get(unit.log_id, -1) + 1)
+        counted[unit.log_id] = last
+        time_ms = unit.run.min_time_ms if isinstance(unit, RunRange) else unit.segment.min_time_ms
+        found.append(Omission(unit.first, unit.end, time_ms, is_published=True, segments=last + 1 - first))
+    return found
+
+
+def _numbers(snapshot: Snapshot, unit: RunRange | SegmentRange) -> tuple[int, int]:
+    """The numbers of the segments in which a unit's first and last record stand."""
     if isinstance(unit, SegmentRange):
-        return Omission(unit.first, unit.end, unit.segment.min_time_ms, is_published=True, segments=1)
-    return Omission(unit.first, unit.end, unit.run.min_time_ms, is_published=True)
+        return unit.segment.number, unit.segment.number
+    part = snapshot.part_of(unit.first)
+    first, last = (snapshot.segments_in(part, Range(at, at + 1))[0] for at in (unit.first, unit.end - 1))
+    return first.segment.number, last.segment.number
 
 
 def published(snapshot: Snapshot) -> int:

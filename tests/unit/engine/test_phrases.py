@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import pairwise
+from itertools import chain, pairwise, repeat
 from typing import Any
 
 import pytest
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import emr_jobs.postings
 from headrace.engine import waves
-from headrace.engine.search import search
+from headrace.engine.search import _Search, search
 from headrace.engine.sources import RunRange, SegmentRange
 from headrace.index import evaluate, families
 from tests.unit.engine.strategies import BATCHES
@@ -149,3 +149,22 @@ def test_pieces_are_the_runs_in_order_and_end_between_chunks(
     assert all(len(step) == 1 or all(isinstance(one, RunRange) for one in step) for step in steps)
     # 2^21 records are 1 + 8 + 64 chunks at most; a scan in between makes one more step of what it parts.
     assert len(steps) <= 3 + 2 * sum(isinstance(one, SegmentRange) for one in units)
+
+
+def test_segments_are_counted_once_though_pieces_part_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    with small_chunks():
+        stream = Stream()
+        for _ in range(3):  # segments end within chunks
+            stream.append([{"at": "2026-01-01T00:00:00Z", "message": "blue red"}] * 7)
+            stream.seal()
+        stream.index(span=3)
+        engine = stream.engine()
+        lateness = chain([False], repeat(True))  # there is time for the first step alone
+        monkeypatch.setattr(_Search, "_late", lambda self: next(lateness))
+        answer = search(engine, NAME, {"q": 'message:"red red"', "sort": ["offset:desc"]})
+        members = answer.coverage.members(str)
+        assert answer.timed_out
+        pieces = [(one.first, one.end, one.segments) for one in answer.coverage.omissions]
+        assert pieces == [(0, 8, 2), (8, 16, 1)], "the second segment stands in both"
+        assert members["possible_missing_sealed_rows"] == 16
+        assert members["possible_missing_uploaded_segments"] == 3
