@@ -16,7 +16,10 @@ from functions.sealer.parts import assemble
 from functions.sealer.queue import MemoryQueue
 from functions.sealer.seal import seal
 from functions.sealer.trim import trim
+from headrace.engine import engine as engines
+from headrace.engine.search import search
 from headrace.index import selected
+from headrace.index.run_cache import RunCache
 from headrace.index.store import IndexManifestStore
 from headrace.log import prune, read, view
 from headrace.log.requests import AppendRequest, At, ReadPage, Selection
@@ -240,6 +243,19 @@ def test_a_key_costs_a_lookup_for_each_run_and_pages_not_a_key_page_for_each_seg
     assert shop.objects.rounds - before <= 4, "the pages of a run are fetched at once"
 
 
+def test_reads_and_searches_share_what_they_keep_of_runs(eager: None) -> None:
+    shop = Shop(segments=8)
+    shop.index()
+    process = shop.process()
+    found(process, key="k7")
+    assert shop.objects.take("run.msgpack.zst", "/lex-") == {"run.msgpack.zst": 1, "/lex-": 1}
+    engine = engines.assemble(process.stores, process.logs)
+    assert len(search(engine, "s", {"q": "who:w7"}).hits) == 8
+    assert shop.objects.take("run.msgpack.zst", "/col-") == {"run.msgpack.zst": 0, "/col-": 1}
+    found(process, query="who:w7")
+    assert shop.objects.take("run.msgpack.zst", "/col-") == {"run.msgpack.zst": 0, "/col-": 0}
+
+
 def test_a_filter_looks_at_what_a_run_points_at(eager: None) -> None:
     shop = Shop(segments=8)
     shop.index()
@@ -338,7 +354,7 @@ def test_what_is_known_ends_where_the_question_ends() -> None:
     later = before.runs[1]
     assert store.publish(replace(before, generation=before.generation + 1, runs=(later,)))
     stores = shop.process().stores
-    pruner = prune.Pruner(stores.objects, stores.clock)
+    pruner = prune.Pruner(stores.objects, stores.clock, RunCache(stores.objects, stores.clock.monotonic))
     keyed = view.View(shop.maker.logs.definition("s"), Selection(key="k1"), JSON)
     assert pruner.ahead(shop.log_id, 0, 10, keyed) == (10, None)
     assert pruner.ahead(shop.log_id, 0, 1000, keyed) == (later.first_offset, None)
