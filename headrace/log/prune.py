@@ -19,7 +19,7 @@ from headrace.index import plan as plans
 from headrace.index.manifest import IndexManifest
 from headrace.index.run import Run
 from headrace.index.run_cache import RunCache
-from headrace.index.store import IndexManifestStore
+from headrace.index.store import KEPT_MS, IndexManifestStore
 from headrace.log.view import View
 from headrace.objects import ObjectMissing, Objects
 from headrace.segment.descriptor import Segment
@@ -98,7 +98,8 @@ class Pruner:
             age_s = max(now - known.monotonic, (wall_ms - known.wall_ms) / 1000)  # a frozen process stops one clock
             if 0 <= age_s <= (AGE_S if serves else LACKING_AGE_S):
                 return known.manifest
-        newest = self._store.newest(log_id, known.manifest if known is not None else None)
+        begin = known.manifest if known is not None and 0 <= wall_ms - known.wall_ms < KEPT_MS // 2 else None
+        newest = self._store.newest(log_id, begin)
         with self._lock:
             self._known[log_id] = _Known(newest, now, wall_ms)
             self._known.move_to_end(log_id)

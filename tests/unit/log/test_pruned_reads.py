@@ -20,10 +20,10 @@ from headrace.engine import engine as engines
 from headrace.engine.search import search
 from headrace.index import selected
 from headrace.index.run_cache import RunCache
-from headrace.index.store import IndexManifestStore
+from headrace.index.store import KEPT_MS, IndexManifestStore
 from headrace.log import prune, read, view
 from headrace.log.requests import AppendRequest, At, ReadPage, Selection
-from headrace.objects import Range
+from headrace.objects import Range, keys
 from headrace.objects.memory import MemoryObjects
 from headrace.offset import Cursor
 from headrace.record import NewRecord
@@ -343,6 +343,24 @@ def test_new_runs_are_seen_after_a_while() -> None:
     shop.objects.take()
     found(process, key="k1")
     assert shop.objects.take("/index/manifests/") == {"/index/manifests/": 1}, "a look for a newer one"
+
+
+def test_a_manifest_in_hand_for_days_is_not_taken_for_the_newest(eager: None) -> None:
+    shop = Shop(segments=2)
+    shop.index(span=1)
+    process = shop.process()
+    expected = found(process, key="k1")
+    store = IndexManifestStore(shop.objects)
+    newest = store.newest(shop.log_id)
+    for generation in range(newest.generation + 1, newest.generation + 4):
+        newest = replace(newest, generation=generation)
+        assert store.publish(newest)
+    shop.objects.delete([keys.index_manifest(shop.log_id, newest.generation - back) for back in (1, 2)])
+    process.clock.advance(KEPT_MS / 1000)
+    shop.objects.take()
+    assert found(process, key="k1") == expected
+    asked = [key for key in shop.objects.asked if "/index/manifests/" in key]
+    assert keys.index_manifest(shop.log_id, newest.generation) in asked, "the gap did not end the search"
 
 
 def test_what_is_known_ends_where_the_question_ends() -> None:
