@@ -22,6 +22,7 @@ from functions.api.system.gauges import gauges
 from functions.api.system.measured import MeasuredLogs, TimedObjects
 from functions.api.system.recorder import Recorder
 from headrace.clock import Clock, SystemClock
+from headrace.index.run_cache import RunCache
 from headrace.log.logs import Logs
 from headrace.log.stores import Stores
 from headrace.objects.counting import CountingObjects, RequestCounts
@@ -116,15 +117,17 @@ def assemble(stores: Stores, access: Access, meter: Meter | None = None) -> Part
     )
 
 
+_CACHE_BYTES = 256 * 1024 * 1024  # of the 512 MB that a Lambda function has below its temporary directory
+
+
 def _makers(stores: Stores, recorder: Recorder) -> tuple[Callable[[], Logs], Callable[[], Inspector]]:
     if stores.settings.cold:
         return lambda: MeasuredLogs(stores, recorder), lambda: Inspector(stores, Logs(stores))
-    logs = MeasuredLogs(stores, recorder)
+    directory = Path(tempfile.gettempdir()) / "headrace-index" if on_lambda() else None
+    cache = RunCache(stores.objects, stores.clock.monotonic, directory=directory, directory_bytes=_CACHE_BYTES)
+    logs = MeasuredLogs(stores, recorder, cache)
     inspector = Inspector(stores, logs)
     return lambda: logs, lambda: inspector
-
-
-_CACHE_BYTES = 256 * 1024 * 1024  # of the 512 MB that a Lambda function has below its temporary directory
 
 
 def _engine_maker(stores: Stores, logs: Callable[[], Logs]) -> Callable[[], Engine]:
@@ -139,8 +142,7 @@ def _engine_maker(stores: Stores, logs: Callable[[], Logs]) -> Callable[[], Engi
             return engine.assemble(stores, logs())
         with lock:
             if not made:
-                directory = Path(tempfile.gettempdir()) / "headrace-index" if on_lambda() else None
-                made.append(engine.assemble(stores, logs(), directory=directory, directory_bytes=_CACHE_BYTES))
+                made.append(engine.assemble(stores, logs()))
         return made[0]
 
     return make

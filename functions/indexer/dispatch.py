@@ -18,6 +18,7 @@ from aws_lambda_powertools import Logger
 
 from functions.indexer.audit import audit
 from functions.indexer.follow import follow
+from functions.indexer.generations import remove_generations
 from functions.indexer.look import look
 from functions.indexer.orphans import sweep_orphans
 from functions.indexer.parts import Parts
@@ -106,6 +107,7 @@ class Dispatcher:
                 meter.count("RunsRetired", rebuild(parts, message.log_id))
             case "orphans":
                 meter.count("OrphansRemoved", sweep_orphans(parts, message.log_id))
+                meter.count("GenerationsRemoved", remove_generations(parts, message.log_id))
             case "audit":
                 audited = audit(parts, message.after)
                 meter.count("LogsWaiting", audited.waiting)

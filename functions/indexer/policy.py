@@ -7,6 +7,7 @@ for them. Runs are compacted by tiers: `fanout` neighbours of one level become o
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from typing import NamedTuple
@@ -98,6 +99,17 @@ def expired(index: IndexManifest, now_ms: int, limits: IndexLimits) -> list[Run]
         for retired in index.retired
         if now_ms >= _expires_ms(index, retired.generation, retired.at_ms, limits)
     ]
+
+
+def outdated(standing: Sequence[int], made_ms: Callable[[int], int], until_ms: int) -> list[int]:
+    """Generations that a newer one replaced at `until_ms` or before, but for the first.
+
+    Args:
+        standing: ascending.
+        made_ms: when a generation was made; asked for a few of them.
+    """
+    older = bisect_right(standing, until_ms, key=made_ms)
+    return [generation for generation in standing[: max(0, older - 1)] if generation != 1]
 
 
 def noted(row: Waiting | None, log_id: str, now_ms: int, due_ms: int) -> Waiting | None:

@@ -228,15 +228,7 @@ class _Aggregation:
             },
             "runs": {
                 "considered": len(self._snapshot.runs),
-                "opened": [
-                    {
-                        "id": one.found.run.id,
-                        "level": one.found.run.level,
-                        "groups": len(one.printed.groups) if one.printed is not None else None,
-                        "records": len(one.picked.records) if one.picked is not None else 0,
-                    }
-                    for one in of_runs
-                ],
+                "opened": [one.explain() for one in of_runs],
             },
             **self._ranges.explain(),
             "stages_ms": {name: round(seconds * 1000, 3) for name, seconds in stages_s.items()},

@@ -112,7 +112,7 @@ class _Walk:
             definitions = self._definitions(config, manifest, links)
             bucket.check_definitions(stores.objects, notes, definitions)
             named |= bucket.earlier_definitions(log_id, standing, definitions)
-            named |= check_indexes(stores.objects, notes, standing)
+            named |= check_indexes(stores.objects, notes, standing, stores.clock.now_ms())
             self._check_orphans(standing - named - {keys.description(log_id)})
         self._check_row(facts)
         needs_sources = facts.state is None or not facts.state.ended or facts.state.forks > 0

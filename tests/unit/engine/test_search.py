@@ -135,6 +135,21 @@ def test_time_that_is_over_gives_what_there_is(stream: Stream) -> None:
     assert (answer.hits, answer.total, answer.exact) == ([], 0, False)
     members = answer.coverage.members(str)
     assert (members["complete"], members["possible_missing_events_upper_bound"]) == (False, 200)
+    assert (members["possible_missing_sealed_rows"], members["possible_missing_uploaded_segments"]) == (200, 4)
+
+
+def test_a_timeout_counts_what_is_left_of_every_kind(stream: Stream) -> None:
+    stream.compact()
+    for start in (200, 210):
+        stream.append(events(10, start))
+        stream.seal()
+    stream.append(events(5, 220))
+    for asked in ({"q": "status:200"}, {"q": "status:200", "sort": ["code:asc"]}, {"q": 'message:"request done"'}):
+        members = stream.search(**asked, timeout_ms=0).coverage.members(str)  # type: ignore[arg-type]
+        assert members["possible_missing_uploaded_segments"] == 6, "four in a run, two without one"
+        assert members["possible_missing_sealed_rows"] == 220
+        assert members["possible_missing_wal_rows"] == 5
+        assert members["possible_missing_events_upper_bound"] == 225
 
 
 def test_an_old_index_manifest_is_read_again_if_its_objects_are_gone(stream: Stream) -> None:
