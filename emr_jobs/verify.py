@@ -61,6 +61,8 @@ def run(spark: SparkSession, door: Door, input_key: str) -> Verified:
     todo: dict[int, job.Prepared] = {}
     descriptors: dict[int, Descriptor] = {}
     for number, task in enumerate(found.tasks):
+        if task.work == "merge":  # checked as any published segment, by `headrace verify`
+            continue
         try:
             descriptors[number] = _descriptor(objects, task)
             work = job.prepared(door, number, task)
@@ -81,6 +83,7 @@ def run(spark: SparkSession, door: Door, input_key: str) -> Verified:
     verdicts = tuple(
         Verdict(task.log_id, task.run_id, rows[number], problems.get(number, ""))
         for number, task in enumerate(found.tasks)
+        if task.work != "merge"
     )
     verified = Verified(VERSION, found.job_id, verdicts)
     data = packed.encode(verified)

@@ -40,6 +40,20 @@ class ManifestPage(msgspec.Struct, frozen=True):
     max_time_ms: int
 
 
+class Replaced(msgspec.Struct, frozen=True):
+    """A segment that a merged one replaced: its objects stay a while, for readers that know an older generation.
+
+    Attributes:
+        key: of the segment's object; its key page stands beside it.
+        generation: the first one without the segment.
+        at_ms: when that was made.
+    """
+
+    key: str
+    generation: int
+    at_ms: int
+
+
 class Manifest(msgspec.Struct, frozen=True):
     """One generation: everything published of a log, and the log's full state as of its end slot.
 
@@ -51,6 +65,8 @@ class Manifest(msgspec.Struct, frozen=True):
         sealed_bytes: bytes of record data published (this log's own).
         state: the log's state as of `end_slot`, so that trimmed control entries are not forgotten.
         created_ms: when the generation was made.
+        merged_away: how many segments more were ever sealed than there are now. `sealed_count` never falls.
+        replaced: segments that are not part of the log any more, and whose objects may still be read.
     """
 
     version: int
@@ -68,6 +84,13 @@ class Manifest(msgspec.Struct, frozen=True):
     segment_count: int = 0
     pages: tuple[ManifestPage, ...] = ()
     open_page: tuple[Segment, ...] = ()
+    merged_away: int = 0
+    replaced: tuple[Replaced, ...] = ()
+
+    @property
+    def sealed_count(self) -> int:
+        """How many segments were ever sealed: the number in the key of the next one."""
+        return self.segment_count + self.merged_away
 
 
 def first(*, log_id: str, config: LogConfig, segments: Sequence[Segment], last_entry: Entry, now_ms: int) -> Manifest:
@@ -92,6 +115,7 @@ def successor(
     last_entry: Entry,
     sealed_page: ManifestPage | None,
     now_ms: int,
+    forget_ms: int | None = None,
 ) -> Manifest:
     """The generation after `manifest`, with `segments` added and everything up to `last_entry` folded in.
 
@@ -101,10 +125,14 @@ def successor(
         last_entry: the last entry folded in; its state becomes the manifest's.
         sealed_page: the page that took over `full_page(manifest)`, if that was not None.
         now_ms: the server's clock.
+        forget_ms: replaced segments are named for so long, and for two generations; None: they are named on.
 
     It computes and does not judge: `headrace.manifest.invariants.check` does, before the result is published.
     """
     open_page = manifest.open_page if manifest else ()
+    replaced = manifest.replaced if manifest else ()
+    if manifest is not None and forget_ms is not None:
+        replaced = remembered(manifest, now_ms, forget_ms)
     pages = manifest.pages if manifest else ()
     if sealed_page is not None:
         open_page = open_page[sealed_page.count :]
@@ -125,7 +153,15 @@ def successor(
         segment_count=(manifest.segment_count if manifest else 0) + len(segments),
         pages=pages,
         open_page=(*open_page, *segments),
+        merged_away=manifest.merged_away if manifest else 0,
+        replaced=replaced,
     )
+
+
+def remembered(manifest: Manifest, now_ms: int, forget_ms: int) -> tuple[Replaced, ...]:
+    """The replaced segments that the generation after `manifest` must still name."""
+    following = manifest.generation + 1
+    return tuple(one for one in manifest.replaced if following - one.generation < 2 or now_ms - one.at_ms < forget_ms)
 
 
 def full_page(manifest: Manifest) -> tuple[Segment, ...] | None:
