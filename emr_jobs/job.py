@@ -95,12 +95,12 @@ def run(spark: SparkSession, door: Door, input_key: str) -> JobResult:
         except Exception as exc:  # noqa: BLE001 as above
             failures[number] = _failure(task, reports.failed(number, exc))
     merged: dict[str, Segment] = {}
-    for outcome in merge.passed(spark, door, merges, job.created_ms):
-        task = job.tasks[outcome.task]
-        if isinstance(outcome, reports.Failed):
-            failures[outcome.task] = _failure(task, outcome)
-        else:
-            merged[task.run_id] = outcome.segment
+    for report in merge.passed(spark, merge.Merger(door, merges, job.created_ms)):
+        task = job.tasks[report.task]
+        if isinstance(report, reports.Merged):
+            merged[task.run_id] = report.segment
+        elif isinstance(report, reports.Failed):
+            failures[report.task] = _failure(task, report)
     failed_tasks = tuple(failures[number] for number in sorted(failures))
     result = JobResult(VERSION, job.job_id, runs, failed_tasks, merged)
     stores.patiently(lambda: objects.put(keys.job_result(job.job_id), packed.encode(result)))

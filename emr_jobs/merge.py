@@ -1,6 +1,6 @@
 """Merging segments: the records of several, byte for byte, as one segment with its key page.
 
-Every object that is read is checked against its descriptor, and what was written is counted against the sum of them. The
+Every object that is read is checked against its descriptor, and what is to be written is read once more and compared. The
 new segment gets a key of its own with each attempt, so that two at once write two objects; the result names one of them,
 and the other is an orphan.
 """
@@ -8,22 +8,22 @@ and the other is an orphan.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 
 import pyarrow as pa
-from msgspec.structs import replace
 from pyspark.sql import SparkSession
 
 from emr_jobs import reports, segments, stores
 from emr_jobs.arrow import map_in_arrow
-from emr_jobs.reports import Failed, Merged
+from emr_jobs.reports import Compared, Merged, Report
 from emr_jobs.stores import Door
 from headrace.errors import Damaged
 from headrace.index.job import Task
 from headrace.objects import Objects, keys
 from headrace.record import Record
-from headrace.segment import writer
+from headrace.segment import keypage, writer
 from headrace.segment.descriptor import Segment
 
 
@@ -51,45 +51,90 @@ def merged(objects: Objects, task: Task, planned_ms: int, nonce: Callable[[], st
     key = keys.merged_segment(task.log_id, first.key, planned_ms, nonce())
     whole = built.describe(first.number, key)
     held = (sum(one.count for one in task.segments), sum(one.payload_bytes for one in task.segments))
-    if (whole.count, whole.payload_bytes) != held:
+    if (whole.count, whole.payload_bytes) != held or segments.records_in(built.data, whole) != records:
         raise Damaged(f"merged segment holds other records: log={task.log_id} expected={held}")
     stores.patiently(lambda: objects.put(key, built.data))
     stores.patiently(lambda: objects.put(keys.segment_keys(key), built.key_page))
     return whole
 
 
+def compared(objects: Objects, task: Task, made: Segment) -> tuple[int, str]:
+    """How many records a merged segment holds, and how they differ from those of the segments of its task, if they do.
+
+    Raises:
+        Damaged: an object is missing, or is not what was published.
+        StoreError: the store fails and fails.
+    """
+    found = stores.patiently(lambda: segments.read_records(objects, made))
+    at = 0
+    for segment in task.segments:
+        expected = stores.patiently(lambda one=segment: segments.read_records(objects, one))  # type: ignore[misc]
+        if found[at : at + segment.count] != expected:
+            return at, f"differs from {segment.key}, behind record {at}"
+        at += segment.count
+    if at != len(found):
+        return at, f"has {len(found)} records, not {at}"
+    source, expected_page = keys.segment_keys(made.key), keypage.encode(found)
+    raw = stores.patiently(lambda: segments.checked(objects, source, made.keys_sha256))
+    page = keypage.decode(raw, sha256=made.keys_sha256, count=at, source=source)
+    right = keypage.decode(expected_page, sha256=sha256(expected_page).hexdigest(), count=at, source=source)
+    return at, "" if page == right else "has another key page"
+
+
 @dataclass(frozen=True)
-class Merger:
-    """Does tasks, in a worker."""
+class _Worker:
+    """Looks at tasks, one by one."""
 
     door: Door
     tasks: Sequence[tuple[int, Task]]
-    planned_ms: int
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """One report for each of these tasks."""
         for batch in batches:
             for at in batch.column(0).to_pylist():
-                yield reports.batch([reports.encode(self._do(*self.tasks[at]))])
+                yield reports.batch([reports.encode(self._patient(*self.tasks[at]))])
 
-    def _do(self, number: int, task: Task) -> Merged | Failed:
+    def _patient(self, number: int, task: Task) -> Report:
         try:
-            return Merged(number, merged(stores.opened(self.door), task, self.planned_ms, _nonce))
+            return self.look_at(stores.opened(self.door), number, task)
         except Exception as exc:  # noqa: BLE001 a task that fails, for whatever reason, fails no other
             return reports.failed(number, exc)
 
+    def look_at(self, objects: Objects, number: int, task: Task) -> Report:
+        """One task."""
+        raise NotImplementedError
 
-def passed(
-    spark: SparkSession, door: Door, tasks: Sequence[tuple[int, Task]], planned_ms: int
-) -> Iterator[Merged | Failed]:
-    """Does tasks, each in one piece, as many at once as there are workers."""
-    if not tasks:
-        return
-    slim = [(number, replace(task, inputs=())) for number, task in tasks]
-    rows = spark.range(0, len(slim), 1, len(slim))
-    for report in reports.collected(map_in_arrow(rows, Merger(door, slim, planned_ms), reports.SCHEMA)):
-        assert isinstance(report, Merged | Failed), "no other is made here"
-        yield report
+
+@dataclass(frozen=True)
+class Merger(_Worker):
+    """Does tasks."""
+
+    planned_ms: int
+
+    def look_at(self, objects: Objects, number: int, task: Task) -> Report:
+        """Makes the segment."""
+        return Merged(number, merged(objects, task, self.planned_ms, _nonce))
+
+
+@dataclass(frozen=True)
+class Comparer(_Worker):
+    """Verifies what tasks made."""
+
+    made: Mapping[str, Segment]
+
+    def look_at(self, objects: Objects, number: int, task: Task) -> Report:
+        """Compares the segment."""
+        if task.run_id not in self.made:
+            return Compared(number, 0, "segment was not made")
+        return Compared(number, *compared(objects, task, self.made[task.run_id]))
+
+
+def passed(spark: SparkSession, worker: _Worker) -> Iterator[Report]:
+    """A report for each task, each done in one piece, as many at once as there are workers."""
+    count = len(worker.tasks)
+    if count:
+        rows = spark.range(0, count, 1, count)
+        yield from reports.collected(map_in_arrow(rows, worker, reports.SCHEMA))
 
 
 def _nonce() -> str:

@@ -67,6 +67,14 @@ class Merged(msgspec.Struct, frozen=True, tag=True):
     segment: Segment
 
 
+class Compared(msgspec.Struct, frozen=True, tag=True):
+    """A merged segment was compared with those of its task; `difference` is empty if it holds the same records."""
+
+    task: int
+    records: int
+    difference: str
+
+
 class Failed(msgspec.Struct, frozen=True, tag=True):
     """A task can't make its run or segment (`headrace.index.job.Failure`)."""
 
@@ -75,7 +83,7 @@ class Failed(msgspec.Struct, frozen=True, tag=True):
     reason: str
 
 
-Report = Written | Distinct | Columns | Counted | Checked | Merged | Failed
+Report = Written | Distinct | Columns | Counted | Checked | Merged | Compared | Failed
 
 _decoder = msgspec.msgpack.Decoder(Report)
 

@@ -16,6 +16,8 @@ from headrace.record import Record
 from headrace.segment import keypage
 from headrace.segment.descriptor import Segment
 
+_COLUMNS = ("offset", "append_time", "key", "data")  # all of them: a merge must not leave one out
+
 
 class Records(NamedTuple):
     """Consecutive records of a log.
@@ -61,11 +63,19 @@ def read_records(objects: Objects, segment: Segment) -> list[Record]:
         Damaged: the object is missing, or is not the one that was published, or has other records than it should.
         StoreTimeout, StoreThrottled: as the port.
     """
-    raw = checked(objects, segment.key, segment.sha256)
+    return records_in(checked(objects, segment.key, segment.sha256), segment)
+
+
+def records_in(raw: bytes, segment: Segment) -> list[Record]:
+    """Every record in the bytes of a segment.
+
+    Raises:
+        Damaged: it has other records than it should, or other columns than are known here.
+    """
     try:
-        table = pq.read_table(
-            pa.BufferReader(raw), columns=["offset", "append_time", "key", "data"], use_threads=False
-        )
+        table = pq.read_table(pa.BufferReader(raw), use_threads=False)
+        if tuple(table.column_names) != _COLUMNS:
+            raise Damaged(f"segment has other columns: object={segment.key} found={table.column_names}")
         columns = [
             table["offset"].to_pylist(),
             table["append_time"].cast(pa.timestamp("ms")).cast(pa.int64()).to_pylist(),

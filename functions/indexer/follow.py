@@ -147,8 +147,7 @@ def _settle_log(parts: Parts, job: JobInput, log_id: str, tasks: Sequence[Task],
     if newest is None or is_over(newest.state):
         for task in tasks:  # its purge may have been before the job's last object
             remove_run(parts, log_id, task.run_id)
-        for _, made_segment in segments:
-            remove_merged(parts, made_segment)
+        remove_merged(parts, log_id)
         row = parts.jobs.get(log_id)
         if row is not None:
             parts.jobs.drop(row)

@@ -9,6 +9,8 @@ in its open page, they are replaced there. Else the merged segment stays an orph
 
 from __future__ import annotations
 
+import hashlib
+
 from functions.indexer.parts import Parts
 from headrace.errors import Damaged, StoreThrottled
 from headrace.index.job import Task
@@ -19,7 +21,6 @@ from headrace.segment import keypage
 from headrace.segment.descriptor import Segment
 
 _TRIES = 8
-_MAGIC = b"PAR1"
 
 
 def publish_merged(parts: Parts, task: Task, made: Segment) -> bool:
@@ -46,8 +47,7 @@ def publish_merged(parts: Parts, task: Task, made: Segment) -> bool:
         now_ms = parts.now_ms()  # after the look: who takes an orphan away relies on that
         if now_ms - planned_ms > merging.PUBLISH_MS:
             return False
-        forget_ms = parts.stores.settings.merge_retire_ms
-        successor = merging.merged(manifest, task.segments, made, now_ms=now_ms, forget_ms=forget_ms)
+        successor = merging.merged(manifest, task.segments, made, now_ms)
         if successor is None:
             return False
         if not is_checked:
@@ -59,21 +59,31 @@ def publish_merged(parts: Parts, task: Task, made: Segment) -> bool:
     raise StoreThrottled(f"manifest moves on: log_id={log_id}")
 
 
-def remove_merged(parts: Parts, made: Segment) -> None:
-    """Removes what a task made for a log that is over."""
-    parts.stores.objects.delete([made.key, keys.segment_keys(made.key)])
+def remove_merged(parts: Parts, log_id: str) -> int:
+    """Removes what jobs made for a log after its purge; returns how many objects.
+
+    Before it, everything stays: tables that are restored to an earlier time can bring the log back.
+    """
+    objects = parts.stores.objects
+    try:
+        objects.get(keys.tombstone(log_id))
+    except ObjectMissing:
+        return 0
+    found = [key for key in objects.list(keys.segments(log_id)) if keys.planned_ms(key) is not None]
+    if found:
+        objects.delete(found)
+    return len(found)
 
 
 def _check(parts: Parts, made: Segment) -> None:
-    """Both objects are there, and of the right size or hash: nothing is given up for less."""
+    """Both objects stand there as the job said, each byte of them: nothing is given up for less."""
     objects, page_key = parts.stores.objects, keys.segment_keys(made.key)
     try:
-        end = objects.get_range(made.key, made.size - len(_MAGIC), len(_MAGIC) + 1)
-        page = objects.get(page_key)
+        data, page = objects.get(made.key), objects.get(page_key)
     except ObjectMissing as exc:
         raise Damaged(f"merged segment is missing: object={exc}") from exc
-    if end != _MAGIC:
-        raise Damaged(f"merged segment is not what the job said: object={made.key} expected={made.size} bytes")
+    if len(data) != made.size or hashlib.sha256(data).hexdigest() != made.sha256:
+        raise Damaged(f"merged segment is not what the job said: object={made.key} sha256={made.sha256}")
     keypage.decode(page, sha256=made.keys_sha256, count=made.count, source=page_key)
 
 

@@ -53,7 +53,7 @@ def see(parts: Parts, log_id: str) -> Picture | None:
         definition=keys.definition(log_id, ref.number, ref.nonce) if ref is not None else "",
         base_offset=base_offset,
         end_offset=end_offset,
-        published_ms=manifest.created_ms,
+        published_ms=manifest.end_published_ms,
         manifest=index,
         unindexed=_newest_in(parts, manifest, ranges, policy.enough(parts.limits)),
         open_page=manifest.open_page,

@@ -49,7 +49,7 @@ class Picture(NamedTuple):
         plan: hash of the plan in force.
         definition: key of the definition that it comes from; empty without one.
         base_offset, end_offset: the published records that are the log's own.
-        published_ms: when the newest generation of its manifest was made.
+        published_ms: when its end was published.
         manifest: the newest index manifest.
         unindexed: unindexed segments, ascending: the newest of them, enough to be due and for `MAX_BUILDS` tasks.
         open_page: segments that may be merged, ascending.

@@ -6,7 +6,7 @@ How that is known, without the age of an object:
     counts all segments that were ever sealed, so that it does not fall when segments are merged.
   - A merged segment, once a generation was made a day after it was planned: it is published within half of that, or never.
   - A segment that was replaced by a merged one: two generations and a while later, nobody reads it any more. Until then the
-    manifest names it.
+    manifest names it. Sealers remove it before they publish a generation that no longer does.
   - A sealed manifest page, in the same way.
   - A payload first tried at a slot below an entry older than a day: its writer had a picture from before that
     entry, and the ack fence stopped it within minutes. The entry that names a payload may stand at another
@@ -41,9 +41,6 @@ def sweep_orphans(parts: Parts, log_id: str) -> int:
     manifest = parts.manifests.newest(log_id, None, generation)
     if manifest is not None:
         doomed += _segments(parts, manifest)
-        gone = merging.removable(manifest, parts.now_ms(), parts.stores.settings.merge_retire_ms)
-        doomed += [key for one in gone for key in (one, keys.segment_keys(one))]
-        doomed = list(dict.fromkeys(doomed))
         doomed += _pages(parts, manifest)
     if doomed:
         parts.stores.objects.delete(doomed)
@@ -78,16 +75,21 @@ def _entries(parts: Parts, log_id: str) -> Iterator[Entry]:
 
 
 def _segments(parts: Parts, manifest: Manifest) -> Iterator[str]:
-    block = max(0, (manifest.sealed_count - 1) // _BLOCK)
-    for number in range(max(0, block - _BLOCKS + 1), block + 1):
-        prefix = keys.segment(manifest.log_id, number * _BLOCK, "").partition("-")[0][:-3]
-        found = [key for key in parts.stores.objects.list(prefix) if _is_passed(manifest, key)]
-        if not found:
+    replaced = merging.removable(manifest, parts.now_ms(), parts.stores.settings.merge_retire_ms)
+    gone = {*replaced, *map(keys.segment_keys, replaced)}
+    newest = max(0, (manifest.sealed_count - 1) // _BLOCK)
+    blocks = {*range(max(0, newest - _BLOCKS + 1), newest + 1), *(_number(key) // _BLOCK for key in replaced)}
+    for block in sorted(blocks):
+        prefix = keys.segment(manifest.log_id, block * _BLOCK, "").partition("-")[0][:-3]
+        found = list(parts.stores.objects.list(prefix))
+        yield from (key for key in found if key in gone)
+        passed = [key for key in found if key not in gone and _is_passed(manifest, key)]
+        if not passed:
             continue
-        named = _named_from(parts, manifest, number * _BLOCK)
+        named = _named_from(parts, manifest, block * _BLOCK)
         named |= {one.key for one in manifest.replaced}
         named |= {keys.segment_keys(key) for key in named}
-        yield from (key for key in found if key not in named)
+        yield from (key for key in passed if key not in named)
 
 
 def _is_passed(manifest: Manifest, key: str) -> bool:

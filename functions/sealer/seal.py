@@ -7,6 +7,7 @@ steps, and what a crash after each leaves:
     log.json (before generation 1)    an object that says what is true anyway
     segment, its key page             orphans, swept later
     sealed manifest page (1 in 256)   an orphan
+    removal of replaced segments      objects that the manifest names as gone soon, and nobody asks for
     message to trim                   a trim that finds nothing to do
     manifest generation               a published segment; the watermark is behind, the next seal raises it
     watermark                         nothing
@@ -26,6 +27,7 @@ from functions.sealer.queue import Message
 from functions.sealer.span import Span, Unjoined, read_span
 from headrace.errors import Damaged, StoreError
 from headrace.manifest import manifest as manifests
+from headrace.manifest import merging
 from headrace.manifest.manifest import Manifest, ManifestPage
 from headrace.manifest.marks import Description
 from headrace.objects import keys
@@ -177,7 +179,7 @@ class _Run:
             last_entry=span.last,
             sealed_page=self._put_full_page(manifest),
             now_ms=self._parts.now_ms(),
-            forget_ms=self._stores.settings.merge_retire_ms,
+            forgotten=self._remove_replaced(manifest),
         )
         self._ask_to_trim(span)
         if not self._parts.manifests.publish(successor):
@@ -223,6 +225,15 @@ class _Run:
         key = keys.manifest_page(self._log_id, full[0].number, self._stores.request_ids())
         self._stores.objects.put(key, data)
         return manifests.describe_page(key, data, full)
+
+    def _remove_replaced(self, manifest: Manifest | None) -> list[str]:
+        """Removes the objects of merged segments that no reader asks for any more; their keys."""
+        if manifest is None:
+            return []
+        gone = merging.forgettable(manifest, self._parts.now_ms(), self._stores.settings.merge_retire_ms)
+        if gone:
+            self._stores.objects.delete(name for key in gone for name in (key, keys.segment_keys(key)))
+        return gone
 
     def _ask_to_trim(self, span: Span) -> None:
         """Before the publication, so that a crash after it can't leave published entries untrimmed."""

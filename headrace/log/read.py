@@ -315,6 +315,8 @@ class Reader:
             try:
                 if page.view.key is not None:
                     position = self._fill_by_key(segment, page.view.key, position, through, page)
+                    if position < through:
+                        break
                 while position < through and not page.full:
                     position = self._fill_run(segment, position, through, page)
             except SegmentMissing:

@@ -6,7 +6,7 @@ the error names the rule. Readers check the rules of a single generation when th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from msgspec.structs import replace
 
@@ -39,7 +39,8 @@ def check(previous: Manifest | None, new: Manifest) -> None:
         added = sum(s.payload_bytes for s in fresh)
         _require(new, "sealed_bytes", previous.sealed_bytes + added, new.sealed_bytes)
         _require(new, "merged_away", previous.merged_away, new.merged_away)
-        _check_replaced(previous, new, ())
+        _require(new, "sealed_ms", 0, new.sealed_ms)
+        _check_replaced(previous, new)
     for segment in fresh:
         _check_segment(new, segment)
 
@@ -133,10 +134,11 @@ def _check_merge(previous: Manifest, new: Manifest) -> None:
         previous,
         generation=new.generation,
         created_ms=new.created_ms,
+        sealed_ms=previous.end_published_ms,
         segment_count=previous.segment_count - fewer,
         open_page=(*old[:at], whole, *(replace(one, number=one.number - fewer) for one in old[at + fewer + 1 :])),
         merged_away=new.merged_away,
-        replaced=new.replaced,
+        replaced=(*previous.replaced, *(Replaced(one.key, new.generation, new.created_ms) for one in parts)),
     )
     _require(new, "all but what is merged", kept, new)
     _check_segment(new, whole)
@@ -150,20 +152,14 @@ def _check_merge(previous: Manifest, new: Manifest) -> None:
     )
     _require(new, "records of the merged segment", expected, found)
     _require_that(new, "a merged segment is another object", not names(previous, whole.key), whole.key)
-    _check_replaced(previous, new, [one.key for one in parts])
 
 
-def _check_replaced(previous: Manifest, new: Manifest, keys: Sequence[str]) -> None:
-    """What was replaced is named for two generations at least."""
-    must = [one for one in previous.replaced if new.generation - one.generation < 2]
-    may = {one.key for one in previous.replaced}
-    missing = [one for one in must if one not in new.replaced]
+def _check_replaced(previous: Manifest, new: Manifest) -> None:
+    """What was replaced is named for two generations at least, and sealing replaces nothing."""
+    kept = tuple(one for one in previous.replaced if one in new.replaced)
+    _require(new, "replaced segments", kept, new.replaced)
+    missing = [one for one in previous.replaced if one not in kept and previous.generation - one.generation < 2]
     _require_that(new, "replaced segments stay for two generations", not missing, missing)
-    added = [one.key for one in new.replaced if one.key not in may]
-    _require(new, "replaced segments", list(keys), added)
-    right = [one for one in previous.replaced if one in new.replaced]
-    right += [Replaced(key, new.generation, new.created_ms) for key in keys]
-    _require(new, "replaced segments", tuple(right), new.replaced)
 
 
 def _check_segment(manifest: Manifest, segment: Segment) -> None:

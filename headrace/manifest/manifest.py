@@ -7,7 +7,7 @@ page object, so that a generation's size does not grow with the log.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import msgspec
 
@@ -65,6 +65,7 @@ class Manifest(msgspec.Struct, frozen=True):
         sealed_bytes: bytes of record data published (this log's own).
         state: the log's state as of `end_slot`, so that trimmed control entries are not forgotten.
         created_ms: when the generation was made.
+        sealed_ms: when the end was published, if generations that merged came after it; else 0 (`end_published_ms`).
         merged_away: how many segments more were ever sealed than there are now. `sealed_count` never falls.
         replaced: segments that are not part of the log any more, and whose objects may still be read.
     """
@@ -84,8 +85,14 @@ class Manifest(msgspec.Struct, frozen=True):
     segment_count: int = 0
     pages: tuple[ManifestPage, ...] = ()
     open_page: tuple[Segment, ...] = ()
+    sealed_ms: int = 0
     merged_away: int = 0
     replaced: tuple[Replaced, ...] = ()
+
+    @property
+    def end_published_ms(self) -> int:
+        """When the newest generation was made that published something."""
+        return self.sealed_ms or self.created_ms
 
     @property
     def sealed_count(self) -> int:
@@ -115,7 +122,7 @@ def successor(
     last_entry: Entry,
     sealed_page: ManifestPage | None,
     now_ms: int,
-    forget_ms: int | None = None,
+    forgotten: Collection[str] = (),
 ) -> Manifest:
     """The generation after `manifest`, with `segments` added and everything up to `last_entry` folded in.
 
@@ -125,14 +132,12 @@ def successor(
         last_entry: the last entry folded in; its state becomes the manifest's.
         sealed_page: the page that took over `full_page(manifest)`, if that was not None.
         now_ms: the server's clock.
-        forget_ms: replaced segments are named for so long, and for two generations; None: they are named on.
+        forgotten: keys of replaced segments whose objects are removed, so that they need not be named on.
 
     It computes and does not judge: `headrace.manifest.invariants.check` does, before the result is published.
     """
     open_page = manifest.open_page if manifest else ()
     replaced = manifest.replaced if manifest else ()
-    if manifest is not None and forget_ms is not None:
-        replaced = remembered(manifest, now_ms, forget_ms)
     pages = manifest.pages if manifest else ()
     if sealed_page is not None:
         open_page = open_page[sealed_page.count :]
@@ -154,14 +159,8 @@ def successor(
         pages=pages,
         open_page=(*open_page, *segments),
         merged_away=manifest.merged_away if manifest else 0,
-        replaced=replaced,
+        replaced=tuple(one for one in replaced if one.key not in forgotten),
     )
-
-
-def remembered(manifest: Manifest, now_ms: int, forget_ms: int) -> tuple[Replaced, ...]:
-    """The replaced segments that the generation after `manifest` must still name."""
-    following = manifest.generation + 1
-    return tuple(one for one in manifest.replaced if following - one.generation < 2 or now_ms - one.at_ms < forget_ms)
 
 
 def full_page(manifest: Manifest) -> tuple[Segment, ...] | None:

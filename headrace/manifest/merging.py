@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from headrace.manifest.manifest import Manifest, Replaced, remembered
+from headrace.manifest.manifest import Manifest, Replaced
 from headrace.segment.descriptor import Segment
 
 PUBLISH_MS = 12 * 3600 * 1000  # after it was planned, a merged segment is not published any more
@@ -76,14 +76,12 @@ def _is_worth(group: Sequence[Segment]) -> bool:
     return len(group) < _DOMINANT or max(weights) * _DOMINANT <= sum(weights)
 
 
-def merged(
-    manifest: Manifest, replaced: Sequence[Segment], by: Segment, *, now_ms: int, forget_ms: int
-) -> Manifest | None:
+def merged(manifest: Manifest, replaced: Sequence[Segment], by: Segment, now_ms: int) -> Manifest | None:
     """The generation after `manifest`, with `by` in the place of `replaced`.
 
     Args:
         replaced: neighbours, whatever their numbers are by now.
-        forget_ms: as `headrace.manifest.manifest.successor`.
+        now_ms: the server's clock.
 
     Returns:
         None if they don't stand in the open page any more, these very ones and side by side.
@@ -100,6 +98,7 @@ def merged(
         manifest,
         generation=generation,
         created_ms=now_ms,
+        sealed_ms=manifest.end_published_ms,
         segment_count=manifest.segment_count - fewer,
         open_page=(
             *manifest.open_page[:start],
@@ -107,10 +106,7 @@ def merged(
             *(replace(one, number=one.number - fewer) for one in manifest.open_page[end:]),
         ),
         merged_away=manifest.merged_away + fewer,
-        replaced=(
-            *remembered(manifest, now_ms, forget_ms),
-            *(Replaced(one.key, generation, now_ms) for one in replaced),
-        ),
+        replaced=(*manifest.replaced, *(Replaced(one.key, generation, now_ms) for one in replaced)),
     )
 
 
@@ -128,8 +124,17 @@ def removable(manifest: Manifest, now_ms: int, age_ms: int) -> list[str]:
     return [
         one.key
         for one in manifest.replaced
-        if now_ms - one.at_ms >= age_ms * (1 if manifest.generation - one.generation >= 2 else IDLE_AGES)
+        if now_ms - one.at_ms >= age_ms * (1 if _is_passed(manifest, one) else IDLE_AGES)
     ]
+
+
+def forgettable(manifest: Manifest, now_ms: int, age_ms: int) -> list[str]:
+    """Those of them that the next generation need not name, once their objects are removed."""
+    return [one.key for one in manifest.replaced if now_ms - one.at_ms >= age_ms and _is_passed(manifest, one)]
+
+
+def _is_passed(manifest: Manifest, replaced: Replaced) -> bool:
+    return manifest.generation - replaced.generation >= 2
 
 
 def _unnumbered(segment: Segment) -> Segment:

@@ -151,7 +151,7 @@ class Background:
             self._world.scheduler.sleep(self._running.dice.long())
         newest = parts.stores.wal.newest(log_id)
         if newest is None or (newest.state.ended and not newest.state.forks):
-            remove_merged(parts, made)
+            remove_merged(parts, log_id)
             return
         self._world.met["merge", "published" if publish_merged(parts, task, made) else "too late"] += 1
 

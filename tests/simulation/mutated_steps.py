@@ -232,7 +232,7 @@ def publish_merged_anyway(parts: Any, task: Any, made: Any) -> bool:
     successor = None
     for generation in range(newest.generation, 0, -1):
         planned = parts.manifests.load(task.log_id, generation)
-        found = merging.merged(planned, task.segments, made, now_ms=parts.now_ms(), forget_ms=20_000)
+        found = merging.merged(planned, task.segments, made, parts.now_ms())
         if found is None:
             break
         successor = replace(found, generation=newest.generation + 1)

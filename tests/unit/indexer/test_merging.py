@@ -15,6 +15,7 @@ from functions.indexer.merge import publish_merged
 from functions.indexer.parts import Parts
 from functions.indexer.start import start
 from functions.sealer.orphans import sweep_orphans
+from functions.sealer.purge import purge
 from functions.sealer.seal import seal
 from functions.sealer.trim import trim
 from headrace import offset as offsets
@@ -288,9 +289,37 @@ def test_replaced_objects_go_after_two_generations_and_the_age() -> None:
     assert world.published(log_id) == written
     check_chain(world, log_id)
     assert sweep_orphans(world.parts, log_id) == 0
+    written += world.publish("a", log_id, 1)
     manifest = world.manifest(log_id)
     assert manifest is not None
     assert manifest.replaced == (), "forgotten with the generation after that"
+    check_chain(world, log_id)
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_a_sealer_removes_them_before_it_forgets_them_wherever_it_dies(after: bool) -> None:
+    def run(at: int) -> bool:
+        world, log_id, written = slow_log()
+        small = set(world.keys(log_id, "segments/"))
+        merge(world, log_id)
+        written += world.publish("a", log_id, 2)
+        world.wait(AGE_S + 1)
+        written += world.fill("a", 1, records=3)
+        hook = Dies(at, after=after)
+        with contextlib.suppress(Dead):
+            seal(world.watched(hook), log_id, force=True)
+        for _ in range(2):
+            manifest = world.manifest(log_id)
+            assert manifest is not None
+            named = {one.key for one in manifest.replaced} | {keys.segment_keys(one.key) for one in manifest.replaced}
+            assert not (small - named) & set(world.keys(log_id)), "whatever is forgotten is gone"
+            seal(world.parts, log_id, force=True)
+        assert manifest.replaced == ()
+        assert world.published(log_id) == written
+        check_chain(world, log_id)
+        return hook.calls >= at
+
+    assert each_call(run) > 8
 
 
 def test_an_idle_log_loses_them_too() -> None:
@@ -318,11 +347,21 @@ def test_orphans_of_sealers_still_go_and_those_that_may_be_published_stay() -> N
     assert world.published(log_id) == written
 
 
-def test_nothing_is_left_of_a_merge_whose_log_is_over() -> None:
+@pytest.mark.parametrize("is_purged", [False, True])
+def test_nothing_is_left_of_a_merge_whose_log_is_over(is_purged: bool) -> None:
     world, log_id, _ = slow_log()
     look(world.indexer, log_id)
     start(world.indexer)
     world.logs.delete("a")
+    world.wait(SETTINGS.trim_age_ms / 1000 + 1)
     world.work_all()
+    if is_purged:
+        late = {key: world.objects.get(key) for key in world.keys(log_id, "segments/") if "-m" in key}
+        assert purge(world.parts, log_id)
+        for key, data in late.items():
+            world.objects.put(key, data)
     follow(world.indexer)
-    assert not [key for key in world.keys(log_id, "segments/") if "-m" in key]
+    left = [key for key in world.keys(log_id, "segments/") if "-m" in key]
+    assert bool(left) != is_purged, "tables restored to a time before the end can bring the log back"
+    assert purge(world.parts, log_id)
+    assert not world.keys(log_id, "segments/")

@@ -44,7 +44,7 @@ def by(parts: tuple[Segment, ...], nonce: str = "x", planned_ms: int = START_MS)
 
 def merge(manifest: Manifest, start: int, end: int, now_ms: int = LATE_MS, nonce: str = "x") -> Manifest:
     parts = manifest.open_page[start:end]
-    found = merged(manifest, parts, by(parts, nonce), now_ms=now_ms, forget_ms=AGE_MS)
+    found = merged(manifest, parts, by(parts, nonce), now_ms)
     assert found is not None
     return found
 
@@ -127,7 +127,6 @@ def test_a_log_goes_on_after_a_merge() -> None:
         last_entry=data_entry(before, made),
         sealed_page=None,
         now_ms=LATE_MS,
-        forget_ms=AGE_MS,
     )
     check(before, after)
     assert (after.segment_count, after.sealed_count, len(after.replaced)) == (2, 4, 3)
@@ -140,15 +139,15 @@ def test_only_the_very_same_neighbours_are_replaced() -> None:
     one = grown(None, 2, 3, 4)
     parts = one.open_page
     two = grown(one, 5)
-    found = merged(two, parts, by(parts), now_ms=LATE_MS, forget_ms=AGE_MS)
+    found = merged(two, parts, by(parts), LATE_MS)
     assert found is not None
     check(two, found)
-    assert merged(found, parts, by(parts, "y"), now_ms=LATE_MS, forget_ms=AGE_MS) is None
+    assert merged(found, parts, by(parts, "y"), LATE_MS) is None
     other = (parts[0], replace(parts[1], sha256="9" * 64), parts[2])
-    assert merged(two, other, by(other), now_ms=LATE_MS, forget_ms=AGE_MS) is None
-    assert merged(two, (parts[0], parts[2]), by(parts), now_ms=LATE_MS, forget_ms=AGE_MS) is None
+    assert merged(two, other, by(other), LATE_MS) is None
+    assert merged(two, (parts[0], parts[2]), by(parts), LATE_MS) is None
     past = (*two.open_page[2:], parts[0])
-    assert merged(two, past, by(past), now_ms=LATE_MS, forget_ms=AGE_MS) is None
+    assert merged(two, past, by(past), LATE_MS) is None
 
 
 def test_replaced_segments_are_named_for_two_generations_and_the_age() -> None:
@@ -163,9 +162,42 @@ def test_replaced_segments_are_named_for_two_generations_and_the_age() -> None:
     assert len(merging.removable(third, at_ms + AGE_MS, AGE_MS)) == 3
     late = merge(third, 0, 2, now_ms=at_ms + AGE_MS, nonce="y")
     check(third, late)
-    assert [one.generation for one in late.replaced] == [late.generation] * 2
-    early = merge(second, 0, 2, now_ms=at_ms + AGE_MS - 1, nonce="y")
-    assert [one.generation for one in early.replaced] == [2, 2, 2, 4, 4]
+    assert [one.generation for one in late.replaced] == [2, 2, 2, 5, 5], "a merge forgets nothing"
+    assert merging.forgettable(first, at_ms + 99 * AGE_MS, AGE_MS) == []
+    assert merging.forgettable(second, at_ms + 99 * AGE_MS, AGE_MS) == []
+    assert merging.forgettable(third, at_ms + AGE_MS - 1, AGE_MS) == []
+    assert merging.forgettable(late, at_ms + AGE_MS, AGE_MS) == [one.key for one in first.replaced]
+
+
+def test_sealing_forgets_what_is_removed_and_two_generations_old() -> None:
+    first = merge(grown(None, 2, 3, 4), 0, 3)
+    second = grown(first, 1)
+    third = grown(second, 1)
+    key = first.replaced[0].key
+    for before, may in ((first, False), (second, False), (third, True)):
+        after = grown(before, 1)
+        forgetful = replace(after, replaced=tuple(one for one in after.replaced if one.key != key))
+        assert len(forgetful.replaced) == 2
+        if may:
+            check(before, forgetful)
+        else:
+            with pytest.raises(Damaged, match="two generations"):
+                check(before, forgetful)
+
+
+def test_the_end_was_published_when_it_was_sealed() -> None:
+    sealed = grown(None, 2, 3, 4)
+    assert sealed.end_published_ms == sealed.created_ms
+    once = merge(sealed, 0, 2)
+    twice = merge(once, 0, 2, now_ms=LATE_MS + 1, nonce="y")
+    assert [one.end_published_ms for one in (once, twice)] == [sealed.created_ms] * 2
+    check(once, twice)
+    after = grown(twice, 1)
+    assert after.end_published_ms == after.created_ms
+    with pytest.raises(Damaged, match="breaks a rule"):
+        check(once, replace(twice, sealed_ms=once.created_ms))
+    with pytest.raises(Damaged, match="sealed_ms"):
+        check(twice, replace(after, sealed_ms=1))
 
 
 def _whole(**changes: Any) -> Callable[[Manifest], Manifest]:
