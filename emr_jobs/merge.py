@@ -82,7 +82,7 @@ def compared(objects: Objects, task: Task, made: Segment) -> tuple[int, str]:
 
 
 @dataclass(frozen=True)
-class _Worker:
+class Worker:
     """Looks at tasks, one by one."""
 
     door: Door
@@ -106,7 +106,7 @@ class _Worker:
 
 
 @dataclass(frozen=True)
-class Merger(_Worker):
+class Merger(Worker):
     """Does tasks."""
 
     planned_ms: int
@@ -117,7 +117,7 @@ class Merger(_Worker):
 
 
 @dataclass(frozen=True)
-class Comparer(_Worker):
+class Comparer(Worker):
     """Verifies what tasks made."""
 
     made: Mapping[str, Segment]
@@ -129,7 +129,7 @@ class Comparer(_Worker):
         return Compared(number, *compared(objects, task, self.made[task.run_id]))
 
 
-def passed(spark: SparkSession, worker: _Worker) -> Iterator[Report]:
+def passed(spark: SparkSession, worker: Worker) -> Iterator[Report]:
     """A report for each task, each done in one piece, as many at once as there are workers."""
     count = len(worker.tasks)
     if count:

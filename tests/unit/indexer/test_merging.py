@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 
 import pytest
 from msgspec.structs import replace
@@ -29,7 +30,7 @@ from headrace.objects import keys
 from headrace.recovery.verify import verify
 from headrace.segment.descriptor import Segment
 from headrace.settings import Settings
-from tests.unit.indexer.world import World, each_call
+from tests.unit.indexer.world import World, dispatcher, each_call
 from tests.unit.sealer.world import Dead, Dies, Interrupts, Stutters
 
 SETTINGS = Settings(
@@ -113,6 +114,36 @@ def test_a_log_without_a_search_is_merged_and_nothing_else() -> None:
     world.publish("a", log_id, 3)
     look(world.indexer, log_id)
     assert start(world.indexer).jobs == 0
+
+
+def test_the_last_segments_of_a_log_that_went_idle_are_merged_by_the_schedule_alone() -> None:
+    world = World(SETTINGS)
+    log_id = world.create("a")
+    written = world.publish("a", log_id, 5)
+    handler, _ = dispatcher(world.indexer)
+    news = [
+        {"messageId": str(number), "eventSource": "aws:sqs", "body": json.dumps(event)}
+        for number, event in enumerate(world.events_of(log_id))
+    ]
+    assert handler.dispatch({"Records": news}) == {"batchItemFailures": []}
+    assert world.runs.under_way == [], "too young"
+    for _ in range(3):
+        world.wait(SETTINGS.merge_age_ms / 1000)
+        handler.dispatch({"detail-type": "Scheduled Event"})
+        world.work_all()
+    assert counts(world, log_id) == [15]
+    assert world.published(log_id) == written
+
+
+def test_an_audit_finds_what_no_news_told() -> None:
+    world, log_id, written = slow_log()
+    handler, _ = dispatcher(world.indexer)
+    handler.dispatch({"verb": "audit"})
+    for _ in range(2):
+        handler.dispatch({"detail-type": "Scheduled Event"})
+        world.work_all()
+    assert counts(world, log_id) == [15]
+    assert world.published(log_id) == written
 
 
 def test_keys_times_and_bytes_are_those_of_before() -> None:
