@@ -28,6 +28,9 @@ _HELP = {
     "state_age": "as of headrace dev",
     "trim_age": "as of headrace dev",
     "sweep_every": "as of headrace dev: also the period of the audit",
+    "merge_segments": "as of headrace dev; 0: none are merged",
+    "merge_age": "as of headrace dev",
+    "merge_retire": "as of headrace dev",
     "visibility_s": "after which the sealer's queue delivers again what a killed sealer had received",
     "rest_s": "seconds that the sealer has at the end",
 }

@@ -43,6 +43,9 @@ class Options:
     state_age: str = "1s"
     trim_age: str = "8s"
     sweep_every: str = "30s"
+    merge_segments: int = 0
+    merge_age: str = "2s"
+    merge_retire: str = "5s"
     visibility_s: int = 15
     rest_s: float = 300.0
 
@@ -114,6 +117,9 @@ def _arguments(options: Options, template: Path) -> list[str]:
         f"--state-age={options.state_age}",
         f"--trim-age={options.trim_age}",
         f"--sweep-every={options.sweep_every}",
+        f"--merge-segments={options.merge_segments}",
+        f"--merge-age={options.merge_age}",
+        f"--merge-retire={options.merge_retire}",
         "--log-level=warning",
     ]
 

@@ -208,6 +208,11 @@ ALL: dict[str, Mutant] = {
             (merging, "removable", steps.removable_at_once),
         ),
         Mutant(
+            "replaced objects forgotten at once",
+            "merging: readers of an older generation",
+            (merging, "forgettable", steps.removable_at_once),
+        ),
+        Mutant(
             "reader takes a merged segment for damage",
             "merging: stale manifest in a reader",
             (read, "SegmentMissing", steps.NeverMissing),
