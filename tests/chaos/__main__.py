@@ -97,7 +97,8 @@ def text(report: Report, seconds: float) -> str:
         f"sealer: {_counts(report.metrics)}",
         f"faults: {report.faults.total():,} in {len(report.faults)} pairs",
         *(f"  {name}: {', '.join(found)}" for name, found in by_operation.items()),
-        f"rest after {rest.seconds:.0f} s: {rest.logs} logs, {rest.generations} generations, {rest.segments} segments, "
+        f"rest after {rest.seconds:.0f} s: {rest.logs} logs, {rest.generations} generations, {rest.segments} segments "
+        f"({rest.merged_away} merged away), "
         f"{rest.orphans} orphans of kills, {len(rest.damage)} findings, {len(rest.dead_letters)} dead letters",
         "laws:",
         *(f"  {'held  ' if not v.count else 'BROKEN'} {v.checked:>9,}  {n}" for n, v in report.verdicts.items()),

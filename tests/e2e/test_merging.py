@@ -26,7 +26,7 @@ from tests.e2e.test_indexing import SEARCH, children, eventually, runs_under_way
 from tests.e2e.test_recover import drop_items, headrace
 from tests.support.pipeline import NO_METRICS, Pipeline
 
-SEGMENTS, RECORDS = 12, 5
+SEGMENTS, RECORDS = 8, 5
 RETIRE_S = 2
 OPTIONS = (
     *("--seal-age", "1s", "--state-age", "1s", "--trim-age", "8s", "--index-age", "2s", "--sweep-every", "2s"),
