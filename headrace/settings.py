@@ -49,6 +49,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         compact_fanout: so many neighbouring runs of one level are merged into one.
         index_jobs: job runs at once; 0: none is started.
         index_retire_age_ms: objects of a run that was replaced are kept at least so long, for readers that know it.
+        merge_segments: at least so many small neighbouring segments are merged into one; 0: none are.
+        merge_age_ms: only segments whose records are so old are merged.
+        merge_retire_ms: objects of a segment that was merged are kept at least so long; longer than a job run may take.
         spark_application, spark_role, spark_artifacts: the EMR Serverless application, the ARN of the role that job runs
             have, and where their code stands (`s3://bucket/prefix`).
     """
@@ -86,6 +89,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     compact_fanout: int = 8
     index_jobs: int = 1
     index_retire_age_ms: int = 300_000
+    merge_segments: int = 16
+    merge_age_ms: int = 600_000
+    merge_retire_ms: int = 7_200_000
 
     @property
     def minimum_trim_age_ms(self) -> int:
@@ -114,5 +120,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             raise SettingsError(
                 f"{PREFIX}INDEX_SEGMENTS is below 1 or {PREFIX}COMPACT_FANOUT below 2: "
                 f"received={settings.index_segments},{settings.compact_fanout}"
+            )
+        if settings.merge_segments == 1 or settings.merge_segments < 0:
+            raise SettingsError(
+                f"{PREFIX}MERGE_SEGMENTS is neither 0 nor at least 2: received={settings.merge_segments}"
             )
         return settings

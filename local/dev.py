@@ -70,6 +70,14 @@ Let other machines in. That needs keys, each with its scopes and name prefixes:
 @click.option("--index-segments", type=click.IntRange(1), metavar="N", help="Index when so many segments wait.")
 @click.option("--compact-fanout", type=click.IntRange(2), metavar="N", help="Merge so many neighbouring index runs.")
 @click.option(
+    "--merge-segments",
+    type=click.IntRange(0),
+    metavar="N",
+    help="Merge so many small neighbouring segments; 0 merges none.",
+)
+@click.option("--merge-age", type=Duration(), help="Merge only segments that are so old.")
+@click.option("--merge-retire", type=Duration(), help="Keep segments that were merged for so long.")
+@click.option(
     "--index-jobs",
     type=click.IntRange(0, 8),
     metavar="N",

@@ -120,11 +120,14 @@ class Dispatcher:
             followed = follow(self._parts)
             self._meter.count("JobsOver", followed.jobs)
             self._meter.count("RunsPublished", followed.published)
+            self._meter.count("SegmentsMerged", followed.merged)
             self._meter.count("IndexFailures", len(followed.failed))
             for log_id, reason in followed.failed:
                 self._logger.error("log could not be indexed", log_id=log_id, reason=reason)
             if followed.jobs:
-                self._logger.info("job is over", jobs=followed.jobs, published=followed.published)
+                self._logger.info(
+                    "job is over", jobs=followed.jobs, published=followed.published, merged=followed.merged
+                )
         finally:
             self._start()
 

@@ -86,7 +86,7 @@ def aggregate(engine: Engine, name: str, body: Any, budget_ms: int) -> Aggregate
         try:
             return _Aggregation(engine, snapshot, config, request).answer()
         except (Damaged, ObjectMissing):
-            # Perhaps a run was retired and removed since this process read of it.
+            # Perhaps a run was retired, or a segment merged, and removed since this process read of it.
             again = engine.sources.snapshot(name, fresh=True)
             config = again.definition.search
             request = rollup_request.parse(body, config)

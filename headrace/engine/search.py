@@ -123,7 +123,7 @@ def search(engine: Engine, name: str, asked: Mapping[str, Any]) -> SearchAnswer:
         try:
             return _Search(engine, snapshot, _parse(snapshot, asked), began).answer()
         except (ObjectMissing, Damaged):
-            # Perhaps a run that was retired while we read the index manifest that names it.
+            # Perhaps a run that was retired, or a segment that was merged, while we read the manifest that names it.
             snapshot = engine.sources.snapshot(name, fresh=True)
             return _Search(engine, snapshot, _parse(snapshot, asked), began).answer()
 

@@ -6,14 +6,17 @@ from typing import Any
 
 import pytest
 
+from emr_jobs import merge
 from headrace.engine import sources, waves
 from headrace.engine.overlay import Budget
 from headrace.engine.search import search
 from headrace.errors import Damaged, InvalidRequest, NotFound
 from headrace.index.fetching import run
+from headrace.index.job import Task
 from headrace.index.store import IndexManifestStore
 from headrace.log.logs import Logs
 from headrace.log.requests import CreateRequest, ForkRequest
+from headrace.manifest import merging
 from headrace.objects import keys
 from headrace.offset import Cursor, encode
 from headrace.search import query
@@ -163,6 +166,34 @@ def test_an_old_index_manifest_is_read_again_if_its_objects_are_gone(stream: Str
     for retired in newest.retired:
         stream.stores.objects.delete(list(stream.stores.objects.list(keys.run(log_id, retired.run.id))))
     assert found(search(engine, NAME, {"q": "code:id-00003"})) == [3]
+
+
+@pytest.mark.parametrize("is_told", [True, False])
+def test_an_old_manifest_is_read_again_if_its_segments_were_merged(is_told: bool) -> None:
+    """`is_told`: the watermark names the generation that merged them."""
+    stream = Stream()
+    for start in range(0, 20, 5):
+        stream.append(events(5, start))
+        stream.seal()
+    engine = stream.engine()
+    before = found(search(engine, NAME, {"q": "service:auth", "size": 50}))
+    log_id = stream.logs.head(NAME).log_id
+    store = stream.stores.manifests()
+    manifest = store.newest(log_id, None, 0)
+    assert manifest is not None
+    parts = manifest.open_page
+    task = Task("merge", log_id, "r", 0, "", 0, 20, "", JSON, parts)
+    made = merge.merged(stream.stores.objects, task, 0, lambda: "x")
+    successor = merging.merged(manifest, parts, made, manifest.created_ms)
+    assert successor is not None
+    assert store.publish(successor)
+    if is_told:
+        place = (successor.end_slot, successor.end_offset, successor.sealed_bytes)
+        stream.stores.watermarks.publish(log_id, successor.generation, *place)
+    stream.stores.objects.delete([key for one in parts for key in (one.key, keys.segment_keys(one.key))])
+    answer = search(engine, NAME, {"q": "service:auth", "size": 50})
+    assert found(answer) == before
+    assert answer.coverage.complete
 
 
 def test_a_run_that_is_gone_for_good_is_damage(stream: Stream) -> None:
