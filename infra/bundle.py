@@ -1,4 +1,4 @@
-"""A Lambda artifact's folder: locked dependencies for arm64, the library, one function, byte code.
+"""A Lambda artifact's folder: locked dependencies for its machine, the library, one function, byte code.
 
 Runs during a deployment's synth only, on any Linux or macOS machine with uv; no docker, no compiler.
 """
@@ -18,11 +18,9 @@ from typing import Any
 import jsii
 from aws_cdk import ILocalBundling
 
+from infra.machine import LAMBDA, Machine
+
 REPOSITORY = Path(__file__).resolve().parent.parent
-PYTHON_VERSION = "3.13"
-# Lambda's Python 3.12 and later runs on Amazon Linux 2023, glibc 2.34. Anything older than 2_28 would
-# silently resolve a pyarrow that is years old.
-PLATFORM = "aarch64-manylinux_2_28"
 # Lambda refuses an artifact above 250 MiB unzipped.
 MAX_BYTES = 250 * 1024 * 1024
 # Wheels carry tests, headers and console scripts that no function imports.
@@ -35,20 +33,24 @@ SHARED_FILES = ("functions/__init__.py", "functions/observability.py")
 class Bundle:
     """Fills an asset folder without docker."""
 
-    def __init__(self, *, artifact: str) -> None:
+    def __init__(self, *, artifact: str, machine: Machine) -> None:
         self._artifact = artifact
+        self._machine = machine
 
     def try_bundle(self, output_dir: str, *_options: Any, **_more_options: Any) -> bool:
         """Called by the CDK; True means done. Raises when it can't: there is no docker to fall back to."""
-        build(artifact=self._artifact, target=Path(output_dir))
+        build(artifact=self._artifact, target=Path(output_dir), machine=self._machine)
         return True
 
 
-def build(*, artifact: str, target: Path) -> None:
-    """Writes the artifact into the empty folder `target`. Raises if a step fails or the result is too large."""
-    install_dependencies(artifact=artifact, target=target)
+def build(*, artifact: str, target: Path, machine: Machine = LAMBDA) -> None:
+    """Writes the artifact into the empty folder `target`, for `machine`, whatever this one is.
+
+    Raises RuntimeError if a step fails, ValueError if the result is too large for Lambda.
+    """
+    install_dependencies(artifact=artifact, target=target, machine=machine)
     copy_sources(artifact=artifact, target=target)
-    compile_sources(target)
+    compile_sources(target, machine.python)
     size = sum(path.stat().st_size for path in target.rglob("*") if path.is_file())
     if size > MAX_BYTES:
         raise ValueError(f"artifact too large: name={artifact} bytes={size} limit={MAX_BYTES}")
@@ -61,14 +63,14 @@ def locked_requirements(artifact: str) -> str:
     return _run(shlex.split(export), artifact)
 
 
-def install_dependencies(*, artifact: str, target: Path) -> None:
-    """Installs the locked wheels for Lambda's platform, whatever this machine is."""
+def install_dependencies(*, artifact: str, target: Path, machine: Machine) -> None:
+    """Installs the locked wheels for `machine`."""
     with tempfile.NamedTemporaryFile("w", suffix=".txt") as requirements:
         requirements.write(locked_requirements(artifact))
         requirements.flush()
         _run(
             shlex.split("uv pip install --quiet --require-hashes --no-deps --only-binary :all:"),
-            *("--python-platform", PLATFORM, "--python-version", PYTHON_VERSION),
+            *("--python-platform", machine.platform, "--python-version", machine.python),
             *("--target", str(target), "--requirement", requirements.name),
         )
     for unused in UNUSED:
@@ -86,16 +88,16 @@ def copy_sources(*, artifact: str, target: Path) -> None:
             shutil.copy2(REPOSITORY / file, target / file)
 
 
-def compile_sources(target: Path) -> None:
+def compile_sources(target: Path, version: str) -> None:
     """Compiles everything, since Lambda's code folder is read-only and would be compiled at each cold start.
 
-    Byte code of another minor version is ignored by the runtime: without a Python 3.13 the artifact ships
-    without any, works, and starts about a second later. Unchecked hashes keep file times out of the byte code,
+    Byte code of another minor version is ignored by the runtime: without a Python of `version` the artifact
+    ships without any, works, and starts about a second later. Unchecked hashes keep file times out of the byte code,
     so the same sources give the same artifact.
     """
-    python = _matching_python()
+    python = matching_python(version)
     if python is None:
-        advice = f"uv python install {PYTHON_VERSION}"
+        advice = f"uv python install {version}"
         print(f"artifact without byte code, cold starts will be slower; try: {advice}", file=sys.stderr)
         return
     # Paths in the byte code are those of Lambda: tracebacks must not show this machine's.
@@ -105,18 +107,18 @@ def compile_sources(target: Path) -> None:
     )
 
 
-def _matching_python() -> str | None:
-    """The first interpreter of Lambda's version that runs; a pyenv shim may be on the path and refuse to."""
+def matching_python(version: str) -> str | None:
+    """The first interpreter of a minor version ("3.13") that runs; a pyenv shim may be on the path and refuse to."""
     kept = [
-        (Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions", f"{PYTHON_VERSION}.*"),
-        (Path(_run(shlex.split("uv python dir")).strip()), f"cpython-{PYTHON_VERSION}.*"),
+        (Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions", f"{version}.*"),
+        (Path(_run(shlex.split("uv python dir")).strip()), f"cpython-{version}.*"),
     ]
-    installed = [str(path) for folder, version in kept for path in sorted(folder.glob(f"{version}/bin/python3"))]
-    candidates = [sys.executable, shutil.which(f"python{PYTHON_VERSION}"), *installed]
+    installed = [str(path) for folder, name in kept for path in sorted(folder.glob(f"{name}/bin/python3"))]
+    candidates = [sys.executable, shutil.which(f"python{version}"), *installed]
     for candidate in filter(None, candidates):
         probe = [candidate, "-c", "import sys; print('%d.%d' % sys.version_info[:2])"]
         answer = subprocess.run(probe, capture_output=True, text=True, check=False)
-        if answer.stdout.strip() == PYTHON_VERSION:
+        if answer.stdout.strip() == version:
             return candidate
     return None
 
