@@ -10,7 +10,8 @@ from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_logs as logs
 from constructs import Construct
 
-from infra.bundle import REPOSITORY, Bundle
+from infra.bundle import Bundle
+from infra.commands import REPOSITORY
 from infra.machine import ARM, LAMBDA, X86, Machine
 
 # The size at which Lambda gives one whole vCPU: all that one Python thread can use. It leaves more than 1 GB of
