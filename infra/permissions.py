@@ -148,13 +148,12 @@ def indexer_statements(
     ]
 
 
-def job_statements(*, bucket: s3.IBucket, key: kms.IKey, artifacts: str) -> list[iam.PolicyStatement]:
+def job_statements(*, bucket: s3.IBucket, key: kms.IKey) -> list[iam.PolicyStatement]:
     """What an index job may do: read logs, write runs. It publishes and deletes nothing, and knows no table."""
     return [
         _on_objects("ReadLogs", bucket, ["GetObject"], LOG_OBJECTS),
         _on_objects("WriteRuns", bucket, ["PutObject"], INDEX_RUNS),
         _on_objects("AnswerIndexer", bucket, ["GetObject", "PutObject"], JOBS),
-        _on_objects("ReadOwnCode", bucket, ["GetObject"], f"{artifacts}/*"),
         _list_objects(bucket),
         _use_key(bucket, key, services=("s3",)),
     ]

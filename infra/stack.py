@@ -123,7 +123,9 @@ class HeadraceStack(Stack):
                 "HEADRACE_INDEX_QUEUE_URL": queues.index.queue_url,
                 "HEADRACE_SPARK_APPLICATION": spark.application.attr_application_id,
                 "HEADRACE_SPARK_ROLE": spark.role.role_arn,
-                "HEADRACE_SPARK_ARTIFACTS": spark.artifacts_url,
+                "HEADRACE_SPARK_ENTRY_POINT": spark.assets.entry_point.s3_object_url,
+                "HEADRACE_SPARK_PACKAGES": spark.assets.packages.s3_object_url,
+                "HEADRACE_SPARK_ENVIRONMENT": spark.assets.environment.s3_object_url,
             },
             log_retention=environment.log_retention,
             # A job-state event that failed; a tick is repeated by the next one.

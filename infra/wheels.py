@@ -32,9 +32,9 @@ _EVERYWHERE = (
     ".lock",
 )
 # Each wheel's own. pyarrow: other file systems, formats and protocols than local files and Parquet, with the libraries that
-# only they need; and two more copies of the same library, of which the loader asks for the one named `.so.<major>`. Substrait
-# and dataset stay, since everything in pyarrow is linked to both. numpy: the builder of Fortran modules. zstandard: the
-# backend for Pythons other than CPython.
+# only they need; and two more copies of the same library, of which the loader asks for the one named `.so.<major>`.
+# Substrait and dataset stay, since everything in pyarrow is linked to both. numpy: the builder of Fortran modules.
+# zstandard: the backend for Pythons other than CPython.
 _OF_WHEELS = (
     "pyarrow/include",
     "pyarrow/src",

@@ -117,6 +117,9 @@ def test_a_job_reads_logs_writes_runs_and_can_publish_or_delete_nothing(resource
     puts = sorted(allowed["s3:PutObject"])
     assert len(puts) == 2
     assert _ends({puts[0]}, "/jobs/*") and _ends({puts[1]}, "/logs/*/index/runs/*")
+    code = {target for target in allowed["s3:GetObject"] if "cdk-" in target}
+    assert len(code) == 3, "each of what the deployment uploads for it, and nothing else of that bucket"
+    assert not any("*" in target for target in code)
     _, role = resources.one("IAM::Role", "SparkRole")
     (trust,) = role["AssumeRolePolicyDocument"]["Statement"]
     assert trust["Principal"] == {"Service": "emr-serverless.amazonaws.com"}
