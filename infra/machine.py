@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import platform
+import sys
 from dataclasses import dataclass
 
 ARM = "arm64"
@@ -32,6 +34,12 @@ class Machine:
     def platform(self) -> str:
         """What uv calls wheels for it."""
         return PLATFORMS[self.architecture]
+
+
+def here(python: str = "") -> Machine:
+    """This machine: what is built for it can be run at once. Its Python is the running one unless another is named."""
+    architecture = ARM if platform.machine() in ("arm64", "aarch64") else X86
+    return Machine(architecture=architecture, python=python or "{}.{}".format(*sys.version_info))
 
 
 LAMBDA = Machine(architecture=ARM, python="3.13")

@@ -24,9 +24,11 @@ from headrace.objects import Objects, keys, packed
 from headrace.settings import Settings
 from infra import spark_package
 from infra.commands import REPOSITORY
+from infra.machine import here
 from infra.spark_assets import SparkAssets
-from tests.infra.machines import HERE, bare_environment
-from tests.unit.emr_jobs import here, samples
+from tests.infra.machines import bare_environment, packed_or_skipped
+from tests.unit.emr_jobs import here as in_process
+from tests.unit.emr_jobs import samples
 
 OF_DRIVER = "spark.emr-serverless.driverEnv."
 CREDENTIALS = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_DEFAULT_REGION": "us-east-1"}
@@ -45,7 +47,8 @@ SMALL = {
 @pytest.fixture(scope="module")
 def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("environment")
-    spark_package.pack_environment(folder, HERE)
+    with packed_or_skipped():
+        spark_package.pack_environment(folder, here())
     return folder / spark_package.ENVIRONMENT
 
 
@@ -125,7 +128,7 @@ def test_a_job_run_needs_nothing_but_what_is_uploaded(
     assert finished.returncode == 0, finished.stderr[-4000:]
     result = packed.decode(objects.get(keys.job_result("j")), JobResult, "result")
     assert (set(result.runs), result.failures) == ({"r"}, ())
-    monkeypatch.setattr(job, "passed", here.passed)
+    monkeypatch.setattr(job, "passed", in_process.passed)
     monkeypatch.setattr(session, "tuned", lambda spark: spark)
     (verdict,) = verify.run(None, door, keys.job_input("j")).runs  # type: ignore[arg-type]
     assert (verdict.problem, verdict.rows["col"]) == ("", 50)
@@ -143,7 +146,7 @@ def test_the_launcher_says_which_python_is_missing(unpacked: Path, tmp_path: Pat
     launcher = (unpacked / spark_package.UNPACKED / "bin" / "python").read_text()
     other = tmp_path / "bin" / "python"
     other.parent.mkdir()
-    other.write_text(launcher.replace(f"python{HERE.python}", "python3.0"))
+    other.write_text(launcher.replace(f"python{here().python}", "python3.0"))
     other.chmod(0o755)
     finished = subprocess.run([other, "-V"], env=bare_environment(), capture_output=True, text=True, check=False)
     assert finished.returncode == 127
