@@ -52,8 +52,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         merge_segments: at least so many small neighbouring segments are merged into one; 0: none are.
         merge_age_ms: only segments whose records are so old are merged.
         merge_retire_ms: objects of a segment that was merged are kept at least so long; longer than a job run may take.
-        spark_application, spark_role, spark_artifacts: the EMR Serverless application, the ARN of the role that job runs
-            have, and where their code stands (`s3://bucket/prefix`).
+        spark_application, spark_role: the EMR Serverless application, and the ARN of the role that job runs have.
+        spark_entry_point, spark_packages, spark_environment: where their code stands (`s3://bucket/key`): the file that is
+            started, the zip of what it imports of ours, and the tgz of what that imports.
     """
 
     wal_table: str = ""
@@ -66,7 +67,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     index_queue_url: str = ""
     spark_application: str = ""
     spark_role: str = ""
-    spark_artifacts: str = ""
+    spark_entry_point: str = ""
+    spark_packages: str = ""
+    spark_environment: str = ""
     api_keys: str = ""
     api_keys_secret: str = ""
     allow_insecure_no_auth: bool = False

@@ -157,14 +157,13 @@ def indexer_statements(
     ]
 
 
-def job_statements(*, bucket: s3.IBucket, key: kms.IKey, artifacts: str) -> list[iam.PolicyStatement]:
+def job_statements(*, bucket: s3.IBucket, key: kms.IKey) -> list[iam.PolicyStatement]:
     """What a job may do: read logs, write runs and merged segments. It publishes and deletes nothing, and has no table."""
     return [
         _on_objects("ReadLogs", bucket, ["GetObject"], LOG_OBJECTS),
         _on_objects("WriteRuns", bucket, ["PutObject"], INDEX_RUNS),
         _on_objects("WriteMerged", bucket, ["PutObject"], MERGED_SEGMENTS),
         _on_objects("AnswerIndexer", bucket, ["GetObject", "PutObject"], JOBS),
-        _on_objects("ReadOwnCode", bucket, ["GetObject"], f"{artifacts}/*"),
         _list_objects(bucket),
         _use_key(bucket, key, services=("s3",)),
     ]

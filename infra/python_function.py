@@ -10,17 +10,19 @@ from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_logs as logs
 from constructs import Construct
 
-from infra.bundle import REPOSITORY, Bundle
+from infra.bundle import Bundle
+from infra.commands import REPOSITORY
+from infra.machine import ARM, LAMBDA, X86, Machine
 
-RUNTIME = lambda_.Runtime.PYTHON_3_13
 # The size at which Lambda gives one whole vCPU: all that one Python thread can use. It leaves more than 1 GB of
 # room to the sealer, which holds 16 MiB of payload a few times over (items, rows, Arrow columns, file).
 MEMORY_MB = 1769
 METRICS_NAMESPACE = "Headrace"
+ARCHITECTURES = {ARM: lambda_.Architecture.ARM_64, X86: lambda_.Architecture.X86_64}
 
 
 class PythonFunction(Construct):
-    """`functions/<artifact>/handler.py` on arm64, with a role and a log group of its own.
+    """`functions/<artifact>/handler.py`, with a role and a log group of its own.
 
     The role may write to that log group and nothing else; the stack grants the rest.
     """
@@ -36,6 +38,7 @@ class PythonFunction(Construct):
         log_retention: logs.RetentionDays,
         snap_start: bool = False,
         retry_attempts: int | None = None,
+        machine: Machine = LAMBDA,
     ) -> None:
         """`artifact` names a folder of `functions/` and a dependency group of `pyproject.toml`.
 
@@ -43,13 +46,14 @@ class PythonFunction(Construct):
         `invoke_target`. `retry_attempts` bounds the repeats of an asynchronous invocation (0 to 2).
         """
         super().__init__(scope, construct_id)
+        runtime = lambda_.Runtime(f"python{machine.python}", lambda_.RuntimeFamily.PYTHON, supports_snap_start=True)
         self.log_group = logs.LogGroup(self, "Log", retention=log_retention, removal_policy=RemovalPolicy.DESTROY)
         self.role = iam.Role(self, "Role", assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"))
         self.function = lambda_.Function(
             self,
             "Function",
-            runtime=RUNTIME,
-            architecture=lambda_.Architecture.ARM_64,
+            runtime=runtime,
+            architecture=ARCHITECTURES[machine.architecture],
             memory_size=MEMORY_MB,
             timeout=timeout,
             handler=f"functions.{artifact}.handler.handler",
@@ -58,8 +62,8 @@ class PythonFunction(Construct):
                 # The hash is of what is shipped. A synth without bundling uses a constant instead.
                 asset_hash_type=AssetHashType.OUTPUT,
                 bundling=BundlingOptions(
-                    image=RUNTIME.bundling_image,
-                    local=Bundle(artifact=artifact),
+                    image=runtime.bundling_image,
+                    local=Bundle(artifact=artifact, machine=machine),
                     # The CDK stages assets of equal folder and options once, and can't see into `local`: without
                     # this the second function would ship the first one's code.
                     environment={"ARTIFACT": artifact},

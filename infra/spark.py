@@ -1,4 +1,5 @@
-"""Where index jobs run: an EMR Serverless application that costs nothing while it is idle, and the role of its job runs."""
+"""Where index jobs run: an EMR Serverless application that costs nothing while it is idle, the role of its job runs,
+and their code."""
 
 from __future__ import annotations
 
@@ -9,11 +10,13 @@ from aws_cdk import aws_kms as kms
 from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
+from infra.machine import ARM, X86
 from infra.permissions import job_statements
+from infra.spark_assets import SparkAssets
+from infra.spark_package import SPARK
 
 RELEASE = "emr-spark-8.0.0"
-# Where in the data bucket the entry point and the packed environment of the jobs stand.
-ARTIFACTS = "artifacts/spark"
+ARCHITECTURES = {ARM: "ARM64", X86: "X86_64"}
 # Between two waves of work workers stay warm for so long; then the application stops.
 IDLE_MINUTES = 15
 
@@ -31,7 +34,7 @@ class Spark(Construct):
             name=f"{Stack.of(self).stack_name}-index",
             release_label=RELEASE,
             type="SPARK",
-            architecture="X86_64",
+            architecture=ARCHITECTURES[SPARK.architecture],
             auto_start_configuration=emrserverless.CfnApplication.AutoStartConfigurationProperty(enabled=True),
             auto_stop_configuration=emrserverless.CfnApplication.AutoStopConfigurationProperty(
                 enabled=True, idle_timeout_minutes=IDLE_MINUTES
@@ -49,6 +52,6 @@ class Spark(Construct):
                 conditions={"StringEquals": {"aws:SourceAccount": Stack.of(self).account}},
             ),
         )
-        for statement in job_statements(bucket=bucket, key=key, artifacts=ARTIFACTS):
+        self.assets = SparkAssets(self, "Assets")
+        for statement in (*job_statements(bucket=bucket, key=key), *self.assets.read_statements()):
             self.role.add_to_policy(statement)
-        self.artifacts_url = f"s3://{bucket.bucket_name}/{ARTIFACTS}"

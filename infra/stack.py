@@ -17,6 +17,7 @@ from infra.environments import Environment
 from infra.http_door import HttpDoor
 from infra.indexer_triggers import IndexerTriggers
 from infra.key import DataKey
+from infra.machine import LAMBDA, Machine
 from infra.permissions import api_statements, indexer_statements, sealer_statements
 from infra.python_function import PythonFunction
 from infra.queues import Queues
@@ -35,7 +36,15 @@ INDEXER_TIMEOUT = Duration.minutes(5)
 class HeadraceStack(Stack):
     """Everything that Headrace runs on in one account and region."""
 
-    def __init__(self, scope: Construct, construct_id: str, *, environment: Environment, **stack: Any) -> None:
+    def __init__(
+        self,
+        scope: Construct,
+        construct_id: str,
+        *,
+        environment: Environment,
+        machine: Machine = LAMBDA,
+        **stack: Any,
+    ) -> None:
         super().__init__(
             scope,
             construct_id,
@@ -62,6 +71,7 @@ class HeadraceStack(Stack):
             self,
             "Api",
             artifact="api",
+            machine=machine,
             timeout=API_TIMEOUT,
             environment={**stores, "HEADRACE_API_KEYS_SECRET": api_keys.secret_arn},
             log_retention=environment.log_retention,
@@ -81,6 +91,7 @@ class HeadraceStack(Stack):
             self,
             "Sealer",
             artifact="sealer",
+            machine=machine,
             timeout=SEALER_TIMEOUT,
             environment={**stores, "HEADRACE_DELAY_QUEUE_URL": queues.delay.queue_url},
             log_retention=environment.log_retention,
@@ -104,6 +115,7 @@ class HeadraceStack(Stack):
             self,
             "Indexer",
             artifact="indexer",
+            machine=machine,
             timeout=INDEXER_TIMEOUT,
             environment={
                 **stores,
@@ -111,7 +123,9 @@ class HeadraceStack(Stack):
                 "HEADRACE_INDEX_QUEUE_URL": queues.index.queue_url,
                 "HEADRACE_SPARK_APPLICATION": spark.application.attr_application_id,
                 "HEADRACE_SPARK_ROLE": spark.role.role_arn,
-                "HEADRACE_SPARK_ARTIFACTS": spark.artifacts_url,
+                "HEADRACE_SPARK_ENTRY_POINT": spark.assets.entry_point.s3_object_url,
+                "HEADRACE_SPARK_PACKAGES": spark.assets.packages.s3_object_url,
+                "HEADRACE_SPARK_ENVIRONMENT": spark.assets.environment.s3_object_url,
             },
             log_retention=environment.log_retention,
             # A job-state event that failed; a tick is repeated by the next one.

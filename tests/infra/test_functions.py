@@ -27,7 +27,9 @@ OWN = {
         "HEADRACE_INDEX_QUEUE_URL": "QueuesIndex",
         "HEADRACE_SPARK_APPLICATION": "SparkApplication",
         "HEADRACE_SPARK_ROLE": "SparkRole",
-        "HEADRACE_SPARK_ARTIFACTS": "DataBucket",
+        "HEADRACE_SPARK_ENTRY_POINT": "s3://cdk-",
+        "HEADRACE_SPARK_PACKAGES": "s3://cdk-",
+        "HEADRACE_SPARK_ENVIRONMENT": "s3://cdk-",
     },
 }
 
@@ -45,14 +47,14 @@ def test_the_environment_names_each_store_and_holds_no_secret(resources: Resourc
 
 
 def _referred(value: dict[str, Any]) -> str:
-    """The resource whose name or ARN a variable holds."""
+    """The resource whose name or ARN a variable holds, or the address of what a deployment uploads."""
     match value:
         case {"Ref": logical_id}:  # a secret's Ref is its ARN
             return str(logical_id)
         case {"Fn::GetAtt": [logical_id, "Arn" | "ApplicationId"]}:  # of nothing that has a secret value
             return str(logical_id)
-        case {"Fn::Join": ["", ["s3://", {"Ref": logical_id}, "/artifacts/spark"]]}:
-            return str(logical_id)
+        case {"Fn::Sub": str(uploaded)}:
+            return uploaded
     raise AssertionError(f"anything else may be a secret's value: {value}")
 
 

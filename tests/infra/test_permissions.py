@@ -123,6 +123,9 @@ def test_a_job_reads_logs_writes_runs_and_merged_segments_and_can_publish_or_del
     assert len(puts) == 3
     assert _ends({puts[0]}, "/jobs/*") and _ends({puts[1]}, "/logs/*/index/runs/*")
     assert _ends({puts[2]}, "/logs/*/segments/*-m*"), "a job could overwrite a sealed segment"
+    code = {target for target in allowed["s3:GetObject"] if "cdk-" in target}
+    assert len(code) == 3, "each of what the deployment uploads for it, and nothing else of that bucket"
+    assert not any("*" in target for target in code)
     _, role = resources.one("IAM::Role", "SparkRole")
     (trust,) = role["AssumeRolePolicyDocument"]["Statement"]
     assert trust["Principal"] == {"Service": "emr-serverless.amazonaws.com"}
