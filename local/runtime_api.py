@@ -67,13 +67,25 @@ class RuntimeApi:
         self._timeout_s = timeout_s
         self._waiting: asyncio.Queue[Call] = asyncio.Queue()
         self._running: dict[str, Call] = {}
+        self._server: asyncio.Server | None = None
+        self._asking: set[asyncio.Task[None]] = set()
         self.asked: asyncio.Semaphore = asyncio.Semaphore(0)
         """Released at each question for an invocation."""
+        self.failed_starts: list[str] = []
+        """What instances said that could not start."""
 
     async def listen(self) -> str:
         """Serves on a free port of loopback; the address that instances are told."""
-        server = await asyncio.start_server(self._accept, "127.0.0.1", 0, limit=HEAD_BYTES)
-        return f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0, limit=HEAD_BYTES)
+        return f"127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+
+    def close(self) -> None:
+        """Ends; instances that ask find nobody, and end, too."""
+        if self._server is not None:
+            self._server.close()
+        self._server = None
+        for task in self._asking:
+            task.cancel()
 
     def invoke(self, call: Call) -> None:
         """Has the next instance that asks work on the call."""
@@ -86,13 +98,21 @@ class RuntimeApi:
             if found is None:
                 await _respond(writer, b"404 Not Found")
             elif found[2]:
-                await self._next(reader, writer)
+                if self._server is None:
+                    return
+                asking = asyncio.ensure_future(self._next(reader, writer))
+                self._asking.add(asking)
+                asking.add_done_callback(self._asking.discard)
+                with suppress(asyncio.CancelledError):
+                    await asking
             elif found[4] == "response":
                 await self._response(self._running[found[3]], head, reader, writer)
             else:
                 error = (await reader.readexactly(int(head.get(b"content-length") or 0))).decode()
                 log.error("function failed: %s", error)
-                if found[3]:
+                if found[1]:
+                    self.failed_starts.append(error)
+                else:
                     self._running.pop(found[3]).put(Broken(error))
                 await _respond(writer, b"202 Accepted")
         except (*_LOST, KeyError) as exc:
@@ -107,11 +127,17 @@ class RuntimeApi:
         self.asked.release()
         left = asyncio.ensure_future(reader.read(1))
         taken = asyncio.ensure_future(self._take())
-        await asyncio.wait((left, taken), return_when=asyncio.FIRST_COMPLETED)
-        if not taken.done():
+        try:
+            await asyncio.wait((left, taken), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            is_there = left.cancel()
             taken.cancel()
+        if not taken.done():
             return
         call = taken.result()
+        if not is_there:
+            self.invoke(call)
+            return
         self._running[call.request_id] = call
         deadline_ms = round((time.time() + self._timeout_s) * 1000)
         asyncio.get_running_loop().call_later(self._timeout_s, self._expire, call)

@@ -15,7 +15,11 @@ def test_keys_are_those_of_the_secret_a_moment_after_it_changed(monkeypatch: pyt
     with emulated_cloud() as cloud:
         secrets = cloud.client("secretsmanager")
         arn = secrets.create_secret(Name="keys", SecretString="generated")["ARN"]
-        settings = {"HEADRACE_API_KEYS_SECRET": arn, "HEADRACE_KEYS_AGE_MS": "100", "HEADRACE_METRICS_INTERVAL_MS": "0"}
+        settings = {
+            "HEADRACE_API_KEYS_SECRET": arn,
+            "HEADRACE_KEYS_AGE_MS": "100",
+            "HEADRACE_METRICS_INTERVAL_MS": "0",
+        }
         for name, value in {**cloud.environment, **settings}.items():
             monkeypatch.setenv(name, value)
         server = Server(parts=components.build())

@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+from collections.abc import Callable
+
+from starlette.types import ASGIApp
 
 from functions.api.streaming.answer import answer
 from functions.api.streaming.runtime_api import RuntimeApi, RuntimeApiError
-from headrace.clock import SystemClock
+from headrace.clock import Clock, SystemClock
 
 
 def main() -> None:
@@ -19,19 +22,29 @@ def main() -> None:
     except Exception as exc:
         api.report(f"Headrace.{type(exc).__name__}", str(exc))
         raise
-    clock = SystemClock()
+    serve(instance.app, api, SystemClock(), begin=instance.begin, end=instance.end)
+
+
+def serve(
+    app: ASGIApp, api: RuntimeApi, clock: Clock, *, begin: Callable[[str], None], end: Callable[[], None]
+) -> None:
+    """Answers invocations, with `begin` (given the request's id) and `end` around each.
+
+    Raises:
+        RuntimeApiError, OSError: the Runtime API is gone.
+    """
     with asyncio.Runner() as runner:
         while True:
             invocation = api.next()
-            instance.begin(invocation.request_id)
+            begin(invocation.request_id)
             try:
-                runner.run(answer(instance.app, api, invocation, clock))
+                runner.run(answer(app, api, invocation, clock))
             finally:
-                instance.end()
+                end()
 
 
 if __name__ == "__main__":
     try:
         main()
-    except RuntimeApiError as exc:
-        sys.exit(str(exc))
+    except (RuntimeApiError, OSError) as exc:
+        sys.exit(f"{type(exc).__name__}: {exc}")
