@@ -86,8 +86,6 @@ class HeadraceStack(Stack):
                 timeout=Duration.seconds(environment.streaming_seconds + STREAMING_SPARE_SECONDS),
                 environment={**serving, **WRAPPER, "HEADRACE_SSE_SECONDS": str(environment.streaming_seconds)},
                 log_retention=environment.log_retention,
-                # No snapshot: to be restored from one, a runtime client has to take part, and how is documented for
-                # Lambda's own clients alone.
                 reserved_concurrency=environment.streaming_reserved_concurrency,
                 provisioned_concurrency=environment.streaming_provisioned_concurrency,
             )

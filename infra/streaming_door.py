@@ -15,7 +15,11 @@ MODULE = "functions.api.streaming"
 class StreamingDoor(Construct):
     """A public URL; the application checks keys and answers preflights, as behind the HTTP API.
 
-    It has no rate limit of its own: what bounds it is the function's reserved concurrency. Lambda makes the URL.
+    It has no rate limit of its own: what bounds it is the function's reserved concurrency.
+
+    The function has no SnapStart. That would need a published version, to whose alias the URL can lead, and excludes
+    provisioned concurrency; neither is in the way. But a runtime client takes part in being restored, and Lambda documents
+    that for its own clients alone.
     """
 
     def __init__(self, scope: Construct, construct_id: str, *, function: lambda_.IFunction) -> None:
