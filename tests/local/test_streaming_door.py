@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -19,20 +20,22 @@ from urllib.parse import quote
 import pytest
 
 from functions.api.streaming.__main__ import serve
+from functions.api.streaming.answer import answer
+from functions.api.streaming.runtime_api import Invocation, RuntimeApiError
 from functions.api.streaming.runtime_api import RuntimeApi as Client
-from functions.api.streaming.runtime_api import RuntimeApiError
 from functions.api.true_path import TruePath
 from headrace.clock import SystemClock
 from headrace.settings import Settings
-from local.function_url import EVENT_BYTES, REPOSITORY, FunctionUrl
+from local.function_url import EVENT_BYTES, REPOSITORY, FunctionUrl, event_of
 from local.runtime_api import RuntimeApi
 from tests.unit.api.asgi import JSON, TEXT, Answer, Server, http_scope
 
 App = Callable[[Any, Any, Any], Any]
+AT = datetime(2026, 11, 21, tzinfo=UTC)
 NAMES = ["plain", "a/b", "100%", "%2F", "%25", "a b", "é€😀", "a+b&c=d", "a#b", "../x", "a//b/", "~!*'()"]
 
 
-class Client1:
+class Visitor:
     """A client of the URL: one request, and what came back of it so far."""
 
     def __init__(self, door: FunctionUrl, method: str, target: str, headers: dict[str, str], body: bytes) -> None:
@@ -72,8 +75,8 @@ class Door:
     def __init__(self, front: FunctionUrl) -> None:
         self._front = front
 
-    def open(self, method: str, target: str, headers: dict[str, str] | None = None, body: bytes = b"") -> Client1:
-        return Client1(self._front, method, target, headers or {}, body)
+    def open(self, method: str, target: str, headers: dict[str, str] | None = None, body: bytes = b"") -> Visitor:
+        return Visitor(self._front, method, target, headers or {}, body)
 
     async def ask(self, method: str, target: str, headers: dict[str, str] | None = None, body: bytes = b"") -> Answer:
         return await self.open(method, target, headers, body).answer()
@@ -211,6 +214,34 @@ def test_an_answer_that_breaks_off_breaks_the_connection(
 
     run(scenario())
     assert "secret text" not in caplog.text
+
+
+@pytest.mark.parametrize("parts", [1, 100])
+def test_a_client_that_does_not_read_keeps_no_instance_beyond_the_deadline(parts: int) -> None:
+    """One large part leaves the application done and its end unsent; of many, the application waits for the next one."""
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await begin(send, *[bytes(64 * 1024 * 1024 // parts)] * parts)
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    unread: list[asyncio.StreamWriter] = []
+
+    async def never_read(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        unread.append(writer)
+
+    async def scenario() -> float:
+        server = await asyncio.start_server(never_read, "127.0.0.1", 0)
+        client = Client(f"127.0.0.1:{server.sockets[0].getsockname()[1]}")
+        now_ms = SystemClock().now_ms()
+        event = event_of(http_scope("GET", "/", {}) | {"http_version": "1.1"}, b"", request_id="id", at=AT)
+        await answer(TruePath(app), client, Invocation("id", now_ms + 3_000, event), SystemClock())
+        server.close()
+        for writer in unread:
+            writer.transport.abort()
+        await asyncio.sleep(0)
+        return (SystemClock().now_ms() - now_ms) / 1000
+
+    assert 1.5 < asyncio.run(asyncio.wait_for(scenario(), 20)) < 3
 
 
 def test_a_request_that_overran_before_its_answer_is_told_and_not_killed() -> None:

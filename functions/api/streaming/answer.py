@@ -19,6 +19,7 @@ _log = logging.getLogger(__name__)
 # application is told to be done so early that it can end one more slow read; what it has not done then is broken off.
 SPARE_MS = 3_000
 _LAST_MS = 1_000
+_END_MS = 200  # before the deadline even the end of an answer is waited for no more: its client reads too slowly
 
 
 class _Exchange:
@@ -66,8 +67,8 @@ async def answer(app: ASGIApp, api: RuntimeApi, invocation: Invocation, clock: C
     task = asyncio.ensure_future(app(scope, exchange.receive, exchange.send))
     gone = asyncio.ensure_future(exchange.gone.wait())
     try:
-        left_s = (invocation.deadline_ms - _LAST_MS - clock.now_ms()) / 1000
-        await asyncio.wait((task, gone), timeout=max(0.0, left_s), return_when=asyncio.FIRST_COMPLETED)
+        left_s = _seconds_left(invocation, clock, _LAST_MS)
+        await asyncio.wait((task, gone), timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
         overran = not task.done() and not gone.done()
         task.cancel()
         with suppress(asyncio.CancelledError, Exception):
@@ -75,11 +76,18 @@ async def answer(app: ASGIApp, api: RuntimeApi, invocation: Invocation, clock: C
         if gone.done() and not exchange.is_whole:
             _log.info("nobody takes the answer any more: path=%s", scope["path"])
             return
-        await _end(exchange, api, invocation, _failure(task, overran))
+        async with asyncio.timeout(_seconds_left(invocation, clock, _END_MS)):
+            await _end(exchange, api, invocation, _failure(task, overran))
+    except TimeoutError:
+        _log.error("answer broke off: its client reads too slowly: path=%s", scope["path"])
     finally:
         gone.cancel()
         if exchange.reply is not None:
             await exchange.reply.close()
+
+
+def _seconds_left(invocation: Invocation, clock: Clock, spare_ms: int) -> float:
+    return max(0.0, (invocation.deadline_ms - spare_ms - clock.now_ms()) / 1000)
 
 
 def _failure(task: asyncio.Future[None], overran: bool) -> tuple[str, str]:

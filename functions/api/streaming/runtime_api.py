@@ -105,7 +105,9 @@ class Reply:
 
     async def close(self) -> None:
         """Lets go of the connection; an answer without an end is a failed one."""
-        self.refused.cancel()
+        if not self.refused.done():  # what is left would be sent first, to one who may not read
+            self.refused.cancel()
+            self._writer.transport.abort()
         self._writer.close()
         with suppress(ConnectionError):
             await self._writer.wait_closed()
