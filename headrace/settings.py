@@ -33,6 +33,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         host: the address that the API listens on, as far as it knows; without keys it starts only on a loopback one.
+        keys_age_ms: how long the api relies on the keys that it read from their secret.
         state_age_ms: how long a process decides on state it read before, and the ack fence: a writer whose picture is
             older verifies before it acknowledges (docs/architecture.md).
         append_timeout_ms, request_timeout_ms: budgets of an append and of any request (docs/streams.md).
@@ -72,6 +73,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     spark_environment: str = ""
     api_keys: str = ""
     api_keys_secret: str = ""
+    keys_age_ms: int = 60_000
     allow_insecure_no_auth: bool = False
     host: str = ""
     cold: bool = False

@@ -49,6 +49,7 @@ class DevSettings:
     app: str
     log_level: str
     seed: int
+    function_url: bool = False
     sweep_every_ms: int | None = None
     seal_age_ms: int | None = None
     environment: dict[str, str] = field(default_factory=dict)
@@ -73,6 +74,7 @@ class DevSettings:
             app=options["app"],
             log_level=options["log_level"],
             seed=options["seed"],
+            function_url=options.get("function_url", False),
             sweep_every_ms=options.get("sweep_every"),
             seal_age_ms=options.get("seal_age"),
             environment=chosen,

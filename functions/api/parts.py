@@ -10,12 +10,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from functions.api.access import Access
 from functions.api.blocking import on_lambda
 from functions.api.counting import CountKeeper
 from functions.api.inspection import process
 from functions.api.inspection.inspector import Inspector
 from functions.api.inspection.traffic import Traffic
+from functions.api.keyring import Keys
 from functions.api.meter import Meter, NoMeter
 from functions.api.system.emitter import Emitter
 from functions.api.system.gauges import gauges
@@ -49,7 +49,7 @@ class Parts:
 
     settings: Settings
     logs: Callable[[], Logs]
-    access: Access
+    access: Keys
     meter: Meter = field(default_factory=NoMeter)
     clock: Clock = field(default_factory=SystemClock)
     random_below: Callable[[int], int] = secrets.randbelow
@@ -78,7 +78,7 @@ def scan_until(parts: Parts) -> float:
     return parts.clock.monotonic() + parts.settings.request_timeout_ms * _SCAN_SHARE / 1000
 
 
-def assemble(stores: Stores, access: Access, meter: Meter | None = None) -> Parts:
+def assemble(stores: Stores, access: Keys, meter: Meter | None = None) -> Parts:
     """Parts on top of `stores`, with what they do counted and measured."""
     settings, clock = stores.settings, stores.clock
     is_server = not on_lambda()

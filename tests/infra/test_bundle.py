@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from infra.app import build_app
 from infra.bundle import MAX_BYTES, build, copy_sources
 from infra.wheels import locked_requirements
 
@@ -63,8 +62,3 @@ def test_an_artifact_that_lambda_would_refuse_is_refused_here(
     monkeypatch.setattr("infra.bytecode.compile_all", lambda *_, **__: True)
     with pytest.raises(ValueError, match="artifact too large: name=api"):
         build(artifact="api", target=tmp_path)
-
-
-def test_an_unknown_environment_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"unknown environment: .* actual=staging"):
-        build_app(context={"environment": "staging"})

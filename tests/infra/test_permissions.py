@@ -6,7 +6,7 @@ import pytest
 
 from tests.infra.resources import Resources
 
-FUNCTIONS = ("api", "sealer", "indexer")
+FUNCTIONS = ("api", "streaming", "sealer", "indexer")
 DATA_SERVICES = {"dynamodb", "s3", "kms", "sqs", "secretsmanager", "logs"}
 JOB_SERVICES = {"emr-serverless", "iam"}
 TABLES = ("Wal", "Catalog", "Watermarks", "Producers", "Jobs")
@@ -26,6 +26,11 @@ def test_no_statement_allows_every_action_or_every_resource(resources: Resources
 def test_functions_touch_the_services_that_they_need_and_no_other(resources: Resources, function: str) -> None:
     services = {a.partition(":")[0] for s in resources.statements(function) for a in s.actions}
     assert services <= DATA_SERVICES | (JOB_SERVICES if function == "indexer" else set())
+
+
+def test_the_streaming_door_may_do_what_the_other_one_may(resources: Resources) -> None:
+    for service in sorted(DATA_SERVICES - {"logs"}):
+        assert resources.allowed("streaming", service) == resources.allowed("api", service)
 
 
 def test_the_api_reads_logs_spills_payloads_and_deletes_no_object(resources: Resources) -> None:
