@@ -103,7 +103,7 @@ def snapshot(cloud: Cloud) -> dict[str, Any]:
 
 
 def test_a_snapshot_holds_no_random_number_and_one_moment(snapshot: dict[str, Any]) -> None:
-    """The moment at which the keys were read, by the wall: an instance that is restored later finds them old, as they are."""
+    """The moment at which the keys were read, by the wall: an instance that is restored later finds them old."""
     assert snapshot["asked"] == ["time.time_ns by headrace.clock"]
 
 
