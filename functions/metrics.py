@@ -144,6 +144,8 @@ class IndexerMetric(Metric):
     JobsSucceeded = _counter("job runs that ended well")
     JobsFailed = _counter("job runs that failed, or were given up")
     RunsPublished = _counter("index runs published")
+    SegmentsMerged = _counter("merged segments published")
+    GenerationsRemoved = _counter("old generations of index manifests removed")
     RunsRetired = _counter("index runs retired by rebuilds")
     LogsWaiting = _counter("logs that an audit found to have work")
     IndexFailures = _counter("logs for which a job made nothing, or that could not be looked at")

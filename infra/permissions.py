@@ -25,6 +25,10 @@ DEFINITIONS = "logs/*/registry/*"
 INDEX = "logs/*/index/*"
 # Index runs alone: a job publishes nothing.
 INDEX_RUNS = "logs/*/index/runs/*"
+# Merged segments, with their key pages.
+MERGED_SEGMENTS = "logs/*/segments/*-m*"
+# Generations of log manifests.
+MANIFESTS = "logs/*/manifests/*.json.zst"
 # What jobs are told and what they answer.
 JOBS = "jobs/*"
 
@@ -102,7 +106,10 @@ def indexer_statements(
     application: emrserverless.CfnApplication,
     job_role: iam.IRole,
 ) -> list[iam.PolicyStatement]:
-    """Looks at logs, starts and follows job runs, publishes and retires index runs; touches no record and no log."""
+    """Looks at logs, starts and follows job runs, publishes and retires index runs, publishes merged segments.
+
+    It writes no entry, and deletes no segment that was sealed.
+    """
     return [
         _on_table("Wal", tables.wal, ["Query"]),
         _on_table("Catalog", tables.catalog, ["Query"]),
@@ -116,6 +123,8 @@ def indexer_statements(
         ),
         _on_objects("ReadLogs", bucket, ["GetObject"], LOG_OBJECTS),
         _on_objects("KeepIndexes", bucket, ["PutObject", "DeleteObject"], INDEX),
+        _on_objects("PublishMerged", bucket, ["PutObject"], MANIFESTS),
+        _on_objects("DropMerged", bucket, ["DeleteObject"], MERGED_SEGMENTS),
         _on_objects("TellJobs", bucket, ["GetObject", "PutObject"], JOBS),
         _list_objects(bucket),
         _use_key(bucket, key, services=("dynamodb", "s3")),
@@ -148,13 +157,13 @@ def indexer_statements(
     ]
 
 
-def job_statements(*, bucket: s3.IBucket, key: kms.IKey, artifacts: str) -> list[iam.PolicyStatement]:
-    """What an index job may do: read logs, write runs. It publishes and deletes nothing, and knows no table."""
+def job_statements(*, bucket: s3.IBucket, key: kms.IKey) -> list[iam.PolicyStatement]:
+    """What a job may do: read logs, write runs and merged segments. It publishes and deletes nothing, and has no table."""
     return [
         _on_objects("ReadLogs", bucket, ["GetObject"], LOG_OBJECTS),
         _on_objects("WriteRuns", bucket, ["PutObject"], INDEX_RUNS),
+        _on_objects("WriteMerged", bucket, ["PutObject"], MERGED_SEGMENTS),
         _on_objects("AnswerIndexer", bucket, ["GetObject", "PutObject"], JOBS),
-        _on_objects("ReadOwnCode", bucket, ["GetObject"], f"{artifacts}/*"),
         _list_objects(bucket),
         _use_key(bucket, key, services=("s3",)),
     ]

@@ -6,6 +6,8 @@ from typing import Any
 
 import msgspec
 
+WRAPPER_VARIABLE = "AWS_LAMBDA_EXEC_WRAPPER"
+TASK_ROOT = "/var/task/"
 # Output of the template -> setting of the application.
 SETTING_OF_OUTPUT = {
     "WalTableName": "HEADRACE_WAL_TABLE",
@@ -27,6 +29,11 @@ class Function(msgspec.Struct, frozen=True):
     timeout_seconds: int = 3
     memory_mb: int = 128
     environment: dict[str, str] = {}
+
+    @property
+    def wrapper(self) -> str:
+        """The script that starts its process, within the artifact; empty where Lambda's own client does."""
+        return self.environment.get(WRAPPER_VARIABLE, "").removeprefix(TASK_ROOT)
 
 
 class StreamTrigger(msgspec.Struct, frozen=True):
@@ -84,6 +91,13 @@ class Deployment(msgspec.Struct, frozen=True):
     schedules: tuple[ScheduleTrigger, ...] = ()
     events: tuple[EventTrigger, ...] = ()
     emr_endpoint: str = ""
+
+    def streaming_function(self) -> Function:
+        """The function behind the Function URL. Raises LookupError if the template has none."""
+        for function in self.functions.values():
+            if function.wrapper:
+                return function
+        raise LookupError("the template has no streaming door")
 
     def settings(self) -> dict[str, str]:
         """The HEADRACE_* settings that the template decides: its functions' own, and the names of its resources."""

@@ -19,6 +19,7 @@ from aws_lambda_powertools import Logger
 
 from functions.indexer.audit import audit
 from functions.indexer.follow import follow
+from functions.indexer.generations import remove_generations
 from functions.indexer.look import look
 from functions.indexer.orphans import sweep_orphans
 from functions.indexer.parts import Parts
@@ -108,6 +109,7 @@ class Dispatcher:
                 meter.add(IndexerMetric.RunsRetired, rebuild(parts, message.log_id))
             case "orphans":
                 meter.add(IndexerMetric.OrphansRemoved, sweep_orphans(parts, message.log_id))
+                meter.add(IndexerMetric.GenerationsRemoved, remove_generations(parts, message.log_id))
             case "audit":
                 audited = audit(parts, message.after)
                 meter.add(IndexerMetric.LogsWaiting, audited.waiting)
@@ -125,6 +127,7 @@ class Dispatcher:
             meter.add(IndexerMetric.JobsSucceeded, followed.jobs - followed.jobs_failed)
             meter.add(IndexerMetric.JobsFailed, followed.jobs_failed)
             meter.add(IndexerMetric.RunsPublished, followed.published)
+            meter.add(IndexerMetric.SegmentsMerged, followed.merged)
             meter.add(IndexerMetric.IndexFailures, len(followed.failed))
             meter.add(IndexerMetric.PoisonedLogs, followed.poisoned)
             for age_ms in followed.ages_ms:
@@ -134,7 +137,9 @@ class Dispatcher:
             for log_id, reason in followed.failed:
                 self._logger.error("log could not be indexed", log_id=log_id, reason=reason)
             if followed.jobs:
-                self._logger.info("job is over", jobs=followed.jobs, published=followed.published)
+                self._logger.info(
+                    "job is over", jobs=followed.jobs, published=followed.published, merged=followed.merged
+                )
         finally:
             self._start()
 

@@ -6,7 +6,7 @@ import pytest
 
 from tests.infra.resources import Resources
 
-FUNCTIONS = ("api", "sealer", "indexer")
+FUNCTIONS = ("api", "streaming", "sealer", "indexer")
 DATA_SERVICES = {"dynamodb", "s3", "kms", "sqs", "secretsmanager", "logs"}
 JOB_SERVICES = {"emr-serverless", "iam"}
 TABLES = ("Wal", "Catalog", "Watermarks", "Producers", "Jobs")
@@ -26,6 +26,11 @@ def test_no_statement_allows_every_action_or_every_resource(resources: Resources
 def test_functions_touch_the_services_that_they_need_and_no_other(resources: Resources, function: str) -> None:
     services = {a.partition(":")[0] for s in resources.statements(function) for a in s.actions}
     assert services <= DATA_SERVICES | (JOB_SERVICES if function == "indexer" else set())
+
+
+def test_the_streaming_door_may_do_what_the_other_one_may(resources: Resources) -> None:
+    for service in sorted(DATA_SERVICES - {"logs"}):
+        assert resources.allowed("streaming", service) == resources.allowed("api", service)
 
 
 def test_the_api_reads_logs_spills_payloads_and_deletes_no_object(resources: Resources) -> None:
@@ -75,14 +80,17 @@ def test_the_sealer_changes_items_but_no_table_and_has_no_scan(resources: Resour
     }
 
 
-def test_the_indexer_reads_logs_and_changes_indexes_alone(resources: Resources) -> None:
+def test_the_indexer_reads_logs_and_changes_indexes_and_manifests_alone(resources: Resources) -> None:
     allowed = resources.allowed("indexer", "s3")
     assert set(allowed) == {"s3:GetObject", "s3:PutObject", "s3:DeleteObject", "s3:ListBucket"}
     gets, puts = sorted(allowed["s3:GetObject"]), sorted(allowed["s3:PutObject"])
     assert _ends({gets[0]}, "/jobs/*") and _ends({gets[1]}, "/logs/*")
-    assert len(gets) == len(puts) == 2
+    assert (len(gets), len(puts)) == (2, 3)
     assert _ends({puts[0]}, "/jobs/*") and _ends({puts[1]}, "/logs/*/index/*")
-    assert _ends(allowed["s3:DeleteObject"], "/logs/*/index/*"), "the indexer could delete a segment"
+    assert _ends({puts[2]}, "/logs/*/manifests/*.json.zst")
+    index, merged = sorted(allowed["s3:DeleteObject"])
+    assert _ends({index}, "/logs/*/index/*")
+    assert _ends({merged}, "/logs/*/segments/*-m*"), "the indexer could delete a sealed segment"
 
 
 def test_the_indexer_writes_no_log_and_has_no_scan(resources: Resources) -> None:
@@ -107,7 +115,9 @@ def test_the_indexer_runs_jobs_of_its_application_with_one_role(resources: Resou
     assert "emr-serverless.amazonaws.com" in lent.condition
 
 
-def test_a_job_reads_logs_writes_runs_and_can_publish_or_delete_nothing(resources: Resources) -> None:
+def test_a_job_reads_logs_writes_runs_and_merged_segments_and_can_publish_or_delete_nothing(
+    resources: Resources,
+) -> None:
     allowed = resources.allowed_to_role("SparkRole")
     assert set(allowed) == {
         *("s3:GetObject", "s3:PutObject", "s3:ListBucket"),
@@ -115,8 +125,12 @@ def test_a_job_reads_logs_writes_runs_and_can_publish_or_delete_nothing(resource
         *("kms:GenerateDataKeyWithoutPlaintext", "kms:ReEncryptFrom", "kms:ReEncryptTo"),
     }
     puts = sorted(allowed["s3:PutObject"])
-    assert len(puts) == 2
+    assert len(puts) == 3
     assert _ends({puts[0]}, "/jobs/*") and _ends({puts[1]}, "/logs/*/index/runs/*")
+    assert _ends({puts[2]}, "/logs/*/segments/*-m*"), "a job could overwrite a sealed segment"
+    code = {target for target in allowed["s3:GetObject"] if "cdk-" in target}
+    assert len(code) == 3, "each of what the deployment uploads for it, and nothing else of that bucket"
+    assert not any("*" in target for target in code)
     _, role = resources.one("IAM::Role", "SparkRole")
     (trust,) = role["AssumeRolePolicyDocument"]["Statement"]
     assert trust["Principal"] == {"Service": "emr-serverless.amazonaws.com"}

@@ -1,0 +1,22 @@
+"""One Lambda instance of the api: its logger, its parts, its application. Made by the import, whichever door calls."""
+
+from __future__ import annotations
+
+from functions.api import components
+from functions.api.app import create_app
+from functions.api.true_path import TruePath
+from functions.observability import make_logger
+
+logger = make_logger("api")
+_parts = components.build()
+app = TruePath(create_app(_parts))
+
+
+def begin(request_id: str | None) -> None:
+    """What is logged from now on belongs to this request."""
+    logger.append_keys(request_id=request_id)
+
+
+def end() -> None:
+    """Writes what was counted since the last answer: of a request that came to none."""
+    _parts.meter.flush()
