@@ -42,7 +42,9 @@ def test_the_document_adds_up() -> None:
 
 def test_searches_mean_an_index_unless_told_otherwise() -> None:
     found = {
-        flags: json.loads(run("--appends-per-month", "1e6", *flags, "--json").stdout)["index_jobs"]["runs"]
+        flags: json.loads(run("--appends-per-month", "1e6", "--metrics-interval", "0s", *flags, "--json").stdout)[
+            "index_jobs"
+        ]["runs"]
         for flags in ((), ("--searches", "1"), ("--searches", "1", "--not-indexed"), ("--indexed",))
     }
     assert [bool(runs) for runs in found.values()] == [False, True, False, True]

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Iterator
 from typing import Any
+from unittest.mock import patch
 
 from benchmarks.events import event
+from functions.api import parts as api
+from functions.api.access import Access
 from functions.indexer.follow import follow
 from functions.indexer.inputs import load_input
 from functions.indexer.look import look
@@ -20,6 +24,7 @@ from headrace.engine import engine as engines
 from headrace.engine.search import search
 from headrace.index.job import VERSION, JobResult
 from headrace.log.requests import AppendRequest, At, CreateRequest
+from headrace.names import SYSTEM_STREAM
 from headrace.objects import keys, packed
 from headrace.offset import BEGINNING, Cursor
 from headrace.record import NewRecord
@@ -49,6 +54,7 @@ def counts() -> dict[str, Any]:
         **schedules(),
         "index": indexing(),
         "searches": searches(),
+        "own_metrics": own_metrics(),
         "printed": printed.figures(),
         "template": deployed_template.figures(),
     }
@@ -241,6 +247,31 @@ def indexing() -> dict[str, Any]:
         assert here.indexer.indexes.newest(log_id).runs
         steps = {"look": looked, "start": started, "job": work, "follow": followed}
         return {step: _calls(spent) for step, spent in steps.items()}
+
+
+def own_metrics() -> dict[str, Any]:
+    """What an api process spends on the metrics stream and on counters of requests each time, and whether it is indexed.
+
+    The process takes itself for a Lambda function, or it would flush by itself in a thread.
+    """
+    with deployed() as here, patch.dict(os.environ, {"AWS_LAMBDA_FUNCTION_NAME": "api"}):
+        parts = api.assemble(here.stores, Access({}))
+        logs = parts.logs()
+        logs.create("s", CreateRequest(content_type=JSON))
+        for round_number in range(2):
+            for number in range(3):
+                logs.append("s", _request(number, 1, 500))
+            logs.read("s", At(BEGINNING))
+            if round_number == 0:
+                parts.metrics.flush()  # makes the stream
+        flushed = here.meters.of(parts.metrics.flush)
+        logs.append("s", _request(0, 300, 500))
+        parts.counts.flush()
+        logs.append("s", _request(0, 300, 500))
+        counted = here.meters.of(parts.counts.flush)
+        log_id = logs.head(SYSTEM_STREAM).log_id
+        seal(here.sealer, log_id, force=True)
+        return {"flush": flushed, "count": counted, "indexed": look(here.indexer, log_id)}
 
 
 def searches() -> dict[str, Any]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 from local.cli.cost import peers, show
 from local.cli.cost.counts import counted
-from local.cli.cost.model import Reckoning, bill
+from local.cli.cost.model import Reckoning, bill, jobs
 from local.cli.cost.prices import standard
 from local.cli.cost.workload import Workload
 from local.cli.tables import Column
@@ -45,6 +46,7 @@ def tables() -> dict[str, str]:
         "break even": show.markdown(show.comparison_sheet(example)),
         "peers": _peers(),
         "spill": _spill(),
+        "knobs": _knobs(example.work),
         "assumptions": "\n".join(f"- {line}" for line in show.assumptions(plain)),
         "prices": show.markdown(show.price_sheet(plain.prices)),
     }
@@ -65,9 +67,16 @@ def _peers() -> str:
     rows = []
     for what, work in _AMONG:
         it = reckoned(work)
-        sums = [bill(it).usd, peers.kinesis(it).usd, peers.self_hosted(it).usd]
+        quiet = replace(it, work=replace(work, metrics_s=0))
+        sums = [bill(it).usd, bill(quiet).usd, peers.kinesis(it).usd, peers.self_hosted(it).usd]
         rows.append([what, *(f"**{show.money(usd)}**" if usd == min(sums) else show.money(usd) for usd in sums)])
-    columns = [Column("a month"), Column("Headrace", True), Column("Kinesis", True), Column("self-hosted", True)]
+    columns = [
+        Column("a month"),
+        Column("Headrace", True),
+        Column("without its metrics", True),
+        Column("Kinesis", True),
+        Column("self-hosted", True),
+    ]
     return show.markdown(show.Sheet("", columns, rows))
 
 
@@ -83,4 +92,23 @@ def _spill() -> str:
         rows.append(row)
     columns = [Column("records of 500 B", True), Column("kB compressed", True)]
     columns += [Column(f"USD per M, spilled above {size // 1024} KiB", True) for size in sizes]
+    return show.markdown(show.Sheet("", columns, rows))
+
+
+def _knobs(work: Workload) -> str:
+    """The example's month with other settings."""
+    changes: list[tuple[str, dict[str, float]]] = [
+        ("as deployed", {}),
+        ("`HEADRACE_INDEX_AGE_MS` 15 minutes", {"index_age_s": 900}),
+        ("`HEADRACE_INDEX_AGE_MS` 1 hour", {"index_age_s": 3600}),
+        ("`HEADRACE_METRICS_INTERVAL_MS` 0", {"metrics_s": 0}),
+        ("`HEADRACE_SPILL_BYTES` 4,096", {"spill_bytes": 4096}),
+        ("all of these, an hour", {"index_age_s": 3600, "metrics_s": 0, "spill_bytes": 4096}),
+    ]
+    rows = []
+    for what, fields in changes:
+        it = reckoned(replace(work, **fields))  # type: ignore[arg-type]
+        parts = bill(it).parts()
+        rows.append([what, show.money(bill(it).usd), show.money(parts.get("index", 0)), show.amount(jobs(it).runs)])
+    columns = [Column("setting"), Column("USD", True), Column("of it: index", True), Column("job runs", True)]
     return show.markdown(show.Sheet("", columns, rows))

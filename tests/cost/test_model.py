@@ -98,9 +98,22 @@ def test_segments_are_made_by_size_by_records_or_by_age() -> None:
 def test_one_job_runs_at_a_time() -> None:
     busy = reckoned(Workload(appends=1e9, streams=1000, indexed=True))
     assert jobs(busy).runs == pytest.approx(SECONDS / 120)
-    assert jobs(reckoned(Workload(appends=1e9))).runs == 0
+    assert jobs(reckoned(Workload(appends=1e9, metrics_s=0))).runs == 0
     patient = reckoned(Workload(appends=1e9, streams=1000, indexed=True, index_age_s=3600))
     assert jobs(patient).runs < jobs(busy).runs / 20
+
+
+def test_the_metrics_stream_is_a_stream_like_any_other() -> None:
+    """It is written every ten seconds while requests come, and then sealed and indexed like what is asked for."""
+    steady = Workload(appends=1e7)
+    assert steady.flushes == pytest.approx(SECONDS / 10)
+    assert jobs(reckoned(steady)).runs == pytest.approx(SECONDS / 300)
+    assert jobs(reckoned(replace(steady, indexed=True))).runs == pytest.approx(2 * SECONDS / 300)
+    rare = Workload(appends=10)
+    assert (rare.flushes, rare.metrics_segments) == (20, 20)
+    with_it, without = bill(reckoned(steady)).parts(), bill(reckoned(replace(steady, metrics_s=0))).parts()
+    assert {name for name in with_it if name not in without} == {"own metrics", "index"}
+    assert with_it["index"] > 50
 
 
 def test_bodies_above_512_kib_are_several_requests() -> None:
@@ -124,7 +137,7 @@ def test_the_servers_of_a_peer_come_in_pairs() -> None:
 
 
 def test_both_cost_the_same_where_they_cross() -> None:
-    it = reckoned(Workload(appends=1e6))
+    it = reckoned(Workload(appends=1e6, metrics_s=0))
     for peer in (peers.kinesis, peers.self_hosted):
         found = compare.crossings(it, peer)
         assert found
@@ -136,7 +149,7 @@ def test_both_cost_the_same_where_they_cross() -> None:
 
 
 def test_the_least_batch_is_the_first_that_is_not_dearer() -> None:
-    it = reckoned(Workload(appends=1e8))
+    it = reckoned(Workload(appends=1e8, metrics_s=0))
     least = compare.least_batch(it, peers.kinesis)
     assert least is not None and least > 1
     for batch in (least, least // 2):

@@ -30,6 +30,7 @@ What makes it dear, and what to do:
                         32 KB compressed a lower --spill-bytes (HEADRACE_SPILL_BYTES) is cheaper, and slower
   open followers        a connection held on Lambda is paid by the second
   eager indexing        a job run has a fixed price: raise --index-age (HEADRACE_INDEX_AGE_MS)
+  own metrics           the stream __stream_metrics__ is indexed, too: --metrics-interval 0s shows what goes without it
 
 Prices change, differ by region, and leave out free tiers, discounts, taxes and transfer to the internet. Check them:
 --show-prices names the page and the day of each. docs/cost.md explains the model."""
@@ -90,6 +91,13 @@ class Amount(click.ParamType):  # type: ignore[type-arg]
 @click.option("--seal-age", type=Duration(), default="5m", show_default=True, help="As HEADRACE_SEAL_AGE_MS.")
 @click.option("--index-age", type=Duration(), default="1m", show_default=True, help="As HEADRACE_INDEX_AGE_MS.")
 @click.option(
+    "--metrics-interval",
+    type=Duration(),
+    default="10s",
+    show_default=True,
+    help="As HEADRACE_METRICS_INTERVAL_MS; 0s: never.",
+)
+@click.option(
     "--noncurrent-days", type=Amount(), default=30, show_default=True, help="The bucket's old versions: 7 in dev."
 )
 @click.option(
@@ -118,6 +126,7 @@ def command(
     spill_bytes: int,
     seal_age: int,
     index_age: int,
+    metrics_interval: int,
     noncurrent_days: float,
     price_file: Path | None,
     region_note: str | None,
@@ -147,6 +156,7 @@ def command(
         spill_bytes=spill_bytes,
         seal_age_s=seal_age / 1000,
         index_age_s=index_age / 1000,
+        metrics_s=metrics_interval / 1000,
         noncurrent_days=noncurrent_days,
     )
     it = Reckoning(work, counts, _prices(price_file, region_note))

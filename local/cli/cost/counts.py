@@ -116,6 +116,14 @@ class Template(msgspec.Struct, frozen=True):
     job: JobSize
 
 
+class OwnMetrics(msgspec.Struct, frozen=True):
+    """What an api process appends to the metrics stream each time, and adds to a log's counters of requests."""
+
+    flush: dict[str, float]
+    count: dict[str, float]
+    indexed: bool
+
+
 class Counts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Everything that was counted."""
 
@@ -132,6 +140,7 @@ class Counts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tick_idle: dict[str, float]
     index: dict[str, dict[str, float]]
     searches: dict[str, dict[str, float]]
+    own_metrics: OwnMetrics
     printed: Printed
     template: Template
 

@@ -55,7 +55,18 @@ class Reckoning:
 def bill(reckoning: Reckoning) -> Bill:
     """A month of a workload on Headrace."""
     ledger = Ledger(reckoning.prices)
-    for part in (_appends, _reads, _searches, _followers, _sealing, _trimming, _indexing, _kept, _standing):
+    for part in (
+        _appends,
+        _reads,
+        _searches,
+        _followers,
+        _sealing,
+        _trimming,
+        _own_metrics,
+        _indexing,
+        _kept,
+        _standing,
+    ):
         part(reckoning, ledger)
     return ledger.bill("headrace")
 
@@ -125,24 +136,31 @@ def _followers(it: Reckoning, ledger: Ledger) -> None:
 
 def _sealing(it: Reckoning, ledger: Ledger) -> None:
     work, counts, assumed = it.work, it.counts, it.assumed
-    small, segments, part = counts.seal, work.segments, "seal"
+    look, part = counts.seal.look, "seal"
     windows = SECONDS / assumed.stream_batch_s
     invocations = max(min(work.appends, windows), work.appends / 1000)
     looks = min(work.appends, work.streams * windows)
     _invoked(it, ledger, part, invocations, 0)
-    _compute(it, ledger, part, looks, _waits(it, small.look))
-    _stores(ledger, part, small.look, looks)
-    fixed = {**small.seal, "put": small.seal["put"] - 1}  # the log's description is written once
-    milliseconds = _waits(it, fixed) + work.gb * 1000 / max(segments, 1) / counts.printed.seal_mb_per_cpu_s * 1000
+    _compute(it, ledger, part, looks, _waits(it, look))
+    _stores(ledger, part, look, looks)
+    _sealed(it, ledger, part, work.segments)
+    if work.appends:
+        _stores(ledger, part, {"put": 1}, work.streams)
     spilled = work.appends if it.is_spilled else 0
-    _invoked(it, ledger, part, segments * counts.seal.messages, 0)
-    _compute(it, ledger, part, segments, milliseconds)
     _compute(it, ledger, part, spilled, assumed.s3_get_ms)
-    _stores(ledger, part, fixed, segments)
-    _stores(ledger, part, {"put": 1}, work.streams if work.appends else 0)
+    _compute(it, ledger, part, work.gb, 1000 / counts.printed.seal_mb_per_cpu_s * 1000)
     ledger.add(part, "dynamodb.read", work.appends * it.item_bytes / 4096)
     ledger.add(part, "s3.get", spilled)
-    ledger.add(part, "sqs.request", segments * counts.seal.messages * assumed.sqs_requests)
+
+
+def _sealed(it: Reckoning, ledger: Ledger, part: str, segments: float) -> None:
+    """What each segment costs, whatever is in it: calls, messages and the invocations that they cause."""
+    spent, messages = it.counts.seal.seal, it.counts.seal.messages
+    fixed = {**spent, "put": spent["put"] - 1}  # the log's description is written once
+    _stores(ledger, part, fixed, segments)
+    _invoked(it, ledger, part, segments * messages, 0)
+    _compute(it, ledger, part, segments, _waits(it, fixed))
+    ledger.add(part, "sqs.request", segments * messages * it.assumed.sqs_requests)
 
 
 def _trimming(it: Reckoning, ledger: Ledger) -> None:
@@ -153,6 +171,18 @@ def _trimming(it: Reckoning, ledger: Ledger) -> None:
     ledger.add(part, "dynamodb.write", work.appends * it.item_units)
     _compute(it, ledger, part, work.segments, _waits(it, fixed))
     _compute(it, ledger, part, work.appends / _DELETES, it.assumed.dynamodb_ms)
+
+
+def _own_metrics(it: Reckoning, ledger: Ledger) -> None:
+    """The stream `__stream_metrics__`, and the streams' counters of requests to the bucket. Its index is in `index`."""
+    work, own, part = it.work, it.counts.own_metrics, "own metrics"
+    units = own.flush.get("write_units", 0)
+    ledger.add(part, "dynamodb.write", 2 * units * work.flushes)  # written and trimmed
+    ledger.add(part, "dynamodb.read", 2 * units / 4 * work.flushes)  # sealed and trimmed; a read unit is four KB
+    _stores(ledger, part, it.counts.seal.look, work.flushes)
+    _sealed(it, ledger, part, work.metrics_segments)
+    touching = work.searches + (work.appends * (1 + work.readers) if it.is_spilled else 0)
+    _stores(ledger, part, own.count, min(touching, work.streams * work.flushes))
 
 
 @dataclass(frozen=True)
@@ -168,13 +198,16 @@ class Jobs:
 def jobs(it: Reckoning) -> Jobs:
     """How often jobs run: at most one at a time, each for whatever waits by then."""
     work, build = it.work, it.counts.printed.index
-    if not work.indexed or not work.appends:
+    own = work.metrics_segments if it.counts.own_metrics.indexed else 0
+    segments, logs = (work.segments + own, work.streams + 1) if work.indexed else (own, 1)
+    if not segments:
         return Jobs(0, 0, 0, 0)
-    runs = min(work.segments, SECONDS / (work.index_age_s + it.assumed.job_least_s))
-    built = max(work.segments / _RUN_SEGMENTS, min(work.segments, runs * work.streams))
-    kept = max(1.0, built / work.streams * work.retention_days / DAYS)
+    runs = min(segments, SECONDS / (work.index_age_s + it.assumed.job_least_s))
+    built = max(segments / _RUN_SEGMENTS, min(segments, runs * logs))
+    kept = max(1.0, built / logs * work.retention_days / DAYS)
     levels = min(_LEVELS, math.floor(math.log(kept, _FANOUT)))
-    cpu_s = (build.build_cpu_s + levels * build.compact_cpu_s) * work.gb * GB / (build.events * build.event_bytes)
+    gb = work.gb if work.indexed else 0
+    cpu_s = (build.build_cpu_s + levels * build.compact_cpu_s) * gb * GB / (build.events * build.event_bytes)
     busy_s = runs * it.assumed.job_start_s + cpu_s / it.counts.template.job.executor_vcpus
     return Jobs(runs, built, levels, max(busy_s, runs * it.assumed.job_least_s))
 
@@ -192,8 +225,9 @@ def _indexing(it: Reckoning, ledger: Ledger) -> None:
         _stores(ledger, part, spent, done.built)
         _invoked(it, ledger, part, done.built, _waits(it, spent))
     _stores(ledger, part, it.counts.index["job"], done.built * (1 + done.levels / _FANOUT))
-    ledger.add(part, "sqs.request", it.work.segments * it.assumed.sqs_requests)
-    ledger.add("keep", "s3.storage", it.work.gb * _index_ratio(it) * done.levels * _lingers(it))
+    ledger.add(part, "sqs.request", (it.work.segments + it.work.metrics_segments) * it.assumed.sqs_requests)
+    if it.work.indexed:
+        ledger.add("keep", "s3.storage", it.work.gb * _index_ratio(it) * done.levels * _lingers(it))
 
 
 def _index_ratio(it: Reckoning) -> float:

@@ -101,6 +101,7 @@ def _busy(it: Reckoning, **fields: float | str) -> Reckoning:
         searches=0,
         followers=0,
         indexed=False,
+        metrics_s=0,
     )
     return replace(it, work=replace(calm, **fields))  # type: ignore[arg-type]
 

@@ -26,7 +26,8 @@ class Workload:
         cold_share: of requests that meet a process that knows nothing.
         followers: long-polls or server-sent events that are always open on the Lambda door.
         indexed: the stream has search fields or keys, so that job runs index it.
-        spill_bytes, seal_bytes, seal_records, seal_age_s, trim_age_s, index_age_s: settings.
+        spill_bytes, seal_bytes, seal_records, seal_age_s, trim_age_s, index_age_s, metrics_s: settings; a `metrics_s` of 0
+            stands for no metrics stream.
         noncurrent_days: how long the bucket keeps replaced and deleted objects.
     """
 
@@ -48,6 +49,7 @@ class Workload:
     seal_age_s: float = 300
     trim_age_s: float = 900
     index_age_s: float = 60
+    metrics_s: float = 10
     noncurrent_days: float = 30
 
     @property
@@ -77,6 +79,21 @@ class Workload:
         by_age = min(of_one, SECONDS / self.seal_age_s)
         by_size = of_one * max(self.payload_bytes / self.seal_bytes, self.batch / self.seal_records)
         return self.streams * max(by_age, by_size)
+
+    @property
+    def requests(self) -> float:
+        """Of a month, at the door, those of followers aside."""
+        return self.appends * (1 + self.readers) + self.searches
+
+    @property
+    def flushes(self) -> float:
+        """Times that a process appends to the metrics stream: one process, unless requests come faster than one serves."""
+        return min(self.requests, SECONDS / self.metrics_s) if self.metrics_s else 0
+
+    @property
+    def metrics_segments(self) -> float:
+        """Segments of the metrics stream."""
+        return min(self.flushes, SECONDS / self.seal_age_s)
 
     def idle(self) -> Workload:
         """The same deployment when nobody comes and nothing is kept."""
