@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from infra.app import build_app
 from infra.bundle import MAX_BYTES, build, copy_sources
 from infra.wheels import locked_requirements
 
