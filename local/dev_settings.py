@@ -47,6 +47,7 @@ class DevSettings:
     seed: int
     sweep_every_ms: int | None = None
     seal_age_ms: int | None = None
+    record: Path | None = None
     environment: dict[str, str] = field(default_factory=dict)
 
     @staticmethod
@@ -71,6 +72,7 @@ class DevSettings:
             seed=options["seed"],
             sweep_every_ms=options.get("sweep_every"),
             seal_age_ms=options.get("seal_age"),
+            record=options.get("record"),
             environment=chosen,
         )
 

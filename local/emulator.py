@@ -15,10 +15,11 @@ import msgspec
 
 from local.deployment import Deployment
 from local.dev_settings import DevSettings
-from local.environment import aws_environment, child_environment
+from local.environment import as_role, aws_environment, child_environment
 from local.supervisor import Child, ChildFailed, Supervisor
 from local.template import deploy, read_template
 
+API_HANDLER = "functions.api.handler.handler"
 HEALTHY_SECONDS = 60.0
 WATCH_SECONDS = 0.1
 
@@ -51,17 +52,28 @@ class Emulator:
         Raises ChildFailed when a child ends or is not ready in time, UnusableTemplate for a bad template.
         """
         template = read_template(self._settings.template)
+        policies_file = scratch / "policies.json"
+        door = ["--policies", str(policies_file)]
+        if self._settings.record is not None:
+            door += ["--record", str(self._settings.record.absolute())]
         moto = self._supervisor.start(
             "aws",
-            ["local.moto_server", "--lifeline"],
+            ["local.moto_server", "--lifeline", *door],
             child_environment(os.environ, {"PYTHONUNBUFFERED": "1"}),
         )
         endpoint = moto.wait_until_ready().split(" ", 1)[1]
         deployed = self._prompt(deploy(template, endpoint))
+        # Nobody acts in a role yet: the door reads what roles may do when the first one comes.
+        policies_file.write_bytes(msgspec.json.encode(deployed.policies))
         emr = self._supervisor.start(
             "emr",
-            ["local.emr_serverless"],
-            child_environment(os.environ, aws_environment(endpoint), {"PYTHONUNBUFFERED": "1"}),
+            ["local.emr_serverless", *door],
+            child_environment(
+                os.environ,
+                aws_environment(endpoint),
+                as_role(deployed.settings().get("HEADRACE_SPARK_ROLE", "").rpartition("/")[2]),
+                {"PYTHONUNBUFFERED": "1"},
+            ),
         )
         emr_endpoint = emr.wait_until_ready().split(" ", 1)[1]
         self._deployment = deployment = msgspec.structs.replace(deployed, emr_endpoint=emr_endpoint)
@@ -77,7 +89,7 @@ class Emulator:
         deployment_file = scratch / "deployment.json"
         deployment_file.write_bytes(deployment.to_json())
         self._start_dispatcher(deployment_file, environment)
-        self._start_api(environment)
+        self._start_api({**environment, **as_role(deployment.role_of(API_HANDLER))})
         for child in self._supervisor.children:
             child.wait_until_ready()
         for port in [*self._api_ports, self._listener.getsockname()[1]]:
