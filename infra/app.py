@@ -11,6 +11,7 @@ from typing import Any
 
 from aws_cdk import App
 
+from infra import findings
 from infra.environments import DEV, ENVIRONMENTS
 from infra.stack import HeadraceStack
 
@@ -20,13 +21,16 @@ STACK_ID = "Headrace"
 def build_app(*, context: Mapping[str, Any] | None = None, outdir: str | None = None) -> App:
     """The app for the environment that `environment` in the context names; `dev` unless said otherwise.
 
+    Its synth raises RuntimeError, and prints what was found, when the template has a finding that is not acknowledged.
+
     Raises ValueError for an unknown environment.
     """
     app = App(context=context, outdir=outdir, analytics_reporting=False)
     name = app.node.try_get_context("environment") or DEV.name
     if name not in ENVIRONMENTS:
         raise ValueError(f"unknown environment: expected={sorted(ENVIRONMENTS)} actual={name}")
-    HeadraceStack(app, STACK_ID, environment=ENVIRONMENTS[name])
+    findings.acknowledge(HeadraceStack(app, STACK_ID, environment=ENVIRONMENTS[name]))
+    findings.check(app)
     return app
 
 

@@ -19,6 +19,7 @@ from local.environment import as_role, aws_environment, child_environment
 from local.supervisor import Child, ChildFailed, Supervisor
 from local.template import deploy, read_template
 
+DEPLOYMENT_FILE = "deployment.json"
 API_HANDLER = "functions.api.handler.handler"
 HEALTHY_SECONDS = 60.0
 WATCH_SECONDS = 0.1
@@ -86,7 +87,7 @@ class Emulator:
             {"PYTHONUNBUFFERED": "1"},
         )
         self._state_dir = scratch
-        deployment_file = scratch / "deployment.json"
+        deployment_file = scratch / DEPLOYMENT_FILE
         deployment_file.write_bytes(deployment.to_json())
         self._start_dispatcher(deployment_file, environment)
         self._start_api({**environment, **as_role(deployment.role_of(API_HANDLER))})
@@ -117,6 +118,7 @@ class Emulator:
             "pids": {c.name: c.process.pid for c in self._supervisor.children if c.ready.is_set()},
             "functions": self._function_pids(),
             "api_ports": self._api_ports,
+            "deployment": str(self._state_dir / DEPLOYMENT_FILE),
             "outputs": self._deployment.outputs,
             "environment": {
                 **self._deployment.settings(),
