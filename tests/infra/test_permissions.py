@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import re
+from fnmatch import fnmatchcase
+
 import pytest
 
+from headrace.log.stores import random_id
+from headrace.objects import keys
 from tests.infra.resources import Resources
 
 FUNCTIONS = ("api", "sealer", "indexer")
@@ -29,22 +35,42 @@ def test_functions_touch_the_services_that_they_need_and_no_other(resources: Res
 
 
 def test_the_api_reads_logs_spills_payloads_and_deletes_no_object(resources: Resources) -> None:
-    allowed = resources.allowed("api", "s3")
-    assert set(allowed) == {"s3:GetObject", "s3:PutObject", "s3:ListBucket"}
-    assert _ends(allowed["s3:GetObject"], "/logs/*")
-    puts = sorted(allowed["s3:PutObject"])
-    assert len(puts) == 2
-    assert _ends({puts[0]}, "/logs/*/registry/*"), "the api could overwrite a segment"
-    assert _ends({puts[1]}, "/logs/*/wal/*"), "the api could overwrite a segment"
+    assert _by_pattern(resources.allowed("api", "s3")) == {
+        "s3:GetObject": {"L/*"},
+        "s3:PutObject": {"L/wal/*", "L/registry/*"},
+        "s3:ListBucket": {""},
+    }
 
 
-def test_the_sealer_keeps_objects_of_logs_and_cannot_touch_the_bucket_or_old_versions(
-    resources: Resources,
-) -> None:
-    allowed = resources.allowed("sealer", "s3")
-    assert set(allowed) == {"s3:GetObject", "s3:PutObject", "s3:DeleteObject", "s3:ListBucket"}
-    for action in ("s3:GetObject", "s3:PutObject", "s3:DeleteObject"):
-        assert _ends(allowed[action], "/logs/*")
+def test_the_sealer_writes_segments_and_manifests_and_purges_all_but_the_marks(resources: Resources) -> None:
+    """It can't touch an index, the bucket, or an old version; what says that a log was, and is gone, stays for ever."""
+    assert _by_pattern(resources.allowed("sealer", "s3")) == {
+        "s3:GetObject": {"L/*"},
+        "s3:PutObject": {"L/segments/*", "L/manifests/*", "L/log.json", "L/deleted.json"},
+        "s3:DeleteObject": {"L/*/*"},
+        "s3:ListBucket": {""},
+    }
+
+
+def test_the_keys_of_objects_fall_under_the_patterns_that_are_meant(resources: Resources) -> None:
+    """A star reaches across slashes, so a pattern with one for the id of a log would mean more than it says."""
+    log, run = random_id(), "1795262491582-d971f5c33b43"
+    written = {
+        "segments": (keys.segment(log, 1, "n"), keys.segment_keys(keys.segment(log, 1, "n"))),
+        "manifests": (keys.manifest(log, 1), keys.manifest_page(log, 0, "n")),
+        "marks": (keys.description(log), keys.tombstone(log)),
+        "payloads": (keys.payload(log, 1, "n"),),
+        "definitions": (keys.definition(log, 1, "n"),),
+        "runs": (keys.run_descriptor(log, run), keys.run_part(log, run, "kw", 0, "n")),
+        "index manifests": (keys.index_manifest(log, 1),),
+        "jobs": (keys.job_input("j"), keys.job_result("j")),
+    }
+    assert _kinds(resources.allowed("api", "s3")["s3:PutObject"], written) == {"payloads", "definitions"}
+    assert _kinds(resources.allowed("sealer", "s3")["s3:PutObject"], written) == {"segments", "manifests", "marks"}
+    assert _kinds(resources.allowed("sealer", "s3")["s3:DeleteObject"], written) == written.keys() - {"marks", "jobs"}
+    assert _kinds(resources.allowed("indexer", "s3")["s3:PutObject"], written) == {"index manifests", "jobs"}
+    assert _kinds(resources.allowed("indexer", "s3")["s3:DeleteObject"], written) == {"runs"}
+    assert _kinds(resources.allowed_to_role("SparkRole")["s3:PutObject"], written) == {"runs", "jobs"}
 
 
 @pytest.mark.parametrize("function", FUNCTIONS)
@@ -56,7 +82,7 @@ def test_an_absent_object_is_seen_as_absent(resources: Resources, function: str)
 
 def test_the_api_changes_items_but_has_no_bulk_delete_and_no_scan(resources: Resources) -> None:
     assert _by_table(resources, "api") == {
-        "Wal": {"GetItem", "Query", "PutItem", "DeleteItem", "ConditionCheckItem"},
+        "Wal": {"Query", "PutItem", "DeleteItem", "ConditionCheckItem"},
         "Catalog": {"GetItem", "Query", "PutItem", "UpdateItem"},
         "Watermarks": {"GetItem", "UpdateItem", "ConditionCheckItem"},
         "Producers": {"GetItem", "PutItem"},
@@ -66,23 +92,25 @@ def test_the_api_changes_items_but_has_no_bulk_delete_and_no_scan(resources: Res
 def test_the_sealer_changes_items_but_no_table_and_has_no_scan(resources: Resources) -> None:
     assert _by_table(resources, "sealer") == {
         "Wal": {
-            *("GetItem", "Query", "PutItem", "DeleteItem", "BatchWriteItem", "ConditionCheckItem"),
+            *("Query", "PutItem", "DeleteItem", "BatchWriteItem", "ConditionCheckItem"),
             *("DescribeStream", "GetRecords", "GetShardIterator", "ListStreams"),
         },
-        "Catalog": {"GetItem", "Query", "PutItem", "UpdateItem"},
-        "Watermarks": {"GetItem", "PutItem", "UpdateItem", "DeleteItem", "ConditionCheckItem"},
-        "Producers": {"Query", "DeleteItem", "BatchWriteItem"},
+        "Catalog": {"GetItem", "Query", "UpdateItem"},
+        "Watermarks": {"GetItem", "UpdateItem", "DeleteItem", "ConditionCheckItem"},
+        "Producers": {"Query", "BatchWriteItem"},
     }
 
 
-def test_the_indexer_reads_logs_and_changes_indexes_alone(resources: Resources) -> None:
-    allowed = resources.allowed("indexer", "s3")
-    assert set(allowed) == {"s3:GetObject", "s3:PutObject", "s3:DeleteObject", "s3:ListBucket"}
-    gets, puts = sorted(allowed["s3:GetObject"]), sorted(allowed["s3:PutObject"])
-    assert _ends({gets[0]}, "/jobs/*") and _ends({gets[1]}, "/logs/*")
-    assert len(gets) == len(puts) == 2
-    assert _ends({puts[0]}, "/jobs/*") and _ends({puts[1]}, "/logs/*/index/*")
-    assert _ends(allowed["s3:DeleteObject"], "/logs/*/index/*"), "the indexer could delete a segment"
+def test_the_indexer_reads_no_record_and_changes_indexes_alone(resources: Resources) -> None:
+    assert _by_pattern(resources.allowed("indexer", "s3")) == {
+        "s3:GetObject": {
+            *("L/manifests/*", "L/registry/*", "L/segments/*.keys.json.zst"),
+            *("L/index/runs/*", "L/index/manifests/*", "jobs/*"),
+        },
+        "s3:PutObject": {"L/index/manifests/*", "jobs/*"},
+        "s3:DeleteObject": {"L/index/runs/*"},
+        "s3:ListBucket": {""},
+    }
 
 
 def test_the_indexer_writes_no_log_and_has_no_scan(resources: Resources) -> None:
@@ -107,16 +135,14 @@ def test_the_indexer_runs_jobs_of_its_application_with_one_role(resources: Resou
     assert "emr-serverless.amazonaws.com" in lent.condition
 
 
-def test_a_job_reads_logs_writes_runs_and_can_publish_or_delete_nothing(resources: Resources) -> None:
+def test_a_job_reads_segments_writes_runs_and_can_publish_or_delete_nothing(resources: Resources) -> None:
     allowed = resources.allowed_to_role("SparkRole")
-    assert set(allowed) == {
-        *("s3:GetObject", "s3:PutObject", "s3:ListBucket"),
-        *("kms:Decrypt", "kms:DescribeKey", "kms:Encrypt", "kms:GenerateDataKey"),
-        *("kms:GenerateDataKeyWithoutPlaintext", "kms:ReEncryptFrom", "kms:ReEncryptTo"),
+    assert {action for action in allowed if not action.startswith("s3:")} == {"kms:Decrypt", "kms:GenerateDataKey"}
+    assert _by_pattern({action: on for action, on in allowed.items() if action.startswith("s3:")}) == {
+        "s3:GetObject": {"L/segments/*", "L/registry/*", "L/index/runs/*", "jobs/*", "artifacts/spark/*"},
+        "s3:PutObject": {"L/index/runs/*", "jobs/*"},
+        "s3:ListBucket": {""},
     }
-    puts = sorted(allowed["s3:PutObject"])
-    assert len(puts) == 2
-    assert _ends({puts[0]}, "/jobs/*") and _ends({puts[1]}, "/logs/*/index/runs/*")
     _, role = resources.one("IAM::Role", "SparkRole")
     (trust,) = role["AssumeRolePolicyDocument"]["Statement"]
     assert trust["Principal"] == {"Service": "emr-serverless.amazonaws.com"}
@@ -124,11 +150,18 @@ def test_a_job_reads_logs_writes_runs_and_can_publish_or_delete_nothing(resource
 
 
 @pytest.mark.parametrize("function", FUNCTIONS)
-def test_the_key_is_used_through_the_stores_only(resources: Resources, function: str) -> None:
-    key_statements = [s for s in resources.statements(function) if any(a.startswith("kms:") for a in s.actions)]
-    assert key_statements
-    for statement in key_statements:
-        assert "kms:ViaService" in statement.condition
+def test_the_key_is_used_through_one_store_at_a_time(resources: Resources, function: str) -> None:
+    through = {
+        re.findall(r"[a-z0-9]+(?=\.\")", s.condition)[0]: set(s.actions)
+        for s in resources.statements(function)
+        if any(a.startswith("kms:") for a in s.actions)
+        if '"kms:ViaService"' in s.condition
+    }
+    of_any_kind = [s for s in resources.statements(function) if any(a.startswith("kms:") for a in s.actions)]
+    assert len(of_any_kind) == len(through)
+    assert through.keys() == {"dynamodb", "s3"} | ({"secretsmanager"} if function == "api" else set())
+    assert through["s3"] == {"kms:Decrypt", "kms:GenerateDataKey"}
+    assert through.get("secretsmanager", {"kms:Decrypt"}) == {"kms:Decrypt"}
 
 
 def test_only_the_api_reads_the_keys_and_only_the_sealer_the_queue(resources: Resources) -> None:
@@ -145,9 +178,28 @@ def test_only_lambda_assumes_a_role(resources: Resources, function: str) -> None
     assert trust["Principal"] == {"Service": "lambda.amazonaws.com"}
 
 
-def _ends(resources: set[str], suffix: str) -> bool:
-    (resource,) = resources
-    return f', "{suffix}"' in resource or f'"{suffix}"]' in resource
+def _by_pattern(allowed: dict[str, set[str]]) -> dict[str, set[str]]:
+    """What is allowed on the data bucket: keys as patterns, with `L` for a log; empty for the bucket itself."""
+    return {action: {_pattern(target) for target in targets} for action, targets in allowed.items()}
+
+
+def _pattern(target: str) -> str:
+    match json.loads(target):
+        case {"Fn::GetAtt": [bucket, "Arn"]}:
+            assert bucket.startswith("DataBucket")
+            return ""
+        case {"Fn::Join": ["", [{"Fn::GetAtt": [bucket, "Arn"]}, str(key)]]}:
+            assert bucket.startswith("DataBucket")
+            return key.removeprefix("/").replace(f"logs/{'?' * 32}", "L")
+    raise AssertionError(f"not of the data bucket: {target}")
+
+
+def _kinds(targets: set[str], written: dict[str, tuple[str, ...]]) -> set[str]:
+    """The kinds of objects, of which the patterns mean all or none."""
+    patterns = [_pattern(target).replace("L/", f"logs/{'?' * 32}/") for target in targets]
+    meant = {kind: [any(fnmatchcase(key, one) for one in patterns) for key in all] for kind, all in written.items()}
+    assert all(len(set(said)) == 1 for said in meant.values()), meant
+    return {kind for kind, said in meant.items() if all(said)}
 
 
 def _by_table(resources: Resources, function: str) -> dict[str, set[str]]:
