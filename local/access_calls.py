@@ -152,7 +152,9 @@ def job_calls(method: str, path: str, body: bytes) -> list[Call]:
 
 
 def key_calls(call: Call, key: str) -> list[Call]:
-    """What a store asks of the customer key `key` in the caller's name, if it does what is called."""
+    """What a store asks of the customer key `key` in the caller's name, if it does what is called; nothing without one."""
+    if not key:
+        return []
     service = call.action.partition(":")[0]
     actions = KEY_OF_TABLES if service == "dynamodb" else _KEY_OF_ACTION.get(call.action, ())
     through = (("kms:ViaService", f"{service}.{REGION}.amazonaws.com"),)
