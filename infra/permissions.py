@@ -1,7 +1,7 @@
 """What each role may do, written out, statement by statement. Nothing here names `*`, and the api deletes no object.
 
 Each statement is used whole: `tests/e2e/test_least_privilege.py` compares it with the calls of a complete workload. Why it
-is there stands in `docs/operations.md`, Permissions, under its name.
+is there stands in `docs/permissions.md`, under its name.
 """
 
 from __future__ import annotations

@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import re
 from fnmatch import fnmatchcase
+from pathlib import Path
 
 import pytest
 
 from headrace.log.stores import random_id
 from headrace.objects import keys
 from tests.infra.resources import Resources
+from tests.infra.spoken import rows
 
+PAGE = Path(__file__).parents[2] / "docs" / "permissions.md"
 FUNCTIONS = ("api", "sealer", "indexer")
 DATA_SERVICES = {"dynamodb", "s3", "kms", "sqs", "secretsmanager", "logs"}
 JOB_SERVICES = {"emr-serverless", "iam"}
@@ -176,6 +179,16 @@ def test_only_lambda_assumes_a_role(resources: Resources, function: str) -> None
     role = resources.function(function)["Role"]["Fn::GetAtt"][0]
     (trust,) = resources.by_id[role]["Properties"]["AssumeRolePolicyDocument"]["Statement"]
     assert trust["Principal"] == {"Service": "lambda.amazonaws.com"}
+
+
+def test_the_page_on_permissions_has_each_statement_as_it_is(resources: Resources) -> None:
+    """The reason stands behind it, and is for a person to check."""
+    lines = [line for line in PAGE.read_text().splitlines() if re.match(r"\| (api|sealer|indexer|job) \|", line)]
+    said = [tuple(cell.strip() for cell in line.strip("|").split(" | ")) for line in lines]
+    assert [row[:4] for row in said] == [
+        (role, f"`{sid}`", actions, on) for role, sid, actions, on in rows(resources)
+    ]
+    assert all(len(row) == 5 and len(row[4]) > 5 for row in said)
 
 
 def _by_pattern(allowed: dict[str, set[str]]) -> dict[str, set[str]]:
