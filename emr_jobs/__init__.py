@@ -5,6 +5,7 @@
     build      segments -> partial rows          compact    runs -> partial rows
     layout     partial rows, each family together and in order
     parts      ordered rows -> Parquet objects of runs
+    merge      small segments -> one that holds the same records
     verify     runs read back and compared with their segments
     extract    what a segment's records say, without Spark
 

@@ -1,7 +1,8 @@
 """One job run: input object -> parts -> descriptors -> result object.
 
 A crash leaves, after any put of a part: orphans; after a descriptor: that run, which a repeat finds; after the result:
-nothing to do. Two at once write their own parts, and the first descriptor counts for both.
+nothing to do. Two at once write their own parts, and the first descriptor counts for both. Of merged segments the result
+alone says that they exist: a repeat writes others, and the last result counts.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 from pyspark.sql import SparkSession
 
-from emr_jobs import build, compact, definitions, describe, items, layout, parts, reports, stores
+from emr_jobs import build, compact, definitions, describe, items, layout, merge, parts, reports, stores
 from emr_jobs.extract import Counts
 from emr_jobs.items import Item, Reader
 from emr_jobs.layout import Wanted
@@ -26,6 +27,7 @@ from headrace.index.job import VERSION, Failure, JobInput, JobResult, Task
 from headrace.index.plan import Plan
 from headrace.index.run import Descriptor, Run
 from headrace.objects import ObjectMissing, Objects, keys, packed
+from headrace.segment.descriptor import Segment
 
 
 class Prepared(NamedTuple):
@@ -64,7 +66,11 @@ def run(spark: SparkSession, door: Door, input_key: str) -> JobResult:
     runs: dict[str, Run] = {}
     failures: dict[int, Failure] = {}
     todo: dict[int, Prepared] = {}
+    merges: list[tuple[int, Task]] = []
     for number, task in enumerate(job.tasks):
+        if task.work == "merge":
+            merges.append((number, task))
+            continue
         try:
             done = stores.patiently(lambda task=task: descriptors.made(objects, task))  # type: ignore[misc]
             if done is not None:
@@ -88,7 +94,15 @@ def run(spark: SparkSession, door: Door, input_key: str) -> JobResult:
             runs[task.run_id] = finished(objects, task, descriptor)
         except Exception as exc:  # noqa: BLE001 as above
             failures[number] = _failure(task, reports.failed(number, exc))
-    result = JobResult(VERSION, job.job_id, runs, tuple(failures[number] for number in sorted(failures)))
+    merged: dict[str, Segment] = {}
+    for report in merge.passed(spark, merge.Merger(door, merges, job.created_ms)):
+        task = job.tasks[report.task]
+        if isinstance(report, reports.Merged):
+            merged[task.run_id] = report.segment
+        elif isinstance(report, reports.Failed):
+            failures[report.task] = _failure(task, report)
+    failed_tasks = tuple(failures[number] for number in sorted(failures))
+    result = JobResult(VERSION, job.job_id, runs, failed_tasks, merged)
     stores.patiently(lambda: objects.put(keys.job_result(job.job_id), packed.encode(result)))
     return result
 

@@ -12,6 +12,7 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 from emr_jobs.extract import Counts
 from headrace.errors import Damaged, HeadraceError, StoreError
 from headrace.index.run import Family, Part
+from headrace.segment.descriptor import Segment
 
 SCHEMA = StructType([StructField("report", BinaryType(), False)])
 _MAX_REASON = 500
@@ -59,15 +60,30 @@ class Checked(msgspec.Struct, frozen=True, tag=True):
     difference: str
 
 
+class Merged(msgspec.Struct, frozen=True, tag=True):
+    """A segment was written that stands for those of the task."""
+
+    task: int
+    segment: Segment
+
+
+class Compared(msgspec.Struct, frozen=True, tag=True):
+    """A merged segment was compared with those of its task; `difference` is empty if it holds the same records."""
+
+    task: int
+    records: int
+    difference: str
+
+
 class Failed(msgspec.Struct, frozen=True, tag=True):
-    """A task can't make its run (`headrace.index.job.Failure`)."""
+    """A task can't make its run or segment (`headrace.index.job.Failure`)."""
 
     task: int
     damaged: bool
     reason: str
 
 
-Report = Written | Distinct | Columns | Counted | Checked | Failed
+Report = Written | Distinct | Columns | Counted | Checked | Merged | Compared | Failed
 
 _decoder = msgspec.msgpack.Decoder(Report)
 

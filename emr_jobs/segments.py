@@ -12,8 +12,11 @@ import pyarrow.parquet as pq
 from headrace.errors import Damaged
 from headrace.objects import ObjectMissing, Objects
 from headrace.objects import keys as object_keys
+from headrace.record import Record
 from headrace.segment import keypage
 from headrace.segment.descriptor import Segment
+
+_COLUMNS = ("offset", "append_time", "key", "data")  # all of them: a merge must not leave one out
 
 
 class Records(NamedTuple):
@@ -51,6 +54,46 @@ def read(objects: Objects, segment: Segment, first_offset: int, end_offset: int)
     if isinstance(keys, pa.ChunkedArray):  # nothing is left of it
         keys, data = pa.array([], pa.string()), pa.array([], pa.binary())
     return Records(segment.first_offset + start, keys, data.cast(pa.binary()).to_pylist())
+
+
+def read_records(objects: Objects, segment: Segment) -> list[Record]:
+    """Every record of a segment, with all that it holds of them.
+
+    Raises:
+        Damaged: the object is missing, or is not the one that was published, or has other records than it should.
+        StoreTimeout, StoreThrottled: as the port.
+    """
+    return records_in(checked(objects, segment.key, segment.sha256), segment)
+
+
+def records_in(raw: bytes, segment: Segment) -> list[Record]:
+    """Every record in the bytes of a segment.
+
+    Raises:
+        Damaged: it has other records than it should, or other columns than are known here.
+    """
+    try:
+        table = pq.read_table(pa.BufferReader(raw), use_threads=False)
+        if tuple(table.column_names) != _COLUMNS:
+            raise Damaged(f"segment has other columns: object={segment.key} found={table.column_names}")
+        columns = [
+            table["offset"].to_pylist(),
+            table["append_time"].cast(pa.timestamp("ms")).cast(pa.int64()).to_pylist(),
+            table["key"].to_pylist(),
+            table["data"].cast(pa.binary()).to_pylist(),
+        ]
+    except (pa.ArrowException, OSError, KeyError) as exc:
+        raise Damaged(f"segment is not Parquet: object={segment.key}") from exc
+    records = [Record(*row) for row in zip(*columns, strict=True)]
+    found = (
+        [record.offset for record in records],
+        sum(len(record.data) for record in records),
+        *((records[0].time_ms, records[-1].time_ms) if records else (0, 0)),
+    )
+    offsets = list(range(segment.first_offset, segment.end_offset))
+    if found != (offsets, segment.payload_bytes, segment.min_time_ms, segment.max_time_ms):
+        raise Damaged(f"segment has other records: object={segment.key} rows={len(records)}")
+    return records
 
 
 def read_keys(objects: Objects, segment: Segment, first_offset: int, end_offset: int) -> Records:

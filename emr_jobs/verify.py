@@ -1,7 +1,8 @@
 """Verifying runs: each is built or compacted anew, and what comes out is compared with what stands in the bucket.
 
 Changes nothing but for its report, `jobs/<job id>/verified.json.zst`. Every row of every family is compared, in the run's
-order; sums of measures may differ in their last digits, since they depend on the order of addition.
+order; sums of measures may differ in their last digits, since they depend on the order of addition. A merged segment is
+compared with the small ones that it stands for, as long as these are there.
 """
 
 from __future__ import annotations
@@ -16,14 +17,15 @@ import msgspec
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from emr_jobs import compact, job, reports, segments, stores
+from emr_jobs import compact, job, merge, reports, segments, stores
 from emr_jobs.layout import Bucket
 from emr_jobs.reports import Report
 from emr_jobs.stores import Door
 from headrace.index.descriptors import decode, made
-from headrace.index.job import Task
+from headrace.index.job import JobInput, JobResult, Task
 from headrace.index.run import Descriptor, Family
-from headrace.objects import Objects, keys, packed
+from headrace.objects import ObjectMissing, Objects, keys, packed
+from headrace.segment.descriptor import Segment
 
 VERSION = 1
 
@@ -32,12 +34,18 @@ _MEASURED = ("measures", "fragment")
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """What was found of one run; `problem` is empty if it is what it should be."""
+    """What was found of one run, or merged segment; `problem` is empty if it is what it should be.
+
+    Attributes:
+        rows: compared, of a run.
+        records: compared, of a merged segment.
+    """
 
     log_id: str
     run_id: str
     rows: dict[Family, int]
     problem: str
+    records: int = 0
 
 
 class Verified(msgspec.Struct, frozen=True):
@@ -61,6 +69,8 @@ def run(spark: SparkSession, door: Door, input_key: str) -> Verified:
     todo: dict[int, job.Prepared] = {}
     descriptors: dict[int, Descriptor] = {}
     for number, task in enumerate(found.tasks):
+        if task.work == "merge":
+            continue
         try:
             descriptors[number] = _descriptor(objects, task)
             work = job.prepared(door, number, task)
@@ -78,14 +88,36 @@ def run(spark: SparkSession, door: Door, input_key: str) -> Verified:
             if report.difference:
                 problems.setdefault(report.task, report.difference)
             _say(found.tasks[report.task], report)
+    merges = [(number, task) for number, task in enumerate(found.tasks) if task.work == "merge"]
+    records: dict[int, int] = {}
+    made_segments = _merged(objects, found) if merges else {}
+    for report in merge.passed(spark, merge.Comparer(door, merges, made_segments)):
+        if isinstance(report, reports.Failed):
+            problems[report.task] = report.reason
+        elif isinstance(report, reports.Compared):
+            records[report.task] = report.records
+            problems[report.task] = report.difference
     verdicts = tuple(
-        Verdict(task.log_id, task.run_id, rows[number], problems.get(number, ""))
+        Verdict(task.log_id, task.run_id, rows[number], problems.get(number, ""), records.get(number, 0))
         for number, task in enumerate(found.tasks)
     )
     verified = Verified(VERSION, found.job_id, verdicts)
     data = packed.encode(verified)
     stores.patiently(lambda: objects.put(f"{keys.JOBS}{found.job_id}/verified.json.zst", data))
     return verified
+
+
+def _merged(objects: Objects, found: JobInput) -> dict[str, Segment]:
+    """The segments that a job run says it made, by run id.
+
+    Raises:
+        Damaged: its result does not parse.
+    """
+    key = keys.job_result(found.job_id)
+    try:
+        return packed.decode(stores.patiently(lambda: objects.get(key)), JobResult, key).merged
+    except ObjectMissing:
+        return {}
 
 
 def _descriptor(objects: Objects, task: Task) -> Descriptor:

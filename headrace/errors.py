@@ -14,6 +14,7 @@
     ├── OutcomeUnknown        it may have been written; look before repeating
     ├── RequestTimeout        a read did not finish in time; repeat
     └── Damaged               stored data contradicts itself; an operator must look
+        └── SegmentMissing    the same, if the newest manifest still names it
 
 `retryable` says whether the same request can succeed later; `may_have_written` whether it can have had an effect.
 Messages are lower case, the values last.
@@ -137,6 +138,13 @@ class Damaged(HeadraceError):
     """Stored data contradicts itself: a gap in a log, or an object that fails its checks. Names the object."""
 
     code = "internal"
+
+
+class SegmentMissing(Damaged):
+    """The object of a published segment, or its key page, is not there.
+
+    It was merged with others, if a newer generation of the manifest names another one; else it is damage.
+    """
 
 
 class StoreError(Exception):

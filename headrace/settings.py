@@ -33,6 +33,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         host: the address that the API listens on, as far as it knows; without keys it starts only on a loopback one.
+        keys_age_ms: how long the api relies on the keys that it read from their secret.
         state_age_ms: how long a process decides on state it read before, and the ack fence: a writer whose picture is
             older verifies before it acknowledges (docs/architecture.md).
         append_timeout_ms, request_timeout_ms: budgets of an append and of any request (docs/streams.md).
@@ -49,8 +50,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         compact_fanout: so many neighbouring runs of one level are merged into one.
         index_jobs: job runs at once; 0: none is started.
         index_retire_age_ms: objects of a run that was replaced are kept at least so long, for readers that know it.
-        spark_application, spark_role, spark_artifacts: the EMR Serverless application, the ARN of the role that job runs
-            have, and where their code stands (`s3://bucket/prefix`).
+        merge_segments: at least so many small neighbouring segments are merged into one; 0: none are.
+        merge_age_ms: only segments whose records are so old are merged.
+        merge_retire_ms: objects of a segment that was merged are kept at least so long; longer than a job run may take.
+        spark_application, spark_role: the EMR Serverless application, and the ARN of the role that job runs have.
+        spark_entry_point, spark_packages, spark_environment: where their code stands (`s3://bucket/key`): the file that is
+            started, the zip of what it imports of ours, and the tgz of what that imports.
     """
 
     wal_table: str = ""
@@ -63,9 +68,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     index_queue_url: str = ""
     spark_application: str = ""
     spark_role: str = ""
-    spark_artifacts: str = ""
+    spark_entry_point: str = ""
+    spark_packages: str = ""
+    spark_environment: str = ""
     api_keys: str = ""
     api_keys_secret: str = ""
+    keys_age_ms: int = 60_000
     allow_insecure_no_auth: bool = False
     host: str = ""
     cold: bool = False
@@ -86,6 +94,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     compact_fanout: int = 8
     index_jobs: int = 1
     index_retire_age_ms: int = 300_000
+    merge_segments: int = 16
+    merge_age_ms: int = 600_000
+    merge_retire_ms: int = 7_200_000
 
     @property
     def minimum_trim_age_ms(self) -> int:
@@ -114,5 +125,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             raise SettingsError(
                 f"{PREFIX}INDEX_SEGMENTS is below 1 or {PREFIX}COMPACT_FANOUT below 2: "
                 f"received={settings.index_segments},{settings.compact_fanout}"
+            )
+        if settings.merge_segments == 1 or settings.merge_segments < 0:
+            raise SettingsError(
+                f"{PREFIX}MERGE_SEGMENTS is neither 0 nor at least 2: received={settings.merge_segments}"
             )
         return settings

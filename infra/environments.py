@@ -1,74 +1,240 @@
-"""What differs between two deployments, and nothing else.
+"""What differs between two deployments, and nothing else: every number that a platform team tunes.
 
-Data is kept, encrypted and deletion protected in every environment: that is not a setting.
+An environment is a preset (`dev`, `prod`) with any of its values replaced, in `cdk.json` or on the command line:
+`cdk deploy -c environment=prod -c headrace:request_burst=800` (`infra/context.py`). A value is checked when it is given,
+so that a wrong one fails the synth and not a deployment that is under way.
+
+`python -m infra.environments` prints the table in `docs/operations.md`.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from dataclasses import Field, dataclass, field, fields
+from typing import Any
 
 from aws_cdk import aws_logs as logs
+
+_RETENTION = {
+    1: logs.RetentionDays.ONE_DAY,
+    3: logs.RetentionDays.THREE_DAYS,
+    5: logs.RetentionDays.FIVE_DAYS,
+    7: logs.RetentionDays.ONE_WEEK,
+    14: logs.RetentionDays.TWO_WEEKS,
+    30: logs.RetentionDays.ONE_MONTH,
+    60: logs.RetentionDays.TWO_MONTHS,
+    90: logs.RetentionDays.THREE_MONTHS,
+    180: logs.RetentionDays.SIX_MONTHS,
+    365: logs.RetentionDays.ONE_YEAR,
+    731: logs.RetentionDays.TWO_YEARS,
+    1827: logs.RetentionDays.FIVE_YEARS,
+}
+_NAME = re.compile(r"[a-z][a-z0-9-]{0,31}")
+_DOMAIN = re.compile(r"(?=.{4,253}$)([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z]{2,63}")
+_CERTIFICATE = re.compile(r"arn:aws[a-z-]*:acm:[a-z0-9-]+:[0-9]{12}:certificate/[0-9a-f-]+")
+_ZONE = re.compile(r"Z[A-Z0-9]{1,31}")
+# Lambda takes no longer function than 15 minutes, and one that streams needs a while after its streams have ended.
+STREAMING_SPARE_SECONDS = 30
+
+
+class BadEnvironment(ValueError):
+    """A value makes no sense. The message names it, what is allowed and what was given."""
+
+
+def _value(meaning: str, **bounds: Any) -> Any:
+    """A value of an environment: `least` and `most` of a number, `one_of`, or the `form` of a text (empty: none)."""
+    return field(metadata={"meaning": meaning, **bounds})
 
 
 @dataclass(frozen=True, kw_only=True)
 class Environment:
-    """The numbers of one deployment."""
+    """The values of one deployment. Raises BadEnvironment for one that is out of bounds, or that contradicts another."""
 
-    name: str
-    """Ends the stack's name: `headrace-<name>`."""
+    name: str = _value("ends the stack's name: `headrace-<name>`", form=_NAME)
+    log_retention_days: int = _value("age at which function and access logs are dropped", one_of=tuple(_RETENTION))
+    noncurrent_version_days: int = _value(
+        "how long an overwritten or deleted object can be brought back, and how long deleted data lingers",
+        least=1,
+        most=3650,
+    )
+    keep_data: bool = _value(
+        "tables, bucket and key survive the stack; if not, the bucket alone does, and nothing can read it without the key"
+    )
+    termination_protection: bool = _value("the stack refuses to be deleted")
+    requests_per_second: int = _value(
+        "steady rate that the HTTP API admits; above it clients get 429", least=1, most=100_000
+    )
+    request_burst: int = _value("requests admitted at once above the steady rate", least=1, most=100_000)
+    api_reserved_concurrency: int = _value(
+        "instances of the api at most, which no other function can take; 0: what the account has",
+        least=0,
+        most=100_000,
+    )
+    api_provisioned_concurrency: int = _value(
+        "instances of the api that are always there, and paid for; 0: none, and new ones start from a snapshot",
+        least=0,
+        most=100_000,
+    )
+    streaming_door: bool = _value("a Function URL at which responses stream")
+    streaming_seconds: int = _value(
+        "how long an SSE response stays open there; a client that left is paid for so long",
+        least=1,
+        most=900 - STREAMING_SPARE_SECONDS,
+    )
+    streaming_reserved_concurrency: int = _value(
+        "instances of the streaming function at most, each of which serves one reader; 0: what the account has",
+        least=0,
+        most=100_000,
+    )
+    streaming_provisioned_concurrency: int = _value(
+        "instances of the streaming function that are always there, and paid for", least=0, most=100_000
+    )
+    domain_name: str = _value("custom domain of the HTTP API; empty: API Gateway's own", form=_DOMAIN)
+    certificate_arn: str = _value("certificate of the custom domain, of the same region", form=_CERTIFICATE)
+    hosted_zone_id: str = _value("Route 53 zone that gets the domain's record; empty: you make it", form=_ZONE)
+    sealer_invocations_per_shard: int = _value(
+        "concurrent sealer runs for one shard of the WAL's stream; items of one log stay in order", least=1, most=10
+    )
+    sealer_queue_concurrency: int = _value(
+        "concurrent sealer runs for the delayed queue: a backlog must leave Lambdas to the api", least=2, most=1000
+    )
+    indexer_queue_concurrency: int = _value("concurrent indexer runs for its queue", least=2, most=1000)
+    spark_maximum_vcpus: int = _value(
+        "vCPUs of all index jobs at once: a bound on what a backlog costs", least=8, most=4000
+    )
+    spark_warm_executors: int = _value(
+        "executors, with one driver, that stay started until the application has been idle; they are paid for",
+        least=0,
+        most=64,
+    )
 
-    log_retention: logs.RetentionDays
-    """Age at which function and access logs are dropped."""
+    def __post_init__(self) -> None:
+        for one in fields(self):
+            _check(one, getattr(self, one.name))
+        self._check_together()
 
-    noncurrent_version_days: int
-    """How long an overwritten or deleted object can be brought back, and how long deleted data lingers."""
+    def _check_together(self) -> None:
+        if bool(self.domain_name) != bool(self.certificate_arn):
+            raise BadEnvironment("domain_name and certificate_arn go together")
+        if self.hosted_zone_id and not self.domain_name:
+            raise BadEnvironment("hosted_zone_id is for a domain_name, and there is none")
+        for door in ("api", "streaming"):
+            reserved = getattr(self, f"{door}_reserved_concurrency")
+            provisioned = getattr(self, f"{door}_provisioned_concurrency")
+            if 0 < reserved < provisioned:
+                raise BadEnvironment(
+                    f"{door}_provisioned_concurrency is above {door}_reserved_concurrency: {provisioned} > {reserved}"
+                )
+        if self.termination_protection and not self.keep_data:
+            raise BadEnvironment("keep_data=false is for a stack without termination_protection")
+        needed = SPARK_DRIVER_VCPUS + self.spark_warm_executors * SPARK_EXECUTOR_VCPUS
+        if self.spark_warm_executors and needed > self.spark_maximum_vcpus:
+            raise BadEnvironment(
+                f"spark_warm_executors need more than spark_maximum_vcpus: {needed} > {self.spark_maximum_vcpus}"
+            )
 
-    requests_per_second: int
-    """Steady rate that the HTTP API admits; above it clients get 429."""
+    @property
+    def log_retention(self) -> logs.RetentionDays:
+        """`log_retention_days` as the CDK wants it."""
+        return _RETENTION[self.log_retention_days]
 
-    request_burst: int
-    """Requests admitted at once above the steady rate."""
 
-    sealer_invocations_per_shard: int
-    """Concurrent sealer runs for one shard of the WAL stream, 1 to 10. Items of one log stay in order."""
+# Of an index job's workers (`functions/indexer/submit.py`): warm workers of another size would serve no job.
+SPARK_DRIVER_VCPUS = 2
+SPARK_EXECUTOR_VCPUS = 4
 
-    sealer_queue_concurrency: int
-    """Concurrent sealer runs for the delayed queue, 2 to 1,000: a backlog must leave Lambdas to the api."""
 
-    indexer_queue_concurrency: int
-    """Concurrent indexer runs for its queue, 2 to 1,000."""
+def _check(one: Field[Any], value: Any) -> None:
+    """Raises BadEnvironment if a value is not of its type or out of its bounds."""
+    expected = {"int": int, "bool": bool, "str": str}[str(one.type)]
+    if type(value) is not expected or not _is_within(one, value):
+        raise BadEnvironment(f"{one.name} is not {allowed(one)}: {value!r}")
 
-    spark_maximum_vcpus: int
-    """All that index jobs may use at once: a bound on what a backlog costs."""
 
-    termination_protection: bool
-    """Whether the stack refuses to be deleted."""
+def _is_within(one: Field[Any], value: Any) -> bool:
+    if "form" in one.metadata:
+        return (not value and one.name != "name") or one.metadata["form"].fullmatch(value) is not None
+    if "one_of" in one.metadata:
+        return value in one.metadata["one_of"]
+    return "least" not in one.metadata or bool(one.metadata["least"] <= value <= one.metadata["most"])
+
+
+def allowed(one: Field[Any]) -> str:
+    """What a value may be, in words."""
+    if "form" in one.metadata:
+        return {"name": "a name", "domain_name": "a domain", "certificate_arn": "an ARN"}.get(one.name, "an id")
+    if "one_of" in one.metadata:
+        return "one of " + ", ".join(map(str, one.metadata["one_of"]))
+    if "least" in one.metadata:
+        return f"{one.metadata['least']:,} to {one.metadata['most']:,}"
+    return "true or false"
 
 
 DEV = Environment(
     name="dev",
-    log_retention=logs.RetentionDays.ONE_WEEK,
+    log_retention_days=7,
     noncurrent_version_days=7,
+    keep_data=True,
+    termination_protection=False,
     requests_per_second=500,
     request_burst=500,
+    api_reserved_concurrency=0,
+    api_provisioned_concurrency=0,
+    streaming_door=True,
+    streaming_seconds=60,
+    streaming_reserved_concurrency=0,
+    streaming_provisioned_concurrency=0,
+    domain_name="",
+    certificate_arn="",
+    hosted_zone_id="",
     sealer_invocations_per_shard=1,
     sealer_queue_concurrency=2,
     indexer_queue_concurrency=2,
     spark_maximum_vcpus=16,
-    termination_protection=False,
+    spark_warm_executors=0,
 )
 
 PROD = Environment(
     name="prod",
-    log_retention=logs.RetentionDays.THREE_MONTHS,
+    log_retention_days=90,
     noncurrent_version_days=30,
+    keep_data=True,
+    termination_protection=True,
     requests_per_second=5_000,
     request_burst=5_000,
+    api_reserved_concurrency=0,
+    api_provisioned_concurrency=0,
+    streaming_door=True,
+    streaming_seconds=60,
+    streaming_reserved_concurrency=0,
+    streaming_provisioned_concurrency=0,
+    domain_name="",
+    certificate_arn="",
+    hosted_zone_id="",
     sealer_invocations_per_shard=4,
     sealer_queue_concurrency=20,
     indexer_queue_concurrency=4,
     spark_maximum_vcpus=128,
-    termination_protection=True,
+    spark_warm_executors=0,
 )
 
 ENVIRONMENTS = {environment.name: environment for environment in (DEV, PROD)}
+
+
+def table() -> str:
+    """Every value, with its presets, as a table of Markdown."""
+    rows = ["| value | dev | prod | allowed | meaning |", "|---|---|---|---|---|"]
+    for one in fields(Environment):
+        presets = [_shown(getattr(environment, one.name)) for environment in (DEV, PROD)]
+        rows.append(f"| `{one.name}` | {' | '.join(presets)} | {allowed(one)} | {one.metadata['meaning']} |")
+    return "\n".join(rows) + "\n"
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+if __name__ == "__main__":
+    print(table(), end="")

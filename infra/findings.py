@@ -6,6 +6,7 @@ found, with its reason; one that is not found any more has to go, too (`tests/in
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from aws_cdk import Acknowledgment, App, CfnElement, CfnResource, Stack, Validations
@@ -50,6 +51,7 @@ def _objects(path: str, reason: str, *patterns: str) -> tuple[Finding, ...]:
 
 ACKNOWLEDGED = (
     Finding("Api/Function", "L1", _RUNTIME),
+    Finding("Streaming/Function", "L1", _RUNTIME),
     Finding("Sealer/Function", "L1", _RUNTIME),
     Finding("Indexer/Function", "L1", _RUNTIME),
     Finding("Door/Api/ANY--", "APIG4", _OPEN_ROUTE),
@@ -68,8 +70,11 @@ ACKNOWLEDGED = (
         "Queues/StreamDeadLetters", "SQS3", "it is a dead-letter queue: of a stream's mapping, which names no queue"
     ),
     *_objects("Api/Role", "readers read any object of any log", permissions.LOG_OBJECTS),
+    *_objects("Streaming/Role", "readers read any object of any log", permissions.LOG_OBJECTS),
     *_objects("Api/Role", "a payload's key holds its slot and a nonce", permissions.SPILLED_OBJECTS),
+    *_objects("Streaming/Role", "a payload's key holds its slot and a nonce", permissions.SPILLED_OBJECTS),
     *_objects("Api/Role", "a definition's key holds its number and a nonce", permissions.DEFINITIONS),
+    *_objects("Streaming/Role", "a definition's key holds its number and a nonce", permissions.DEFINITIONS),
     *_objects(
         "Sealer/Role", "it seals and purges any log, and reads what it needs for that", permissions.LOG_OBJECTS
     ),
@@ -86,6 +91,7 @@ ACKNOWLEDGED = (
     *_objects("Indexer/Role", "it looks at the manifests of any log", permissions.MANIFESTS),
     *_objects("Indexer/Role", "it looks at the definitions of any log", permissions.DEFINITIONS),
     *_objects("Indexer/Role", "it looks at the routing keys of any segment", permissions.SEGMENT_KEYS),
+    *_objects("Indexer/Role", "a merged segment's key holds a time and a nonce", permissions.MERGED_SEGMENTS),
     *_objects("Indexer/Role", "a run has a directory of its own, named when it is planned", permissions.INDEX_RUNS),
     *_objects("Indexer/Role", "an index manifest's key holds its generation", permissions.INDEX_MANIFESTS),
     *_objects("Indexer/Role", "a job has a directory of its own, named when it is planned", permissions.JOBS),
@@ -99,14 +105,15 @@ ACKNOWLEDGED = (
     *_objects("Spark/Role", "a job reads the segments of any log", permissions.SEGMENTS),
     *_objects("Spark/Role", "a job reads the definitions of any log", permissions.DEFINITIONS),
     *_objects("Spark/Role", "a job writes the runs it was told to, and merges others", permissions.INDEX_RUNS),
+    *_objects("Spark/Role", "a merged segment's key holds a time and a nonce", permissions.MERGED_SEGMENTS),
     *_objects("Spark/Role", "a job has a directory of its own, named when it is planned", permissions.JOBS),
-    *_objects("Spark/Role", "the code of jobs is a few objects side by side", "artifacts/spark/*"),
 )
 
 # Of cfn-lint. Its ids stand in the template, so that whoever runs it there sees only what is new.
 _NEEDLESS = "the CDK names a function's role once more among what must be made before it, which changes nothing"
 LINT_ACKNOWLEDGED = (
     Finding("Api/Function", "W3005", _NEEDLESS),
+    Finding("Streaming/Function", "W3005", _NEEDLESS),
     Finding("Sealer/Function", "W3005", _NEEDLESS),
     Finding("Indexer/Function", "W3005", _NEEDLESS),
 )
@@ -118,14 +125,19 @@ def check(app: App) -> None:
 
 
 def acknowledge(stack: Stack) -> None:
-    """Accepts what is known, each finding where it is."""
-    for finding in ACKNOWLEDGED:
+    """Accepts what is known, each finding where it is. What an environment leaves out has none."""
+    for finding in of(stack, ACKNOWLEDGED):
         rule = Acknowledgment(id=f"{PACK}::{finding.id(stack)}", reason=finding.reason)
         Validations.of(_at(stack, finding.path)).acknowledge(rule)
-    for finding in LINT_ACKNOWLEDGED:
+    for finding in of(stack, LINT_ACKNOWLEDGED):
         resource = _at(stack, finding.path).node.default_child
         assert isinstance(resource, CfnResource)
         resource.add_metadata("cfn-lint", {"config": {"ignore_checks": [finding.rule]}})
+
+
+def of(stack: Stack, findings: Sequence[Finding]) -> list[Finding]:
+    """Those whose part of the template the stack has."""
+    return [finding for finding in findings if stack.node.try_find_child(finding.path.split("/")[0]) is not None]
 
 
 def _at(stack: Stack, path: str) -> IConstruct:

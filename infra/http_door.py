@@ -1,4 +1,4 @@
-"""The public door: an HTTP API that hands every request, unread, to the api function."""
+"""The buffered door: an HTTP API that hands every request, unread, to the api function."""
 
 from __future__ import annotations
 
@@ -8,22 +8,30 @@ import jsii
 from aws_cdk import RemovalPolicy, Stack
 from aws_cdk import aws_apigateway as apigateway
 from aws_cdk import aws_apigatewayv2 as apigatewayv2
+from aws_cdk import aws_certificatemanager as acm
 from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_logs as logs
+from aws_cdk import aws_route53 as route53
 from aws_cdk.aws_apigatewayv2_integrations import HttpLambdaIntegration
 from constructs import Construct
+
+from infra.environments import Environment
 
 ROUTES = ("/", "/{proxy+}")
 # No header is logged, since a header carries the key; no query string, since it may carry one too.
 ACCESS_LOG_FIELDS = {
     "request_id": "$context.requestId",
+    "route": "$context.routeKey",
     "method": "$context.httpMethod",
     "path": "$context.path",
     "status": "$context.status",
     "response_bytes": "$context.responseLength",
     "latency_ms": "$context.responseLatency",
+    # What became of the function, where the door answered in its place: 429, 503, or a result that it could not take.
+    "function_status": "$context.integrationStatus",
     "function_latency_ms": "$context.integrationLatency",
     "function_error": "$context.integrationErrorMessage",
+    "door_error": "$context.error.message",
     "source_ip": "$context.identity.sourceIp",
     "user_agent": "$context.identity.userAgent",
 }
@@ -49,25 +57,24 @@ class _AccessLog:
 
 
 class HttpDoor(Construct):
-    """Authorization, CORS and methods are the application's business: the door adds rate limits and a log."""
+    """Authorization, CORS and methods are the application's business: the door adds rate limits, a log and a name.
+
+    It takes requests of up to 10 MB; as an event for the function a request may have 6 MB, so the application refuses
+    bodies above 4.5 MB. It gives up after 30 s. `url` is where clients reach it.
+    """
 
     def __init__(
-        self,
-        scope: Construct,
-        construct_id: str,
-        *,
-        function: lambda_.IFunction,
-        log_retention: logs.RetentionDays,
-        requests_per_second: int,
-        request_burst: int,
+        self, scope: Construct, construct_id: str, *, function: lambda_.IFunction, environment: Environment
     ) -> None:
         super().__init__(scope, construct_id)
         self.api = apigatewayv2.HttpApi(self, "Api", api_name=Stack.of(self).stack_name, create_default_stage=False)
-        integration = HttpLambdaIntegration("Function", function)
+        integration = HttpLambdaIntegration(
+            "Function", function, payload_format_version=apigatewayv2.PayloadFormatVersion.VERSION_2_0
+        )
         for path in ROUTES:
             self.api.add_routes(path=path, methods=[apigatewayv2.HttpMethod.ANY], integration=integration)
         self.access_log = logs.LogGroup(
-            self, "AccessLog", retention=log_retention, removal_policy=RemovalPolicy.DESTROY
+            self, "AccessLog", retention=environment.log_retention, removal_policy=RemovalPolicy.DESTROY
         )
         self.stage = apigatewayv2.HttpStage(
             self,
@@ -75,6 +82,34 @@ class HttpDoor(Construct):
             http_api=self.api,
             stage_name="$default",
             auto_deploy=True,
-            throttle=apigatewayv2.ThrottleSettings(rate_limit=requests_per_second, burst_limit=request_burst),
+            throttle=apigatewayv2.ThrottleSettings(
+                rate_limit=environment.requests_per_second, burst_limit=environment.request_burst
+            ),
             access_log_settings=_AccessLog(self.access_log),
         )
+        self.url = self.api.api_endpoint
+        if environment.domain_name:
+            self._give_name(environment)
+
+    def _give_name(self, environment: Environment) -> None:
+        """A custom domain, and its record where the zone is ours to write."""
+        domain = apigatewayv2.DomainName(
+            self,
+            "Domain",
+            domain_name=environment.domain_name,
+            certificate=acm.Certificate.from_certificate_arn(self, "Certificate", environment.certificate_arn),
+            security_policy=apigatewayv2.SecurityPolicy.TLS_1_2,
+        )
+        apigatewayv2.ApiMapping(self, "Mapping", api=self.api, domain_name=domain, stage=self.stage)
+        self.url = f"https://{environment.domain_name}"
+        if environment.hosted_zone_id:
+            route53.CfnRecordSet(
+                self,
+                "Record",
+                hosted_zone_id=environment.hosted_zone_id,
+                name=environment.domain_name,
+                type="A",
+                alias_target=route53.CfnRecordSet.AliasTargetProperty(
+                    dns_name=domain.regional_domain_name, hosted_zone_id=domain.regional_hosted_zone_id
+                ),
+            )

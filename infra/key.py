@@ -8,14 +8,14 @@ from constructs import Construct
 
 
 class DataKey(Construct):
-    """Encrypts tables, bucket and secret; rotated yearly; outlives the stack, as the data does."""
+    """Encrypts tables, bucket and secret; rotated yearly; outlives the stack where the data do."""
 
-    def __init__(self, scope: Construct, construct_id: str) -> None:
+    def __init__(self, scope: Construct, construct_id: str, *, removal: RemovalPolicy) -> None:
         super().__init__(scope, construct_id)
         self.key = kms.Key(
             self,
             "Key",
             description="Headrace: tables, bucket and secret",
             enable_key_rotation=True,
-            removal_policy=RemovalPolicy.RETAIN,
+            removal_policy=removal,
         )

@@ -25,7 +25,8 @@ LOG = f"logs/{'?' * 32}"
 LOG_OBJECTS = f"{LOG}/*"
 # All of those but two: `log.json` and `deleted.json` say for ever what a log was, and that it is gone.
 CONTENTS = f"{LOG}/*/*"
-MARKS = (f"{LOG}/log.json", f"{LOG}/deleted.json")
+TOMBSTONES = f"{LOG}/deleted.json"
+MARKS = (f"{LOG}/log.json", TOMBSTONES)
 # Payloads too large for an item, written before the item that names them.
 SPILLED_OBJECTS = f"{LOG}/wal/*"
 SEGMENTS = f"{LOG}/segments/*"
@@ -37,6 +38,8 @@ DEFINITIONS = f"{LOG}/registry/*"
 # Index runs, and the manifests that publish them.
 INDEX_RUNS = f"{LOG}/index/runs/*"
 INDEX_MANIFESTS = f"{LOG}/index/manifests/*"
+# Merged segments, with their key pages: a number, the time of their plan, a nonce. A sealed one's nonce may begin with m.
+MERGED_SEGMENTS = f"{LOG}/segments/{'?' * 12}-m{'?' * 13}-*"
 # What jobs are told and what they answer.
 JOBS = "jobs/*"
 # What Lambda does, in the name of a function, on a queue that it polls for it.
@@ -103,7 +106,10 @@ def indexer_statements(
     application: emrserverless.CfnApplication,
     job_role: iam.IRole,
 ) -> list[iam.PolicyStatement]:
-    """Looks at logs, starts and follows job runs, publishes and retires index runs; reads no segment, changes no log."""
+    """Looks at logs, starts and follows job runs, publishes and retires index runs, publishes merged segments.
+
+    It writes no entry, and deletes no segment that was sealed.
+    """
     return [
         _on_table("Wal", tables.wal, ["Query"]),
         _on_table("Catalog", tables.catalog, ["Query"]),
@@ -115,10 +121,12 @@ def indexer_statements(
             "LookAtLogs",
             bucket,
             ["GetObject"],
-            *(MANIFESTS, DEFINITIONS, SEGMENT_KEYS, INDEX_RUNS, INDEX_MANIFESTS),
+            *(MANIFESTS, DEFINITIONS, SEGMENT_KEYS, MERGED_SEGMENTS, TOMBSTONES, INDEX_RUNS, INDEX_MANIFESTS),
         ),
         _on_objects("PublishRuns", bucket, ["PutObject"], INDEX_MANIFESTS),
-        _on_objects("RetireRuns", bucket, ["DeleteObject"], INDEX_RUNS),
+        _on_objects("RetireRuns", bucket, ["DeleteObject"], INDEX_RUNS, INDEX_MANIFESTS),
+        _on_objects("PublishMerged", bucket, ["PutObject"], MANIFESTS),
+        _on_objects("DropMerged", bucket, ["DeleteObject"], MERGED_SEGMENTS),
         _on_objects("TellJobs", bucket, ["GetObject", "PutObject"], JOBS),
         _list_objects(bucket),
         _use_key_through_tables(bucket, key),
@@ -143,13 +151,13 @@ def indexer_statements(
     ]
 
 
-def job_statements(*, bucket: s3.IBucket, key: kms.IKey, artifacts: str) -> list[iam.PolicyStatement]:
-    """What an index job may do: read segments, write runs. It publishes and deletes nothing, and knows no table."""
+def job_statements(*, bucket: s3.IBucket, key: kms.IKey) -> list[iam.PolicyStatement]:
+    """What a job may do: read segments, write runs and merged segments. It publishes and deletes nothing."""
     return [
         _on_objects("ReadLogs", bucket, ["GetObject"], SEGMENTS, DEFINITIONS, INDEX_RUNS),
         _on_objects("WriteRuns", bucket, ["PutObject"], INDEX_RUNS),
+        _on_objects("WriteMerged", bucket, ["PutObject"], MERGED_SEGMENTS),
         _on_objects("AnswerIndexer", bucket, ["GetObject", "PutObject"], JOBS),
-        _on_objects("ReadOwnCode", bucket, ["GetObject"], f"{artifacts}/*"),
         _list_objects(bucket),
         _use_key_through_bucket(bucket, key),
     ]

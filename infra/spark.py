@@ -1,4 +1,5 @@
-"""Where index jobs run: an EMR Serverless application that costs nothing while it is idle, and the role of its job runs."""
+"""Where index jobs run: an EMR Serverless application that costs nothing while it is idle, the role of its job runs,
+and their code."""
 
 from __future__ import annotations
 
@@ -9,11 +10,14 @@ from aws_cdk import aws_kms as kms
 from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
+from infra.environments import SPARK_DRIVER_VCPUS, SPARK_EXECUTOR_VCPUS, Environment
+from infra.machine import ARM, X86
 from infra.permissions import job_statements
+from infra.spark_assets import SparkAssets
+from infra.spark_package import SPARK
 
 RELEASE = "emr-spark-8.0.0"
-# Where in the data bucket the entry point and the packed environment of the jobs stand.
-ARTIFACTS = "artifacts/spark"
+ARCHITECTURES = {ARM: "ARM64", X86: "X86_64"}
 # Between two waves of work workers stay warm for so long; then the application stops.
 IDLE_MINUTES = 15
 
@@ -22,20 +26,22 @@ class Spark(Construct):
     """One application. Its limits bound what a backlog can cost."""
 
     def __init__(
-        self, scope: Construct, construct_id: str, *, bucket: s3.IBucket, key: kms.IKey, maximum_vcpus: int
+        self, scope: Construct, construct_id: str, *, bucket: s3.IBucket, key: kms.IKey, environment: Environment
     ) -> None:
         super().__init__(scope, construct_id)
+        maximum_vcpus = environment.spark_maximum_vcpus
         self.application = emrserverless.CfnApplication(
             self,
             "Application",
             name=f"{Stack.of(self).stack_name}-index",
             release_label=RELEASE,
             type="SPARK",
-            architecture="X86_64",
+            architecture=ARCHITECTURES[SPARK.architecture],
             auto_start_configuration=emrserverless.CfnApplication.AutoStartConfigurationProperty(enabled=True),
             auto_stop_configuration=emrserverless.CfnApplication.AutoStopConfigurationProperty(
                 enabled=True, idle_timeout_minutes=IDLE_MINUTES
             ),
+            initial_capacity=_warm(environment.spark_warm_executors),
             maximum_capacity=emrserverless.CfnApplication.MaximumAllowedResourcesProperty(
                 cpu=f"{maximum_vcpus} vCPU", memory=f"{4 * maximum_vcpus} GB", disk=f"{40 * maximum_vcpus} GB"
             ),
@@ -49,6 +55,31 @@ class Spark(Construct):
                 conditions={"StringEquals": {"aws:SourceAccount": Stack.of(self).account}},
             ),
         )
-        for statement in job_statements(bucket=bucket, key=key, artifacts=ARTIFACTS):
+        self.assets = SparkAssets(self, "Assets")
+        for statement in (*job_statements(bucket=bucket, key=key), *self.assets.read_statements()):
             self.role.add_to_policy(statement)
-        self.artifacts_url = f"s3://{bucket.bucket_name}/{ARTIFACTS}"
+
+
+def _warm(executors: int) -> list[emrserverless.CfnApplication.InitialCapacityConfigKeyValuePairProperty] | None:
+    """A driver and executors that wait for the next job: it then starts in seconds, where it would take a minute or two.
+
+    Their sizes are those that jobs ask for (`functions/indexer/submit.py`), overhead included: others would serve none.
+    """
+    if not executors:
+        return None
+    sizes = {
+        "Driver": (1, SPARK_DRIVER_VCPUS, 8),
+        "Executor": (executors, SPARK_EXECUTOR_VCPUS, 12),
+    }
+    return [
+        emrserverless.CfnApplication.InitialCapacityConfigKeyValuePairProperty(
+            key=kind,
+            value=emrserverless.CfnApplication.InitialCapacityConfigProperty(
+                worker_count=count,
+                worker_configuration=emrserverless.CfnApplication.WorkerConfigurationProperty(
+                    cpu=f"{vcpus} vCPU", memory=f"{memory_gb} GB"
+                ),
+            ),
+        )
+        for kind, (count, vcpus, memory_gb) in sizes.items()
+    ]

@@ -8,20 +8,22 @@ from __future__ import annotations
 
 from typing import Any
 
-from aws_cdk import CfnOutput, DefaultStackSynthesizer, Duration, Stack
+from aws_cdk import CfnOutput, DefaultStackSynthesizer, Duration, RemovalPolicy, Stack
 from constructs import Construct
 
 from infra.admin_key import AdminKey
 from infra.bucket import DataBucket
-from infra.environments import Environment
+from infra.environments import STREAMING_SPARE_SECONDS, Environment
 from infra.http_door import HttpDoor
 from infra.indexer_triggers import IndexerTriggers
 from infra.key import DataKey
+from infra.machine import LAMBDA, Machine
 from infra.permissions import api_statements, indexer_statements, sealer_statements
 from infra.python_function import PythonFunction
 from infra.queues import Queues
 from infra.sealer_triggers import SealerTriggers
 from infra.spark import Spark
+from infra.streaming_door import MODULE, WRAPPER, StreamingDoor
 from infra.tables import Tables
 
 # An HTTP API gives up after 30 s; the function must answer, or fail, before its client is told nothing.
@@ -35,7 +37,15 @@ INDEXER_TIMEOUT = Duration.minutes(5)
 class HeadraceStack(Stack):
     """Everything that Headrace runs on in one account and region."""
 
-    def __init__(self, scope: Construct, construct_id: str, *, environment: Environment, **stack: Any) -> None:
+    def __init__(
+        self,
+        scope: Construct,
+        construct_id: str,
+        *,
+        environment: Environment,
+        machine: Machine = LAMBDA,
+        **stack: Any,
+    ) -> None:
         super().__init__(
             scope,
             construct_id,
@@ -45,8 +55,10 @@ class HeadraceStack(Stack):
             synthesizer=DefaultStackSynthesizer(generate_bootstrap_version_rule=False),
             **stack,
         )
-        key = DataKey(self, "DataKey").key
-        tables = Tables(self, "Tables", key=key)
+        # The bucket is kept in any case: CloudFormation deletes none that has objects, and we empty none.
+        removal = RemovalPolicy.RETAIN if environment.keep_data else RemovalPolicy.DESTROY
+        key = DataKey(self, "DataKey", removal=removal).key
+        tables = Tables(self, "Tables", key=key, removal=removal)
         bucket = DataBucket(self, "Data", key=key, noncurrent_version_days=environment.noncurrent_version_days).bucket
         api_keys = AdminKey(self, "AdminKey", key=key).secret
         queues = Queues(self, "Queues", sealer_timeout=SEALER_TIMEOUT, indexer_timeout=INDEXER_TIMEOUT)
@@ -58,29 +70,45 @@ class HeadraceStack(Stack):
             "HEADRACE_PRODUCERS_TABLE": tables.producers.table_name,
             "HEADRACE_BUCKET": bucket.bucket_name,
         }
+        serving = {**stores, "HEADRACE_API_KEYS_SECRET": api_keys.secret_arn}
         api = PythonFunction(
             self,
             "Api",
             artifact="api",
+            machine=machine,
             timeout=API_TIMEOUT,
-            environment={**stores, "HEADRACE_API_KEYS_SECRET": api_keys.secret_arn},
+            environment=serving,
             log_retention=environment.log_retention,
-            snap_start=True,
+            snap_start=not environment.api_provisioned_concurrency,
+            reserved_concurrency=environment.api_reserved_concurrency,
+            provisioned_concurrency=environment.api_provisioned_concurrency,
         )
         api.grant(api_statements(tables=tables, bucket=bucket, key=key, api_keys=api_keys))
-        door = HttpDoor(
-            self,
-            "Door",
-            function=api.invoke_target,
-            log_retention=environment.log_retention,
-            requests_per_second=environment.requests_per_second,
-            request_burst=environment.request_burst,
-        )
+        door = HttpDoor(self, "Door", function=api.invoke_target, environment=environment)
+        streaming_urls = {}
+        if environment.streaming_door:
+            streaming = PythonFunction(
+                self,
+                "Streaming",
+                artifact="api",
+                machine=machine,
+                same_code_as=api,
+                handler=MODULE,
+                timeout=Duration.seconds(environment.streaming_seconds + STREAMING_SPARE_SECONDS),
+                environment={**serving, **WRAPPER, "HEADRACE_SSE_SECONDS": str(environment.streaming_seconds)},
+                log_retention=environment.log_retention,
+                reserved_concurrency=environment.streaming_reserved_concurrency,
+                provisioned_concurrency=environment.streaming_provisioned_concurrency,
+            )
+            streaming.grant(api_statements(tables=tables, bucket=bucket, key=key, api_keys=api_keys))
+            streaming_door = StreamingDoor(self, "StreamingDoor", function=streaming.invoke_target)
+            streaming_urls["StreamingUrl"] = streaming_door.url
 
         sealer = PythonFunction(
             self,
             "Sealer",
             artifact="sealer",
+            machine=machine,
             timeout=SEALER_TIMEOUT,
             environment={**stores, "HEADRACE_DELAY_QUEUE_URL": queues.delay.queue_url},
             log_retention=environment.log_retention,
@@ -107,11 +135,12 @@ class HeadraceStack(Stack):
             queue_concurrency=environment.sealer_queue_concurrency,
         )
 
-        spark = Spark(self, "Spark", bucket=bucket, key=key, maximum_vcpus=environment.spark_maximum_vcpus)
+        spark = Spark(self, "Spark", bucket=bucket, key=key, environment=environment)
         indexer = PythonFunction(
             self,
             "Indexer",
             artifact="indexer",
+            machine=machine,
             timeout=INDEXER_TIMEOUT,
             environment={
                 **stores,
@@ -119,7 +148,9 @@ class HeadraceStack(Stack):
                 "HEADRACE_INDEX_QUEUE_URL": queues.index.queue_url,
                 "HEADRACE_SPARK_APPLICATION": spark.application.attr_application_id,
                 "HEADRACE_SPARK_ROLE": spark.role.role_arn,
-                "HEADRACE_SPARK_ARTIFACTS": spark.artifacts_url,
+                "HEADRACE_SPARK_ENTRY_POINT": spark.assets.entry_point.s3_object_url,
+                "HEADRACE_SPARK_PACKAGES": spark.assets.packages.s3_object_url,
+                "HEADRACE_SPARK_ENVIRONMENT": spark.assets.environment.s3_object_url,
             },
             log_retention=environment.log_retention,
             # A job-state event that failed; a tick is repeated by the next one.
@@ -159,7 +190,8 @@ class HeadraceStack(Stack):
             "IndexDeadLetterQueueUrl": queues.index_dead_letters.queue_url,
             "WalStreamArn": tables.wal.table_stream_arn,
             "AdminKeySecretArn": api_keys.secret_arn,
-            "ApiUrl": door.api.api_endpoint,
+            "ApiUrl": door.url,
+            **streaming_urls,
         }
         for name, value in outputs.items():
             CfnOutput(self, name, value=str(value))

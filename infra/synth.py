@@ -8,22 +8,30 @@ from __future__ import annotations
 
 import json
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from infra.app import build_app
+from infra.context import PREFIX
 from infra.environments import PROD
 
 TEMPLATE = Path(__file__).resolve().parent / "template" / "headrace.template.json"
 
 
-def synthesize(*, environment: str = PROD.name) -> str:
-    """The template's text: two spaces, sorted keys, one newline at the end."""
+def synthesize(*, environment: str = PROD.name, values: Mapping[str, Any] | None = None) -> str:
+    """The template's text: two spaces, sorted keys, one newline at the end. `values` replace those of the environment.
+
+    Raises BadEnvironment for an unknown one, or one that makes no sense.
+    """
+    context = {f"{PREFIX}{name}": value for name, value in (values or {}).items()}
     with tempfile.TemporaryDirectory() as outdir:
         app = build_app(
-            context={"environment": environment, "aws:cdk:bundling-stacks": []},
+            context={**context, "environment": environment, "aws:cdk:bundling-stacks": []},
             outdir=outdir,
         )
-        template = app.synth().get_stack_by_name(f"headrace-{environment}").template
+        (stack,) = app.synth().stacks
+        template = stack.template
     return json.dumps(template, indent=2, sort_keys=True) + "\n"
 
 

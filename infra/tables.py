@@ -12,10 +12,11 @@ DUE_INDEX = "due"
 
 
 class Tables(Construct):
-    """On demand, recoverable to any second of 35 days, protected from deletion, kept after the stack."""
+    """On demand, recoverable to any second of 35 days; protected from deletion as well, where they outlive the stack."""
 
-    def __init__(self, scope: Construct, construct_id: str, *, key: kms.IKey) -> None:
+    def __init__(self, scope: Construct, construct_id: str, *, key: kms.IKey, removal: RemovalPolicy) -> None:
         super().__init__(scope, construct_id)
+        self._removal = removal
         self._key = key
         self.wal = self._table(
             "Wal",
@@ -73,8 +74,8 @@ class Tables(Construct):
             point_in_time_recovery_specification=dynamodb.PointInTimeRecoverySpecification(
                 point_in_time_recovery_enabled=True
             ),
-            deletion_protection=True,
-            removal_policy=RemovalPolicy.RETAIN,
+            deletion_protection=self._removal is RemovalPolicy.RETAIN,
+            removal_policy=self._removal,
             encryption=dynamodb.TableEncryption.CUSTOMER_MANAGED,
             encryption_key=self._key,
         )

@@ -1,7 +1,7 @@
 """Who may do what, by IAM's rules for the policies of roles: an explicit deny, else one allow, else no.
 
-Only what the template uses is known: Allow and Deny, wildcards in actions and resources, and the condition StringEquals.
-Anything else is refused when it is read, not guessed at when it is asked. Pure.
+Only what the template uses is known: Allow and Deny, wildcards in actions and resources, the conditions StringEquals and
+StringLike. Anything else is refused when it is read, not guessed at when it is asked. Pure.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ class Call(msgspec.Struct, frozen=True):
 
 
 class Statement(msgspec.Struct, frozen=True):
-    """One statement of a role, with every reference replaced. `equals` is its StringEquals: each key, one of the values."""
+    """One statement of a role, with every reference replaced. Conditions: each key, and patterns of which one must fit."""
 
     sid: str
     effect: str
     actions: tuple[str, ...]
     resources: tuple[str, ...]
-    equals: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    conditions: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
 
 class Use(msgspec.Struct, frozen=True):
@@ -48,15 +48,18 @@ def read_statement(document: Mapping[str, Any]) -> Statement:
     """A statement of a policy document without references. Raises UnknownPolicy."""
     unknown = document.keys() - {"Sid", "Effect", "Action", "Resource", "Condition"}
     operators = document.get("Condition", {})
-    if unknown or operators.keys() - {"StringEquals"}:
+    if unknown or operators.keys() - {"StringEquals", "StringLike"}:
         raise UnknownPolicy(f"not evaluated: {sorted(unknown)} {sorted(operators)} in {document.get('Sid')}")
-    equals = {key: tuple(listed(values)) for key, values in operators.get("StringEquals", {}).items()}
+    conditions = [(key, tuple(listed(values))) for operator in operators.values() for key, values in operator.items()]
+    literal = [value for values in operators.get("StringEquals", {}).values() for value in listed(values)]
+    if any(set(value) & {"*", "?"} for value in literal):
+        raise UnknownPolicy(f"not evaluated: wildcards that are none in {document.get('Sid')}")
     return Statement(
         sid=document.get("Sid", ""),
         effect=document["Effect"],
         actions=tuple(listed(document["Action"])),
         resources=tuple(listed(document["Resource"])),
-        equals=tuple(equals.items()),
+        conditions=tuple(conditions),
     )
 
 
@@ -69,8 +72,9 @@ def is_allowed(statements: Sequence[Statement], call: Call) -> bool:
 def uses(statement: Statement, call: Call) -> Iterator[Use]:
     """The pairs of action and resource under which the statement speaks of the call."""
     context = dict(call.context)
-    if not all(context.get(key) in values for key, values in statement.equals):
-        return
+    for key, values in statement.conditions:
+        if key not in context or not any(_pattern(value).fullmatch(context[key]) for value in values):
+            return
     for action in statement.actions:
         # Actions are compared without case, resources with it.
         if not _pattern(action.lower()).fullmatch(call.action.lower()):

@@ -8,6 +8,8 @@ import msgspec
 
 from local.access_door import Policies
 
+WRAPPER_VARIABLE = "AWS_LAMBDA_EXEC_WRAPPER"
+TASK_ROOT = "/var/task/"
 # Output of the template -> setting of the application.
 SETTING_OF_OUTPUT = {
     "WalTableName": "HEADRACE_WAL_TABLE",
@@ -30,6 +32,11 @@ class Function(msgspec.Struct, frozen=True):
     memory_mb: int = 128
     environment: dict[str, str] = {}
     role: str = ""
+
+    @property
+    def wrapper(self) -> str:
+        """The script that starts its process, within the artifact; empty where Lambda's own client does."""
+        return self.environment.get(WRAPPER_VARIABLE, "").removeprefix(TASK_ROOT)
 
 
 class StreamTrigger(msgspec.Struct, frozen=True):
@@ -92,6 +99,13 @@ class Deployment(msgspec.Struct, frozen=True):
     def role_of(self, handler: str) -> str:
         """The role of the function with this handler; empty without one."""
         return next((one.role for one in self.functions.values() if one.handler == handler), "")
+
+    def streaming_function(self) -> Function:
+        """The function behind the Function URL. Raises LookupError if the template has none."""
+        for function in self.functions.values():
+            if function.wrapper:
+                return function
+        raise LookupError("the template has no streaming door")
 
     def settings(self) -> dict[str, str]:
         """The HEADRACE_* settings that the template decides: its functions' own, and the names of its resources."""

@@ -45,6 +45,10 @@ which forget everything after it:
   headrace dev --api-processes 3 --cold
 
 \b
+Serve through the streaming door of a deployment: four instances of the function, started as on Lambda:
+  headrace dev --function-url --api-processes 4
+
+\b
 Let other machines in. That needs keys, each with its scopes and name prefixes:
   HEADRACE_API_KEYS='s3cret:read+write:demo/' headrace dev --host 0.0.0.0
 """
@@ -62,6 +66,11 @@ Let other machines in. That needs keys, each with its scopes and name prefixes:
     help="API processes behind the port, taking requests in turn.",
 )
 @click.option("--cold", is_flag=True, help="Forget everything after each request, as a new instance would.")
+@click.option(
+    "--function-url",
+    is_flag=True,
+    help="Serve as the streaming Lambda function: behind a Function URL, N instances, one request each at a time.",
+)
 @click.option("--seal-records", type=click.IntRange(1), metavar="N", help="Seal when so many records wait.")
 @click.option("--seal-bytes", type=Size(), help="Seal when so much waits, such as 64KiB or 16MiB.")
 @click.option("--seal-age", type=Duration(), help="Seal what has waited so long, such as 1s or 5m.")
@@ -69,6 +78,14 @@ Let other machines in. That needs keys, each with its scopes and name prefixes:
 @click.option("--index-age", type=Duration(), help="Index what was sealed and has waited so long, such as 1s or 1m.")
 @click.option("--index-segments", type=click.IntRange(1), metavar="N", help="Index when so many segments wait.")
 @click.option("--compact-fanout", type=click.IntRange(2), metavar="N", help="Merge so many neighbouring index runs.")
+@click.option(
+    "--merge-segments",
+    type=click.IntRange(0),
+    metavar="N",
+    help="Merge so many small neighbouring segments; 0 merges none.",
+)
+@click.option("--merge-age", type=Duration(), help="Merge only segments that are so old.")
+@click.option("--merge-retire", type=Duration(), help="Keep segments that were merged for so long.")
 @click.option(
     "--index-jobs",
     type=click.IntRange(0, 8),

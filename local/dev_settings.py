@@ -11,11 +11,12 @@ from functions.api.access import is_loopback
 from headrace.settings import Settings, SettingsError, UnsafeTrimAge
 from local.units import format_duration
 
-_AGES = (
+_CHECKED = (
     "HEADRACE_STATE_AGE_MS",
     "HEADRACE_TRIM_AGE_MS",
     "HEADRACE_APPEND_TIMEOUT_MS",
     "HEADRACE_REQUEST_TIMEOUT_MS",
+    "HEADRACE_MERGE_SEGMENTS",
 )
 _SETTING_OF_OPTION = {
     "seal_records": "HEADRACE_SEAL_RECORDS",
@@ -26,6 +27,9 @@ _SETTING_OF_OPTION = {
     "index_age": "HEADRACE_INDEX_AGE_MS",
     "index_segments": "HEADRACE_INDEX_SEGMENTS",
     "compact_fanout": "HEADRACE_COMPACT_FANOUT",
+    "merge_segments": "HEADRACE_MERGE_SEGMENTS",
+    "merge_age": "HEADRACE_MERGE_AGE_MS",
+    "merge_retire": "HEADRACE_MERGE_RETIRE_MS",
     "index_jobs": "HEADRACE_INDEX_JOBS",
 }
 
@@ -45,6 +49,7 @@ class DevSettings:
     app: str
     log_level: str
     seed: int
+    function_url: bool = False
     sweep_every_ms: int | None = None
     seal_age_ms: int | None = None
     record: Path | None = None
@@ -60,7 +65,7 @@ class DevSettings:
         }
         if options["cold"]:
             chosen["HEADRACE_COLD"] = "1"
-        _require_safe_trim_age({**environ, **chosen})
+        _require_sound({**environ, **chosen})
         chosen.update(_door(options["host"], environ))
         return DevSettings(
             host=options["host"],
@@ -70,6 +75,7 @@ class DevSettings:
             app=options["app"],
             log_level=options["log_level"],
             seed=options["seed"],
+            function_url=options.get("function_url", False),
             sweep_every_ms=options.get("sweep_every"),
             seal_age_ms=options.get("seal_age"),
             record=options.get("record"),
@@ -77,10 +83,10 @@ class DevSettings:
         )
 
 
-def _require_safe_trim_age(environ: Mapping[str, str]) -> None:
-    """A writer that relies on an old state must still find the item that occupies its slot."""
+def _require_sound(environ: Mapping[str, str]) -> None:
+    """Above all, a writer that relies on an old state must still find the item that occupies its slot."""
     try:
-        Settings.from_environment({name: environ.get(name, "") for name in _AGES})
+        Settings.from_environment({name: environ.get(name, "") for name in _CHECKED})
     except UnsafeTrimAge as exc:
         given, minimum_ms = exc.settings, exc.settings.minimum_trim_age_ms
         raise InvalidSettings(

@@ -160,6 +160,9 @@ class Emulator:
     def _start_api(self, environment: dict[str, str]) -> None:
         """Starts the API processes, and the proxy in front of them where there are several."""
         door = self._listener.fileno()
+        if self._settings.function_url:
+            self._start_function_url(door, environment)
+            return
         if self._settings.api_processes == 1:
             self._start_api_process("api", ["--listen-fd", str(door)], environment, fds=[door])
             self._api_ports.append(self._listener.getsockname()[1])
@@ -171,6 +174,27 @@ class Emulator:
         upstreams = [part for port in self._api_ports for part in ("--upstream", f"127.0.0.1:{port}")]
         self._supervisor.start(
             "proxy", ["local.proxy", "--listen-fd", str(door), *upstreams], environment, fds=[door]
+        )
+
+    def _start_function_url(self, door: int, environment: dict[str, str]) -> None:
+        """Starts the streaming function of the template, and what Lambda has in front of it."""
+        assert self._deployment is not None
+        function = self._deployment.streaming_function()
+        self._supervisor.start(
+            "api",
+            [
+                "local.function_url",
+                *("--listen-fd", str(door), "--instances", str(self._settings.api_processes)),
+                *("--timeout", str(function.timeout_seconds), "--bootstrap", function.wrapper),
+            ],
+            # The options were checked already: an open door is on loopback, or was asked for.
+            {
+                "HEADRACE_ALLOW_INSECURE_NO_AUTH": "1",
+                "POWERTOOLS_METRICS_DISABLED": "true",
+                **environment,
+                **as_role(function.role),
+            },
+            fds=[door],
         )
 
     def _reserve_port(self) -> int:

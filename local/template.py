@@ -10,6 +10,7 @@ only what is not deployed (an EMR application, a role) gets a made-up name.
 from __future__ import annotations
 
 import json
+import re
 import secrets
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,6 +26,8 @@ TEMPLATE_PATH = Path(__file__).resolve().parent.parent / "infra" / "template" / 
 STACK_NAME = "headrace"
 DEPLOYED_TYPES = frozenset({"AWS::DynamoDB::Table", "AWS::S3::Bucket", "AWS::SQS::Queue"})
 _PSEUDO_PREFIX = "AWS::"
+# `${Name}` and `${Name.Attribute}`; `${!Literal}` refers to nothing.
+_IN_TEXT = re.compile(r"\$\{([^!}.][^}.]*)[^}]*\}")
 _RESOLVED_OUTPUT = "Resolved{}"
 # What a reference to a resource stands for that the emulator runs itself, or does without: `{}` is its logical id.
 _MADE_UP = {
@@ -132,6 +135,8 @@ def _references(value: Any) -> Iterator[str]:
             yield inner
         elif key == "Fn::GetAtt":
             yield inner[0] if isinstance(inner, list) else inner.split(".", 1)[0]
+        elif key == "Fn::Sub" and isinstance(inner, str):
+            yield from _IN_TEXT.findall(inner)
         elif key == "Fn::ImportValue" or key == "Fn::If":
             yield f"{key} is not supported"
         else:

@@ -92,6 +92,14 @@ class Access:
         """Keys are demanded."""
         return bool(self._grants)
 
+    @property
+    def is_stale(self) -> bool:
+        """These keys never change."""
+        return False
+
+    def refresh(self) -> None:
+        """Changes nothing."""
+
     def grant(self, authorization: str | None) -> Grant:
         """What the `Authorization` header allows.
 

@@ -10,7 +10,7 @@ import msgspec
 import orjson
 from starlette.requests import Request
 
-from functions.api.buffered import BODY_BYTES, is_buffered
+from functions.api.buffered import BODY_BYTES, is_event
 from functions.api.headers import Headers
 from headrace.errors import InvalidRequest, PayloadTooLarge
 from headrace.limits import MAX_APPEND_BYTES, MAX_RECORDS_PER_APPEND
@@ -27,7 +27,7 @@ async def read(request: Request, headers: Headers, limit: int = MAX_APPEND_BYTES
     Raises:
         PayloadTooLarge: over `limit` or that of the door, as announced or as received.
     """
-    if is_buffered(request.scope):
+    if is_event(request.scope):
         limit = min(limit, BODY_BYTES)
     announced = headers.content_length
     if announced is not None and announced > limit:

@@ -1,7 +1,8 @@
-"""A door that holds a whole request and a whole answer: a Lambda event and its result, JSON texts of 6 MB at the most.
+"""Doors that hold a whole request, and the one that holds a whole answer, too: JSON texts of 6 MB at the most.
 
-An answer that is too large would be lost on the way, and its reader with it. So pages of records are cut to fit
-(`fitting`), and what cannot be cut is refused here.
+Every request to a Lambda function is an event. What the HTTP API takes back is one result, whole. A larger answer would be
+lost on the way, and its reader with it. So pages of records are cut to fit (`fitting`), and what cannot be cut is refused
+here. The streaming door passes an answer on as it comes.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 BODY_BYTES = 4_500_000  # of a request: as base64 it still fits an event
 ANSWER_BYTES = 6_000_000  # of a body in the result; Lambda takes 6,291,556 with the headers
 TEXT_TYPES = ("text/", "application/json")  # what they are part of goes as text if it is UTF-8; the rest as base64
+ENDS_AT = "headrace.ends_at_ms"  # set by a door that streams: when, in ms since the epoch, an answer has to be over
 _MOST_GROWTH = 6  # of text: a control character is \u0000
 
 
@@ -32,9 +34,14 @@ class AnswerTooLarge(Exception):
         self.next_offset = next_offset
 
 
-def is_buffered(scope: Mapping[str, Any]) -> bool:
-    """The request came as a Lambda event."""
+def is_event(scope: Mapping[str, Any]) -> bool:
+    """The request came whole, as a Lambda event."""
     return "aws.event" in scope
+
+
+def is_buffered(scope: Mapping[str, Any]) -> bool:
+    """The answer goes out whole, as a result."""
+    return is_event(scope) and ENDS_AT not in scope
 
 
 def fits(body: bytes, content_type: str, sent: int = 0) -> bool:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 
 import boto3
 from botocore.config import Config
 
-from functions.api import access as keys
 from functions.api import timeouts
+from functions.api.access import Access, check_exposure, parse
 from functions.api.blocking import on_lambda
+from functions.api.keyring import Keyring, Keys
 from functions.api.meter import Meter
 from functions.api.parts import Parts, assemble
 from headrace.aws import aws_stores, region_of
+from headrace.clock import SystemClock
 from headrace.settings import Settings
 
 
@@ -25,23 +28,29 @@ def build(meter: Meter | None = None) -> Parts:
     """
     settings = Settings.from_environment(os.environ)
     region = region_of(os.environ)
-    access = keys.parse(settings.api_keys or _secret(settings.api_keys_secret, region))
-    keys.check_exposure(
-        access,
-        host=settings.host,
-        on_lambda=on_lambda(),
-        allow_insecure=settings.allow_insecure_no_auth,
-    )
+    access = _access(settings, region)
     stores = aws_stores(
         settings, region, dynamodb_timeout_s=timeouts.DYNAMODB_S, s3_read_timeout_s=timeouts.OBJECT_STORE_S
     )
     return assemble(stores, access, meter)
 
 
-def _secret(name: str, region: str) -> str:
-    """The text of a Secrets Manager secret; empty without a name."""
-    if not name:
-        return ""
-    config = Config(connect_timeout=1.0, read_timeout=3.0, retries={"mode": "standard", "total_max_attempts": 3})
+def _access(settings: Settings, region: str) -> Keys:
+    def check(access: Access) -> None:
+        check_exposure(
+            access, host=settings.host, on_lambda=on_lambda(), allow_insecure=settings.allow_insecure_no_auth
+        )
+
+    if settings.api_keys or not settings.api_keys_secret:
+        access = parse(settings.api_keys)
+        check(access)
+        return access
+    read = _secret_reader(settings.api_keys_secret, region)
+    return Keyring(read, SystemClock(), age_ms=settings.keys_age_ms, check=check)
+
+
+def _secret_reader(name: str, region: str) -> Callable[[], str]:
+    """Reads the text of a Secrets Manager secret. A request may wait for it."""
+    config = Config(connect_timeout=1.0, read_timeout=1.0, retries={"mode": "standard", "total_max_attempts": 2})
     client = boto3.client("secretsmanager", region_name=region, config=config)
-    return str(client.get_secret_value(SecretId=name)["SecretString"])
+    return lambda: str(client.get_secret_value(SecretId=name)["SecretString"])

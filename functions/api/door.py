@@ -13,9 +13,11 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from functions.api import errors, paths
-from functions.api.access import Access, Grant
+from functions.api.access import Grant
 from functions.api.access import Scope as AccessScope
+from functions.api.blocking import run
 from functions.api.headers import Headers
+from functions.api.keyring import Keys
 from functions.api.meter import Meter, count_error
 from functions.api.openapi.queries import SEARCH_HEADERS
 from headrace import names
@@ -70,7 +72,7 @@ def require(request: Request, scope: AccessScope, name: str) -> None:
 class Door:
     """Wraps the application."""
 
-    def __init__(self, app: ASGIApp, access: Access, meter: Meter) -> None:
+    def __init__(self, app: ASGIApp, access: Keys, meter: Meter) -> None:
         self._app = app
         self._access = access
         self._meter = meter
@@ -97,6 +99,8 @@ class Door:
                 await Response(None, 204, _PREFLIGHT)(scope, receive, send_dressed)
                 return
             if scope["path"] not in OPEN_PATHS:
+                if self._access.is_stale:
+                    await run(self._access.refresh)
                 scope[GRANT] = self._access.grant(Headers(scope).get("authorization"))
             await self._app(scope, receive, send_dressed)
         except asyncio.CancelledError:  # the server ends and waits no longer

@@ -41,7 +41,8 @@ class Periodic:
         self._name = name
         self._interval_s = interval_ms / 1000
         self._lock = threading.Lock()
-        self._last = clock.monotonic()
+        # From the first request on: the time of making may be a snapshot's, resumed days later.
+        self._last: float | None = None
         self._on_timer = interval_ms > 0 and runs_between_requests
         self._on_request = interval_ms > 0 and not runs_between_requests
 
@@ -59,11 +60,11 @@ class Periodic:
             self._start(threading.Thread(target=self._work, name=self._name, daemon=True))
 
     def _is_due(self) -> bool:
-        if not self._pending():
-            return False
         with self._lock:
             now = self._clock.monotonic()
-            if now - self._last < self._interval_s:
+            if self._last is None:
+                self._last = now
+            if now - self._last < self._interval_s or not self._pending():
                 return False
             self._last = now
             return True

@@ -19,7 +19,7 @@ from starlette.types import Receive, Scope, Send
 
 from functions.api import cursors, pages
 from functions.api.blocking import run
-from functions.api.buffered import fits, grown, is_buffered
+from functions.api.buffered import ENDS_AT, fits, grown, is_buffered
 from functions.api.parts import Parts
 from functions.api.queries import ReadQuery
 from functions.api.waiting import Waiter, after, listening
@@ -57,11 +57,14 @@ class EventStream(Response):
         self._query = query
         self._page = page
         self._buffered = False
+        self._open_s = float(parts.settings.sse_seconds)
         self._cursor = query.cursor
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         # API Gateway shows nothing before the end: there the answer is what is there, and the client comes again.
         self._buffered = is_buffered(scope)
+        if ENDS_AT in scope:  # the door closes then, in the middle of an event if need be
+            self._open_s = min(self._open_s, (scope[ENDS_AT] - self._parts.clock.now_ms()) / 1000)
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
         if self._buffered:
             await self._send_events(send)
@@ -85,7 +88,7 @@ class EventStream(Response):
 
     async def _events(self) -> AsyncIterator[bytes]:
         clock = self._parts.clock
-        deadline = clock.monotonic() + self._parts.settings.sse_seconds
+        deadline = clock.monotonic() + self._open_s
         with listening(self._logs, self._name) as waiter:
             page = self._page
             event = self._event(page)

@@ -18,6 +18,7 @@ from aws_lambda_powertools import Logger
 
 from functions.indexer.audit import audit
 from functions.indexer.follow import follow
+from functions.indexer.generations import remove_generations
 from functions.indexer.look import look
 from functions.indexer.orphans import sweep_orphans
 from functions.indexer.parts import Parts
@@ -106,6 +107,7 @@ class Dispatcher:
                 meter.count("RunsRetired", rebuild(parts, message.log_id))
             case "orphans":
                 meter.count("OrphansRemoved", sweep_orphans(parts, message.log_id))
+                meter.count("GenerationsRemoved", remove_generations(parts, message.log_id))
             case "audit":
                 audited = audit(parts, message.after)
                 meter.count("LogsWaiting", audited.waiting)
@@ -118,11 +120,14 @@ class Dispatcher:
             followed = follow(self._parts)
             self._meter.count("JobsOver", followed.jobs)
             self._meter.count("RunsPublished", followed.published)
+            self._meter.count("SegmentsMerged", followed.merged)
             self._meter.count("IndexFailures", len(followed.failed))
             for log_id, reason in followed.failed:
                 self._logger.error("log could not be indexed", log_id=log_id, reason=reason)
             if followed.jobs:
-                self._logger.info("job is over", jobs=followed.jobs, published=followed.published)
+                self._logger.info(
+                    "job is over", jobs=followed.jobs, published=followed.published, merged=followed.merged
+                )
         finally:
             self._start()
 

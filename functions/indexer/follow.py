@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from functions.indexer import policy
 from functions.indexer.inputs import load_input, load_result
 from functions.indexer.look import wake
+from functions.indexer.merge import publish_merged, remove_merged
 from functions.indexer.parts import Parts
 from functions.indexer.picture import is_over
 from functions.indexer.publish import publish
@@ -26,6 +27,7 @@ from headrace.index.descriptors import made
 from headrace.index.job import JobInput, Task
 from headrace.index.plan import hash_of
 from headrace.jobs import Place, Waiting
+from headrace.segment.descriptor import Segment
 
 PLANNING_MS = 6 * 60_000  # longer than this function may run
 STARTING_MS = 60_000
@@ -37,6 +39,16 @@ class Followed(NamedTuple):
     jobs: int = 0
     published: int = 0
     failed: tuple[tuple[str, str], ...] = ()
+    merged: int = 0
+
+    def plus(self, other: Followed) -> Followed:
+        """Both together."""
+        return Followed(
+            self.jobs + other.jobs,
+            self.published + other.published,
+            self.failed + other.failed,
+            self.merged + other.merged,
+        )
 
 
 def follow(parts: Parts) -> Followed:
@@ -51,8 +63,7 @@ def follow(parts: Parts) -> Followed:
         try:
             place = parts.jobs.place(number)
             if place is not None:
-                found = _follow(parts, place)
-                done = Followed(done.jobs + found.jobs, done.published + found.published, done.failed + found.failed)
+                done = done.plus(_follow(parts, place))
         except StoreError as exc:
             trouble = exc
     if trouble is not None:
@@ -93,13 +104,12 @@ def _settle(parts: Parts, place: Place, outcome: Outcome) -> Followed:
         job = None
     if job is None:  # its rows come free when their claim is over
         return Followed(1, 0, (("", f"job has no input: job_id={place.job_id}"),))
-    reasons = _reasons(parts, job, f"job run {outcome}: run_id={place.run_id}")
-    published = 0
-    failed: list[tuple[str, str]] = []
+    answered = _answered(parts, job, f"job run {outcome}: run_id={place.run_id}")
+    done = Followed(jobs=1)
     trouble: StoreError | None = None
     for log_id, tasks in groupby(sorted(job.tasks, key=lambda task: task.log_id), key=lambda task: task.log_id):
         try:
-            settled = _settle_log(parts, job, log_id, list(tasks), reasons)
+            settled = _settle_log(parts, job, log_id, list(tasks), answered)
         except StoreError as exc:
             if parts.now_ms() - place.since_ms < GIVE_UP_MS:
                 trouble = exc
@@ -107,47 +117,52 @@ def _settle(parts: Parts, place: Place, outcome: Outcome) -> Followed:
             settled = _note(parts, job, log_id, str(exc), damaged=False)
         except Exception as exc:  # noqa: BLE001 - one poisoned log must not hold up the others
             settled = _note(parts, job, log_id, str(exc), damaged=True)
-        published += settled.published
-        failed += settled.failed
+        done = done.plus(settled)
     if trouble is not None:
         raise trouble
-    return Followed(1, published, tuple(failed))
+    return done
 
 
-class _Reasons(NamedTuple):
-    """Why tasks made nothing: by run id, with whether it is the log's fault, and otherwise."""
+class _Answered(NamedTuple):
+    """Why tasks made nothing: by run id, with whether it is the log's fault, and otherwise; and segments they made."""
 
     by_run: dict[str, tuple[str, bool]]
     otherwise: str
+    merged: dict[str, Segment]
 
 
-def _reasons(parts: Parts, job: JobInput, otherwise: str) -> _Reasons:
+def _answered(parts: Parts, job: JobInput, otherwise: str) -> _Answered:
     try:
         result = load_result(parts.stores.objects, job.job_id)
     except Damaged as exc:
         result, otherwise = None, str(exc)
     failures = result.failures if result is not None else ()
-    return _Reasons({one.run_id: (one.reason, one.damaged) for one in failures}, otherwise)
+    merged = result.merged if result is not None else {}
+    return _Answered({one.run_id: (one.reason, one.damaged) for one in failures}, otherwise, merged)
 
 
-def _settle_log(parts: Parts, job: JobInput, log_id: str, tasks: Sequence[Task], reasons: _Reasons) -> Followed:
+def _settle_log(parts: Parts, job: JobInput, log_id: str, tasks: Sequence[Task], answered: _Answered) -> Followed:
+    segments = [(task, answered.merged[task.run_id]) for task in tasks if task.run_id in answered.merged]
     newest = parts.stores.wal.newest(log_id)
     if newest is None or is_over(newest.state):
         for task in tasks:  # its purge may have been before the job's last object
             remove_run(parts, log_id, task.run_id)
+        remove_merged(parts, log_id)
         row = parts.jobs.get(log_id)
         if row is not None:
             parts.jobs.drop(row)
         return Followed()
-    runs = [(task, made(parts.stores.objects, task)) for task in tasks]
+    runs = [(task, made(parts.stores.objects, task)) for task in tasks if task.work != "merge"]
     found = [(run, tuple(one.id for one in task.inputs)) for task, run in runs if run is not None]
     plan = hash_of(parts.definitions.of(log_id, newest.state))
     published = publish(parts, log_id, found, plan) if found else 0
+    merged = sum(publish_merged(parts, task, made_segment) for task, made_segment in segments)
     missing = [task for task, run in runs if run is None]
-    if not missing:
-        return _note(parts, job, log_id, "", damaged=False)._replace(published=published)
-    reason, damaged = reasons.by_run.get(missing[0].run_id, (reasons.otherwise, False))
-    return _note(parts, job, log_id, reason, damaged=damaged)._replace(published=published)
+    missing += [task for task in tasks if task.work == "merge" and task.run_id not in answered.merged]
+    reason, damaged = "", False
+    if missing:
+        reason, damaged = answered.by_run.get(missing[0].run_id, (answered.otherwise, False))
+    return _note(parts, job, log_id, reason, damaged=damaged)._replace(published=published, merged=merged)
 
 
 def _note(parts: Parts, job: JobInput, log_id: str, reason: str, *, damaged: bool) -> Followed:

@@ -12,6 +12,7 @@ from headrace.index.store import IndexManifestStore
 from headrace.jobs import Jobs
 from headrace.log.definition import Definitions
 from headrace.log.stores import Stores
+from headrace.manifest.merging import MergeLimits
 from headrace.manifest.store import ManifestStore
 from headrace.names import STREAMS
 from headrace.objects.counting import CountingObjects, RequestCounts
@@ -38,7 +39,7 @@ class Parts:
 
     @property
     def limits(self) -> IndexLimits:
-        """The limits of indexing."""
+        """The limits of indexing and merging."""
         settings = self.stores.settings
         return IndexLimits(
             age_ms=settings.index_age_ms,
@@ -46,6 +47,12 @@ class Parts:
             fanout=settings.compact_fanout,
             jobs=settings.index_jobs,
             retire_age_ms=settings.index_retire_age_ms,
+            merge=MergeLimits(
+                segments=settings.merge_segments,
+                payload_bytes=settings.seal_bytes,
+                records=settings.seal_records,
+                age_ms=settings.merge_age_ms,
+            ),
         )
 
     def publish(self, manifest: IndexManifest) -> bool:

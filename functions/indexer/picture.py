@@ -23,7 +23,8 @@ def is_over(state: LogState) -> bool:
 
 
 def see(parts: Parts, log_id: str) -> Picture | None:
-    """The log; None if nothing of it is to be indexed: it is unknown, over, unpublished, or has nothing to search by.
+    """The log; None if there is nothing to do for it: it is unknown, over, unpublished, or has nothing to search by while
+    segments are not merged.
 
     Raises:
         Damaged: what it finds contradicts itself.
@@ -39,11 +40,12 @@ def see(parts: Parts, log_id: str) -> Picture | None:
     definition = parts.definitions.of(log_id, newest.state)
     plan = hash_of(definition)
     index = parts.indexes.newest(log_id)
-    if plan == NONE and not index.runs and not _has_keys(parts, manifest, definition):
+    is_indexed = plan != NONE or bool(index.runs) or _has_keys(parts, manifest, definition)
+    if not is_indexed and not parts.limits.merge.segments:
         return None
     ref = newest.state.definition
     base_offset, end_offset = manifest.config.base_offset, manifest.end_offset
-    ranges = policy.unindexed_ranges(index, plan, base_offset, end_offset)
+    ranges = policy.unindexed_ranges(index, plan, base_offset, end_offset) if is_indexed else []
     return Picture(
         log_id=log_id,
         content_type=manifest.config.content_type,
@@ -51,9 +53,10 @@ def see(parts: Parts, log_id: str) -> Picture | None:
         definition=keys.definition(log_id, ref.number, ref.nonce) if ref is not None else "",
         base_offset=base_offset,
         end_offset=end_offset,
-        published_ms=manifest.created_ms,
+        published_ms=manifest.end_published_ms,
         manifest=index,
         unindexed=_newest_in(parts, manifest, ranges, policy.enough(parts.limits)),
+        open_page=manifest.open_page,
     )
 
 

@@ -2,11 +2,13 @@
 
 Published records that no run of the plan in force covers are unindexed, whether they are new or the plan is. They are due
 when enough segments of them wait, or the first of them has waited long enough. The newest come first, since searches ask
-for them. Runs are compacted by tiers: `fanout` neighbours of one level become one of the next.
+for them. Runs are compacted by tiers: `fanout` neighbours of one level become one of the next. Small segments of the log
+itself are merged, as `headrace.manifest.merging` says, whether or not anything of it is indexed.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from typing import NamedTuple
@@ -15,10 +17,13 @@ from headrace.index.job import Task
 from headrace.index.manifest import IndexManifest, gaps
 from headrace.index.run import Run
 from headrace.jobs import Waiting
+from headrace.manifest import merging
+from headrace.manifest.merging import MergeLimits
 from headrace.segment.descriptor import Segment
 
 MAX_BUILDS = 8  # tasks of one log in one job run: then other logs have their turn
 MAX_COMPACTIONS = 4
+MAX_MERGES = 4
 MAX_ACTIVE = 16  # runs of one plan; with more of them each query pays for it
 MAX_LEVEL = 3  # with 16 segments and a fan-out of 8, some 300 million events
 IDLE_RETIRE_AGES = 12  # an idle log has no further generations: then age alone decides
@@ -27,13 +32,14 @@ _FIRST_BACKOFF_MS = 30_000
 
 
 class IndexLimits(NamedTuple):
-    """What makes a log due, bounds a run, and lets objects go."""
+    """What makes a log due, bounds a run or a merged segment, and lets objects go."""
 
     age_ms: int
     segments: int
     fanout: int
     jobs: int
     retire_age_ms: int
+    merge: MergeLimits = MergeLimits(0, 0, 0, 0)
 
 
 class Picture(NamedTuple):
@@ -44,9 +50,10 @@ class Picture(NamedTuple):
         plan: hash of the plan in force.
         definition: key of the definition that it comes from; empty without one.
         base_offset, end_offset: the published records that are the log's own.
-        published_ms: when the newest generation of its manifest was made.
+        published_ms: when its end was published.
         manifest: the newest index manifest.
         unindexed: unindexed segments, ascending: the newest of them, enough to be due and for `MAX_BUILDS` tasks.
+        open_page: segments that may be merged, ascending.
     """
 
     log_id: str
@@ -58,6 +65,7 @@ class Picture(NamedTuple):
     published_ms: int
     manifest: IndexManifest
     unindexed: tuple[Segment, ...]
+    open_page: tuple[Segment, ...] = ()
 
 
 def unindexed_ranges(index: IndexManifest, plan: str, base_offset: int, end_offset: int) -> list[tuple[int, int]]:
@@ -75,7 +83,7 @@ def tasks(picture: Picture, since_ms: int, now_ms: int, limits: IndexLimits, new
     wanted = list(_compactions(picture, limits, new_id))
     if _is_due(picture, since_ms, now_ms, limits):
         wanted = [*_builds(picture, limits, new_id), *wanted]
-    return wanted
+    return [*wanted, *_merges(picture, now_ms, limits, new_id)]
 
 
 def next_look_ms(picture: Picture, since_ms: int, now_ms: int, limits: IndexLimits) -> int | None:
@@ -88,6 +96,9 @@ def next_look_ms(picture: Picture, since_ms: int, now_ms: int, limits: IndexLimi
     ]
     if picture.unindexed:
         times.append((since_ms or picture.published_ms) + limits.age_ms)
+    mergeable_ms = merging.due_ms(picture.open_page, limits.merge)
+    if mergeable_ms is not None:
+        times.append(mergeable_ms)
     return min(times, default=None)
 
 
@@ -98,6 +109,17 @@ def expired(index: IndexManifest, now_ms: int, limits: IndexLimits) -> list[Run]
         for retired in index.retired
         if now_ms >= _expires_ms(index, retired.generation, retired.at_ms, limits)
     ]
+
+
+def outdated(standing: Sequence[int], made_ms: Callable[[int], int], until_ms: int) -> list[int]:
+    """Generations that a newer one replaced at `until_ms` or before, but for the first.
+
+    Args:
+        standing: ascending.
+        made_ms: when a generation was made; asked for a few of them.
+    """
+    older = bisect_right(standing, until_ms, key=made_ms)
+    return [generation for generation in standing[: max(0, older - 1)] if generation != 1]
 
 
 def noted(row: Waiting | None, log_id: str, now_ms: int, due_ms: int) -> Waiting | None:
@@ -179,6 +201,22 @@ def _compactions(picture: Picture, limits: IndexLimits, new_id: Callable[[], str
             definition=picture.definition,
             content_type=picture.content_type,
             inputs=tuple(inputs),
+        )
+
+
+def _merges(picture: Picture, now_ms: int, limits: IndexLimits, new_id: Callable[[], str]) -> Iterator[Task]:
+    for segments in merging.groups(picture.open_page, now_ms, limits.merge)[:MAX_MERGES]:
+        yield Task(
+            work="merge",
+            log_id=picture.log_id,
+            run_id=new_id(),
+            level=0,
+            plan="",
+            first_offset=segments[0].first_offset,
+            end_offset=segments[-1].end_offset,
+            definition="",
+            content_type=picture.content_type,
+            segments=segments,
         )
 
 

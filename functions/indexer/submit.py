@@ -1,7 +1,7 @@
 """What EMR Serverless is asked to run: pure, so that each submission is a golden file.
 
-The entry point and the packed Python environment stand under the prefix that the settings name; the job's whole task is the
-input object that its arguments name. The client token is the job's id: a start that is sent again starts nothing new.
+The settings name the code, each deployment its own; the job's whole task is the input object that its arguments name. The
+client token is the job's id: a start that is sent again starts nothing new.
 """
 
 from __future__ import annotations
@@ -12,9 +12,6 @@ from headrace.objects import keys
 from headrace.settings import Settings
 
 TIMEOUT_MINUTES = 60  # then EMR Serverless ends the run
-ENTRY_POINT = "main.py"
-PACKAGE = "emr_jobs.zip"  # the jobs and the library
-ENVIRONMENT = "environment.tar.gz"  # what they import
 _PYTHON = "./environment/bin/python"
 
 _SPARK = {
@@ -32,10 +29,9 @@ _SPARK = {
 
 def submission(job_id: str, settings: Settings) -> dict[str, Any]:
     """Arguments of `StartJobRun` for a job whose input stands in the bucket."""
-    artifacts = settings.spark_artifacts.rstrip("/")
     spark = {
-        "spark.archives": f"{artifacts}/{ENVIRONMENT}#environment",
-        "spark.submit.pyFiles": f"{artifacts}/{PACKAGE}",
+        "spark.archives": f"{settings.spark_environment}#environment",
+        "spark.submit.pyFiles": settings.spark_packages,
         **_SPARK,
     }
     return {
@@ -46,7 +42,7 @@ def submission(job_id: str, settings: Settings) -> dict[str, Any]:
         "executionTimeoutMinutes": TIMEOUT_MINUTES,
         "jobDriver": {
             "sparkSubmit": {
-                "entryPoint": f"{artifacts}/{ENTRY_POINT}",
+                "entryPoint": settings.spark_entry_point,
                 "entryPointArguments": ["--bucket", settings.bucket, "--input", keys.job_input(job_id)],
                 "sparkSubmitParameters": " ".join(f"--conf {name}={value}" for name, value in spark.items()),
             }

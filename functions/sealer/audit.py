@@ -12,7 +12,9 @@ from functions.sealer.queue import Message
 from headrace.catalog import Row
 
 MAX_ROWS = 200
-_ACTIVE_MS = 48 * 3600 * 1000  # twice the schedule: only logs written to since can have new orphans
+_DAY_MS = 24 * 3600 * 1000
+_ACTIVE_MS = 2 * _DAY_MS  # twice the schedule: logs written to since can have new orphans
+_WEEK_DAYS = 7  # others can have segments that were merged
 
 
 def audit(parts: Parts, surface: str = "", after: str = "") -> int:
@@ -49,6 +51,11 @@ def _missed(parts: Parts, row: Row, now_ms: int) -> list[Message]:
         is_trimmable = oldest.slot < min(end_slot, newest.slot)
         if is_trimmable and now_ms - oldest.committed_ms >= 2 * limits.trim_age_ms:
             wanted.append(Message("trim", row.log_id))
-    if idle_ms < _ACTIVE_MS:
+    if idle_ms < _ACTIVE_MS or _is_its_day(row.log_id, now_ms):
         wanted.append(Message("orphans", row.log_id))
     return wanted
+
+
+def _is_its_day(log_id: str, now_ms: int) -> bool:
+    """Whether an idle log has its turn: once a week, each on its day."""
+    return now_ms // _DAY_MS % _WEEK_DAYS == int(log_id[:8], 16) % _WEEK_DAYS

@@ -2,7 +2,11 @@
 
 How that is known, without the age of an object:
 
-  - A segment whose number the manifest has passed: whoever still holds it loses the race for its generation.
+  - A segment whose number the manifest has passed: whoever still holds it loses the race for its generation. That number
+    counts all segments that were ever sealed, so that it does not fall when segments are merged.
+  - A merged segment, once a generation was made a day after it was planned: it is published within half of that, or never.
+  - A segment that was replaced by a merged one: two generations and a while later, nobody reads it any more. Until then the
+    manifest names it. Sealers remove it before they publish a generation that no longer does.
   - A sealed manifest page, in the same way.
   - A payload first tried at a slot below an entry older than a day: its writer had a picture from before that
     entry, and the ack fence stopped it within minutes. The entry that names a payload may stand at another
@@ -14,8 +18,10 @@ What is left at the very end of an idle log waits until the log goes on, or is p
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import takewhile
 
 from functions.sealer.parts import Parts
+from headrace.manifest import merging
 from headrace.manifest.manifest import Manifest
 from headrace.objects import keys
 from headrace.wal.state import Entry
@@ -69,27 +75,41 @@ def _entries(parts: Parts, log_id: str) -> Iterator[Entry]:
 
 
 def _segments(parts: Parts, manifest: Manifest) -> Iterator[str]:
-    block = max(0, (manifest.segment_count - 1) // _BLOCK)
-    for number in range(max(0, block - _BLOCKS + 1), block + 1):
-        prefix = keys.segment(manifest.log_id, number * _BLOCK, "").partition("-")[0][:-3]
-        found = [key for key in parts.stores.objects.list(prefix) if _number(key) < manifest.segment_count]
-        if not found:
+    replaced = merging.removable(manifest, parts.now_ms(), parts.stores.settings.merge_retire_ms)
+    gone = {*replaced, *map(keys.segment_keys, replaced)}
+    newest = max(0, (manifest.sealed_count - 1) // _BLOCK)
+    blocks = {*range(max(0, newest - _BLOCKS + 1), newest + 1), *(_number(key) // _BLOCK for key in replaced)}
+    for block in sorted(blocks):
+        prefix = keys.segment(manifest.log_id, block * _BLOCK, "").partition("-")[0][:-3]
+        found = list(parts.stores.objects.list(prefix))
+        yield from (key for key in found if key in gone)
+        passed = [key for key in found if key not in gone and _is_passed(manifest, key)]
+        if not passed:
             continue
-        start = _offset_of(manifest, number * _BLOCK)
-        named: set[str] = set()
-        for segment in parts.manifests.segments_from(manifest, start):
-            if segment.number >= (number + 1) * _BLOCK:
-                break
-            named |= {segment.key, keys.segment_keys(segment.key)}
-        yield from (key for key in found if key not in named)
+        named = _named_from(parts, manifest, block * _BLOCK)
+        named |= {one.key for one in manifest.replaced}
+        named |= {keys.segment_keys(key) for key in named}
+        yield from (key for key in passed if key not in named)
 
 
-def _offset_of(manifest: Manifest, number: int) -> int:
-    """An offset at or before the first record of segment `number`."""
-    for page in manifest.pages:
-        if page.first_number + page.count > number:
-            return page.first_offset
-    return manifest.open_page[0].first_offset if manifest.open_page else manifest.end_offset
+def _is_passed(manifest: Manifest, key: str) -> bool:
+    """No generation after this one can be the first to name the segment."""
+    planned_ms = keys.planned_ms(key)
+    if planned_ms is not None:
+        return manifest.created_ms - planned_ms >= merging.ABANDONED_MS
+    return _number(key) < manifest.sealed_count
+
+
+def _named_from(parts: Parts, manifest: Manifest, number: int) -> set[str]:
+    """Keys of the log's segments whose number among all that were sealed is `number` or higher, and of some before."""
+    named = {segment.key for segment in manifest.open_page}
+    for page in reversed(manifest.pages):
+        segments = parts.manifests.segments_from(manifest, page.first_offset)
+        found = [segment.key for segment in takewhile(lambda one: one.first_offset < page.end_offset, segments)]  # noqa: B023
+        named.update(found)
+        if keys.sealed_number(found[0]) < number:
+            break
+    return named
 
 
 def _pages(parts: Parts, manifest: Manifest) -> Iterator[str]:

@@ -15,8 +15,9 @@ slot below the published end. Entries that were never sealed are above the publi
 watermark is raised *before* they go. The number of the generation that it then names does not exist;
 nothing asks for it, as sealing and reading look at the newest entry first.
 
-A sealer that began before the end is over by now, if the trim age is longer than a function may run (it is,
-unless an operator says otherwise). One that is not leaves objects behind that nothing reads.
+A sealer that began before the end is over by now, and so is an indexer that merged, if the trim age is longer than
+a function may run (it is, unless an operator says otherwise). One that is not leaves objects behind that nothing
+reads.
 """
 
 from __future__ import annotations

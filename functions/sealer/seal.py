@@ -6,7 +6,8 @@ steps, and what a crash after each leaves:
 
     log.json (before generation 1)    an object that says what is true anyway
     segment, its key page             orphans, swept later
-    sealed manifest page (1 in 1024)  an orphan
+    sealed manifest page (1 in 256)   an orphan
+    removal of replaced segments      objects that the manifest names as gone soon, and nobody asks for
     message to trim                   a trim that finds nothing to do
     manifest generation               a published segment; the watermark is behind, the next seal raises it
     watermark                         nothing
@@ -26,6 +27,7 @@ from functions.sealer.queue import Message
 from functions.sealer.span import Span, Unjoined, read_span
 from headrace.errors import Damaged, StoreError
 from headrace.manifest import manifest as manifests
+from headrace.manifest import merging
 from headrace.manifest.manifest import Manifest, ManifestPage
 from headrace.manifest.marks import Description
 from headrace.objects import keys
@@ -177,6 +179,7 @@ class _Run:
             last_entry=span.last,
             sealed_page=self._put_full_page(manifest),
             now_ms=self._parts.now_ms(),
+            forgotten=self._remove_replaced(manifest),
         )
         self._ask_to_trim(span)
         if not self._parts.manifests.publish(successor):
@@ -206,9 +209,10 @@ class _Run:
     def _put_segment(self, manifest: Manifest | None, config: LogConfig, span: Span) -> list[Segment]:
         if not span.records:
             return []
-        built = writer.build(span.records, text=_is_text(config.content_type), log_id=self._log_id)
+        built = writer.build(span.records, text=writer.is_text(config.content_type), log_id=self._log_id)
         number = manifest.segment_count if manifest else 0
-        key = keys.segment(self._log_id, number, self._stores.request_ids())
+        sealed = manifest.sealed_count if manifest else 0
+        key = keys.segment(self._log_id, sealed, self._stores.request_ids())
         self._stores.objects.put(key, built.data)
         self._stores.objects.put(keys.segment_keys(key), built.key_page)
         return [built.describe(number, key)]
@@ -221,6 +225,15 @@ class _Run:
         key = keys.manifest_page(self._log_id, full[0].number, self._stores.request_ids())
         self._stores.objects.put(key, data)
         return manifests.describe_page(key, data, full)
+
+    def _remove_replaced(self, manifest: Manifest | None) -> list[str]:
+        """Removes the objects of merged segments that no reader asks for any more; their keys."""
+        if manifest is None:
+            return []
+        gone = merging.forgettable(manifest, self._parts.now_ms(), self._stores.settings.merge_retire_ms)
+        if gone:
+            self._stores.objects.delete(name for key in gone for name in (key, keys.segment_keys(key)))
+        return gone
 
     def _ask_to_trim(self, span: Span) -> None:
         """Before the publication, so that a crash after it can't leave published entries untrimmed."""
@@ -238,8 +251,3 @@ class _Run:
             manifest.end_offset,
             manifest.sealed_bytes,
         )
-
-
-def _is_text(content_type: str) -> bool:
-    media_type = content_type.partition(";")[0].strip().lower()
-    return media_type == "application/json" or media_type.startswith("text/")

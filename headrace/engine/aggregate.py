@@ -86,7 +86,7 @@ def aggregate(engine: Engine, name: str, body: Any, budget_ms: int) -> Aggregate
         try:
             return _Aggregation(engine, snapshot, config, request).answer()
         except (Damaged, ObjectMissing):
-            # Perhaps a run was retired and removed since this process read of it.
+            # Perhaps a run was retired, or a segment merged, and removed since this process read of it.
             again = engine.sources.snapshot(name, fresh=True)
             config = again.definition.search
             request = rollup_request.parse(body, config)
@@ -228,15 +228,7 @@ class _Aggregation:
             },
             "runs": {
                 "considered": len(self._snapshot.runs),
-                "opened": [
-                    {
-                        "id": one.found.run.id,
-                        "level": one.found.run.level,
-                        "groups": len(one.printed.groups) if one.printed is not None else None,
-                        "records": len(one.picked.records) if one.picked is not None else 0,
-                    }
-                    for one in of_runs
-                ],
+                "opened": [one.explain() for one in of_runs],
             },
             **self._ranges.explain(),
             "stages_ms": {name: round(seconds * 1000, 3) for name, seconds in stages_s.items()},

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from headrace.clock import Clock
 from headrace.engine.key_pages import KeyPages
@@ -38,22 +37,12 @@ class Engine:
     key_pages: KeyPages = field(default_factory=KeyPages)
 
 
-def assemble(
-    stores: Stores,
-    logs: Logs,
-    *,
-    directory: Path | None = None,
-    directory_bytes: int = 0,
-    budget: Budget | None = None,
-) -> Engine:
+def assemble(stores: Stores, logs: Logs, *, budget: Budget | None = None) -> Engine:
     """An engine on these stores.
 
     Args:
-        logs: the verbs of the same stores: what they remember of streams is used.
-        directory, directory_bytes: where ranges may be kept beside memory.
+        logs: the verbs of the same stores: what they remember of streams and keep of index runs is used.
         budget: the default one if None.
     """
-    ranges = CachedRanges(
-        stores.objects, directory=directory, directory_bytes=directory_bytes, monotonic=stores.clock.monotonic
-    )
-    return Engine(Sources(stores, logs), Runs(), ranges, stores.objects, stores.clock, budget or Budget())
+    runs, ranges = logs.run_cache.opened()
+    return Engine(Sources(stores, logs), runs, ranges, stores.objects, stores.clock, budget or Budget())

@@ -56,6 +56,22 @@ class OfRun(NamedTuple):
         """Groups told about the whole intervals."""
         return self.printed is not None or self.blocks is not None
 
+    def explain(self) -> dict[str, Any]:
+        """As JSON: the run, and how many groups, records in columns and records to be looked at it answered with."""
+        groups: int | None = None
+        if self.printed is not None:
+            groups = len(self.printed.groups)
+        elif self.blocks is not None:
+            groups = sum(len(block.starts) for block in self.blocks)
+        in_columns = self.picked.block if self.picked is not None else None
+        return {
+            "id": self.found.run.id,
+            "level": self.found.run.level,
+            "groups": groups,
+            "columns": len(in_columns.starts) if in_columns is not None else 0,
+            "records": len(self.picked.records) if self.picked is not None else 0,
+        }
+
 
 class RunGroups:
     """Reads runs for one request.

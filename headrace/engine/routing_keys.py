@@ -100,7 +100,7 @@ def routing_keys(engine: Engine, name: str, request: KeysRequest, budget_ms: int
         try:
             return _page(engine, snapshot, request, until)
         except (Damaged, ObjectMissing):
-            # Perhaps a run was retired and removed since this process read of it.
+            # Perhaps a run was retired, or a segment merged, and removed since this process read of it.
             return _page(engine, engine.sources.snapshot(name, fresh=True), request, until)
 
 

@@ -20,7 +20,18 @@ from headrace.engine.records import fetch
 from headrace.engine.sources import LogPart, RunRange, SegmentRange, Snapshot
 from headrace.engine.units import Candidate, Found, Question, ask, question, scan
 from headrace.engine.watching import Watched
-from headrace.engine.waves import Unit, begin_of, bound_of, distance, end_of, expected, grouped, omission, published
+from headrace.engine.waves import (
+    Unit,
+    begin_of,
+    bound_of,
+    distance,
+    end_of,
+    expected,
+    grouped,
+    omissions,
+    paced,
+    published,
+)
 from headrace.errors import Damaged, InvalidRequest
 from headrace.index.fetching import gather, run
 from headrace.log.read import Reader
@@ -30,7 +41,7 @@ from headrace.search import request as requests
 from headrace.search import scoring, sorting
 from headrace.search.config import SearchConfig
 from headrace.search.coverage import Coverage
-from headrace.search.query import fields_of
+from headrace.search.query import fields_of, has_phrase
 from headrace.search.request import SearchRequest
 
 _FIRST_WAVE = 2  # runs: most pages of the newest records are full with them
@@ -112,7 +123,7 @@ def search(engine: Engine, name: str, asked: Mapping[str, Any]) -> SearchAnswer:
         try:
             return _Search(engine, snapshot, _parse(snapshot, asked), began).answer()
         except (ObjectMissing, Damaged):
-            # Perhaps a run that was retired while we read the index manifest that names it.
+            # Perhaps a run that was retired, or a segment that was merged, while we read the manifest that names it.
             snapshot = engine.sources.snapshot(name, fresh=True)
             return _Search(engine, snapshot, _parse(snapshot, asked), began).answer()
 
@@ -200,11 +211,13 @@ class _Search:
             return scans + [list(some) for some in (runs[:first], runs[first:]) if some]
         units = sorted([*tails, *overlay.segments, *self._snapshot.runs], key=begin_of)
         descending = self._request.sort[0].descending
+        bound: int | None = None if self._request.after is None else self._request.after[0]
         if descending:
             units.reverse()
-        if self._request.after is not None:
-            bound = self._request.after[0]
+        if bound is not None:
             units = [unit for unit in units if (begin_of(unit) < bound if descending else end_of(unit) > bound + 1)]
+        if has_phrase(self._request.node):
+            return paced(units, descending=descending, after=bound)
         return grouped(units, self._first_wave([unit for unit in units if isinstance(unit, RunRange)]))
 
     def _first_wave(self, runs: Sequence[RunRange]) -> int:
@@ -293,12 +306,13 @@ class _Search:
         stopped: bool,
     ) -> SearchAnswer:
         unfinished = [*left, *(unit for unit, found in self._found if not found.whole)]
-        omissions = sorted([*overlay.omissions, *map(omission, unfinished)], key=lambda one: one.first)
+        left_out = [*overlay.omissions, *omissions(self._snapshot, unfinished)]
         stamps = [found.newest_timestamp for _, found in self._found if found.newest_timestamp is not None]
         stamps += [
             one.run.greatest_timestamp for one in self._snapshot.runs if one.run.greatest_timestamp is not None
         ]
-        coverage = Coverage(self._snapshot.end, tuple(omissions), max(stamps, default=None))
+        left_out.sort(key=lambda one: one.first)
+        coverage = Coverage(self._snapshot.end, tuple(left_out), max(stamps, default=None))
         # Units that lie before `search_after` are not looked at: what matches there is not counted.
         everything = not stopped and not timed_out and (self._request.after is None or not self._by_offset)
         families = {family for _, found in self._found for family in found.families}
@@ -334,7 +348,7 @@ class _Search:
                 }
                 for unit, found in asked
             ],
-            "runs": {"considered": len(self._snapshot.runs), "opened": len(asked)},
+            "runs": {"considered": len(self._snapshot.runs), "opened": len({unit.run.id for unit, _ in asked})},
             "scanned": {
                 "segments": sum(isinstance(unit, SegmentRange) for unit, _ in self._found),
                 "tail_records": sum(found.scanned for unit, found in self._found if isinstance(unit, LogPart)),

@@ -189,7 +189,7 @@ class Sources:
 
         Args:
             name: of the stream.
-            fresh: index manifests are read anew: an object that an older one names is gone.
+            fresh: manifests are read anew: an object that an older one names is gone.
 
         Raises:
             NotFound: no such stream, deleted, or expired. Gone: deleted, and forks still need it.
@@ -236,13 +236,13 @@ class Sources:
         for attempt in range(_JOINS):
             watermark = self._stores.watermarks.get(log_id)
             index: IndexManifest | None = None
-            if watermark.generation and not attempt and not self._has_met(log_id):
+            if watermark.generation and not attempt and not fresh and not self._has_met(log_id):
                 manifest, index = together(
                     lambda mark=watermark: self._manifest(log_id, mark.generation, search=False),  # type: ignore[misc]
                     lambda mark=watermark: self._index(log_id, mark.index_generation, fresh),  # type: ignore[misc]
                 )
             else:
-                manifest = self._manifest(log_id, watermark.generation, search=attempt > 0)
+                manifest = self._manifest(log_id, watermark.generation, search=fresh or attempt > 0)
             published = first if manifest is None else max(first, min(manifest.end_offset, end))
             try:
                 tail = TailPart(log_id, self._tail(log_id, published, end))

@@ -194,6 +194,7 @@ def ask(engine: Engine, asked: Question, snapshot: Snapshot, found: RunRange) ->
         columns=[*sorted_by, *(texts if asked.words else ())],
         lossy=[*sorted_by, *texts],
         words=[_postings_of(one) for one in asked.words],
+        within=(found.first, found.end),
     )
     begin, end = found.first - answer.first, found.end - answer.first
     sure, unsure = _within(answer.sure, begin, end), _within(answer.unsure, begin, end)

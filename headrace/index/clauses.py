@@ -63,7 +63,9 @@ class Step(NamedTuple):
 class Steps:
     """Collects what a query needs of a run, so that it can be fetched at once."""
 
-    def __init__(self, descriptor: Descriptor, config: SearchConfig) -> None:
+    def __init__(self, descriptor: Descriptor, config: SearchConfig, chunks: tuple[int, int] | None = None) -> None:
+        """`chunks`: phrases are answered for records of these alone, with whatever they say of others; None: of all."""
+        self._chunks = chunks
         self.first = descriptor.first_offset
         self.families: set[str] = set()
         self.columns: dict[str, Column] = {}
@@ -246,7 +248,7 @@ class Steps:
         what = f"{clause.field}:{words}{'*' if clause.prefix else ''}"
         if not self._of(clause.field).present:
             return self._known(what, Docs.none(self._size))
-        requests = _word_requests(clause)
+        requests = _word_requests(clause, self._chunks)
         found = [self.term(request) for request in requests]
         several = self.lossy(clause.field) if len(clause.words) > 1 else None
 
@@ -361,9 +363,12 @@ def _worthless(rows: Rows) -> Any:
     return np.zeros(len(rows))
 
 
-def _word_requests(clause: Words) -> list[TermRequest]:
-    requests = [TermRequest("fts", terms.word_term(clause.field, word), None, clause.phrase) for word in clause.words]
+def _word_requests(clause: Words, chunks: tuple[int, int] | None) -> list[TermRequest]:
+    """Of each word; only a phrase is asked about in a part of the run."""
+    if not clause.phrase:
+        chunks = None
+    lows = [terms.word_term(clause.field, word) for word in clause.words]
+    requests = [TermRequest("fts", low, None, clause.phrase, chunks) for low in lows]
     if clause.prefix:
-        low = requests[-1].low
-        requests[-1] = TermRequest("fts", low, terms.after(low), clause.phrase)
+        requests[-1] = requests[-1]._replace(high=terms.after(lows[-1]))
     return requests

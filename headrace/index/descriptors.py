@@ -38,6 +38,7 @@ def decode(data: bytes, source: str) -> Descriptor:
     for family, parts in found.parts.items():
         for part in parts:
             says_where = bool(part.first) == (family in _SORTED)
+            says_where = says_where and len(part.chunks) in (0, len(part.first))
             if not (says_where and part.rows > 0 and 12 <= len(part.footer) + 4 <= part.size):
                 raise Damaged(f"index run has a part that can't be: object={source} part={part.key}")
         firsts = [first for part in parts for first in part.first]

@@ -20,7 +20,7 @@ from typing import NamedTuple
 from headrace.index import ascending
 from headrace.index.clauses import Step, Steps
 from headrace.index.docsets import Docs, Rows
-from headrace.index.families import column_name
+from headrace.index.families import CHUNK_BITS, column_name
 from headrace.index.fetching import Routine
 from headrace.index.reading import Column, Int64s, Postings, RunReader, TermRequest
 from headrace.search.config import SearchConfig
@@ -67,15 +67,18 @@ def evaluate(
     columns: Sequence[str] = (),
     lossy: Sequence[str] = (),
     words: Sequence[TermRequest] = (),
+    within: tuple[int, int] | None = None,
 ) -> Routine[Evaluated]:
     """A query in a run, in one round of ranges.
 
     Args:
+        within: offsets `[first, end)`: what is said of other records need not be true. It saves reading where the words
+            of phrases stand in those.
         columns: fields whose columns are wanted beside the answer.
         lossy: fields whose lossy records are wanted.
         words: of which postings are wanted.
     """
-    plan = Steps(reader.descriptor, config)
+    plan = Steps(reader.descriptor, config, None if within is None else _chunks(reader, *within))
     step = plan.of(node)
     wanted = [plan.term(request) for request in words]
     marks = {field: plan.lossy(field) for field in lossy}
@@ -95,3 +98,10 @@ def evaluate(
         families=frozenset(plan.families),
         step=step,
     )
+
+
+def _chunks(reader: RunReader, first: int, end: int) -> tuple[int, int] | None:
+    """The chunks that hold these records; None if they are those of the whole run: then others' postings serve, too."""
+    run = reader.descriptor
+    chunks = first >> CHUNK_BITS, (end - 1 >> CHUNK_BITS) + 1
+    return None if chunks == (run.first_offset >> CHUNK_BITS, (run.end_offset - 1 >> CHUNK_BITS) + 1) else chunks

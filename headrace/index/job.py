@@ -11,20 +11,20 @@ from headrace.segment.descriptor import Segment
 
 VERSION = 1
 
-Work = Literal["build", "compact"]
+Work = Literal["build", "compact", "merge"]
 
 
 class Task(msgspec.Struct, frozen=True):
-    """One run to make.
+    """One run to make, or one segment.
 
     Attributes:
-        work: `build` from segments, `compact` from runs of one plan.
+        work: `build` from segments, `compact` from runs of one plan, `merge` segments into one.
         log_id: whose.
         run_id: of the run to make, chosen by the indexer: a task that runs twice makes one run.
-        level, plan, first_offset, end_offset: of the run to make.
+        level, plan, first_offset, end_offset: of the run to make; of `merge`, 0, empty, and the records of the segments.
         definition: key of the definition object that the plan comes from; empty without one (then `lex` alone is built).
         content_type: of the log's records.
-        segments: that hold the records, ascending; of `build`.
+        segments: that hold the records, ascending; of `build` and of `merge`.
         inputs: to be merged, ascending and adjacent; of `compact`.
     """
 
@@ -65,9 +65,11 @@ class JobResult(msgspec.Struct, frozen=True):
     Attributes:
         runs: by run id.
         failures: the tasks that failed; they don't fail the job run.
+        merged: segments that were made, by run id; their number is that of the first that they stand for.
     """
 
     version: int
     job_id: str
     runs: dict[str, Run]
     failures: tuple[Failure, ...]
+    merged: dict[str, Segment] = {}

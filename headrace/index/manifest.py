@@ -31,7 +31,7 @@ class IndexManifest(msgspec.Struct, frozen=True):
     """One generation.
 
     Attributes:
-        generation: from 1 on, without gaps; 0: nothing was published, and there is no such object.
+        generation: from 1 on, made without gaps; 0: nothing was published, and there is no such object.
         created_ms: when it was made.
         runs: those to read, ascending by first offset, then by plan.
         retired: oldest first.

@@ -29,12 +29,14 @@ class TermRequest(NamedTuple):
         low: the term, or the least of several.
         high: end of the range `[low, high)` of terms; None: `low` alone.
         positions: of the words too, from `fts`.
+        chunks: numbers `[first, end)` of the chunks of offsets that are wanted; None: all.
     """
 
     family: Literal["kw", "fts", "lex"]
     low: bytes
     high: bytes | None = None
     positions: bool = False
+    chunks: tuple[int, int] | None = None
 
     @classmethod
     def beginning(cls, family: Literal["kw", "fts", "lex"], prefix: bytes, *, positions: bool = False) -> TermRequest:
@@ -127,6 +129,25 @@ def groups_of(firsts: Sequence[bytes], low: bytes, high: bytes | None) -> range:
     return range(begin, bisect_left(firsts, high))  # a cut term is never above the whole one
 
 
+def narrowed(
+    groups: range, firsts: Sequence[bytes], begins: Sequence[int], term: bytes, chunks: tuple[int, int]
+) -> range:
+    """Of the row groups that may hold a term, those that may hold it in chunks `[first, end)`.
+
+    Args:
+        firsts, begins: the term, cut, and the chunk of the first row of each row group.
+    """
+    if len(term) >= terms.CUT:
+        return groups  # others may begin like it
+    first, end = chunks
+    start, stop = groups.start, groups.stop
+    while start + 1 < stop and firsts[start + 1] == term and begins[start + 1] < first:
+        start += 1
+    while start < stop and firsts[stop - 1] == term and begins[stop - 1] >= end:
+        stop -= 1
+    return range(start, stop)
+
+
 def found(request: TermRequest, tables: Sequence[pa.Table], first: int, end: int, source: str) -> Postings:
     """What the rows of consecutive row groups say of a request.
 
@@ -177,6 +198,13 @@ def _rows(request: TermRequest, table: pa.Table) -> _Rows | None:
     view = _Terms(names)
     begin = bisect_left(view, request.low)
     end = bisect_right(view, request.low) if request.high is None else bisect_left(view, request.high)
+    if begin < end and request.chunks is not None:
+        first, stop = request.chunks
+        chunks = _array(table, 1).to_numpy()[begin:end]
+        is_wanted = (chunks >= first) & (chunks < stop)
+        table = table.slice(begin, end - begin).filter(pa.array(is_wanted))
+        names = _array(table, 0)
+        begin, end = 0, table.num_rows
     if begin >= end:
         return None
     lists = _array(table, 2)

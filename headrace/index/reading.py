@@ -58,6 +58,11 @@ class RunReader:
             for family, parts in descriptor.parts.items()
             if family in families.POSTINGS
         }
+        self._chunks: dict[Family, tuple[int, ...]] = {
+            family: tuple(chunk for part in parts for chunk in part.chunks)
+            for family, parts in descriptor.parts.items()
+            if all(part.chunks for part in parts)
+        }
 
     def postings(self, requests: Sequence[TermRequest]) -> Routine[list[Postings]]:
         """What the run has of each request; one round, none if all are kept, or it can't have anything."""
@@ -186,7 +191,12 @@ class RunReader:
             return rows.filter(is_wanted).select(list(columns))
 
     def _candidates(self, request: TermRequest) -> range:
-        return postings.groups_of(self._firsts.get(request.family, ()), request.low, request.high)
+        firsts = self._firsts.get(request.family, ())
+        groups = postings.groups_of(firsts, request.low, request.high)
+        chunks = self._chunks.get(request.family)
+        if request.chunks is None or request.high is not None or chunks is None:
+            return groups
+        return postings.narrowed(groups, firsts, chunks, request.low, request.chunks)
 
     def _family(self, family: Family) -> tuple[_Group, ...]:
         """The row groups of a family, in order."""

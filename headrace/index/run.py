@@ -22,6 +22,7 @@ class Part(msgspec.Struct, frozen=True):
         footer: the last bytes of the object (its Parquet footer with length and magic), so that opening costs no GET.
         first: per row group, the sort key of its first row, cut to `terms.CUT` bytes: terms of `kw` and `fts`, routing
             keys of `lex`, empty for the other families.
+        chunks: likewise, the chunk of its first row; empty if it was written before chunks were noted.
     """
 
     key: str
@@ -30,6 +31,7 @@ class Part(msgspec.Struct, frozen=True):
     rows: int
     footer: bytes
     first: tuple[bytes, ...] = ()
+    chunks: tuple[int, ...] = ()
 
 
 class FieldStats(msgspec.Struct, frozen=True):

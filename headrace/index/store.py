@@ -11,6 +11,8 @@ from headrace.index.manifest import IndexManifest
 from headrace.objects import ObjectMissing, Objects, keys
 from headrace.objects.publishing import publish
 
+KEPT_MS = 24 * 3600 * 1000  # a generation stands at least so long after a newer one was made, the first one for ever
+
 
 class IndexManifestStore:
     """Generations of any log. Thread-safe. Every method may raise `StoreTimeout` or `StoreThrottled`."""
@@ -43,7 +45,8 @@ class IndexManifestStore:
         is gone (a bucket that was restored), what is left counts.
 
         Args:
-            known: a generation in hand, if any.
+            known: a generation in hand, if any. It was the newest less than `KEPT_MS` ago, or `at_least` is what the
+                watermark names: else generations that follow it may be gone.
             at_least: a generation that should exist; 0 if none is known.
 
         Raises:
@@ -51,11 +54,11 @@ class IndexManifestStore:
         """
         found = known
         if found is None or found.generation < at_least:
-            found = (self.load(log_id, at_least) if at_least else None) or found
+            found = (self.load(log_id, at_least) if at_least else None) or self._listed(log_id)
+            if known is not None and (found is None or found.generation < known.generation):
+                found = known
         if found is None:
-            if self.load(log_id, 1) is None:
-                return manifests.empty(log_id)
-            found = self.load(log_id, self._listed(log_id)) or manifests.empty(log_id)
+            return manifests.empty(log_id)
         while following := self.load(log_id, found.generation + 1):
             found = following
         return found
@@ -76,7 +79,13 @@ class IndexManifestStore:
         manifests.check(manifest, key)
         return publish(self._objects, key, manifests.encode(manifest))
 
-    def _listed(self, log_id: str) -> int:
-        """The highest generation that a listing shows; 0 without one."""
+    def standing(self, log_id: str) -> list[int]:
+        """The generations that a listing shows, ascending."""
         found = map(keys.index_generation, self._objects.list(keys.index_manifests(log_id)))
-        return max((generation for generation in found if generation is not None), default=0)
+        return sorted(generation for generation in found if generation is not None)
+
+    def _listed(self, log_id: str) -> IndexManifest | None:
+        """The newest generation that a listing shows; None, and nothing is listed, without a first one."""
+        if self.load(log_id, 1) is None:
+            return None
+        return self.load(log_id, max(self.standing(log_id), default=0))

@@ -80,6 +80,7 @@ class _Open:
         self._sink = pa.BufferOutputStream()
         self._writer = pq.ParquetWriter(self._sink, schema, **_options(family, schema, sample))
         self._first: list[bytes] = []
+        self._chunks: list[int] = []
         self._rows = 0
 
     @property
@@ -90,6 +91,7 @@ class _Open:
         if self._family in _GROUP_BYTES:
             first = group.column(0)[0].as_py()
             self._first.append(terms.cut(terms.text_bytes(first) if isinstance(first, str) else first))
+            self._chunks.append(group.column(1)[0].as_py())
         self._writer.write_table(group, row_group_size=group.num_rows)
         self._rows += group.num_rows
 
@@ -104,6 +106,7 @@ class _Open:
             rows=self._rows,
             footer=footer,
             first=tuple(self._first),
+            chunks=tuple(self._chunks),
         )
         return WrittenPart(part, data)
 
@@ -124,7 +127,7 @@ def _options(family: Family, schema: pa.Schema, sample: pa.Table) -> dict[str, A
             "docs.list.element": "DELTA_BINARY_PACKED",
         }
         places = ["pos.list.element"] if family == "fts" else False
-        # No statistics: the descriptor has each row group's first term.
+        # No statistics: the descriptor says where each row group begins.
         return {**common, "use_dictionary": places, "column_encoding": encodings, "write_statistics": False}
     if family == "col":
         dictionaries = [field.name for field in schema if _repeats(field, sample.column(field.name))]

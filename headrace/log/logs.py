@@ -8,6 +8,7 @@ from headrace import deadline
 from headrace.catalog import Row
 from headrace.definition import Definition
 from headrace.errors import InvalidRequest
+from headrace.index.run_cache import RunCache
 from headrace.limits import MAX_NOTE_BYTES, PAGE_BYTES, PAGE_RECORDS
 from headrace.log.append import Appender
 from headrace.log.commit import Committer
@@ -41,9 +42,13 @@ class Logs:
 
     Raises, from every method: what `headrace.errors` lists, and `StoreTimeout` or `StoreThrottled` when a read of the
     store failed; then nothing was written.
+
+    Attributes:
+        run_cache: what is kept of index runs.
     """
 
-    def __init__(self, stores: Stores, surface: str = STREAMS) -> None:
+    def __init__(self, stores: Stores, surface: str = STREAMS, run_cache: RunCache | None = None) -> None:
+        """`run_cache`: one of its own in memory if None."""
         self._stores = stores
         self._surface = surface
         self._pictures = Pictures(stores, surface)
@@ -52,7 +57,8 @@ class Logs:
         committer = Committer(stores, self._pictures)
         self.expirer = Expirer(stores, self._pictures, committer)
         definitions = Definitions(stores)
-        self._pruner = Pruner(stores.objects, stores.clock)
+        self.run_cache = run_cache or RunCache(stores.objects, stores.clock.monotonic)
+        self._pruner = Pruner(stores.objects, stores.clock, self.run_cache)
         self._reader = Reader(
             stores, surface, self._pictures, self.expirer, stores.manifests(), definitions, self._pruner
         )

@@ -18,15 +18,14 @@ from headrace.errors import Damaged
 from headrace.index import plan as plans
 from headrace.index.manifest import IndexManifest
 from headrace.index.run import Run
-from headrace.index.store import IndexManifestStore
+from headrace.index.run_cache import RunCache
+from headrace.index.store import KEPT_MS, IndexManifestStore
 from headrace.log.view import View
 from headrace.objects import ObjectMissing, Objects
 from headrace.segment.descriptor import Segment
 
-if TYPE_CHECKING:  # a tenth of a second of imports that plain reads need not wait for
-    from headrace.index.cache import CachedRanges
+if TYPE_CHECKING:  # see `headrace.index.run_cache`
     from headrace.index.fetching import Routine
-    from headrace.index.opening import Runs
 
 _log = logging.getLogger(__name__)
 
@@ -35,9 +34,6 @@ FILTERED_BYTES = 1024 * 1024  # less payload than this is looked at as soon as a
 AGE_S = 30.0  # of an index manifest in hand; runs that it names stay for minutes after they were replaced
 LACKING_AGE_S = 5.0  # of one that says nothing of the records in question
 _REMEMBERED = 1024
-_READERS_BYTES = 16 * 1024 * 1024
-_DECODED_BYTES = 64 * 1024 * 1024
-_RANGES_BYTES = 32 * 1024 * 1024
 
 
 class Ahead(NamedTuple):
@@ -56,13 +52,12 @@ class _Known(NamedTuple):
 class Pruner:
     """Asks the runs of logs. Thread-safe."""
 
-    def __init__(self, objects: Objects, clock: Clock) -> None:
-        self._objects = objects
+    def __init__(self, objects: Objects, clock: Clock, cache: RunCache) -> None:
         self._clock = clock
+        self._cache = cache
         self._store = IndexManifestStore(objects)
         self._lock = threading.Lock()
         self._known: OrderedDict[str, _Known] = OrderedDict()
-        self._opened: tuple[Runs, CachedRanges] | None = None
 
     def ahead(self, log_id: str, first: int, end: int, view: View) -> Ahead:
         """What the log's runs say of the published records `[first, end)`, or of the first of them.
@@ -103,7 +98,8 @@ class Pruner:
             age_s = max(now - known.monotonic, (wall_ms - known.wall_ms) / 1000)  # a frozen process stops one clock
             if 0 <= age_s <= (AGE_S if serves else LACKING_AGE_S):
                 return known.manifest
-        newest = self._store.newest(log_id, known.manifest if known is not None else None)
+        begin = known.manifest if known is not None and 0 <= wall_ms - known.wall_ms < KEPT_MS // 2 else None
+        newest = self._store.newest(log_id, begin)
         with self._lock:
             self._known[log_id] = _Known(newest, now, wall_ms)
             self._known.move_to_end(log_id)
@@ -115,7 +111,7 @@ class Pruner:
         from headrace.index import fetching
         from headrace.index.selected import selected
 
-        runs, ranges = self._readers()
+        runs, ranges = self._cache.opened()
         condition = None
         if view.filter is not None and run.plan == plans.hash_of(view.definition):
             assert view.definition.search is not None, "a filter was parsed"
@@ -126,16 +122,6 @@ class Pruner:
             return (yield from selected(reader, first, end, view.key, condition))
 
         return fetching.run(look(), ranges.fetches())
-
-    def _readers(self) -> tuple[Runs, CachedRanges]:
-        from headrace.index.cache import CachedRanges
-        from headrace.index.opening import Runs
-
-        with self._lock:
-            if self._opened is None:
-                ranges = CachedRanges(self._objects, memory_bytes=_RANGES_BYTES, monotonic=self._clock.monotonic)
-                self._opened = (Runs(readers_bytes=_READERS_BYTES, decoded_bytes=_DECODED_BYTES), ranges)
-            return self._opened
 
 
 def is_worth(segments: Iterable[Segment], view: View) -> bool:

@@ -2,7 +2,8 @@
 
 The rule: look at the tail first, so that a delete or a close is final the moment it answers; emit only a contiguous
 chain. If the tail in hand does not join the manifest in hand, read the watermark and the manifests after it, and join
-again. A gap that remains is `Damaged`: never an answer.
+again. A gap that remains is `Damaged`: never an answer. A segment that is gone was merged, if a newer manifest names
+another one: reading goes on from there.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any
 
 from headrace import offset as offsets
 from headrace.catalog import Row
-from headrace.errors import Damaged, Gone, InvalidRequest
+from headrace.errors import Damaged, Gone, InvalidRequest, SegmentMissing
 from headrace.index import fetching
 from headrace.limits import PAGE_BYTES, PAGE_RECORDS, SCAN_CHUNK_BYTES
 from headrace.log import decide, prune, tail
@@ -201,7 +202,14 @@ class Reader:
         for _ in range(JOINS):
             manifest = self._pictures.manifest(log_id)
             if manifest is not None and position < manifest.end_offset:
-                return self._fill_sealed(manifest, position, stop, page)
+                try:
+                    return self._fill_sealed(manifest, position, stop, page)
+                except SegmentMissing:
+                    newest = self.refresh_manifest(log_id)
+                    if newest is None or newest.generation == manifest.generation:
+                        raise
+                    tried.add((manifest.generation, True))
+                    continue
             if end is not None and end.covers(position):
                 found = end
             else:
@@ -227,15 +235,26 @@ class Reader:
         return newest
 
     def _fill_sealed(self, manifest: Manifest, position: int, stop: int, page: Collector) -> int:
+        """Looks at published records from `position` on; the position after them.
+
+        Raises:
+            SegmentMissing: nothing was looked at, as the first object that is needed is not there.
+        """
         end = min(manifest.end_offset, stop)
         if not page.view.selects or not prune.is_worth(self._segments(manifest, position, end), page.view):
             return self._fill_segments(manifest, position, end, page)
+        start = position
         while position < end and not page.full:
             ahead = self._pruner.ahead(manifest.log_id, position, end, page.view)
-            if ahead.offsets is None:
-                position = self._fill_segments(manifest, position, ahead.end, page)
-            else:
-                position = self._fill_scattered(manifest, ahead, page)
+            try:
+                if ahead.offsets is None:
+                    position = self._fill_segments(manifest, position, ahead.end, page)
+                else:
+                    position = self._fill_scattered(manifest, position, ahead, page)
+            except SegmentMissing:
+                if position == start:
+                    raise
+                break
         return position
 
     def _segments(self, manifest: Manifest, position: int, end: int) -> Iterator[Segment]:
@@ -243,7 +262,7 @@ class Reader:
         found = self._manifests.segments_from(manifest, position)
         return takewhile(lambda segment: segment.first_offset < end, found)
 
-    def _fill_scattered(self, manifest: Manifest, ahead: Ahead, page: Collector) -> int:
+    def _fill_scattered(self, manifest: Manifest, position: int, ahead: Ahead, page: Collector) -> int:
         """Records that a run points at, and no others; the position after those that were passed.
 
         They are fetched in rounds, each as large as the page may need and memory allows.
@@ -254,12 +273,15 @@ class Reader:
             try:
                 found = fetching.run(scattered.read(wanted), self._stores.objects)
             except ObjectMissing as exc:
-                raise Damaged(f"a segment is missing: one of={[segment.key for segment, _ in wanted]}") from exc
+                if at:
+                    return position
+                raise SegmentMissing(f"a segment is missing: one of={[one.key for one, _ in wanted]}") from exc
             for offset, data in found.items():
                 page.look(offset, data)
                 page.passed()
+                position = offset + 1
                 if page.full:
-                    return offset + 1
+                    return position
             at += len(found)
         page.passed()
         return ahead.end
@@ -286,13 +308,21 @@ class Reader:
         return wanted
 
     def _fill_segments(self, manifest: Manifest, position: int, stop: int, page: Collector) -> int:
-        """Records of consecutive segments."""
+        """Records of consecutive segments, up to one that is not there."""
+        start = position
         for segment in self._segments(manifest, position, stop):
             through = min(segment.end_offset, stop)
-            if page.view.key is not None:
-                position = self._fill_by_key(segment, page.view.key, position, through, page)
-            while position < through and not page.full:
-                position = self._fill_run(segment, position, through, page)
+            try:
+                if page.view.key is not None:
+                    position = self._fill_by_key(segment, page.view.key, position, through, page)
+                    if position < through:
+                        break
+                while position < through and not page.full:
+                    position = self._fill_run(segment, position, through, page)
+            except SegmentMissing:
+                if position == start:
+                    raise
+                break
             if page.full or position >= stop:
                 break
         return position
@@ -315,11 +345,18 @@ class Reader:
         """Records of one routing key in a segment."""
         rows = segments.rows_of_key(self._stores.objects, segment, key)
         wanted = [offset for offset in rows if position <= offset < through]
-        for offset, data in segments.read_rows(self._stores.objects, segment, wanted):
-            page.look(offset, data)
-            page.passed()
-            if page.full:
-                return offset + 1
+        start = position
+        try:
+            for offset, data in segments.read_rows(self._stores.objects, segment, wanted):
+                page.look(offset, data)
+                page.passed()
+                position = offset + 1
+                if page.full:
+                    return position
+        except SegmentMissing:
+            if position == start:
+                raise
+            return position
         page.passed()
         return through
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from headrace.errors import Damaged
+from headrace.errors import Damaged, SegmentMissing
 from headrace.log.requests import Head
 from headrace.log.stores import Stores
 from headrace.manifest.manifest import Manifest
@@ -41,11 +41,18 @@ class TimeFinder:
 
     def _in_log(self, log_id: str, since_ms: int) -> int | None:
         """The same among one log's own records; None if there is none."""
+        manifest: Manifest | None = None
         for _ in range(_JOINS):
-            manifest = self._refresh_manifest(log_id)
+            before, manifest = manifest, self._refresh_manifest(log_id)
             segment = self._manifests.segment_for_time(manifest, since_ms) if manifest is not None else None
             if segment is not None:
-                return segments.find_time(self._stores.objects, segment, since_ms)
+                try:
+                    return segments.find_time(self._stores.objects, segment, since_ms)
+                except SegmentMissing:  # merged since we looked, or damage
+                    assert manifest is not None, "it named the segment"
+                    if before is not None and before.generation == manifest.generation:
+                        raise
+                    continue
             found: int | None = None
             oldest: Entry | None = None
             for entry in self._back_from_the_end(log_id):

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from msgspec.structs import replace
+
 from headrace.errors import Damaged
-from headrace.manifest.manifest import VERSION, Manifest, ManifestPage
+from headrace.manifest.manifest import VERSION, Manifest, ManifestPage, Replaced
+from headrace.manifest.merging import names
 from headrace.segment.descriptor import Segment
 from headrace.wal import slot as slots
 from headrace.wal.state import LogState
@@ -26,12 +29,18 @@ def check(previous: Manifest | None, new: Manifest) -> None:
         _require(new, "generation", 1, new.generation)
         _require(new, "sealed_bytes", sum(s.payload_bytes for s in new.open_page), new.sealed_bytes)
         fresh = new.open_page
+    elif new.merged_away > previous.merged_away:
+        _check_merge(previous, new)
+        fresh = ()
     else:
         _check_progress(previous, new)
         _check_nothing_lost(previous, new)
         fresh = tuple(s for s in new.open_page if s.number >= previous.segment_count)
         added = sum(s.payload_bytes for s in fresh)
         _require(new, "sealed_bytes", previous.sealed_bytes + added, new.sealed_bytes)
+        _require(new, "merged_away", previous.merged_away, new.merged_away)
+        _require(new, "sealed_ms", 0, new.sealed_ms)
+        _check_replaced(previous, new)
     for segment in fresh:
         _check_segment(new, segment)
 
@@ -53,6 +62,9 @@ def check_whole(manifest: Manifest) -> None:
     newest_ms = max((part.max_time_ms for part in _parts(manifest)), default=0)
     state_knows_newest = state.append_time_ms >= newest_ms
     _require_that(manifest, f"append time is at least {newest_ms}", state_knows_newest, state.append_time_ms)
+    in_force = {segment.key for segment in manifest.open_page}
+    both = [one.key for one in manifest.replaced if one.key in in_force or one.generation > manifest.generation]
+    _require_that(manifest, "what was replaced is not in force", not both, both)
 
 
 def _check_contiguous(manifest: Manifest) -> None:
@@ -107,6 +119,47 @@ def _check_nothing_lost(previous: Manifest, new: Manifest) -> None:
         last = previous.open_page[moved - 1]
         _require(new, "end of the sealed page", last.end_offset, page.end_offset)
         _require(new, "newest time of the sealed page", last.max_time_ms, page.max_time_ms)
+
+
+def _check_merge(previous: Manifest, new: Manifest) -> None:
+    """One segment stands for neighbours of the open page; nothing else is other than it was."""
+    _require(new, "generation", previous.generation + 1, new.generation)
+    fewer = new.merged_away - previous.merged_away
+    old, now = previous.open_page, new.open_page
+    at = next((at for at, (one, other) in enumerate(zip(old, now, strict=False)) if one != other), len(now))
+    _require_that(new, "a merged segment stands in the open page", at < len(now) <= len(old) - fewer, (at, len(now)))
+    parts, whole = old[at : at + fewer + 1], now[at]
+    _require_that(new, "several segments are merged", len(parts) == fewer + 1 >= 2, (len(parts), fewer))
+    kept = replace(
+        previous,
+        generation=new.generation,
+        created_ms=new.created_ms,
+        sealed_ms=previous.end_published_ms,
+        segment_count=previous.segment_count - fewer,
+        open_page=(*old[:at], whole, *(replace(one, number=one.number - fewer) for one in old[at + fewer + 1 :])),
+        merged_away=new.merged_away,
+        replaced=(*previous.replaced, *(Replaced(one.key, new.generation, new.created_ms) for one in parts)),
+    )
+    _require(new, "all but what is merged", kept, new)
+    _check_segment(new, whole)
+    expected = (
+        *(parts[0].number, parts[0].first_offset, sum(one.count for one in parts)),
+        *(parts[0].min_time_ms, parts[-1].max_time_ms, sum(one.payload_bytes for one in parts)),
+    )
+    found = (
+        *(whole.number, whole.first_offset, whole.count),
+        *(whole.min_time_ms, whole.max_time_ms, whole.payload_bytes),
+    )
+    _require(new, "records of the merged segment", expected, found)
+    _require_that(new, "a merged segment is another object", not names(previous, whole.key), whole.key)
+
+
+def _check_replaced(previous: Manifest, new: Manifest) -> None:
+    """What was replaced is named for two generations at least, and sealing replaces nothing."""
+    kept = tuple(one for one in previous.replaced if one in new.replaced)
+    _require(new, "replaced segments", kept, new.replaced)
+    missing = [one for one in previous.replaced if one not in kept and previous.generation - one.generation < 2]
+    _require_that(new, "replaced segments stay for two generations", not missing, missing)
 
 
 def _check_segment(manifest: Manifest, segment: Segment) -> None:

@@ -7,7 +7,7 @@ page object, so that a generation's size does not grow with the log.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import msgspec
 
@@ -40,6 +40,20 @@ class ManifestPage(msgspec.Struct, frozen=True):
     max_time_ms: int
 
 
+class Replaced(msgspec.Struct, frozen=True):
+    """A segment that a merged one replaced: its objects stay a while, for readers that know an older generation.
+
+    Attributes:
+        key: of the segment's object; its key page stands beside it.
+        generation: the first one without the segment.
+        at_ms: when that was made.
+    """
+
+    key: str
+    generation: int
+    at_ms: int
+
+
 class Manifest(msgspec.Struct, frozen=True):
     """One generation: everything published of a log, and the log's full state as of its end slot.
 
@@ -51,6 +65,9 @@ class Manifest(msgspec.Struct, frozen=True):
         sealed_bytes: bytes of record data published (this log's own).
         state: the log's state as of `end_slot`, so that trimmed control entries are not forgotten.
         created_ms: when the generation was made.
+        sealed_ms: when the end was published, if generations that merged came after it; else 0 (`end_published_ms`).
+        merged_away: how many segments more were ever sealed than there are now. `sealed_count` never falls.
+        replaced: segments that are not part of the log any more, and whose objects may still be read.
     """
 
     version: int
@@ -68,6 +85,19 @@ class Manifest(msgspec.Struct, frozen=True):
     segment_count: int = 0
     pages: tuple[ManifestPage, ...] = ()
     open_page: tuple[Segment, ...] = ()
+    sealed_ms: int = 0
+    merged_away: int = 0
+    replaced: tuple[Replaced, ...] = ()
+
+    @property
+    def end_published_ms(self) -> int:
+        """When the newest generation was made that published something."""
+        return self.sealed_ms or self.created_ms
+
+    @property
+    def sealed_count(self) -> int:
+        """How many segments were ever sealed: the number in the key of the next one."""
+        return self.segment_count + self.merged_away
 
 
 def first(*, log_id: str, config: LogConfig, segments: Sequence[Segment], last_entry: Entry, now_ms: int) -> Manifest:
@@ -92,6 +122,7 @@ def successor(
     last_entry: Entry,
     sealed_page: ManifestPage | None,
     now_ms: int,
+    forgotten: Collection[str] = (),
 ) -> Manifest:
     """The generation after `manifest`, with `segments` added and everything up to `last_entry` folded in.
 
@@ -101,10 +132,12 @@ def successor(
         last_entry: the last entry folded in; its state becomes the manifest's.
         sealed_page: the page that took over `full_page(manifest)`, if that was not None.
         now_ms: the server's clock.
+        forgotten: keys of replaced segments whose objects are removed, so that they need not be named on.
 
     It computes and does not judge: `headrace.manifest.invariants.check` does, before the result is published.
     """
     open_page = manifest.open_page if manifest else ()
+    replaced = manifest.replaced if manifest else ()
     pages = manifest.pages if manifest else ()
     if sealed_page is not None:
         open_page = open_page[sealed_page.count :]
@@ -125,6 +158,8 @@ def successor(
         segment_count=(manifest.segment_count if manifest else 0) + len(segments),
         pages=pages,
         open_page=(*open_page, *segments),
+        merged_away=manifest.merged_away if manifest else 0,
+        replaced=tuple(one for one in replaced if one.key not in forgotten),
     )
 
 

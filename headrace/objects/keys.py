@@ -16,9 +16,30 @@ def payload(log_id: str, slot: int, nonce: str) -> str:
     return f"{ROOT}{log_id}/wal/{slot:028d}-{nonce}"
 
 
+def segments(log_id: str) -> str:
+    """Every segment of a log, and their key pages."""
+    return f"{ROOT}{log_id}/segments/"
+
+
 def segment(log_id: str, number: int, nonce: str) -> str:
-    """A sealed segment."""
+    """A sealed segment; `number` counts all that were ever sealed of the log."""
     return f"{ROOT}{log_id}/segments/{number:012d}-{nonce}.parquet"
+
+
+def merged_segment(log_id: str, replaced_key: str, planned_ms: int, nonce: str) -> str:
+    """A segment that stands for several, of which the first has the key `replaced_key`; and when it was planned."""
+    return f"{ROOT}{log_id}/segments/{sealed_number(replaced_key):012d}-m{planned_ms:013d}-{nonce}.parquet"
+
+
+def sealed_number(segment_key: str) -> int:
+    """Which one of a log's sealed segments this is, from 0 on; of a merged one, the first that it replaced."""
+    return int(segment_key.rpartition("/")[2].partition("-")[0])
+
+
+def planned_ms(segment_key: str) -> int | None:
+    """When a merged segment was planned, by the key of it or of its key page; None: it is not merged."""
+    marked = segment_key.rpartition("/")[2].split("-", 2)[1]
+    return int(marked[1:]) if len(marked) == 14 and marked[0] == "m" and marked[1:].isdecimal() else None
 
 
 def segment_keys(segment_key: str) -> str:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
 
 from headrace.definition import Document
 from headrace.errors import Damaged
 from headrace.manifest import invariants
 from headrace.manifest.manifest import Manifest, decode, decode_page
+from headrace.manifest.store import ManifestStore
 from headrace.objects import ObjectMissing, Objects, keys, packed
 from headrace.objects.memory import MemoryObjects
 from headrace.recovery.notes import Notes
@@ -72,21 +74,45 @@ def segments_of(objects: Objects, notes: Notes, manifest: Manifest) -> list[Segm
 
 
 def check_segments(
-    objects: Objects, notes: Notes, segments: Iterable[Segment], progress: Callable[[int], None]
+    objects: Objects,
+    notes: Notes,
+    segments: Iterable[Segment],
+    progress: Callable[[int], None],
+    is_named: Callable[[Segment], bool],
 ) -> None:
-    """Each segment and key page is the object that was published, and decodes to what its descriptor says."""
+    """Each segment and key page is the object that was published, and decodes to what its descriptor says.
+
+    Args:
+        is_named: whether the newest generation names a segment; one that was merged meanwhile may be gone.
+    """
     for done, segment in enumerate(segments):
         progress(done)
-        _check_segment(objects, notes, segment)
-        _check_key_page(objects, notes, segment)
+        if _check_segment(objects, notes, segment, is_named):
+            _check_key_page(objects, notes, segment, is_named)
 
 
-def _check_segment(objects: Objects, notes: Notes, segment: Segment) -> None:
+def is_named_now(objects: Objects, manifest: Manifest, segment: Segment) -> bool:
+    """Whether the generation that is the newest by now names a segment of `manifest`."""
+    store = ManifestStore(objects)
+    newest = store.newest(manifest.log_id, manifest, 0)
+    assert newest is not None, "one is known"
+    return any(one.key == segment.key for one in islice(store.segments_from(newest, segment.first_offset), 1))
+
+
+def _check_segment(objects: Objects, notes: Notes, segment: Segment, is_named: Callable[[Segment], bool]) -> bool:
+    """False if it was merged meanwhile."""
     try:
         data = objects.get(segment.key)
     except ObjectMissing:
-        notes.error("segment.missing", segment.key)
-        return
+        if is_named(segment):
+            notes.error("segment.missing", segment.key)
+            return True
+        return False
+    _check_data(notes, segment, data)
+    return True
+
+
+def _check_data(notes: Notes, segment: Segment, data: bytes) -> None:
     if len(data) != segment.size:
         notes.error("segment.damaged", segment.key, expected=f"{segment.size} bytes", found=f"{len(data)} bytes")
         return
@@ -109,12 +135,13 @@ def _check_segment(objects: Objects, notes: Notes, segment: Segment) -> None:
     notes.counts["bytes"] += len(data)
 
 
-def _check_key_page(objects: Objects, notes: Notes, segment: Segment) -> None:
+def _check_key_page(objects: Objects, notes: Notes, segment: Segment, is_named: Callable[[Segment], bool]) -> None:
     key = keys.segment_keys(segment.key)
     try:
         page = keypage.decode(objects.get(key), sha256=segment.keys_sha256, count=segment.count, source=key)
     except ObjectMissing:
-        notes.error("keypage.missing", key)
+        if is_named(segment):
+            notes.error("keypage.missing", key)
         return
     except Damaged as exc:
         notes.error("keypage.damaged", key, found=exc)
@@ -152,8 +179,9 @@ def earlier_definitions(log_id: str, standing: Iterable[str], named: Iterable[De
 
 
 def named_objects(manifest: Manifest | None, segments: Iterable[Segment], generations: Iterable[int]) -> set[str]:
-    """Every key that the published part names."""
+    """Every key that the published part names; of segments that were replaced, the objects may be gone."""
     named = {segment.key for segment in segments}
+    named |= {one.key for one in manifest.replaced} if manifest is not None else set()
     named |= {keys.segment_keys(key) for key in named}
     if manifest is not None:
         named |= {page.key for page in manifest.pages}

@@ -12,16 +12,17 @@ from headrace.errors import Damaged
 from headrace.index import descriptors
 from headrace.index.manifest import IndexManifest
 from headrace.index.run import Run
-from headrace.index.store import IndexManifestStore
+from headrace.index.store import KEPT_MS, IndexManifestStore
 from headrace.objects import ObjectMissing, Objects, keys
 from headrace.recovery.notes import Notes
 
 
-def check_indexes(objects: Objects, notes: Notes, standing: Iterable[str]) -> set[str]:
-    """Every generation exists and decodes; the runs that the newest one reads are whole.
+def check_indexes(objects: Objects, notes: Notes, standing: Iterable[str], now_ms: int) -> set[str]:
+    """Every generation that may not be gone exists and decodes; the runs that the newest one reads are whole.
 
     Args:
         standing: every key of the log.
+        now_ms: the server's clock. A generation may be gone if a newer one was made long enough before.
 
     Returns:
         The keys that are named, those of runs that await their removal included.
@@ -32,6 +33,7 @@ def check_indexes(objects: Objects, notes: Notes, standing: Iterable[str]) -> se
     store = IndexManifestStore(objects)
     newest: IndexManifest | None = None
     named = set()
+    missing: list[int] = []
     for number in range(1, max(numbers, default=0) + 1):
         key = keys.index_manifest(log_id, number)
         named.add(key)
@@ -42,7 +44,11 @@ def check_indexes(objects: Objects, notes: Notes, standing: Iterable[str]) -> se
             notes.error("index.damaged", key, found=exc)
             continue
         if newest is None:
-            notes.error("index.missing", key)
+            missing.append(number)
+        elif newest.created_ms <= now_ms - KEPT_MS:
+            missing = [one for one in missing if one == 1]  # they were replaced by then
+    for number in missing:
+        notes.error("index.missing", keys.index_manifest(log_id, number))
     if newest is None:
         return named if not numbers else named | keys_of_index  # nobody can say what is named
     for run in newest.runs:

@@ -223,7 +223,9 @@ def _tail(
         if (newest.slot, newest.id) == last:
             return "joins"
         # Written into its place after that had been published: the tables were rewound, and used before a recovery.
-        is_rewritten = newest.slot == manifest.last_slot or newest.committed_ms > manifest.created_ms + _REWRITTEN_MS
+        is_rewritten = (
+            newest.slot == manifest.last_slot or newest.committed_ms > manifest.end_published_ms + _REWRITTEN_MS
+        )
         return "diverged" if is_rewritten else "behind"
     (first,) = stores.wal.read(newest.log_id, start=manifest.end_slot, limit=1).entries
     return "joins" if (first.prev_slot, first.prev_id) == last else "diverged"

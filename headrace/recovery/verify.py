@@ -102,7 +102,13 @@ class _Walk:
         links = chain.read_links(stores, log_id)  # soon after the manifest: what is published can be trimmed
         manifest = bucket.check_generations(stores.objects, notes, listed.generations)
         segments = bucket.segments_of(stores.objects, notes, manifest) if manifest is not None else []
-        bucket.check_segments(stores.objects, notes, segments, lambda done: self._progress(name, done, len(segments)))
+        bucket.check_segments(
+            stores.objects,
+            notes,
+            segments,
+            lambda done: self._progress(name, done, len(segments)),
+            lambda one: manifest is None or bucket.is_named_now(stores.objects, manifest, one),
+        )
         is_known = manifest is not None or not listed.generations
         if is_known:
             self._check_entries(links, manifest, facts)
@@ -112,7 +118,7 @@ class _Walk:
             definitions = self._definitions(config, manifest, links)
             bucket.check_definitions(stores.objects, notes, definitions)
             named |= bucket.earlier_definitions(log_id, standing, definitions)
-            named |= check_indexes(stores.objects, notes, standing)
+            named |= check_indexes(stores.objects, notes, standing, stores.clock.now_ms())
             self._check_orphans(standing - named - {keys.description(log_id)})
         self._check_row(facts)
         needs_sources = facts.state is None or not facts.state.ended or facts.state.forks > 0

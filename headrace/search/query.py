@@ -135,6 +135,17 @@ def fields_of(node: Node) -> frozenset[str]:
     return frozenset({node.field})
 
 
+def has_phrase(node: Node) -> bool:
+    """The query asks where words stand."""
+    if isinstance(node, And | Or):
+        return any(map(has_phrase, node.parts))
+    if isinstance(node, Not):
+        return has_phrase(node.part)
+    if isinstance(node, Anywhere):
+        return any(map(has_phrase, node.options))
+    return isinstance(node, Words) and node.phrase
+
+
 class _Compiler:
     def __init__(self, config: SearchConfig, what: str, *, is_filter: bool) -> None:
         self._config = config

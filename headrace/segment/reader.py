@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import zstandard
 
-from headrace.errors import Damaged
+from headrace.errors import Damaged, SegmentMissing
 from headrace.objects import ObjectMissing, Objects, keys
 from headrace.segment import keypage, pageheader
 from headrace.segment.descriptor import Segment
@@ -45,7 +45,8 @@ def read_data(objects: Objects, segment: Segment, start_offset: int, max_records
 
     Raises:
         ValueError: `start_offset` is not in the segment.
-        Damaged: the object is missing, or is not what the manifest says.
+        SegmentMissing: the object is not there; perhaps the manifest is old.
+        Damaged: the object is not what the manifest says.
         StoreTimeout, StoreThrottled: as the port.
     """
     if not segment.first_offset <= start_offset < segment.end_offset:
@@ -55,7 +56,7 @@ def read_data(objects: Objects, segment: Segment, start_offset: int, max_records
     try:
         raw = objects.get_range(segment.key, span.start, span.length)
     except ObjectMissing as exc:
-        raise Damaged(f"segment is missing: object={segment.key}") from exc
+        raise SegmentMissing(f"segment is missing: object={segment.key}") from exc
     if len(raw) != span.length:
         raise Damaged(f"segment is truncated: object={segment.key} expected={span.length} found={len(raw)}")
     return _decode(segment, span, raw, max_records, max_bytes)
@@ -67,7 +68,8 @@ def find_time(objects: Objects, segment: Segment, time_ms: int) -> int:
     Costs one GET of the key page, none if the answer is the segment's first record or its end.
 
     Raises:
-        Damaged: the key page is missing or altered.
+        SegmentMissing: the key page is not there; perhaps the manifest is old.
+        Damaged: it is altered.
         StoreTimeout, StoreThrottled: as the port.
     """
     if time_ms <= segment.min_time_ms:
@@ -81,7 +83,8 @@ def rows_of_key(objects: Objects, segment: Segment, key: str) -> list[int]:
     """Offsets of the records with this key, ascending. Costs one GET of the key page.
 
     Raises:
-        Damaged: the key page is missing or altered.
+        SegmentMissing: the key page is not there; perhaps the manifest is old.
+        Damaged: it is altered.
         StoreTimeout, StoreThrottled: as the port.
     """
     return [segment.first_offset + row for row in _key_page(objects, segment).rows(key)]
@@ -91,7 +94,7 @@ def read_rows(objects: Objects, segment: Segment, offsets: Sequence[int]) -> Ite
     """Records at ascending offsets, each with its offset. One ranged GET for each run of pages that hold some of them.
 
     Raises:
-        Damaged, StoreTimeout, StoreThrottled: as `read_data`.
+        SegmentMissing, Damaged, StoreTimeout, StoreThrottled: as `read_data`.
     """
     row_ends = list(accumulate(segment.pages.counts))
     at = 0
@@ -142,7 +145,7 @@ def _key_page(objects: Objects, segment: Segment) -> keypage.KeyPage:
     try:
         data = objects.get(source)
     except ObjectMissing as exc:
-        raise Damaged(f"key page is missing: object={source}") from exc
+        raise SegmentMissing(f"key page is missing: object={source}") from exc
     return keypage.decode(data, sha256=segment.keys_sha256, count=segment.count, source=source)
 
 

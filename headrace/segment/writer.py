@@ -89,6 +89,12 @@ def build(records: Sequence[Record], *, text: bool = False, log_id: str = "") ->
     )
 
 
+def is_text(content_type: str) -> bool:
+    """Whether records of this type are text."""
+    media_type = content_type.partition(";")[0].strip().lower()
+    return media_type == "application/json" or media_type.startswith("text/")
+
+
 def _require_order(records: Sequence[Record]) -> None:
     if not records:
         raise ValueError("a segment holds at least one record")

@@ -9,7 +9,7 @@ class State(NamedTuple):
     """How far the indexes of a stream are.
 
     Attributes:
-        wanted: its schema or profile asks for an index.
+        wanted: its schema or profile asks for an index, or records with routing keys have one.
         segments: published.
         covered: of them, covered by every index that is asked for.
         lag_ms: the largest lag of an index; None if none lags.
@@ -40,7 +40,7 @@ def state_of(shown: dict[str, Any], pending_records: int = 0) -> State:
     """The state that a document shows."""
     segments = shown["segments"]["uploaded_count"]
     parts = list(shown["search_families"])
-    parts += [part for part in (shown["routing_key_index"], shown["routing_key_lexicon"]) if part["configured"]]
+    parts += [part for part in (shown["routing_key_index"], shown["routing_key_lexicon"]) if is_kept(part)]
     lags = [int(part["lag_ms"]) for part in parts if part["lag_segments"] and part["lag_ms"] is not None]
     exact = [part for part in shown["exact_indexes"] if not part["fully_indexed_uploaded_segments"]]
     counts = [part.get("covered_segment_count", part.get("indexed_segment_count", 0)) for part in [*parts, *exact]]
@@ -52,6 +52,11 @@ def state_of(shown: dict[str, Any], pending_records: int = 0) -> State:
         bytes_at_rest=_bytes(shown),
         pending_records=pending_records,
     )
+
+
+def is_kept(routing_keys: dict[str, Any]) -> bool:
+    """Whether there is an index of routing keys: the schema has one, or records were appended with theirs."""
+    return bool(routing_keys["configured"] or routing_keys["object_count"])
 
 
 def _bytes(shown: dict[str, Any]) -> int:

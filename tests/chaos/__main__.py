@@ -28,6 +28,9 @@ _HELP = {
     "state_age": "as of headrace dev",
     "trim_age": "as of headrace dev",
     "sweep_every": "as of headrace dev: also the period of the audit",
+    "merge_segments": "as of headrace dev; 0: none are merged",
+    "merge_age": "as of headrace dev",
+    "merge_retire": "as of headrace dev",
     "visibility_s": "after which the sealer's queue delivers again what a killed sealer had received",
     "rest_s": "seconds that the sealer has at the end",
 }
@@ -94,7 +97,8 @@ def text(report: Report, seconds: float) -> str:
         f"sealer: {_counts(report.metrics)}",
         f"faults: {report.faults.total():,} in {len(report.faults)} pairs",
         *(f"  {name}: {', '.join(found)}" for name, found in by_operation.items()),
-        f"rest after {rest.seconds:.0f} s: {rest.logs} logs, {rest.generations} generations, {rest.segments} segments, "
+        f"rest after {rest.seconds:.0f} s: {rest.logs} logs, {rest.generations} generations, {rest.segments} segments "
+        f"({rest.merged_away} merged away), "
         f"{rest.orphans} orphans of kills, {len(rest.damage)} findings, {len(rest.dead_letters)} dead letters",
         "laws:",
         *(f"  {'held  ' if not v.count else 'BROKEN'} {v.checked:>9,}  {n}" for n, v in report.verdicts.items()),

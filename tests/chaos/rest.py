@@ -13,6 +13,8 @@ from typing import Any
 from headrace.aws import aws_stores, region_of
 from headrace.catalog import Row
 from headrace.log.stores import Stores
+from headrace.manifest import merging
+from headrace.manifest.merging import MergeLimits
 from headrace.names import STREAMS
 from headrace.recovery.survey import list_logs
 from headrace.recovery.verify import verify_all
@@ -36,6 +38,7 @@ class Rest:
     logs: int = 0
     generations: int = 0
     segments: int = 0
+    merged_away: int = 0
     dead_letters: list[str] = field(default_factory=list)
 
 
@@ -53,8 +56,8 @@ def stores_of(state: dict[str, Any]) -> Iterator[Stores]:
         os.environ.update(before)
 
 
-def unfinished(stores: Stores) -> list[str]:
-    """What is still to do: living logs are sealed and trimmed to one entry, ended ones are purged and in no listing."""
+def unfinished(stores: Stores, limits: MergeLimits) -> list[str]:
+    """What is still to do: living logs are sealed, trimmed to one entry and merged, ended ones purged and in no listing."""
     left = []
     living = {row.log_id: row for row in _living(stores)}
     for log_id, row in living.items():
@@ -65,12 +68,26 @@ def unfinished(stores: Stores) -> list[str]:
             left.append(f"{log_id} {row.config.name}: not sealed, {len(entries)} entries")
         elif len(entries) > 1:
             left.append(f"{log_id} {row.config.name}: not trimmed, {len(entries)} entries")
+        elif mergeable(stores, log_id, limits):
+            left.append(f"{log_id} {row.config.name}: not merged")
     for listed in list_logs(stores.objects):
         if listed.log_id not in living and not listed.tombstoned:
             newest = stores.wal.newest(listed.log_id)
             if newest is not None and not newest.state.forks:
                 left.append(f"{listed.log_id}: not purged")
     return left
+
+
+def mergeable(stores: Stores, log_id: str, limits: MergeLimits) -> bool:
+    """Whether small segments of a log wait to become one."""
+    manifest = stores.manifests().newest(log_id, None, 0)
+    return manifest is not None and bool(merging.groups(manifest.open_page, stores.clock.now_ms(), limits))
+
+
+def merged_away(stores: Stores, log_id: str) -> int:
+    """How many segments merging has made fewer of."""
+    manifest = stores.manifests().newest(log_id, None, 0)
+    return manifest.merged_away if manifest is not None else 0
 
 
 def _living(stores: Stores) -> Iterator[Row]:
@@ -80,16 +97,17 @@ def _living(stores: Stores) -> Iterator[Row]:
         after = rows[-1].name
 
 
-def come_to_rest(server: DevServer, limit_s: float, progress: Callable[[str], None]) -> Rest:
+def come_to_rest(server: DevServer, limit_s: float, limits: MergeLimits, progress: Callable[[str], None]) -> Rest:
     """Waits until nothing is left to do, or `limit_s` is over, and looks at everything."""
     started = time.monotonic()
     with stores_of(server.state) as stores:
-        while (left := unfinished(stores)) and time.monotonic() - started < limit_s:
+        while (left := unfinished(stores, limits)) and time.monotonic() - started < limit_s:
             waiting = waiting_messages(server.state["endpoint"])
             progress(f"coming to rest, {len(left)} logs and {waiting} messages left, such as {left[0]}")
             time.sleep(2)
         found = Rest(seconds=time.monotonic() - started, unfinished=left)
         report = verify_all(stores)
+        found.merged_away = sum(merged_away(stores, log.log_id) for log in report.logs)
     kinds = Counter(finding.kind for finding in report.findings)
     found.orphans = kinds["bucket.orphan"]
     found.damage = [str(finding) for finding in report.findings if finding.kind not in EXPECTED]

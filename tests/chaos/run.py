@@ -11,8 +11,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from headrace.manifest.merging import MergeLimits
+from headrace.settings import Settings
 from local.emulated_cloud import DevServer, dev_server
 from local.template import TEMPLATE_PATH
+from local.units import Duration
 from tests.chaos import injector, laws
 from tests.chaos.client import Client
 from tests.chaos.killer import Killer
@@ -43,8 +46,17 @@ class Options:
     state_age: str = "1s"
     trim_age: str = "8s"
     sweep_every: str = "30s"
+    merge_segments: int = 0
+    merge_age: str = "2s"
+    merge_retire: str = "5s"
     visibility_s: int = 15
     rest_s: float = 300.0
+
+    @property
+    def merge_limits(self) -> MergeLimits:
+        """What is merged under these options."""
+        age_ms = Duration().convert(self.merge_age, None, None)
+        return MergeLimits(self.merge_segments, Settings().seal_bytes, self.seal_records, age_ms)
 
 
 @dataclass
@@ -114,6 +126,9 @@ def _arguments(options: Options, template: Path) -> list[str]:
         f"--state-age={options.state_age}",
         f"--trim-age={options.trim_age}",
         f"--sweep-every={options.sweep_every}",
+        f"--merge-segments={options.merge_segments}",
+        f"--merge-age={options.merge_age}",
+        f"--merge-retire={options.merge_retire}",
         "--log-level=warning",
     ]
 
@@ -176,7 +191,7 @@ def _load(server: DevServer, options: Options, report: Report, folder: Path, pro
     if server.process.poll() is None:
         living = {**streams, **forker.living}
         _read_everything(common, "reader before rest", living, report)
-        report.rest = come_to_rest(server, options.rest_s, lambda what: progress(what, 1.0))
+        report.rest = come_to_rest(server, options.rest_s, options.merge_limits, lambda what: progress(what, 1.0))
         _read_everything(common, "reader after rest", living, report)
     progress("judging", 1.0)
     report.appends = Counter(append.outcome for append in history.appends)

@@ -40,13 +40,14 @@ def part(covered: int, total: int, **extra: Any) -> dict[str, Any]:
 def status(covered: int, total: int, *, keyed: bool = True, searched: bool = True) -> dict[str, Any]:
     """An `_index_status` document."""
     families = [part(covered, total, family=family, fields=["a", "b"]) for family in ("exact", "col")]
+    keys = part(total, total, configured=keyed, object_count=3 if keyed else 0)
     return {
         "stream": "logs",
         "profile": "generic",
         "desired_index_plan_generation": 1,
         "segments": {"total_count": total, "uploaded_count": total},
-        "routing_key_index": part(total, total, configured=keyed),
-        "routing_key_lexicon": part(total, total, configured=keyed),
+        "routing_key_index": keys,
+        "routing_key_lexicon": keys,
         "exact_indexes": [part(covered, total, name="a", kind="keyword")] if searched else [],
         "search_families": families if searched else [],
     }
@@ -98,6 +99,19 @@ def test_status_of_all_streams_is_a_line_each(headrace: Shell, server: FakeServe
     assert rows[2].startswith("c d")
     assert "not asked for" in rows[2]
     assert json.loads(headrace("index", "status", "a", "b", "--json").stdout) == [shown["a"], shown["b"]]
+
+
+def test_keys_that_records_were_appended_with_are_an_index(headrace: Shell, server: FakeServer) -> None:
+    shown = status(0, 3, keyed=False, searched=False)
+    keys = part(2, 3, configured=False)
+    shown |= {"routing_key_index": keys, "routing_key_lexicon": keys}
+    headrace("create", "keyed")
+    server.resources["keyed/_index_status"] = lambda request: httpx.Response(200, json=shown)
+    (row,) = headrace("index", "status").stdout.splitlines()[1:]
+    assert row.split()[1:3] == ["behind", "2/3"]
+    first, _, found = headrace("index", "status", "keyed").stdout.splitlines()
+    assert first.startswith("keyed: indexes behind, 3 segments")
+    assert found.split()[:3] == ["routing", "keys", "2/3"]
 
 
 def test_status_without_streams(headrace: Shell, server: FakeServer) -> None:

@@ -8,16 +8,18 @@ from collections.abc import Iterator
 
 import pytest
 
+DOORS = {"a server": (), "the streaming door": ("--function-url", "--api-processes", "4")}
 
-@pytest.fixture(scope="module")
-def server_url() -> Iterator[str]:
+
+@pytest.fixture(scope="module", params=DOORS)
+def server_url(request: pytest.FixtureRequest) -> Iterator[str]:
     external = os.environ.get("HEADRACE_CONFORMANCE_URL")
     if external:
         yield external
         return
     from local.emulated_cloud import dev_server
 
-    with dev_server("--seal-records", "20", "--seal-age", "1s") as server:
+    with dev_server("--seal-records", "20", "--seal-age", "1s", *DOORS[request.param]) as server:
         yield server.url
 
 

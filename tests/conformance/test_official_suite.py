@@ -24,6 +24,16 @@ CONFIGURATIONS = {
         "1s",
     ),
     "a process that forgets everything": ("--cold",),
+    "the streaming door, on instances that forget everything": (
+        "--function-url",
+        "--api-processes",
+        "6",
+        "--cold",
+        "--seal-records",
+        "20",
+        "--seal-age",
+        "1s",
+    ),
 }
 
 

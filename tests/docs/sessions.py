@@ -76,7 +76,7 @@ _BRANCH = re.compile(
 
 def _plain(line: str) -> str:
     if branch := _BRANCH.match(line):
-        line = re.sub(r"\d[\d.]*", "<n>", line[branch.end() :])
+        line = re.sub(r"\d{13}-[0-9a-f]{12}|\d[\d.]*", "<n>", line[branch.end() :])
     for pattern, instead in _VARIES:
         line = re.sub(pattern, instead, line)
     return re.sub(r"\s+", " ", line).strip()

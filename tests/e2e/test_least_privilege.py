@@ -19,6 +19,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from headrace.objects import keys
 from local.access_door import Policies, noted
 from local.access_policies import is_allowed, uses
 from local.deployment import Deployment
@@ -29,11 +30,15 @@ from tests.e2e.test_indexing import Indexed, eventually
 from tests.support.pipeline import NO_METRICS
 
 JSON = {"Content-Type": "application/json"}
-ROLES = ("api", "sealer", "indexer", "spark")
+# The streaming door's policy is the api's, statement by statement (`tests/infra/test_permissions.py`): either is evidence.
+ROLES = {"api": "api", "streaming": "api", "sealer": "sealer", "indexer": "indexer", "spark": "spark"}
 SHORT_AGES = {
     **NO_METRICS,
     "HEADRACE_INDEX_RETIRE_AGE_MS": "1000",
     "HEADRACE_REQUEST_COUNTS_MS": "300",
+    "HEADRACE_MERGE_SEGMENTS": "4",
+    "HEADRACE_MERGE_AGE_MS": "1000",
+    "HEADRACE_MERGE_RETIRE_MS": "2000",
 }
 
 # What no process of ours ever asks for: AWS does it in the role's name, out of our sight.
@@ -61,6 +66,7 @@ DONE_BY_AWS = {
     },
     ("sealer", "StreamDeadLetters", "sqs:SendMessage"): BY_LAMBDA_POLLS,
     ("spark", "ReadOwnCode", "s3:GetObject"): BY_EMR,
+    ("spark", "SeeOwnCode", "s3:ListBucket"): BY_EMR,
 }
 
 Part = tuple[str, str, str, int]
@@ -96,7 +102,7 @@ class Evidence:
 
 def who(role: str) -> str:
     """`SealerRole37ED8F51` is the sealer's."""
-    (name,) = (name for name in ROLES if role.lower().startswith(f"{name}role"))
+    (name,) = (name for start, name in ROLES.items() if role.lower().startswith(f"{start}role"))
     return name
 
 
@@ -135,7 +141,7 @@ def live(server: DevServer) -> None:
         assert http.post(
             "orders/_schema", json={"routingKey": {"jsonPointer": "/status", "required": True}}
         ).is_success
-        for _ in range(3):
+        for _ in range(5):
             orders.append()
             search(http, "orders")
             time.sleep(1.5)
@@ -144,6 +150,7 @@ def live(server: DevServer) -> None:
         orders.rebuild()
         orders.wait_until_indexed(lambda index: not before & {run.id for run in index.runs})
         eventually(lambda: not orders.index().retired, "replaced runs stay")
+        eventually(lambda: len(sealed_segments(orders)) < 4, "small segments are not merged, or stay")
         # The newest entry, what the log was, and that it has ended: all else goes, the trim age after the end.
         logs = [orders.pipeline.log_id(name) for name in doomed]
         eventually(lambda: all(len(orders.pipeline.entries(log)) == 1 for log in logs), "ended logs are not purged")
@@ -152,7 +159,10 @@ def live(server: DevServer) -> None:
             lambda: {key for log in logs for key in orders.pipeline.keys(f"logs/{log}/")} <= left, "objects stay"
         )
         eventually(lambda: len(orders.pipeline.entries(orders.log_id)) == 1, "sealed entries are not trimmed")
-        assert http.get("orders").json() != []
+        assert len(http.get("orders").json()) == 25
+        orphan = keys.merged_segment(logs[0], keys.segment(logs[0], 0, "n"), 0, "n")
+        orders.pipeline.client("s3").put_object(Bucket=orders.pipeline.settings["HEADRACE_BUCKET"], Key=orphan)
+        run_in_role(server, "indexer", "tests.e2e.late_indexer", orders.log_id, logs[0])
 
 
 def make_doomed(http: httpx.Client) -> str:
@@ -200,25 +210,31 @@ def search(http: httpx.Client, name: str) -> None:
 def meet_what_is_rare(server: DevServer) -> None:
     """Keys from the secret, a stream that expires under a reader, and writers that slept for an hour."""
     endpoint = server.state["endpoint"]
-    keys = client("secretsmanager", endpoint).get_secret_value(SecretId=secret_name())["SecretString"]
-    bearer = {"Authorization": f"Bearer {keys}"}
+    secret = client("secretsmanager", endpoint).get_secret_value(SecretId=secret_name())["SecretString"]
+    bearer = {"Authorization": f"Bearer {secret}"}
     with httpx.Client(base_url=f"{server.url}/v1/", timeout=30, headers=bearer) as http:
         assert http.put("stream/brief", headers={**JSON, "Stream-TTL": "1"}).status_code == 201
         time.sleep(1.1)
         assert http.get("stream/brief").status_code == 404
         assert http.get("streams").is_success
-    environment = {**os.environ, **server.state["environment"]}
-    deployment = Deployment.from_json(Path(server.state["deployment"]).read_bytes())
     for function in ("api", "sealer"):
-        role = as_role(deployment.role_of(f"functions.{function}.handler.handler"))
         log = secrets.token_hex(16)
-        for step, identity in (("meanwhile", {}), ("late", role)):
-            subprocess.run(
-                [sys.executable, "-m", "tests.e2e.late_writer", log, step],
-                env={**environment, **identity},
-                check=True,
-                timeout=60,
-            )
+        run_in_role(server, "", "tests.e2e.late_writer", log, "meanwhile")
+        run_in_role(server, function, "tests.e2e.late_writer", log, "late")
+
+
+def run_in_role(server: DevServer, function: str, program: str, *arguments: str) -> None:
+    """Runs a program against the emulator in the role of a function, or in none. Raises when it fails."""
+    deployment = Deployment.from_json(Path(server.state["deployment"]).read_bytes())
+    identity = as_role(deployment.role_of(f"functions.{function}.handler.handler"))
+    environment = {**os.environ, **server.state["environment"], **identity}
+    subprocess.run([sys.executable, "-m", program, *arguments], env=environment, check=True, timeout=60)
+
+
+def sealed_segments(stream: Indexed) -> list[str]:
+    """Keys of segments that the sealer wrote; a merge takes them away in the end."""
+    found = stream.pipeline.keys(keys.segments(stream.log_id))
+    return [key for key in found if key.endswith(".parquet") and keys.planned_ms(key) is None]
 
 
 def secret_name() -> str:

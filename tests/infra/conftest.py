@@ -1,6 +1,8 @@
-"""One offline synth for the whole folder: tests look at what the code says now, not at the committed file."""
+"""Offline synths for the whole folder: tests look at what the code says now, not at the committed file."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import pytest
 from aws_cdk.assertions import Template
@@ -25,3 +27,9 @@ def template(synthesized: str) -> Template:
 def resources(synthesized: str) -> Resources:
     """For laws over all resources of a type."""
     return Resources.parse(synthesized)
+
+
+@pytest.fixture(scope="session")
+def resources_of() -> Callable[..., Resources]:
+    """Production's resources with values replaced."""
+    return lambda **values: Resources.parse(synthesize(values=values))

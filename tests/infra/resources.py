@@ -45,11 +45,12 @@ class Resources:
         return key, value["Properties"]
 
     def function(self, name: str) -> dict[str, Any]:
-        """Properties of the function whose handler is in `functions/<name>`."""
+        """Properties of the function whose handler is in `functions/<name>`; of the streaming one for `streaming`."""
+        handler = "functions.api.streaming" if name == "streaming" else f"functions.{name}.handler.handler"
         (found,) = (
             value["Properties"]
             for value in self.of("Lambda::Function").values()
-            if value["Properties"]["Handler"] == f"functions.{name}.handler.handler"
+            if value["Properties"]["Handler"] == handler
         )
         return dict(found)
 

@@ -8,7 +8,13 @@ from typing import NamedTuple
 
 from tests.infra.resources import Resources, Statement
 
-ROLES = {"api": "ApiRole", "sealer": "SealerRole", "indexer": "IndexerRole", "job": "SparkRole"}
+ROLES = {
+    "api": "ApiRole",
+    "streaming": "StreamingRole",
+    "sealer": "SealerRole",
+    "indexer": "IndexerRole",
+    "job": "SparkRole",
+}
 _NAMES = {
     r"Tables(\w+?)[0-9A-F]{8}": "table {}",
     r"Queues(\w+?)[0-9A-F]{8}": "queue {}",
@@ -17,7 +23,7 @@ _NAMES = {
     r"DataKey[0-9A-F]{8}": "key",
     r"SparkApplication[0-9A-F]{8}": "application",
     r"SparkRole[0-9A-F]{8}": "role of jobs",
-    r"(Api|Sealer|Indexer)Log[0-9A-F]{8}": "log group",
+    r"(?:Api|Streaming|Sealer|Indexer)Log[0-9A-F]{8}": "log group",
 }
 _LOG = "logs/" + "?" * 32
 
@@ -34,7 +40,7 @@ class Row(NamedTuple):
 def rows(resources: Resources) -> list[Row]:
     """Every statement of every role, in the template's order."""
     return [
-        Row(role, one.sid, _actions(one), ", ".join(_resource(target) for target in one.resources))
+        Row(role, one.sid, _actions(one), ", ".join(dict.fromkeys(_resource(target) for target in one.resources)))
         for role, part in ROLES.items()
         for one in _statements(resources, part)
     ]
@@ -52,6 +58,8 @@ def _actions(statement: Statement) -> str:
 
 
 def _resource(target: str) -> str:
+    if "-assets-${AWS::AccountId}" in target:  # of the CDK's bootstrap; names change with what they hold
+        return "assets of this deployment" if '"/' in target else "bucket of assets"
     match json.loads(target):
         case {"Fn::Join": ["", [inner, str(rest)]]}:
             path = rest.removeprefix("/").replace(_LOG, "logs/LOG")

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from infra.app import build_app
-from infra.bundle import MAX_BYTES, build, copy_sources, locked_requirements
+from infra.bundle import MAX_BYTES, build, copy_sources
+from infra.wheels import locked_requirements
 
 NEVER_SHIPPED = {"moto", "aws-cdk-lib", "pytest", "uvicorn", "pyspark", "pandas", "click"}
 
@@ -54,16 +54,11 @@ def test_an_artifact_holds_the_library_and_one_function(tmp_path: Path, artifact
 def test_an_artifact_that_lambda_would_refuse_is_refused_here(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def install_too_much(*, artifact: str, target: Path) -> None:
-        with (target / f"{artifact}.so").open("wb") as library:
+    def install_too_much(*, target: Path, **_: object) -> None:
+        with (target / "large.so").open("wb") as library:
             library.truncate(MAX_BYTES + 1)
 
-    monkeypatch.setattr("infra.bundle.install_dependencies", install_too_much)
-    monkeypatch.setattr("infra.bundle.compile_sources", lambda target: None)
+    monkeypatch.setattr("infra.wheels.install", install_too_much)
+    monkeypatch.setattr("infra.bytecode.compile_all", lambda *_, **__: True)
     with pytest.raises(ValueError, match="artifact too large: name=api"):
         build(artifact="api", target=tmp_path)
-
-
-def test_an_unknown_environment_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"unknown environment: .* actual=staging"):
-        build_app(context={"environment": "staging"})

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
-from aws_cdk.assertions import Match, Template
 
 from headrace.settings import PREFIX, Settings
 from infra.environments import PROD
@@ -21,13 +19,16 @@ STORES = {
 }
 OWN = {
     "api": {"HEADRACE_API_KEYS_SECRET": "AdminKeySecret"},
+    "streaming": {"HEADRACE_API_KEYS_SECRET": "AdminKeySecret"},
     "sealer": {"HEADRACE_DELAY_QUEUE_URL": "QueuesDelayE"},
     "indexer": {
         "HEADRACE_JOBS_TABLE": "TablesJobs",
         "HEADRACE_INDEX_QUEUE_URL": "QueuesIndex",
         "HEADRACE_SPARK_APPLICATION": "SparkApplication",
         "HEADRACE_SPARK_ROLE": "SparkRole",
-        "HEADRACE_SPARK_ARTIFACTS": "DataBucket",
+        "HEADRACE_SPARK_ENTRY_POINT": "s3://cdk-",
+        "HEADRACE_SPARK_PACKAGES": "s3://cdk-",
+        "HEADRACE_SPARK_ENVIRONMENT": "s3://cdk-",
     },
 }
 
@@ -37,22 +38,24 @@ def test_the_environment_names_each_store_and_holds_no_secret(resources: Resourc
     variables = resources.function(function)["Environment"]["Variables"]
     expected = STORES | OWN[function]
     ours = {name: value for name, value in variables.items() if name.startswith("HEADRACE_")}
+    if function == "streaming":
+        assert int(ours.pop("HEADRACE_SSE_SECONDS")) == PROD.streaming_seconds
     assert set(ours) == set(expected)
     for name, logical_id in expected.items():
         assert _referred(ours[name]).startswith(logical_id)
     assert variables["POWERTOOLS_METRICS_NAMESPACE"] == "Headrace"
-    assert variables["POWERTOOLS_SERVICE_NAME"] == function
+    assert variables["POWERTOOLS_SERVICE_NAME"] == ("api" if function == "streaming" else function)
 
 
 def _referred(value: dict[str, Any]) -> str:
-    """The resource whose name or ARN a variable holds."""
+    """The resource whose name or ARN a variable holds, or the address of what a deployment uploads."""
     match value:
         case {"Ref": logical_id}:  # a secret's Ref is its ARN
             return str(logical_id)
         case {"Fn::GetAtt": [logical_id, "Arn" | "ApplicationId"]}:  # of nothing that has a secret value
             return str(logical_id)
-        case {"Fn::Join": ["", ["s3://", {"Ref": logical_id}, "/artifacts/spark"]]}:
-            return str(logical_id)
+        case {"Fn::Sub": str(uploaded)}:
+            return uploaded
     raise AssertionError(f"anything else may be a secret's value: {value}")
 
 
@@ -95,51 +98,12 @@ def test_functions_are_python_on_arm_with_a_whole_vcpu(resources: Resources, fun
     assert properties["MemorySize"] == 1769
 
 
-def test_the_api_answers_before_the_door_gives_up(resources: Resources) -> None:
-    door_gives_up_s = 30
-    assert resources.function("api")["Timeout"] < door_gives_up_s
-
-
-def test_the_door_calls_the_snapshot_and_not_the_latest_code(resources: Resources) -> None:
-    alias, _ = resources.one("Lambda::Alias")
-    _, integration = resources.one("ApiGatewayV2::Integration")
-    assert integration["IntegrationUri"] == {"Ref": alias}
-    assert resources.function("api")["SnapStart"] == {"ApplyOn": "PublishedVersions"}
-
-
-def test_every_path_and_method_reaches_the_application(resources: Resources) -> None:
-    routes = resources.of("ApiGatewayV2::Route").values()
-    assert {route["Properties"]["RouteKey"] for route in routes} == {"ANY /", "ANY /{proxy+}"}
-    _, api = resources.one("ApiGatewayV2::Api")
-    assert "CorsConfiguration" not in api, "the door would answer preflights in the application's place"
-
-
 def test_logs_end_and_belong_to_the_stack(resources: Resources) -> None:
     groups = resources.of("Logs::LogGroup")
-    assert len(groups) == 4
+    assert len(groups) == 5
     for group in groups.values():
         assert group["Properties"]["RetentionInDays"] == 90
         assert group["DeletionPolicy"] == "Delete"
     used = {f["Properties"]["LoggingConfig"]["LogGroup"]["Ref"] for f in resources.of("Lambda::Function").values()}
-    assert len(used) == 3
+    assert len(used) == 4
     assert used < set(groups)
-
-
-def test_the_door_logs_requests_without_headers_or_queries(template: Template, resources: Resources) -> None:
-    template.has_resource_properties(
-        "AWS::ApiGatewayV2::Stage",
-        {"AccessLogSettings": {"DestinationArn": Match.any_value(), "Format": Match.any_value()}},
-    )
-    _, stage = resources.one("ApiGatewayV2::Stage")
-    fields = json.loads(stage["AccessLogSettings"]["Format"])
-    assert {"request_id", "status", "latency_ms"} <= set(fields)
-    assert "header" not in str(fields).lower()
-    assert "query" not in str(fields).lower()
-
-
-def test_the_door_limits_the_rate(resources: Resources) -> None:
-    _, stage = resources.one("ApiGatewayV2::Stage")
-    assert stage["DefaultRouteSettings"] == {
-        "ThrottlingRateLimit": PROD.requests_per_second,
-        "ThrottlingBurstLimit": PROD.request_burst,
-    }

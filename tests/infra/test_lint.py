@@ -32,7 +32,7 @@ def test_no_environment_has_a_finding_that_is_not_acknowledged(environment: str)
 @pytest.mark.parametrize("environment", [DEV, PROD], ids=lambda environment: environment.name)
 def test_what_is_acknowledged_is_what_is_found(tmp_path: Path, environment: Environment) -> None:
     stack, found = unacknowledged(tmp_path, environment)
-    acknowledged = {(finding.path, finding.id(stack)) for finding in findings.ACKNOWLEDGED}
+    acknowledged = {(finding.path, finding.id(stack)) for finding in findings.of(stack, findings.ACKNOWLEDGED)}
     assert {(path_of(construct, acknowledged), rule) for construct, rule in found} == acknowledged
 
 

@@ -15,7 +15,8 @@ from tests.infra.resources import Resources
 from tests.infra.spoken import rows
 
 PAGE = Path(__file__).parents[2] / "docs" / "permissions.md"
-FUNCTIONS = ("api", "sealer", "indexer")
+FUNCTIONS = ("api", "streaming", "sealer", "indexer")
+MERGED = f"L/segments/{'?' * 12}-m{'?' * 13}-*"
 DATA_SERVICES = {"dynamodb", "s3", "kms", "sqs", "secretsmanager", "logs"}
 JOB_SERVICES = {"emr-serverless", "iam"}
 TABLES = ("Wal", "Catalog", "Watermarks", "Producers", "Jobs")
@@ -35,6 +36,11 @@ def test_no_statement_allows_every_action_or_every_resource(resources: Resources
 def test_functions_touch_the_services_that_they_need_and_no_other(resources: Resources, function: str) -> None:
     services = {a.partition(":")[0] for s in resources.statements(function) for a in s.actions}
     assert services <= DATA_SERVICES | (JOB_SERVICES if function == "indexer" else set())
+
+
+def test_the_streaming_door_may_do_what_the_other_one_may(resources: Resources) -> None:
+    for service in sorted(DATA_SERVICES - {"logs"}):
+        assert resources.allowed("streaming", service) == resources.allowed("api", service)
 
 
 def test_the_api_reads_logs_spills_payloads_and_deletes_no_object(resources: Resources) -> None:
@@ -58,8 +64,12 @@ def test_the_sealer_writes_segments_and_manifests_and_purges_all_but_the_marks(r
 def test_the_keys_of_objects_fall_under_the_patterns_that_are_meant(resources: Resources) -> None:
     """A star reaches across slashes, so a pattern with one for the id of a log would mean more than it says."""
     log, run = random_id(), "1795262491582-d971f5c33b43"
+    # Nonces are text of any kind.
+    sealed = keys.segment(log, 1, "mA-m1E-mGHIJ")
+    merged = keys.merged_segment(log, sealed, 1795262491582, "n")
     written = {
-        "segments": (keys.segment(log, 1, "n"), keys.segment_keys(keys.segment(log, 1, "n"))),
+        "segments": (sealed, keys.segment_keys(sealed)),
+        "merged segments": (merged, keys.segment_keys(merged)),
         "manifests": (keys.manifest(log, 1), keys.manifest_page(log, 0, "n")),
         "marks": (keys.description(log), keys.tombstone(log)),
         "payloads": (keys.payload(log, 1, "n"),),
@@ -69,11 +79,23 @@ def test_the_keys_of_objects_fall_under_the_patterns_that_are_meant(resources: R
         "jobs": (keys.job_input("j"), keys.job_result("j")),
     }
     assert _kinds(resources.allowed("api", "s3")["s3:PutObject"], written) == {"payloads", "definitions"}
-    assert _kinds(resources.allowed("sealer", "s3")["s3:PutObject"], written) == {"segments", "manifests", "marks"}
+    assert _kinds(resources.allowed("sealer", "s3")["s3:PutObject"], written) == {
+        *("segments", "merged segments", "manifests", "marks")
+    }
     assert _kinds(resources.allowed("sealer", "s3")["s3:DeleteObject"], written) == written.keys() - {"marks", "jobs"}
-    assert _kinds(resources.allowed("indexer", "s3")["s3:PutObject"], written) == {"index manifests", "jobs"}
-    assert _kinds(resources.allowed("indexer", "s3")["s3:DeleteObject"], written) == {"runs"}
-    assert _kinds(resources.allowed_to_role("SparkRole")["s3:PutObject"], written) == {"runs", "jobs"}
+    assert _kinds(resources.allowed("indexer", "s3")["s3:PutObject"], written) == {
+        "index manifests",
+        "manifests",
+        "jobs",
+    }
+    assert _kinds(resources.allowed("indexer", "s3")["s3:DeleteObject"], written) == {
+        *("runs", "index manifests", "merged segments")
+    }
+    assert _kinds(resources.allowed_to_role("SparkRole")["s3:PutObject"], written) == {
+        "runs",
+        "merged segments",
+        "jobs",
+    }
 
 
 @pytest.mark.parametrize("function", FUNCTIONS)
@@ -104,14 +126,16 @@ def test_the_sealer_changes_items_but_no_table_and_has_no_scan(resources: Resour
     }
 
 
-def test_the_indexer_reads_no_record_and_changes_indexes_alone(resources: Resources) -> None:
+def test_the_indexer_changes_indexes_and_puts_merged_segments_in_the_place_of_small_ones(
+    resources: Resources,
+) -> None:
     assert _by_pattern(resources.allowed("indexer", "s3")) == {
         "s3:GetObject": {
-            *("L/manifests/*", "L/registry/*", "L/segments/*.keys.json.zst"),
+            *("L/manifests/*", "L/registry/*", "L/segments/*.keys.json.zst", MERGED, "L/deleted.json"),
             *("L/index/runs/*", "L/index/manifests/*", "jobs/*"),
         },
-        "s3:PutObject": {"L/index/manifests/*", "jobs/*"},
-        "s3:DeleteObject": {"L/index/runs/*"},
+        "s3:PutObject": {"L/index/manifests/*", "L/manifests/*", "jobs/*"},
+        "s3:DeleteObject": {"L/index/runs/*", "L/index/manifests/*", MERGED},
         "s3:ListBucket": {""},
     }
 
@@ -141,11 +165,15 @@ def test_the_indexer_runs_jobs_of_its_application_with_one_role(resources: Resou
 def test_a_job_reads_segments_writes_runs_and_can_publish_or_delete_nothing(resources: Resources) -> None:
     allowed = resources.allowed_to_role("SparkRole")
     assert {action for action in allowed if not action.startswith("s3:")} == {"kms:Decrypt", "kms:GenerateDataKey"}
-    assert _by_pattern({action: on for action, on in allowed.items() if action.startswith("s3:")}) == {
-        "s3:GetObject": {"L/segments/*", "L/registry/*", "L/index/runs/*", "jobs/*", "artifacts/spark/*"},
-        "s3:PutObject": {"L/index/runs/*", "jobs/*"},
+    of_data = {action: {one for one in on if "DataBucket" in one} for action, on in allowed.items()}
+    assert _by_pattern({action: on for action, on in of_data.items() if action.startswith("s3:")}) == {
+        "s3:GetObject": {"L/segments/*", "L/registry/*", "L/index/runs/*", "jobs/*"},
+        "s3:PutObject": {"L/index/runs/*", MERGED, "jobs/*"},
         "s3:ListBucket": {""},
     }
+    code = {action: {one for one in on if "-assets-" in one} for action, on in allowed.items()}
+    assert {action: len(on) for action, on in code.items() if on} == {"s3:GetObject": 3, "s3:ListBucket": 1}
+    assert not any("*" in one for on in code.values() for one in on), "code of other deployments"
     _, role = resources.one("IAM::Role", "SparkRole")
     (trust,) = role["AssumeRolePolicyDocument"]["Statement"]
     assert trust["Principal"] == {"Service": "emr-serverless.amazonaws.com"}
@@ -162,7 +190,7 @@ def test_the_key_is_used_through_one_store_at_a_time(resources: Resources, funct
     }
     of_any_kind = [s for s in resources.statements(function) if any(a.startswith("kms:") for a in s.actions)]
     assert len(of_any_kind) == len(through)
-    assert through.keys() == {"dynamodb", "s3"} | ({"secretsmanager"} if function == "api" else set())
+    assert through.keys() == {"dynamodb", "s3"} | ({"secretsmanager"} if function in ("api", "streaming") else set())
     assert through["s3"] == {"kms:Decrypt", "kms:GenerateDataKey"}
     assert through.get("secretsmanager", {"kms:Decrypt"}) == {"kms:Decrypt"}
 
@@ -183,7 +211,9 @@ def test_only_lambda_assumes_a_role(resources: Resources, function: str) -> None
 
 def test_the_page_on_permissions_has_each_statement_as_it_is(resources: Resources) -> None:
     """The reason stands behind it, and is for a person to check."""
-    lines = [line for line in PAGE.read_text().splitlines() if re.match(r"\| (api|sealer|indexer|job) \|", line)]
+    lines = [
+        line for line in PAGE.read_text().splitlines() if re.match(r"\| (api|streaming|sealer|indexer|job) \|", line)
+    ]
     said = [tuple(cell.strip() for cell in line.strip("|").split(" | ")) for line in lines]
     assert [row[:4] for row in said] == [
         (role, f"`{sid}`", actions, on) for role, sid, actions, on in rows(resources)

@@ -76,6 +76,15 @@ def test_a_condition_holds_only_for_a_key_that_is_there() -> None:
     assert not is_allowed([lent], Call("iam:PassRole", "r"))
 
 
+def test_a_condition_may_be_a_pattern_only_where_it_says_so() -> None:
+    document = {"Effect": "Allow", "Action": "s3:ListBucket", "Resource": "b"}
+    listed = read_statement({**document, "Condition": {"StringLike": {"s3:prefix": "code*"}}})
+    assert is_allowed([listed], Call("s3:ListBucket", "b", (("s3:prefix", "code/x"),)))
+    assert not is_allowed([listed], Call("s3:ListBucket", "b", (("s3:prefix", "logs/"),)))
+    with pytest.raises(UnknownPolicy):
+        read_statement({**document, "Condition": {"StringEquals": {"s3:prefix": "code*"}}})
+
+
 @pytest.mark.parametrize("unknown", [{"Condition": {"Bool": {"a": "b"}}}, {"NotAction": "s3:*"}, {"Principal": "*"}])
 def test_what_is_not_evaluated_is_not_guessed_at(unknown: dict[str, Any]) -> None:
     with pytest.raises(UnknownPolicy):

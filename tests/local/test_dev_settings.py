@@ -107,6 +107,16 @@ def test_index_options_become_settings() -> None:
     assert "HEADRACE_INDEX_AGE_MS" not in settings({}).environment
 
 
-@pytest.mark.parametrize("arguments", [["--index-segments", "0"], ["--compact-fanout", "1"], ["--index-age", "5"]])
+def test_merge_options_become_settings() -> None:
+    chosen = settings({}, merge_segments=4, merge_age=2000, merge_retire=60_000).environment
+    assert chosen["HEADRACE_MERGE_SEGMENTS"] == "4"
+    assert chosen["HEADRACE_MERGE_AGE_MS"] == "2000"
+    assert chosen["HEADRACE_MERGE_RETIRE_MS"] == "60000"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["--index-segments", "0"], ["--compact-fanout", "1"], ["--index-age", "5"], ["--merge-segments", "1"]],
+)
 def test_an_index_option_that_makes_no_sense_is_refused(arguments: list[str]) -> None:
     assert CliRunner().invoke(command, arguments).exit_code == 2

@@ -24,7 +24,9 @@ SETTINGS = Settings(
     bucket="data",
     spark_application=APPLICATION,
     spark_role="arn:aws:iam::123456789012:role/emulator",
-    spark_artifacts="s3://data/artifacts",
+    spark_entry_point="s3://code/1a.py",
+    spark_packages="s3://code/2b.zip",
+    spark_environment="s3://code/3c.tgz",
 )
 
 

@@ -54,9 +54,8 @@ def test_the_committed_template_deploys_with_every_name_and_trigger() -> None:
         (event,) = cloud.deployment.events
         assert cloud.deployment.functions[event.function].handler == "functions.indexer.handler.handler"
         assert event.pattern["detail"]["applicationId"] == [cloud.environment["HEADRACE_SPARK_APPLICATION"]]
-        assert cloud.environment["HEADRACE_SPARK_ARTIFACTS"].startswith(
-            f"s3://{cloud.environment['HEADRACE_BUCKET']}/"
-        )
+        for part in ("ENTRY_POINT", "PACKAGES", "ENVIRONMENT"):
+            assert cloud.environment[f"HEADRACE_SPARK_{part}"].startswith("s3://cdk-")
         assert cloud.environment["HEADRACE_SPARK_ROLE"].startswith("arn:aws:iam::")
         assert {schedule.expression for schedule in cloud.deployment.schedules} == {"rate(1 minute)", "rate(1 day)"}
 

@@ -71,7 +71,7 @@ def _show_smallest(verdict: Verdict, mutant: mutants.Mutant | None) -> None:
     small = smallest(verdict, mutant)
     print(f"\nThe same with {len(small.plan.ops)} operations:\n")
     print("\n".join(small.lines))
-    operations = sum(op.kind != "disaster" for op in verdict.plan.ops)
+    operations = sum(op.kind not in ("disaster", "define", "merge") for op in verdict.plan.ops)
     print(f"\n{small.text}\nReplay: {_command(small.plan, mutant, operations)}")
 
 

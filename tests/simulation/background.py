@@ -7,10 +7,17 @@ from typing import Any
 
 import msgspec
 
+from emr_jobs import merge as merges
+from functions.indexer.merge import publish_merged, remove_merged
 from functions.sealer.orphans import sweep_orphans
 from functions.sealer.purge import purge
 from functions.sealer.seal import seal
 from functions.sealer.trim import trim
+from headrace.errors import Damaged
+from headrace.index.job import Task
+from headrace.manifest import merging
+from headrace.manifest.manifest import Manifest
+from headrace.manifest.merging import MergeLimits
 from headrace.wal.dynamodb import entry_item
 from tests.simulation.process import Process
 from tests.simulation.world import Running, World
@@ -108,6 +115,50 @@ class Background:
     def orphans(self) -> None:
         """One log."""
         self._verb(sweep_orphans)
+
+    def merge(self) -> None:
+        """Some small segments of one log: planned, made, and published at once or much later."""
+        self._verb(self._merge)
+
+    def _merge(self, parts: Any, log_id: str) -> None:
+        manifest = parts.manifests.newest(log_id, None, parts.stores.watermarks.get(log_id).generation)
+        planned_ms = parts.now_ms()
+        settings = parts.stores.settings
+        limits = MergeLimits(settings.merge_segments, 6_000, 40, settings.merge_age_ms)
+        groups = merging.groups(manifest.open_page, planned_ms, limits) if manifest is not None else []
+        if not groups:
+            return
+        group = groups[int(self._dice[1] * len(groups))]
+        task = Task(
+            work="merge",
+            log_id=log_id,
+            run_id="",
+            level=0,
+            plan="",
+            first_offset=group[0].first_offset,
+            end_offset=group[-1].end_offset,
+            definition="",
+            content_type=manifest.config.content_type,
+            segments=group,
+        )
+        try:
+            made = merges.merged(parts.stores.objects, task, planned_ms, parts.stores.request_ids)
+        except Damaged:
+            if self._is_named(manifest, task):
+                raise
+            return  # others merged them long ago
+        if self._dice[2] < 0.3 and not self._world.calm:
+            self._world.scheduler.sleep(self._running.dice.long())
+        newest = parts.stores.wal.newest(log_id)
+        if newest is None or (newest.state.ended and not newest.state.forks):
+            remove_merged(parts, log_id)
+            return
+        self._world.met["merge", "published" if publish_merged(parts, task, made) else "too late"] += 1
+
+    def _is_named(self, manifest: Manifest, task: Task) -> bool:
+        """Whether all of these segments are in force, as the bucket has it."""
+        newest = self._world.judge.manifests[manifest.log_id][-1]
+        return {one.key for one in task.segments} <= {one.key for one in self._world.judge.segments(newest)}
 
     def sweep(self) -> None:
         """The schedule."""

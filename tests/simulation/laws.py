@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 from headrace.definition import Document
 from headrace.errors import Damaged, HeadraceError, StoreError
 from headrace.manifest import manifest as manifests
-from headrace.manifest.manifest import Manifest
+from headrace.manifest import merging
+from headrace.manifest.manifest import Manifest, Replaced
 from headrace.manifest.store import ManifestStore
 from headrace.objects import keys, packed
 from headrace.segment.reader import read_data
@@ -29,6 +30,7 @@ class Judge(Answers):
     def __init__(self, world: World) -> None:
         super().__init__(world)
         self.manifests: dict[str, list[Manifest]] = {}
+        self._replaced: dict[str, Replaced] = {}  # segments that were merged, by key
         self._ends: dict[str, int] = {}  # watermarks: slot after the last published entry
         self._rows: dict[tuple[str, str], tuple[int, int]] = {}  # producers' rows: epoch, seq
 
@@ -190,6 +192,9 @@ class Judge(Answers):
         if not last.slot < manifest.end_slot <= following:
             self._broken(self.law, f"{name} ends at a wrong slot")
         start = done[-1].end_offset if done else log.config.base_offset
+        if done and manifest.end_slot == done[-1].end_slot:
+            self._merges(done[-1], manifest, name)
+            start = log.config.base_offset
         if not done and not log.purgeable:  # else by a sealer that began before its end, after its source was purged
             for ancestor in log.config.lineage:
                 published = self.manifests.get(ancestor.log_id)
@@ -197,6 +202,18 @@ class Judge(Answers):
                     self._broken("a fork is published after its source", name)
         self._compare(log, manifest, start, name)
         done.append(manifest)
+
+    def _merges(self, before: Manifest, manifest: Manifest, name: str) -> None:
+        """A generation that seals nothing has fewer segments; that they hold the same is seen by reading them."""
+        self._law("a merge replaces segments, and changes nothing else")
+        if manifest.segment_count >= before.segment_count or manifest.pages != before.pages:
+            self._broken(self.law, f"{name} has {manifest.segment_count} segments, had {before.segment_count}")
+        standing = {segment.key for segment in self.segments(manifest)}
+        gone = [segment.key for segment in self.segments(before) if segment.key not in standing]
+        named = {one.key: one for one in manifest.replaced}
+        if not set(gone) <= set(named):
+            self._broken(self.law, f"{name} does not say that it replaces {gone}")
+        self._replaced |= named
 
     def _recovered(self, manifest: Manifest) -> None:
         """A recovery publishes its entry first, and has it written then: it is the next entry from now on."""
@@ -245,9 +262,10 @@ class Judge(Answers):
                 if any(entry.payload_key == key for entry in reversed(log.entries) if entry.slot >= end):
                     self._broken(self.law, f"payload of an unpublished entry: {key}")
             elif folder == "segments" and done:
-                named = {one.key.removesuffix(".parquet") for one in self._segments(done[-1])}
-                if key.removesuffix(".parquet").removesuffix(".keys.json.zst") in named:
+                segment_key = key.removesuffix(".keys.json.zst").removesuffix(".parquet") + ".parquet"
+                if segment_key in {one.key for one in self.segments(done[-1])}:
                     self._broken(self.law, key)
+                self._may_go(segment_key, done[-1])
             elif folder == "registry":
                 self._broken(self.law, key)
             elif folder == "manifests":
@@ -255,7 +273,20 @@ class Judge(Answers):
                 if used or "/pages/" not in key:
                     self._broken(self.law, key)
 
-    def _segments(self, manifest: Manifest) -> Iterable[Any]:
+    def _may_go(self, key: str, newest: Manifest) -> None:
+        """Readers of the generations before have had their time."""
+        replaced = self._replaced.get(key)
+        if replaced is None:
+            return
+        self._law("replaced segments stay a while")
+        world = self._world
+        ages = 1 if newest.generation - replaced.generation >= 2 else merging.IDLE_AGES
+        age_ms = world.true_ms - replaced.at_ms + 2 * world.plan.weather.skew_ms
+        if age_ms < ages * world.settings.merge_retire_ms:
+            self._broken(self.law, f"{key} was replaced by generation {replaced.generation}, {age_ms} ms ago")
+
+    def segments(self, manifest: Manifest) -> Iterable[Any]:
+        """Those of a generation, from what stands in the bucket."""
         objects: Any = self._world.objects
         return ManifestStore(objects).segments_from(manifest, 0)
 

@@ -10,13 +10,16 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest.mock import patch
 
+from emr_jobs import segments
 from functions.sealer import orphans, seal
 from headrace.log import append, create, definition, expire, picture, read, tail
 from headrace.log.commit import Committer
+from headrace.manifest import merging
 from headrace.recovery import names, survey
 from headrace.recovery import plan as recovering
 from headrace.wal import PutEntry
 from headrace.watermarks import Watermark
+from tests.simulation import background
 from tests.simulation import mutated_steps as steps
 
 Patch = tuple[Any, str, Any]
@@ -188,6 +191,31 @@ ALL: dict[str, Mutant] = {
             "fresh payloads swept",
             "orphans: a payload before its entry",
             (orphans, "_payloads", steps.payloads_without_age),
+        ),
+        Mutant(
+            "merge publishes over a newer generation",
+            "a sealer took the generation first",
+            (background, "publish_merged", steps.publish_merged_anyway),
+        ),
+        Mutant(
+            "merged segment lacks a record",
+            "merging: the same records, byte for byte",
+            (segments, "read_records", steps.read_records_but_one),
+        ),
+        Mutant(
+            "replaced objects removed at once",
+            "merging: readers of an older generation",
+            (merging, "removable", steps.removable_at_once),
+        ),
+        Mutant(
+            "replaced objects forgotten at once",
+            "merging: readers of an older generation",
+            (merging, "forgettable", steps.removable_at_once),
+        ),
+        Mutant(
+            "reader takes a merged segment for damage",
+            "merging: stale manifest in a reader",
+            (read, "SegmentMissing", steps.NeverMissing),
         ),
         Mutant(
             "incarnation not raised by a recovery",

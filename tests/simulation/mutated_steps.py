@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace as with_fields
@@ -9,6 +10,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from emr_jobs import segments
 from functions.sealer import dispatch, seal
 from functions.sealer import purge as purging
 from headrace.errors import NotFound, OutcomeUnknown, Overloaded, StoreThrottled, StoreTimeout
@@ -18,6 +20,7 @@ from headrace.log.commit import Committer
 from headrace.log.expire import Expirer
 from headrace.log.payload import read_payload
 from headrace.manifest import manifest as manifests
+from headrace.manifest import merging
 from headrace.objects import keys
 from headrace.recovery import names, survey
 from headrace.wal import Committed, GuardRefused, Outcome, PutEntry, SlotTaken
@@ -220,6 +223,46 @@ def publish_and_clean_up(self: Any, manifest: Any) -> Any:
         return _publish_next(self, manifest)
     finally:
         vars(store).pop("publish", None)  # perhaps another actor of this process did
+
+
+def publish_merged_anyway(parts: Any, task: Any, made: Any) -> bool:
+    """What followed when it was planned, whoever else has published since."""
+    known = parts.stores.watermarks.get(task.log_id).generation
+    newest = parts.manifests.newest(task.log_id, None, known)
+    successor = None
+    for generation in range(newest.generation, 0, -1):
+        planned = parts.manifests.load(task.log_id, generation)
+        found = merging.merged(planned, task.segments, made, parts.now_ms())
+        if found is None:
+            break
+        successor = replace(found, generation=newest.generation + 1)
+    if successor is None:
+        return False
+    return bool(
+        parts.stores.objects.create(keys.manifest(task.log_id, successor.generation), manifests.encode(successor))
+    )
+
+
+_read_records = segments.read_records
+
+
+def read_records_but_one(objects: Any, segment: Any) -> Any:
+    """One record is there twice, in the place of its neighbour, where that does not show by its size."""
+    records = _read_records(objects, segment)
+    for at, (one, following) in enumerate(itertools.pairwise(records)):
+        if len(one.data) == len(following.data):
+            records[at] = one._replace(data=following.data)
+            break
+    return records
+
+
+def removable_at_once(manifest: Any, now_ms: int, age_ms: int) -> list[str]:
+    """What is replaced is not needed."""
+    return [one.key for one in manifest.replaced]
+
+
+class NeverMissing(Exception):
+    """In the place of the error that says that a segment is gone."""
 
 
 def purge_without_watermark(parts: Any, log_id: str) -> bool:

@@ -7,7 +7,7 @@ operations are taken out of it.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 SECOND = 1_000_000  # microseconds
@@ -35,6 +35,7 @@ SEALER = {
     "audit": 2,
     "orphans": 2,
 }
+MERGING = (0, 0.1, 0.3)  # merges for each other operation
 DEFINING = (0, 0.02, 0.1)  # changes of definitions for each other operation
 OUTSIDE = {"check": 4, "snapshot": 1, "restore": 1}
 
@@ -164,7 +165,9 @@ def make(seed: int, operations: int) -> Plan:
     ops += _definitions(seed, ops, by_group["api"])
     ops.sort(key=lambda op: op.at)
     disasters = _disasters(seed, ops)
-    return Plan(seed, weather, tuple(slots), (*ops, *disasters), disasters=tuple(disasters.values()))
+    planned = (*ops, *disasters)
+    merges = _merges(seed, planned)
+    return Plan(seed, weather, tuple(slots), (*planned, *merges), disasters=tuple(disasters.values()))
 
 
 def _definitions(seed: int, ops: list[Op], actors: list[tuple[str, str, str]]) -> list[Op]:
@@ -176,6 +179,17 @@ def _definitions(seed: int, ops: list[Op], actors: list[tuple[str, str, str]]) -
         at = dice.choice(ops).at + int(dice.random() * SECOND)
         made.append(Op(len(ops) + number, slot, actor, at, "define", "", tuple(dice.random() for _ in range(6))))
     return made
+
+
+def _merges(seed: int, ops: Sequence[Op]) -> list[Op]:
+    """Merges beside the others, in the same way; by an actor of its own in a process of the sealer."""
+    dice = random.Random(f"merges:{seed}")
+    made = []
+    for number in range(int(len(ops) * dice.choice(MERGING))):
+        at = dice.choice(ops).at + int(dice.random() * SECOND)
+        chances = tuple(dice.random() for _ in range(6))
+        made.append(Op(len(ops) + number, "sealer1", "sealer1.merger", at, "merge", "", chances))
+    return sorted(made, key=lambda op: op.at)
 
 
 def _disasters(seed: int, ops: list[Op]) -> dict[Op, Disaster]:

@@ -9,9 +9,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from emr_jobs import stores
 from functions.sealer import audit, orphans, seal, span, sweep
 from headrace.log import commit, decide, queue, since, tail
-from headrace.manifest import manifest
+from headrace.manifest import manifest, merging
 from headrace.recovery import survey
 from headrace.wal import memory as wal_memory
 from tests.simulation import operations, outside
@@ -76,6 +77,9 @@ _SMALL: tuple[tuple[Any, str, Any], ...] = (
     (sweep, "MAX_ROWS", 2),
     (audit, "MAX_ROWS", 2),
     (orphans, "_DAY_MS", 3_600_000),
+    (merging, "PUBLISH_MS", 1_800_000),
+    (merging, "ABANDONED_MS", 3_600_000),
+    (stores.patiently, "__kwdefaults__", {"sleep": lambda seconds: _threading.scheduler.sleep(int(seconds * 1e6))}),
     (survey, "_PAGE", 2),
     (commit.Budget.__init__, "__defaults__", (lambda: _jitter[0](),)),
 )

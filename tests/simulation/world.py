@@ -39,6 +39,9 @@ SETTINGS = Settings(
     seal_records=12,
     seal_age_ms=10_000,
     trim_age_ms=20_000,
+    merge_segments=2,
+    merge_age_ms=3_000,
+    merge_retire_ms=20_000,
 )
 
 MOST_CALLS = 40_000  # many times what a run needs

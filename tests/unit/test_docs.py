@@ -7,6 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from headrace.engine.groups import MAX_GROUPS, MAX_PRINTED_BYTES
+from headrace.engine.overlay import Budget
+from headrace.engine.sources import TAIL_BYTES
+from headrace.search.request import DEFAULT_SIZE, MAX_SIZE, MAX_TIMEOUT_MS
 from headrace.settings import PREFIX, Settings
 
 ROOT = Path(__file__).parents[2]
@@ -30,3 +34,12 @@ def test_every_link_to_a_file_leads_somewhere(page: Path) -> None:
 def test_operations_lists_every_setting() -> None:
     documented = set(re.findall(rf"`({PREFIX}[A-Z_]+)`", (ROOT / "docs" / "operations.md").read_text()))
     assert {PREFIX + name.upper() for name in Settings.__struct_fields__} <= documented
+
+
+def test_operations_has_the_limits_of_the_engine() -> None:
+    text = (ROOT / "docs/operations.md").read_text()
+    budget = Budget()
+    assert f"| `engine/overlay.py` | {budget.segments} segments, {budget.payload_bytes >> 20} MiB |" in text
+    assert f"| `engine/sources.py` `TAIL_BYTES` | {TAIL_BYTES >> 20} MiB |" in text
+    assert f"| `engine/groups.py` | {MAX_GROUPS:,}; {MAX_PRINTED_BYTES >> 20} MiB |" in text
+    assert f"| `search/request.py` | {DEFAULT_SIZE}, {MAX_SIZE}; {MAX_TIMEOUT_MS:,} ms |" in text

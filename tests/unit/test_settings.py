@@ -43,6 +43,13 @@ def test_a_trim_age_that_a_fenced_writer_could_meet_is_refused() -> None:
         Settings.from_environment({**age, "HEADRACE_TRIM_AGE_MS": "6999"})
 
 
+@pytest.mark.parametrize("value", ["1", "-1"])
+def test_merging_one_segment_is_refused(value: str) -> None:
+    with pytest.raises(SettingsError, match="MERGE_SEGMENTS"):
+        Settings.from_environment({"HEADRACE_MERGE_SEGMENTS": value})
+    assert Settings.from_environment({"HEADRACE_MERGE_SEGMENTS": "0"}).merge_segments == 0
+
+
 @pytest.mark.parametrize("name", ["HEADRACE_INDEX_SEGMENTS", "HEADRACE_COMPACT_FANOUT"])
 def test_runs_of_no_segments_or_merged_from_one_are_refused(name: str) -> None:
     with pytest.raises(SettingsError, match=name):

@@ -160,7 +160,7 @@ class Inspector:
             object_bytes=len(data),
             page_bytes=sum(page.size for page in pages),
             digest=hashlib.sha256(data).hexdigest(),
-            published_ms=manifest.created_ms,
+            published_ms=manifest.end_published_ms,
             oldest_ms=oldest[0] if oldest else None,
         )
 

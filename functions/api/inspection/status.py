@@ -26,6 +26,7 @@ def document(seen: Seen) -> Json:
     """What `_index_status` answers. Its fields are those of the stream, none of them depends on the clock."""
     published = seen.published
     keyed = seen.definition.registry.routing_key is not None
+    routing_keys = {"configured": keyed, **_index(seen, "lex", is_kept=keyed or object_count(seen, "lex") > 0)}
     families = list(_families(seen))
     return {
         "stream": seen.name,
@@ -39,13 +40,13 @@ def document(seen: Seen) -> Json:
             "last_uploaded_etag": published.digest,
             "last_uploaded_size_bytes": str(published.object_bytes) if published.generation else None,
         },
-        "routing_key_index": {"configured": keyed, **_index(seen, "lex", configured=keyed)},
-        "routing_key_lexicon": {"configured": keyed, **_index(seen, "lex", configured=keyed)},
+        "routing_key_index": routing_keys,
+        "routing_key_lexicon": routing_keys,
         "exact_indexes": [
             {
                 "name": name,
                 "kind": kind,
-                **_index(seen, "kw", configured=True),
+                **_index(seen, "kw", is_kept=True),
                 "stale_configuration": _stale_segments(seen) > 0,
             }
             for name, kind in _exact_fields(seen.definition.search)
@@ -84,18 +85,18 @@ def object_count(seen: Seen, family: Family) -> int:
     return sum(run.objects.get(family, 0) for run in at_rest(seen))
 
 
-def _index(seen: Seen, family: Family, *, configured: bool) -> Json:
-    """Progress of an index, told in segments."""
+def _index(seen: Seen, family: Family, *, is_kept: bool) -> Json:
+    """Progress of an index, told in segments; nothing lags of one that is not kept."""
     coverage = _coverage(seen, family)
     runs = _serving(seen, family)
     return {
         "indexed_segment_count": coverage.segments,
-        **_lag(seen, coverage, configured=configured),
+        **_lag(seen, coverage, is_kept=is_kept),
         "bytes_at_rest": str(bytes_at_rest(seen, family)),
         "object_count": object_count(seen, family),
         "active_run_count": len(runs),
         "retired_run_count": sum(family in retired.run.sizes for retired in seen.indexed.manifest.retired),
-        "fully_indexed_uploaded_segments": not configured or _is_full(seen, coverage),
+        "fully_indexed_uploaded_segments": not is_kept or _is_full(seen, coverage),
         "updated_at": _updated(runs),
     }
 
@@ -109,7 +110,7 @@ def _family(seen: Seen, family: str, fields: list[str]) -> Json:
         "plan_generation": _plan_generation(seen),
         "covered_segment_count": coverage.segments,
         "contiguous_covered_segment_count": coverage.contiguous,
-        **_lag(seen, coverage, configured=True),
+        **_lag(seen, coverage, is_kept=True),
         "bytes_at_rest": str(bytes_at_rest(seen, kind)),
         "object_count": object_count(seen, kind),
         "stale_segment_count": _stale_segments(seen),
@@ -141,12 +142,12 @@ def _stale_segments(seen: Seen) -> int:
     return max(0, seen.indexed.searched.segments - seen.indexed.by_plan.segments)
 
 
-def _lag(seen: Seen, coverage: Coverage, *, configured: bool) -> Json:
+def _lag(seen: Seen, coverage: Coverage, *, is_kept: bool) -> Json:
     """How many published segments are not covered, and how much older than the stream's newest record their first is.
 
     Counted in append times, not against the clock: a document that changed by itself would end every wait for a change.
     """
-    if not configured or coverage.missing_ms is None:
+    if not is_kept or coverage.missing_ms is None:
         return {"lag_segments": 0, "lag_ms": None}
     return {
         "lag_segments": seen.published.segments - coverage.segments,

@@ -8,6 +8,7 @@ from typing import TypeVar
 from functions.api.system.recorder import Recorder
 from headrace.clock import Clock
 from headrace.errors import HeadraceError, Overloaded, StoreError, StoreThrottled
+from headrace.index.run_cache import RunCache
 from headrace.limits import PAGE_BYTES, PAGE_RECORDS
 from headrace.log.logs import Logs
 from headrace.log.requests import (
@@ -30,8 +31,9 @@ T = TypeVar("T")
 class MeasuredLogs(Logs):
     """Logs whose appends and reads are measured."""
 
-    def __init__(self, stores: Stores, recorder: Recorder) -> None:
-        super().__init__(stores)
+    def __init__(self, stores: Stores, recorder: Recorder, run_cache: RunCache | None = None) -> None:
+        """`run_cache` as in `Logs`."""
+        super().__init__(stores, run_cache=run_cache)
         self._recorder = recorder
         self._clock = stores.clock
 

@@ -14,7 +14,7 @@ from rich.table import Column as ProgressCell
 from local.cli.client import Client
 from local.cli.cloud import state_file_option, store_errors
 from local.cli.commands.list import streams
-from local.cli.coverage import State, state_of
+from local.cli.coverage import State, is_kept, state_of
 from local.cli.documents import document
 from local.cli.errors import CliError
 from local.cli.options import Connection, connection_options, example, json_option, print_json
@@ -33,7 +33,8 @@ STATUS_EPILOG = (
 
 \b
 What the table of one stream shows:
-  routing keys    for `key=` reads and `headrace keys`; there if the schema has a routing key
+  routing keys    for `key=` reads and `headrace keys`; there if the schema has a routing key, and once
+                  records that were appended with a key are indexed
   exact, col, fts, agg, mblk
                   families of search: equality, columns, words and prefixes, rollups, metric intervals
   covered         segments that the present configuration's indexes cover, of those published
@@ -187,7 +188,7 @@ def _print_one(target: Target, shown: dict[str, Any]) -> None:
 
 def _rows(shown: dict[str, Any]) -> Iterator[list[object]]:
     total = shown["segments"]["uploaded_count"]
-    if shown["routing_key_index"]["configured"]:
+    if is_kept(shown["routing_key_index"]):
         yield _row("routing keys", "", shown["routing_key_index"], total)
     for part in shown["search_families"]:
         yield _row(part["family"], ", ".join(part["fields"]), part, total)

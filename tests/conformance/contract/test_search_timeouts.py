@@ -35,6 +35,8 @@ def test_what_a_timeout_left_out_is_not_said_to_be_covered(stage: Stage) -> None
     if found["hits"] != everything["hits"]:
         assert found["coverage"]["complete"] is False
         assert found["coverage"]["possible_missing_events_upper_bound"] > 0
+        has_sealed = found["coverage"]["possible_missing_sealed_rows"] > 0
+        assert (found["coverage"]["possible_missing_uploaded_segments"] > 0) is has_sealed
 
 
 @pytest.mark.parametrize(("asked_ms", "effective_ms"), [(1, 1), (2999, 2999), (3000, 3000), (60_000, 3000)])

@@ -92,6 +92,7 @@ def test_every_error_of_the_library_has_its_own_answer() -> None:
         library.OutcomeUnknown(): 408,
         library.RequestTimeout(): 408,
         library.Damaged("m"): 500,
+        library.SegmentMissing("m"): 500,
     }
     assert {type(error) for error in expected} == set(subclasses(HeadraceError)) - {HeadraceError}
     for error, status in expected.items():

@@ -33,11 +33,12 @@ def server() -> Server:
 class Log:
     """A stream of which every segment holds `per_segment` records, one second apart, and its index manifest."""
 
-    def __init__(self, server: Server, segments: int, per_segment: int = 2) -> None:
+    def __init__(self, server: Server, segments: int, per_segment: int = 2, *, has_schema: bool = True) -> None:
         self.server = server
         self.per_segment = per_segment
         server("PUT", S, JSON)
-        define(server, SCHEMA)
+        if has_schema:
+            define(server, SCHEMA)
         self.records = 0
         for _ in range(segments):
             self.append()
@@ -117,6 +118,18 @@ def test_covered_segments_are_counted_from_offsets(server: Server) -> None:
         "bytes_at_rest": "2690",
         "fully_indexed_uploaded_segments": False,
     }
+
+
+@pytest.mark.parametrize(("objects", "lag"), [(1, (1, "1000", False)), (0, (0, None, True))])
+def test_keys_of_records_are_told_of_though_no_schema_has_one(
+    server: Server, objects: int, lag: tuple[int, str | None, bool]
+) -> None:
+    log = Log(server, segments=2, has_schema=False)
+    log.publish(replace(log.run(0, 2), sizes={"lex": 200 * objects}, objects={"lex": objects}))
+    for name in ("routing_key_index", "routing_key_lexicon"):
+        part = log.status[name]
+        assert (part["configured"], part["indexed_segment_count"], part["object_count"]) == (False, 1, objects)
+        assert (part["lag_segments"], part["lag_ms"], part["fully_indexed_uploaded_segments"]) == lag
 
 
 def test_everything_is_covered(server: Server) -> None:

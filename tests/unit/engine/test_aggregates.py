@@ -453,6 +453,38 @@ def test_an_answer_explains_itself_when_asked() -> None:
     assert sum(found["gets"] for found in ask_cached["gets"]) == 0
 
 
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        # Each of the three minutes has three groups: a and 200, b and 500, none and 200.
+        (WHOLE, {"groups": 9, "columns": 0, "records": 0}),
+        (ASKED, {"groups": 9, "columns": 0, "records": 0}),
+        ({**WHOLE, "q": "service:a"}, {"groups": 3, "columns": 0, "records": 0}),
+        ({**ASKED, "q": "service:b"}, {"groups": 3, "columns": 0, "records": 0}),
+        # The minutes at the ends are cut off: three records of the first, two of the last.
+        ({**WHOLE, "from": 1, "to": 2 * MINUTE + 2}, {"groups": 3, "columns": 5, "records": 0}),
+        ({**WHOLE, "from": 1, "to": MINUTE}, {"groups": None, "columns": 3, "records": 0}),
+        ({**ASKED, "q": "status:>=500"}, {"groups": None, "columns": 3, "records": 0}),
+        ({**ASKED, "q": "service:a service:b"}, None),
+    ],
+)
+def test_an_explanation_says_what_each_run_answered_with(asked: dict[str, Any], told: dict[str, Any] | None) -> None:
+    stream = a_stream()
+    (run,) = stream.index()
+    said = ask(stream, {**asked, "explain": True}).explain
+    assert said is not None
+    assert said["runs"]["opened"] == ([{"id": run.id, "level": 0, **told}] if told else [])
+
+
+def test_an_explanation_counts_records_that_columns_can_not_tell_about() -> None:
+    stream = a_stream()
+    stream.append({"at": 5, "ms": [1, 2], "service": "a", "status": 200})
+    stream.seal()
+    stream.index()
+    (opened,) = ask(stream, {**WHOLE, "from": 1, "to": MINUTE, "explain": True}).explain["runs"]["opened"]  # type: ignore[index]
+    assert (opened["groups"], opened["columns"], opened["records"]) == (None, 3, 1)
+
+
 def test_runs_outside_of_the_window_are_not_opened() -> None:
     stream = a_stream()
     stream.index(span=1)

@@ -6,14 +6,17 @@ from typing import Any
 
 import pytest
 
+from emr_jobs import merge
 from headrace.engine import sources, waves
 from headrace.engine.overlay import Budget
 from headrace.engine.search import search
 from headrace.errors import Damaged, InvalidRequest, NotFound
 from headrace.index.fetching import run
+from headrace.index.job import Task
 from headrace.index.store import IndexManifestStore
 from headrace.log.logs import Logs
 from headrace.log.requests import CreateRequest, ForkRequest
+from headrace.manifest import merging
 from headrace.objects import keys
 from headrace.offset import Cursor, encode
 from headrace.search import query
@@ -135,6 +138,21 @@ def test_time_that_is_over_gives_what_there_is(stream: Stream) -> None:
     assert (answer.hits, answer.total, answer.exact) == ([], 0, False)
     members = answer.coverage.members(str)
     assert (members["complete"], members["possible_missing_events_upper_bound"]) == (False, 200)
+    assert (members["possible_missing_sealed_rows"], members["possible_missing_uploaded_segments"]) == (200, 4)
+
+
+def test_a_timeout_counts_what_is_left_of_every_kind(stream: Stream) -> None:
+    stream.compact()
+    for start in (200, 210):
+        stream.append(events(10, start))
+        stream.seal()
+    stream.append(events(5, 220))
+    for asked in ({"q": "status:200"}, {"q": "status:200", "sort": ["code:asc"]}, {"q": 'message:"request done"'}):
+        members = stream.search(**asked, timeout_ms=0).coverage.members(str)  # type: ignore[arg-type]
+        assert members["possible_missing_uploaded_segments"] == 6, "four in a run, two without one"
+        assert members["possible_missing_sealed_rows"] == 220
+        assert members["possible_missing_wal_rows"] == 5
+        assert members["possible_missing_events_upper_bound"] == 225
 
 
 def test_an_old_index_manifest_is_read_again_if_its_objects_are_gone(stream: Stream) -> None:
@@ -148,6 +166,34 @@ def test_an_old_index_manifest_is_read_again_if_its_objects_are_gone(stream: Str
     for retired in newest.retired:
         stream.stores.objects.delete(list(stream.stores.objects.list(keys.run(log_id, retired.run.id))))
     assert found(search(engine, NAME, {"q": "code:id-00003"})) == [3]
+
+
+@pytest.mark.parametrize("is_told", [True, False])
+def test_an_old_manifest_is_read_again_if_its_segments_were_merged(is_told: bool) -> None:
+    """`is_told`: the watermark names the generation that merged them."""
+    stream = Stream()
+    for start in range(0, 20, 5):
+        stream.append(events(5, start))
+        stream.seal()
+    engine = stream.engine()
+    before = found(search(engine, NAME, {"q": "service:auth", "size": 50}))
+    log_id = stream.logs.head(NAME).log_id
+    store = stream.stores.manifests()
+    manifest = store.newest(log_id, None, 0)
+    assert manifest is not None
+    parts = manifest.open_page
+    task = Task("merge", log_id, "r", 0, "", 0, 20, "", JSON, parts)
+    made = merge.merged(stream.stores.objects, task, 0, lambda: "x")
+    successor = merging.merged(manifest, parts, made, manifest.created_ms)
+    assert successor is not None
+    assert store.publish(successor)
+    if is_told:
+        place = (successor.end_slot, successor.end_offset, successor.sealed_bytes)
+        stream.stores.watermarks.publish(log_id, successor.generation, *place)
+    stream.stores.objects.delete([key for one in parts for key in (one.key, keys.segment_keys(one.key))])
+    answer = search(engine, NAME, {"q": "service:auth", "size": 50})
+    assert found(answer) == before
+    assert answer.coverage.complete
 
 
 def test_a_run_that_is_gone_for_good_is_damage(stream: Stream) -> None:

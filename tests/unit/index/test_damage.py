@@ -144,6 +144,8 @@ def test_parts_that_are_not_as_the_descriptor_says_are_damaged(stored: tuple[Mem
         replace(part, footer=part.footer[:-1] + b"?"),
         replace(part, footer=part.footer[5:]),
         replace(part, first=(*part.first, b"zzz")),
+        replace(part, first=(*part.first, b"zzz"), chunks=()),
+        replace(part, chunks=(*part.chunks, 7)),
         replace(part, size=len(part.footer) + 20),
         descriptor.parts["col"][0],
     ):

@@ -37,7 +37,8 @@ def _expected(occurrences: list[tuple[bytes, int, int | None]], request: TermReq
     found: Found = defaultdict(list)
     for term, offset, place in sorted(occurrences, key=lambda one: (one[0], one[1], one[2] or 0)):
         high = request.high if request.high is not None else request.low + b"\0"
-        if request.low <= term < high:
+        first, end = request.chunks or (0, 1 << 30)
+        if request.low <= term < high and first <= offset >> families.CHUNK_BITS < end:
             found[term].append((offset, place if request.positions else None))
     return dict(found)
 
@@ -70,6 +71,12 @@ def test_each_term_and_each_range_of_terms_is_found(
     requests += [TermRequest("kw", one[0]) for one in kw[:5]]
     requests += [TermRequest("fts", one[0], None, positions) for one in fts[:3] for positions in (False, True)]
     requests += [TermRequest("lex", one[0]) for one in lex[:3]]
+    requests += [
+        request._replace(chunks=chunks)
+        for request in requests
+        if request.family == "fts"
+        for chunks in ((0, 1), (1, 2), (1, 16))
+    ]
     answers = fetching.run(reader.postings(requests), CachedRanges(objects).fetches())
     for request, answer in zip(requests, answers, strict=True):
         expected = _expected(occurrences[request.family], request)
@@ -118,6 +125,25 @@ def test_one_term_of_many_records_is_one_round_and_few_bytes() -> None:
     (many,) = fetching.run(reader.postings([TermRequest.beginning("kw", terms.prefix_term("id", ""))]), fetches)
     assert len(many) == 50_000
     assert many[49_999].docs.tolist() == [50_099]
+
+
+def test_words_in_a_part_of_a_run_cost_less_than_in_all_of_it() -> None:
+    objects = MemoryObjects()
+    word = terms.word_term("message", "request")
+    offsets = np.flatnonzero(np.random.default_rng(1).random(600_000) < 0.3)[100:]
+    with patch.dict(writing._GROUP_BYTES, fts=20_000):
+        run = samples.postings_run(objects, {"fts": [(word, offset, 3) for offset in offsets.tolist()]})
+    reader = samples.opened(objects, run)
+    fetched = []
+    for chunks in (None, (8, 10), (0, 1), (12, 14)):
+        fetches = CachedRanges(objects).fetches()
+        (one,) = fetching.run(reader.postings([TermRequest("fts", word, None, True, chunks)]), fetches)
+        first, end = chunks or (0, 10)
+        assert np.array_equal(one.docs, offsets[slice(*np.searchsorted(offsets, [first << 16, end << 16]))])
+        fetched.append(fetches.stats.bytes)
+    everything, newest, oldest, nothing = fetched
+    assert max(newest, oldest) < everything * 0.4
+    assert nothing < newest, "the last row group"
 
 
 @pytest.mark.parametrize(

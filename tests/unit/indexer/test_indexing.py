@@ -9,7 +9,7 @@ import pytest
 
 from functions.indexer import policy
 from functions.indexer.audit import MAX_ROWS, audit
-from functions.indexer.follow import PLANNING_MS, STARTING_MS, follow
+from functions.indexer.follow import PLANNING_MS, STARTING_MS, Followed, follow
 from functions.indexer.inputs import load_input
 from functions.indexer.look import look
 from functions.indexer.orphans import sweep_orphans
@@ -45,9 +45,9 @@ def test_a_log_is_indexed_when_enough_segments_wait() -> None:
     look(world.indexer, log_id)
     started = start(world.indexer)
     assert (started.jobs, started.tasks, started.logs) == (1, 1, 1)
-    assert follow(world.indexer) == (0, 0, ())
+    assert follow(world.indexer) == Followed()
     world.work_all()
-    assert follow(world.indexer) == (1, 1, ())
+    assert follow(world.indexer) == Followed(1, 1)
     assert world.covered(log_id)
     world.tick()
     assert (world.jobs.rows, world.jobs.places) == ({}, {})
@@ -118,7 +118,7 @@ def test_a_poisoned_log_fails_alone_and_ever_later() -> None:
     world.poisoned = {sick}
     start(world.indexer)
     world.work_all()
-    assert follow(world.indexer) == (1, 1, ((sick, "poisoned"),))
+    assert follow(world.indexer) == Followed(1, 1, ((sick, "poisoned"),))
     assert world.covered(well) and not world.covered(sick)
     row = world.jobs.rows[sick]
     assert (row.failures, row.reason, row.job_id) == (1, "poisoned", "")

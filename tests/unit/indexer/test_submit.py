@@ -20,7 +20,9 @@ SETTINGS = Settings(
     bucket="data",
     spark_application="00fabc123",
     spark_role="arn:aws:iam::123456789012:role/spark",
-    spark_artifacts="s3://data/artifacts/spark",
+    spark_entry_point="s3://code/1a.py",
+    spark_packages="s3://code/2b.zip",
+    spark_environment="s3://code/3c.tgz",
 )
 JOB = "1700000000000-0123456789ab"
 

@@ -7,6 +7,7 @@ import itertools
 from collections.abc import Callable
 from typing import Any
 
+from emr_jobs import merge
 from functions.indexer.dispatch import Dispatcher
 from functions.indexer.follow import PLANNING_MS, follow
 from functions.indexer.inputs import load_input
@@ -88,13 +89,16 @@ class World(sealer.World):
         if any(task.log_id in self.deadly for task in job.tasks):
             self.runs.outcomes[run_id] = "failed"
             return
-        runs, failures = {}, []
+        runs, failures, merged = {}, [], {}
         for task in job.tasks:
             if task.log_id in self.poisoned:
                 failures.append(Failure(task.log_id, task.run_id, True, "poisoned"))
+            elif task.work == "merge":
+                merged[task.run_id] = merge.merged(objects, task, job.created_ms, self.stores.request_ids)
             else:
                 self._make(objects, task, job.created_ms)
-        objects.put(keys.job_result(job_id), packed.encode(JobResult(VERSION, job_id, runs, tuple(failures))))
+        result = JobResult(VERSION, job_id, runs, tuple(failures), merged)
+        objects.put(keys.job_result(job_id), packed.encode(result))
         self.runs.outcomes[run_id] = "succeeded"
 
     def _make(self, objects: Objects, task: Task, created_ms: int) -> None:

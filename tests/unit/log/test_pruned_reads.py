@@ -16,11 +16,14 @@ from functions.sealer.parts import assemble
 from functions.sealer.queue import MemoryQueue
 from functions.sealer.seal import seal
 from functions.sealer.trim import trim
+from headrace.engine import engine as engines
+from headrace.engine.search import search
 from headrace.index import selected
-from headrace.index.store import IndexManifestStore
+from headrace.index.run_cache import RunCache
+from headrace.index.store import KEPT_MS, IndexManifestStore
 from headrace.log import prune, read, view
 from headrace.log.requests import AppendRequest, At, ReadPage, Selection
-from headrace.objects import Range
+from headrace.objects import Range, keys
 from headrace.objects.memory import MemoryObjects
 from headrace.offset import Cursor
 from headrace.record import NewRecord
@@ -240,6 +243,19 @@ def test_a_key_costs_a_lookup_for_each_run_and_pages_not_a_key_page_for_each_seg
     assert shop.objects.rounds - before <= 4, "the pages of a run are fetched at once"
 
 
+def test_reads_and_searches_share_what_they_keep_of_runs(eager: None) -> None:
+    shop = Shop(segments=8)
+    shop.index()
+    process = shop.process()
+    found(process, key="k7")
+    assert shop.objects.take("run.msgpack.zst", "/lex-") == {"run.msgpack.zst": 1, "/lex-": 1}
+    engine = engines.assemble(process.stores, process.logs)
+    assert len(search(engine, "s", {"q": "who:w7"}).hits) == 8
+    assert shop.objects.take("run.msgpack.zst", "/col-") == {"run.msgpack.zst": 0, "/col-": 1}
+    found(process, query="who:w7")
+    assert shop.objects.take("run.msgpack.zst", "/col-") == {"run.msgpack.zst": 0, "/col-": 0}
+
+
 def test_a_filter_looks_at_what_a_run_points_at(eager: None) -> None:
     shop = Shop(segments=8)
     shop.index()
@@ -329,6 +345,24 @@ def test_new_runs_are_seen_after_a_while() -> None:
     assert shop.objects.take("/index/manifests/") == {"/index/manifests/": 1}, "a look for a newer one"
 
 
+def test_a_manifest_in_hand_for_days_is_not_taken_for_the_newest(eager: None) -> None:
+    shop = Shop(segments=2)
+    shop.index(span=1)
+    process = shop.process()
+    expected = found(process, key="k1")
+    store = IndexManifestStore(shop.objects)
+    newest = store.newest(shop.log_id)
+    for generation in range(newest.generation + 1, newest.generation + 4):
+        newest = replace(newest, generation=generation)
+        assert store.publish(newest)
+    shop.objects.delete([keys.index_manifest(shop.log_id, newest.generation - back) for back in (1, 2)])
+    process.clock.advance(KEPT_MS / 1000)
+    shop.objects.take()
+    assert found(process, key="k1") == expected
+    asked = [key for key in shop.objects.asked if "/index/manifests/" in key]
+    assert keys.index_manifest(shop.log_id, newest.generation) in asked, "the gap did not end the search"
+
+
 def test_what_is_known_ends_where_the_question_ends() -> None:
     """A run may begin behind it: a fork reads of its source what stood before the fork point."""
     shop = Shop(segments=6)
@@ -338,7 +372,7 @@ def test_what_is_known_ends_where_the_question_ends() -> None:
     later = before.runs[1]
     assert store.publish(replace(before, generation=before.generation + 1, runs=(later,)))
     stores = shop.process().stores
-    pruner = prune.Pruner(stores.objects, stores.clock)
+    pruner = prune.Pruner(stores.objects, stores.clock, RunCache(stores.objects, stores.clock.monotonic))
     keyed = view.View(shop.maker.logs.definition("s"), Selection(key="k1"), JSON)
     assert pruner.ahead(shop.log_id, 0, 10, keyed) == (10, None)
     assert pruner.ahead(shop.log_id, 0, 1000, keyed) == (later.first_offset, None)

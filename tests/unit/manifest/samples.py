@@ -74,16 +74,17 @@ def control_entry(before: Manifest, **state: Any) -> Entry:
 def grown(before: Manifest | None, *counts: int, objects: MemoryObjects | None = None, base: int = 0) -> Manifest:
     """The next generation, with one segment for each of `counts`; sealed pages go to `objects`."""
     page = full_page(before) if before else None
-    sealed = None
+    sealed_page = None
     if page is not None:
         key, data = keys.manifest_page(LOG, page[0].number, "n"), encode_page(page)
         assert objects is not None
         objects.put(key, data)
-        sealed = describe_page(key, data, page)
+        sealed_page = describe_page(key, data, page)
     number, offset = (before.segment_count, before.end_offset) if before else (0, base)
     added = []
     for count in counts:
-        added.append(segment(number, offset, count))
+        sealed = keys.segment(LOG, number + (before.merged_away if before else 0), "n")
+        added.append(msgspec.structs.replace(segment(number, offset, count), key=sealed))
         number, offset = number + 1, offset + count
     return successor(
         before,
@@ -91,7 +92,7 @@ def grown(before: Manifest | None, *counts: int, objects: MemoryObjects | None =
         config=config(base),
         segments=added,
         last_entry=data_entry(before, added, base),
-        sealed_page=sealed,
+        sealed_page=sealed_page,
         now_ms=START_MS,
     )
 

@@ -8,10 +8,13 @@ import random
 import pytest
 from msgspec.structs import replace
 
+from emr_jobs import merge
 from functions.sealer.purge import purge
 from functions.sealer.trim import trim
 from headrace.errors import Damaged, Gone, InvalidRequest, NotFound, ProducerGap, StreamClosed
+from headrace.index.job import Task
 from headrace.log.requests import At, CreateRequest, ForkRequest
+from headrace.manifest import merging
 from headrace.manifest.invariants import check
 from headrace.names import STREAMS
 from headrace.objects import keys
@@ -573,3 +576,27 @@ def test_entries_that_came_back_without_their_payloads_are_read_from_segments_on
     assert world.read("a") == data
     assert {one.kind for one in world.verify().findings} == {"payload.missing"}
     assert {one.severity for one in world.verify().findings} == {"warning"}
+
+
+def test_a_rewound_log_that_was_written_to_is_refused_although_it_was_merged_since() -> None:
+    world = Ruins()
+    log_id = world.create("a")
+    for _ in range(2):
+        world.fill("a", 1)
+        world.seal(log_id)
+    earlier = world.snapshot()
+    for _ in range(2):
+        world.fill("a", 1)
+        world.seal(log_id)
+    world.rewind(earlier)
+    world.wait(2 * AGE_S)
+    world.fill("a", 1)
+    world.wait(2 * AGE_S)
+    newest, manifests = world.manifest(log_id), world.stores.manifests()
+    assert newest is not None
+    small = newest.open_page
+    task = Task("merge", log_id, "r", 0, "", 0, newest.end_offset, "", newest.config.content_type, small)
+    made = merge.merged(world.objects, task, world.clock.now_ms(), lambda: "x")
+    merged = merging.merged(newest, small, made, world.clock.now_ms())
+    assert merged is not None and manifests.publish(merged)
+    assert world.recovered()[log_id].status == "refused"

@@ -91,6 +91,28 @@ def test_an_audit_finds_what_was_missed(monkeypatch: pytest.MonkeyPatch) -> None
     assert ("seal", untrimmed) not in found
 
 
+def test_an_idle_log_is_swept_once_a_week() -> None:
+    world = World()
+    log_id = world.create("a")
+    world.fill("a", 1)
+    world.seal(log_id)
+
+    def is_swept() -> bool:
+        audit(world.parts)
+        return Message("orphans", log_id) in world.queue.receive(2**60)
+
+    assert is_swept()
+    world.wait(1.5 * DAY_S)
+    assert is_swept()
+    for _ in range(3):
+        week = []
+        for _ in range(7):
+            world.wait(DAY_S)
+            week.append(is_swept())
+        assert sum(week) in (1, 2)
+    assert sum(week) == 1
+
+
 def test_orphans_go_and_what_is_named_stays() -> None:
     world = World(replace(SETTINGS, seal_records=3))
     log_id = world.create("a")

@@ -1,0 +1,141 @@
+"""Merging segments: the records of several, byte for byte, as one segment with its key page.
+
+Every object that is read is checked against its descriptor, and what is to be written is read once more and compared. The
+new segment gets a key of its own with each attempt, so that two at once write two objects; the result names one of them,
+and the other is an orphan.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from emr_jobs import reports, segments, stores
+from emr_jobs.arrow import map_in_arrow
+from emr_jobs.reports import Compared, Merged, Report
+from emr_jobs.stores import Door
+from headrace.errors import Damaged
+from headrace.index.job import Task
+from headrace.objects import Objects, keys
+from headrace.record import Record
+from headrace.segment import keypage, writer
+from headrace.segment.descriptor import Segment
+
+
+def merged(objects: Objects, task: Task, planned_ms: int, nonce: Callable[[], str]) -> Segment:
+    """Writes the segment of a task; its descriptor, with the number of the first segment that it stands for.
+
+    Args:
+        planned_ms: when the job was planned.
+        nonce: random letters and digits.
+
+    Raises:
+        Damaged: an object is missing, or is not what was published, or segments don't follow each other.
+        StoreError: the store fails and fails.
+    """
+    records: list[Record] = []
+    for segment in task.segments:
+        expected = records[-1].offset + 1 if records else task.first_offset
+        if segment.first_offset != expected:
+            raise Damaged(f"segments have a gap: log={task.log_id} expected={expected} found={segment.first_offset}")
+        records += stores.patiently(lambda one=segment: segments.read_records(objects, one))  # type: ignore[misc]
+    if len(task.segments) < 2 or records[-1].offset + 1 != task.end_offset:
+        raise Damaged(f"segments are not those of the task: log={task.log_id} expected={task.end_offset}")
+    built = writer.build(records, text=writer.is_text(task.content_type), log_id=task.log_id)
+    first = task.segments[0]
+    key = keys.merged_segment(task.log_id, first.key, planned_ms, nonce())
+    whole = built.describe(first.number, key)
+    held = (sum(one.count for one in task.segments), sum(one.payload_bytes for one in task.segments))
+    if (whole.count, whole.payload_bytes) != held or segments.records_in(built.data, whole) != records:
+        raise Damaged(f"merged segment holds other records: log={task.log_id} expected={held}")
+    stores.patiently(lambda: objects.put(key, built.data))
+    stores.patiently(lambda: objects.put(keys.segment_keys(key), built.key_page))
+    return whole
+
+
+def compared(objects: Objects, task: Task, made: Segment) -> tuple[int, str]:
+    """How many records a merged segment holds, and how they differ from those of the segments of its task, if they do.
+
+    Raises:
+        Damaged: an object is missing, or is not what was published.
+        StoreError: the store fails and fails.
+    """
+    found = stores.patiently(lambda: segments.read_records(objects, made))
+    at = 0
+    for segment in task.segments:
+        expected = stores.patiently(lambda one=segment: segments.read_records(objects, one))  # type: ignore[misc]
+        if found[at : at + segment.count] != expected:
+            return at, f"differs from {segment.key}, behind record {at}"
+        at += segment.count
+    if at != len(found):
+        return at, f"has {len(found)} records, not {at}"
+    source, expected_page = keys.segment_keys(made.key), keypage.encode(found)
+    raw = stores.patiently(lambda: segments.checked(objects, source, made.keys_sha256))
+    page = keypage.decode(raw, sha256=made.keys_sha256, count=at, source=source)
+    right = keypage.decode(expected_page, sha256=sha256(expected_page).hexdigest(), count=at, source=source)
+    return at, "" if page == right else "has another key page"
+
+
+@dataclass(frozen=True)
+class Worker:
+    """Looks at tasks, one by one."""
+
+    door: Door
+    tasks: Sequence[tuple[int, Task]]
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """One report for each of these tasks."""
+        for batch in batches:
+            for at in batch.column(0).to_pylist():
+                yield reports.batch([reports.encode(self._patient(*self.tasks[at]))])
+
+    def _patient(self, number: int, task: Task) -> Report:
+        try:
+            return self.look_at(stores.opened(self.door), number, task)
+        except Exception as exc:  # noqa: BLE001 a task that fails, for whatever reason, fails no other
+            return reports.failed(number, exc)
+
+    def look_at(self, objects: Objects, number: int, task: Task) -> Report:
+        """One task."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Merger(Worker):
+    """Does tasks."""
+
+    planned_ms: int
+
+    def look_at(self, objects: Objects, number: int, task: Task) -> Report:
+        """Makes the segment."""
+        return Merged(number, merged(objects, task, self.planned_ms, _nonce))
+
+
+@dataclass(frozen=True)
+class Comparer(Worker):
+    """Verifies what tasks made."""
+
+    made: Mapping[str, Segment]
+
+    def look_at(self, objects: Objects, number: int, task: Task) -> Report:
+        """Compares the segment."""
+        if task.run_id not in self.made:
+            return Compared(number, 0, "segment was not made")
+        return Compared(number, *compared(objects, task, self.made[task.run_id]))
+
+
+def passed(spark: SparkSession, worker: Worker) -> Iterator[Report]:
+    """A report for each task, each done in one piece, as many at once as there are workers."""
+    count = len(worker.tasks)
+    if count:
+        rows = spark.range(0, count, 1, count)
+        yield from reports.collected(map_in_arrow(rows, worker, reports.SCHEMA))
+
+
+def _nonce() -> str:
+    return secrets.token_hex(6)

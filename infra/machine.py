@@ -1,0 +1,45 @@
+"""What code is packed for: a processor, and a Python whose byte code is shipped."""
+
+from __future__ import annotations
+
+import platform
+import sys
+from dataclasses import dataclass
+
+ARM = "arm64"
+X86 = "x86_64"
+# Lambda's Python 3.12 and later, and EMR's images, run on Amazon Linux 2023, glibc 2.34. Anything older than 2_28 would
+# silently resolve a pyarrow that is years old.
+PLATFORMS = {ARM: "aarch64-manylinux_2_28", X86: "x86_64-manylinux_2_28"}
+PYTHONS = ("3.11", "3.12", "3.13")  # what pyproject.toml allows
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machine:
+    """A processor and a Python. Raises ValueError for one that nothing is built for."""
+
+    architecture: str
+    """`arm64` or `x86_64`, Lambda's words."""
+
+    python: str
+    """Major and minor version, such as `3.13`."""
+
+    def __post_init__(self) -> None:
+        if self.architecture not in PLATFORMS:
+            raise ValueError(f"unknown architecture: expected={sorted(PLATFORMS)} actual={self.architecture}")
+        if self.python not in PYTHONS:
+            raise ValueError(f"unknown Python: expected={list(PYTHONS)} actual={self.python}")
+
+    @property
+    def platform(self) -> str:
+        """What uv calls wheels for it."""
+        return PLATFORMS[self.architecture]
+
+
+def here(python: str = "") -> Machine:
+    """This machine: what is built for it can be run at once. Its Python is the running one unless another is named."""
+    architecture = ARM if platform.machine() in ("arm64", "aarch64") else X86
+    return Machine(architecture=architecture, python=python or "{}.{}".format(*sys.version_info))
+
+
+LAMBDA = Machine(architecture=ARM, python="3.13")

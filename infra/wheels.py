@@ -1,0 +1,102 @@
+"""Locked wheels in a folder, without what nothing imports: for Lambda artifacts and for the environment of Spark jobs.
+
+Everything here gives the same bytes on any machine, since what is deployed is named by its hash.
+"""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+
+from infra.commands import run
+from infra.machine import Machine
+
+# Tests, headers, sources, type stubs, console scripts, bills of materials; and the installer's notes, which would differ
+# from machine to machine. Metadata and licences stay.
+_EVERYWHERE = (
+    "bin",
+    "**/tests",
+    "**/*.pyi",
+    "**/*.pyx",
+    "**/*.pxd",
+    "**/*.pxi",
+    "**/*.h",
+    "**/*.hpp",
+    "**/*.dist-info/sboms",
+    "**/*.dist-info/RECORD",
+    "**/*.dist-info/REQUESTED",
+    "**/*.dist-info/INSTALLER",
+    ".lock",
+)
+# Each wheel's own. pyarrow: other file systems, formats and protocols than local files and Parquet, with the libraries that
+# only they need; and two more copies of the same library, of which the loader asks for the one named `.so.<major>`.
+# Substrait and dataset stay, since everything in pyarrow is linked to both. numpy: the builder of Fortran modules.
+# zstandard: the backend for Pythons other than CPython.
+_OF_WHEELS = (
+    "pyarrow/include",
+    "pyarrow/src",
+    "pyarrow/includes",
+    "pyarrow/*_flight*",
+    "pyarrow/*_s3*",
+    "pyarrow/*_gcsfs*",
+    "pyarrow/*_azurefs*",
+    "pyarrow/*_hdfs*",
+    "pyarrow/*_orc*",
+    "pyarrow/*_substrait.cpython*",
+    "pyarrow/*parquet_encryption*",
+    "pyarrow/_pyarrow_cpp_tests*",
+    "pyarrow/libarrow_python.so",
+    "pyarrow/libarrow_python.so.*.*.*",
+    "numpy/f2py",
+    "numpy/_pyinstaller",
+    "zstandard/_cffi*",
+    "botocore/data/*/*/examples-1.json",
+    "boto3/examples",
+)
+
+
+def locked_requirements(group: str) -> str:
+    """The requirements, with hashes, that `uv.lock` holds for the library and a dependency group."""
+    # Without colours: the CDK's CLI forces them, and a requirements file must not start with an escape.
+    export = "uv export --color never --quiet --frozen --no-default-groups --no-emit-project --group"
+    return run(shlex.split(export), group)
+
+
+def install(*, group: str, target: Path, machine: Machine, services: Iterable[str]) -> None:
+    """Installs the wheels of a group for `machine`, then removes what is not needed.
+
+    Args:
+        services: of AWS that the code calls, as botocore names them; descriptions of others (some 400) go.
+    Raises:
+        RuntimeError: a wheel is missing, or is not the locked one.
+    """
+    with tempfile.NamedTemporaryFile("w", suffix=".txt") as requirements:
+        requirements.write(locked_requirements(group))
+        requirements.flush()
+        run(
+            shlex.split("uv pip install --quiet --require-hashes --no-deps --only-binary :all:"),
+            *("--python-platform", machine.platform, "--python-version", machine.python),
+            *("--target", str(target), "--requirement", requirements.name),
+        )
+    trim(target, services)
+
+
+def trim(target: Path, services: Iterable[str]) -> None:
+    """Removes what no function or job imports from an installation."""
+    for pattern in (*_EVERYWHERE, *_OF_WHEELS):
+        for path in sorted(target.glob(pattern)):
+            _remove(path)
+    needed = set(services)
+    for described in (target / "botocore" / "data").iterdir():
+        if described.is_dir() and described.name not in needed:
+            _remove(described)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)

@@ -1,0 +1,244 @@
+"""A Function URL that streams: requests become events, instances of the function answer them through the Runtime API.
+
+    python -m local.function_url --listen-fd 5 --instances 3 --timeout 90 --bootstrap functions/api/streaming/bootstrap
+
+Instances are processes that start as on Lambda: by the wrapper script of the artifact, with the command that Lambda would
+have run. One that dies is replaced. A request waits while all are busy, where Lambda would start another one. When its
+client leaves, an instance is told by the end of its connection; Lambda would let it go on, and take the answer in vain.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import base64
+import json
+import logging
+import os
+import socket
+import sys
+import time
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import uvicorn
+
+from local.http_protocol import EnvelopeProtocol
+from local.lifeline import exit_with_parent
+from local.runtime_api import Broken, Call, RuntimeApi
+
+log = logging.getLogger("headrace.function_url")
+REPOSITORY = Path(__file__).resolve().parent.parent
+EVENT_BYTES = 6 * 1024 * 1024  # Lambda's limit of a request
+SEPARATOR = b"\0" * 8
+KEEP_ALIVE_SECONDS = 3600
+_TEXT = ("text/", "application/json", "application/xml", "application/javascript")
+
+Json = dict[str, Any]
+
+
+def event_of(scope: Json, body: bytes, *, request_id: str, at: datetime) -> Json:
+    """The event of a request, payload format 2.0: the path as it came, headers joined, cookies apart. Pure."""
+    headers: dict[str, str] = {}
+    for raw_name, raw_value in scope["headers"]:
+        name, value = raw_name.decode("latin-1").lower(), raw_value.decode("latin-1")
+        headers[name] = f"{headers[name]},{value}" if name in headers else value
+    headers["x-forwarded-proto"] = scope["scheme"]
+    cookies = [cookie for cookie in headers.pop("cookie", "").split("; ") if cookie]
+    text = _as_text(body, headers.get("content-type", ""))
+    return {
+        "version": "2.0",
+        "routeKey": "$default",
+        "rawPath": scope["raw_path"].decode("latin-1"),
+        "rawQueryString": scope["query_string"].decode("latin-1"),
+        "headers": headers,
+        **({"cookies": cookies} if cookies else {}),
+        "requestContext": {
+            "accountId": "anonymous",
+            "apiId": "emulator",
+            "domainName": "emulator.lambda-url.us-east-1.on.aws",
+            "domainPrefix": "emulator",
+            "http": {
+                "method": scope["method"],
+                "path": scope["path"],
+                "protocol": f"HTTP/{scope['http_version']}",
+                "sourceIp": (scope.get("client") or ("127.0.0.1", 0))[0],
+                "userAgent": headers.get("user-agent", ""),
+            },
+            "requestId": request_id,
+            "routeKey": "$default",
+            "stage": "$default",
+            "time": at.strftime("%d/%b/%Y:%H:%M:%S +0000"),
+            "timeEpoch": int(at.timestamp() * 1000),
+        },
+        **({"body": base64.b64encode(body).decode() if text is None else text} if body else {}),
+        "isBase64Encoded": bool(body) and text is None,
+    }
+
+
+def _as_text(body: bytes, content_type: str) -> str | None:
+    """The body as Lambda shows text; None for what it shows as base64."""
+    if content_type.startswith(_TEXT):
+        with suppress(UnicodeDecodeError):
+            return body.decode()
+    return None
+
+
+class FunctionUrl:
+    """The ASGI application in front."""
+
+    def __init__(self, api: RuntimeApi) -> None:
+        self._api = api
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        body = b""
+        more = True
+        while more:
+            message = await receive()
+            body += message.get("body", b"")
+            more = message.get("more_body", False)
+        call_id = str(uuid4())
+        call = Call(call_id, event_of(scope, body, request_id=call_id, at=datetime.fromtimestamp(time.time(), UTC)))
+        if len(json.dumps(call.event)) > EVENT_BYTES:
+            await _refuse(send, 413, "Request Too Long")
+            return
+        self._api.invoke(call)
+        leaving = asyncio.ensure_future(_leave(receive, call))
+        try:
+            await self._pass_on(call, send)
+        finally:
+            leaving.cancel()
+            call.give_up()
+
+    async def _pass_on(self, call: Call, send: Any) -> None:
+        """Sends the answer. One that breaks off after its start breaks the connection, for that is all HTTP can say."""
+        start = b""
+        started = False
+        try:
+            async for piece in call.pieces():
+                if started:
+                    await send({"type": "http.response.body", "body": piece, "more_body": True})
+                    continue
+                start += piece
+                prelude, separator, rest = start.partition(SEPARATOR)
+                if separator:
+                    await send(_head(json.loads(prelude)))
+                    started = True
+                    if rest:
+                        await send({"type": "http.response.body", "body": rest, "more_body": True})
+        except Broken as exc:
+            if started:
+                raise ConnectionAbortedError(str(exc)) from exc
+            await _refuse(send, 502, "Internal Server Error")
+            return
+        if not started:
+            await _refuse(send, 502, "Internal Server Error")
+            return
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+def _head(prelude: Json) -> Json:
+    headers = [(name, value) for name, value in prelude["headers"].items()]
+    headers += [("set-cookie", cookie) for cookie in prelude.get("cookies", [])]
+    encoded = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers]
+    return {"type": "http.response.start", "status": prelude["statusCode"], "headers": encoded}
+
+
+async def _refuse(send: Any, status: int, message: str) -> None:
+    """An answer in Lambda's own name."""
+    body = json.dumps({"Message": message}).encode()
+    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+async def _leave(receive: Any, call: Call) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    call.give_up()
+
+
+class Instances:
+    """The processes of the function."""
+
+    def __init__(self, bootstrap: Path, address: str) -> None:
+        # What Lambda would have run: its interpreter and its own client, which is not here.
+        self._command = (str(bootstrap), sys.executable, "/var/runtime/bootstrap.py")
+        self._environment = {
+            **os.environ,
+            "AWS_LAMBDA_RUNTIME_API": address,
+            "AWS_LAMBDA_FUNCTION_NAME": "ApiStreaming",
+            "LAMBDA_TASK_ROOT": str(REPOSITORY),
+        }
+
+    async def keep(self) -> None:
+        """Keeps one instance running. Returns only when one ends in an error of its own, not when one is killed."""
+        while True:
+            process = await asyncio.create_subprocess_exec(*self._command, env=self._environment)
+            try:
+                code = await process.wait()
+            finally:
+                if process.returncode is None:
+                    process.kill()
+            if code >= 0:
+                raise RuntimeError(f"an instance ended with exit code {code}")
+            log.warning("signal %d ended instance %d: started again", -code, process.pid)
+
+
+async def serve(listener: socket.socket, *, instances: int, bootstrap: Path, timeout_s: float) -> None:
+    """Serves until SIGTERM or SIGINT, or until an instance can't run. Raises RuntimeError then."""
+    api = RuntimeApi(timeout_s)
+    processes = Instances(bootstrap, await api.listen())
+    server = uvicorn.Server(
+        uvicorn.Config(
+            FunctionUrl(api),
+            http=EnvelopeProtocol,
+            ws="none",
+            lifespan="off",
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            timeout_keep_alive=KEEP_ALIVE_SECONDS,
+            timeout_graceful_shutdown=1,
+        )
+    )
+    keepers = [asyncio.ensure_future(processes.keep()) for _ in range(instances)]
+    serving = asyncio.ensure_future(_serve_when_ready(server, listener, api, instances))
+    try:
+        done, _ = await asyncio.wait((serving, *keepers), return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+    finally:
+        for task in (serving, *keepers):
+            task.cancel()
+        await asyncio.gather(serving, *keepers, return_exceptions=True)
+
+
+async def _serve_when_ready(server: uvicorn.Server, listener: socket.socket, api: RuntimeApi, instances: int) -> None:
+    for _ in range(instances):
+        await api.asked.acquire()
+    print("ready", flush=True)
+    await server.serve(sockets=[listener])
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Serves an inherited listening socket, or a free port of loopback."""
+    parser = argparse.ArgumentParser(prog="python -m local.function_url", description=__doc__)
+    parser.add_argument("--listen-fd", type=int, required=True)
+    parser.add_argument("--instances", type=int, default=1)
+    parser.add_argument("--bootstrap", type=Path, required=True, help="the wrapper script")
+    parser.add_argument("--timeout", type=float, required=True, help="of the function, seconds")
+    options = parser.parse_args(arguments)
+    exit_with_parent()
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(levelname)s %(message)s")
+    listener = socket.socket(fileno=options.listen_fd)
+    bootstrap = REPOSITORY / options.bootstrap
+    run = serve(listener, instances=options.instances, bootstrap=bootstrap, timeout_s=options.timeout)
+    asyncio.run(run)
+
+
+if __name__ == "__main__":
+    main()
