@@ -8,3 +8,6 @@ manifest covers are trimmed later. A read joins segments and the tail of the wri
 Words: a *log* is one incarnation of a named stream; an *entry* is one item of its write-ahead log, at a *slot*;
 a *record* is one message, at an *offset*; a *cursor* is where a reader goes on.
 """
+
+VERSION = "0.1.0"
+"""Of this release; that of `pyproject.toml`, which is not at hand in a function."""

@@ -26,7 +26,6 @@ SERVICES = {
     "sealer": ("dynamodb", "s3", "sqs"),
     "indexer": ("dynamodb", "s3", "sqs", "emr-serverless"),
 }
-SHARED_FILES = ("functions/__init__.py", "functions/observability.py")
 
 
 @jsii.implements(ILocalBundling)
@@ -57,11 +56,13 @@ def build(*, artifact: str, target: Path, machine: Machine = LAMBDA) -> None:
 
 
 def copy_sources(*, artifact: str, target: Path) -> None:
-    """Copies the library, what functions share, and the one function."""
+    """Copies the library, the one function, and what functions share: whatever beside it has no handler."""
     copy_packages(("headrace", f"functions/{artifact}"), target)
-    for file in SHARED_FILES:
-        if (REPOSITORY / file).exists():
-            shutil.copy2(REPOSITORY / file, target / file)
+    for path in sorted((REPOSITORY / "functions").iterdir()):
+        if path.suffix == ".py":
+            shutil.copy2(path, target / "functions" / path.name)
+        elif (path / "__init__.py").exists() and not (path / "handler.py").exists():
+            copy_packages((f"functions/{path.name}",), target)
 
 
 def copy_packages(folders: Iterable[str], target: Path) -> None:

@@ -123,6 +123,7 @@ class Emulator:
             "environment": {
                 **self._deployment.settings(),
                 **aws_environment(self._deployment.endpoint, self._deployment.emr_endpoint),
+                **self._settings.environment,
             },
         }
 

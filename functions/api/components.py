@@ -50,7 +50,14 @@ def _access(settings: Settings, region: str) -> Keys:
 
 
 def _secret_reader(name: str, region: str) -> Callable[[], str]:
-    """Reads the text of a Secrets Manager secret. A request may wait for it."""
+    """Reads the text of a Secrets Manager secret. A request may wait for it. No connection is kept for a snapshot."""
     config = Config(connect_timeout=1.0, read_timeout=1.0, retries={"mode": "standard", "total_max_attempts": 2})
     client = boto3.client("secretsmanager", region_name=region, config=config)
-    return lambda: str(client.get_secret_value(SecretId=name)["SecretString"])
+
+    def read() -> str:
+        try:
+            return str(client.get_secret_value(SecretId=name)["SecretString"])
+        finally:
+            client.close()
+
+    return read

@@ -36,6 +36,8 @@ COMMANDS = {
     "index": Lazy("local.cli.commands.index:command", "Show, await or renew the indexes of streams."),
     "verify": Lazy("local.cli.commands.verify:command", "Check that everything stored is whole and agrees."),
     "recover": Lazy("local.cli.commands.recover:command", "Rebuild lost tables from the bucket."),
+    "doctor": Lazy("local.cli.commands.doctor:command", "Look whether a deployment is well, and say what to do."),
+    "cost": Lazy("local.cli.commands.cost:command", "Reckon what a month costs, here and elsewhere."),
 }
 
 EPILOG = """\b

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from infra.app import build_app
 from infra.bundle import MAX_BYTES, build, copy_sources
 from infra.wheels import locked_requirements
 
@@ -62,3 +63,20 @@ def test_an_artifact_that_lambda_would_refuse_is_refused_here(
     monkeypatch.setattr("infra.bytecode.compile_all", lambda *_, **__: True)
     with pytest.raises(ValueError, match="artifact too large: name=api"):
         build(artifact="api", target=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("context", "problem"), [({"architecture": "mips"}, "architecture"), ({"python": "2.7"}, "Python")]
+)
+def test_a_machine_that_nothing_is_built_for_is_refused(context: dict[str, str], problem: str) -> None:
+    with pytest.raises(ValueError, match=f"unknown {problem}: "):
+        build_app(context=context)
+
+
+def test_functions_run_on_what_they_were_built_for() -> None:
+    app = build_app(context={"architecture": "x86_64", "python": "3.12", "aws:cdk:bundling-stacks": []})
+    template = app.synth().get_stack_by_name("headrace-dev").template
+    functions = [
+        one["Properties"] for one in template["Resources"].values() if one["Type"] == "AWS::Lambda::Function"
+    ]
+    assert {(one["Runtime"], *one["Architectures"]) for one in functions} == {("python3.12", "x86_64")}

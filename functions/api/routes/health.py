@@ -1,4 +1,4 @@
-"""`/health`: this process answers. Says nothing about the stores."""
+"""`/health`: this process answers, and which release it is. Says nothing about the stores."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ from fastapi import FastAPI
 from starlette.requests import Request
 from starlette.responses import Response
 
+from headrace import VERSION
+
 
 def add_routes(app: FastAPI) -> None:
     """Adds the liveness route."""
 
     @app.api_route("/health", methods=["GET", "HEAD"])
     async def health(_: Request) -> Response:
-        headers = {"Content-Type": "application/json", "Cache-Control": "no-store"}
+        headers = {"Content-Type": "application/json", "Cache-Control": "no-store", "Headrace-Version": VERSION}
         return Response(b'{"status":"ok"}', headers=headers)

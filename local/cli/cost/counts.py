@@ -1,0 +1,180 @@
+"""What each operation takes in calls, units, bytes and CPU, as it was counted: `counts.json`, typed.
+
+`python -m tests.cost` measures it all again and writes the file; a test compares both exactly.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+
+import msgspec
+
+FILE = Path(__file__).with_name("counts.json")
+_READ_BYTES = 4096
+
+Spent = Mapping[str, float]
+"""Calls by name (`PutItem`, `get`, …), `read_units` and `write_units` of DynamoDB, bytes (`get_bytes`, `put_bytes`)."""
+
+
+class Append(msgspec.Struct, frozen=True):
+    """A warm append of `batch` records. `stored_bytes`: of its payload, compressed; `item_bytes`: of the item."""
+
+    record_bytes: int
+    batch: int
+    stored_bytes: int
+    item_bytes: int
+    spent: dict[str, float]
+
+    @property
+    def payload_bytes(self) -> int:
+        """Of the records."""
+        return self.record_bytes * self.batch
+
+    @property
+    def is_spilled(self) -> bool:
+        """The payload went to the bucket, and the item names it."""
+        return "put" in self.spent
+
+
+class Sealing(msgspec.Struct, frozen=True):
+    """The way of `entries` entries to one segment: a look that finds nothing due, the seal, the trim, and messages."""
+
+    entries: int
+    entry_bytes: int
+    payload_bytes: int
+    object_bytes: dict[str, int]
+    manifest_bytes_of_each_segment: int
+    messages: int
+    look: dict[str, float]
+    seal: dict[str, float]
+    trim: dict[str, float]
+
+
+class Page(msgspec.Struct, frozen=True):
+    """One page of a read in segments."""
+
+    records: int
+    payload_bytes: int
+    spent: dict[str, float]
+
+
+class Query(msgspec.Struct, frozen=True):
+    """A class of query on a million events, the index opened: milliseconds, GETs and bytes. `cold_wall_ms`: if measured."""
+
+    wall_ms: float
+    cpu_ms: float
+    gets: int
+    bytes: int
+    cold_wall_ms: float | None = None
+
+
+class IndexBuild(msgspec.Struct, frozen=True):
+    """So many events indexed: CPU seconds of building runs, of merging them once, and bytes of the index."""
+
+    events: int
+    event_bytes: int
+    build_cpu_s: float
+    compact_cpu_s: float
+    bytes: int
+
+
+class Printed(msgspec.Struct, frozen=True):
+    """What docs/benchmarks.md says, and the number of metrics of docs/operations.md."""
+
+    append_cpu_ms: float
+    seal_mb_per_cpu_s: float
+    replay_mb_per_cpu_s: float
+    index: IndexBuild
+    queries: dict[str, Query]
+    metrics: int
+
+
+class JobSize(msgspec.Struct, frozen=True):
+    """vCPUs and GB that a job run asks for."""
+
+    driver_vcpus: float
+    driver_gb: float
+    executor_vcpus: float
+    executor_gb: float
+
+
+class Template(msgspec.Struct, frozen=True):
+    """What the deployment has, whether or not anybody comes."""
+
+    keys: int
+    secrets: int
+    alarms: int
+    dashboards: int
+    tables: int
+    memory_mb: int
+    snapshots: int
+    schedules_a_day: float
+    queues_polled: int
+    job: JobSize
+
+
+class OwnMetrics(msgspec.Struct, frozen=True):
+    """What an api process appends to the metrics stream each time, and adds to a log's counters of requests."""
+
+    flush: dict[str, float]
+    count: dict[str, float]
+    indexed: bool
+
+
+class Counts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Everything that was counted."""
+
+    appends: list[Append]
+    create: dict[str, float]
+    append_cold: dict[str, float]
+    read_tail_idle: dict[str, float]
+    read_tail_new: dict[str, float]
+    read_segment_cold: dict[str, float]
+    read_segment: Page
+    seal: Sealing
+    seal_full: Sealing
+    sweep_idle: dict[str, float]
+    tick_idle: dict[str, float]
+    index: dict[str, dict[str, float]]
+    searches: dict[str, dict[str, float]]
+    own_metrics: OwnMetrics
+    printed: Printed
+    template: Template
+
+    @property
+    def item_overhead(self) -> int:
+        """Bytes of an entry's item beside its payload."""
+        return max(one.item_bytes - one.stored_bytes for one in self.appends if not one.is_spilled)
+
+    @property
+    def spilled_item(self) -> int:
+        """Bytes of the item of an entry whose payload is in the bucket."""
+        return max(one.item_bytes for one in self.appends if one.is_spilled)
+
+    def stored(self, payload_bytes: float) -> float:
+        """Bytes of a payload, compressed: between the measured ones in proportion, beyond them at their ratio."""
+        known = sorted({one.payload_bytes: one.stored_bytes for one in self.appends}.items())
+        for (below, small), (above, large) in itertools.pairwise(known):
+            if below <= payload_bytes <= above:
+                return small + (large - small) * (payload_bytes - below) / (above - below)
+        payload, size = known[0] if payload_bytes < known[0][0] else known[-1]
+        return size * payload_bytes / payload
+
+    @property
+    def segment_ratio(self) -> float:
+        """Bytes of a full segment for each byte of payload."""
+        return self.seal_full.object_bytes["segment"] / self.seal_full.payload_bytes
+
+
+def read_units(size: float) -> float:
+    """Of a consistent read of so many bytes in one query."""
+    return max(1.0, size / _READ_BYTES)
+
+
+@cache
+def counted() -> Counts:
+    """The counts that come with Headrace."""
+    return msgspec.json.decode(FILE.read_bytes(), type=Counts)

@@ -1,0 +1,85 @@
+"""The price table: US dollars for so many units of something, each with its day and its source."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from datetime import date
+from pathlib import Path
+
+import msgspec
+
+TABLE = Path(__file__).with_name("prices.toml")
+
+
+class BadPrices(ValueError):
+    """A price table can't be used; the message says which entry, and why."""
+
+
+class Price(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`usd` US dollars buy `per` units.
+
+    Attributes:
+        as_of: the day until which it is known to have held.
+        source: the page that says so.
+    """
+
+    usd: float
+    per: int
+    unit: str
+    as_of: date
+    source: str
+
+    def of(self, quantity: float) -> float:
+        """US dollars for so many units."""
+        return quantity * self.usd / self.per
+
+
+class Prices(msgspec.Struct, frozen=True):
+    """Prices by name, such as `dynamodb.write`."""
+
+    region: str
+    entries: Mapping[str, Price]
+
+    def __getitem__(self, name: str) -> Price:
+        return self.entries[name]
+
+    @property
+    def oldest(self) -> date:
+        """The day of the price that was checked longest ago."""
+        return min(price.as_of for price in self.entries.values())
+
+    def replaced(self, other: Prices) -> Prices:
+        """These prices, with those of `other` in their place.
+
+        Raises:
+            BadPrices: `other` names something that nothing is paid for here.
+        """
+        unknown = sorted(set(other.entries) - set(self.entries))
+        if unknown:
+            raise BadPrices(f"no such price: {', '.join(unknown)}; known={', '.join(sorted(self.entries))}")
+        return Prices(other.region or self.region, {**self.entries, **other.entries})
+
+
+def parse(data: bytes) -> Prices:
+    """A price table in TOML: `region`, and a table for each price, such as `[dynamodb.write]`.
+
+    Raises:
+        BadPrices: it is no such table, or a price is negative or for no units.
+    """
+    try:
+        document = tomllib.loads(data.decode())
+        region = msgspec.convert(document.pop("region", ""), str)
+        services = msgspec.convert(document, dict[str, dict[str, Price]])
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError, msgspec.ValidationError) as exc:
+        raise BadPrices(f"not a price table: {exc}") from exc
+    entries = {f"{service}.{name}": price for service, its in services.items() for name, price in its.items()}
+    for name, price in entries.items():
+        if price.usd < 0 or price.per < 1:
+            raise BadPrices(f"a price is negative, or for no units: {name} usd={price.usd} per={price.per}")
+    return Prices(region, entries)
+
+
+def standard() -> Prices:
+    """The table that comes with Headrace."""
+    return parse(TABLE.read_bytes())

@@ -1,0 +1,78 @@
+"""A deployment whose stores count: tables in moto, objects in memory, a clock and ids that are the same every time."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import itertools
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from functions.indexer import parts as indexer
+from functions.indexer.queue import MemoryQueue as WakeQueue
+from functions.sealer import parts as sealer
+from functions.sealer.queue import MemoryQueue
+from headrace.catalog.dynamodb import DynamoCatalog
+from headrace.clock import ManualClock
+from headrace.jobs.dynamodb import DynamoJobs
+from headrace.log.logs import Logs
+from headrace.log.stores import Stores
+from headrace.producers.dynamodb import DynamoProducers
+from headrace.settings import Settings
+from headrace.wal.dynamodb import DynamoWal
+from headrace.watermarks.dynamodb import DynamoWatermarks
+from tests.cost.metered import Metered, MeteredObjects, Meters
+from tests.support.aws import create_jobs_table, create_tables, in_process_aws
+from tests.unit.indexer.world import FakeRuns
+
+
+class Still(ManualClock):
+    """A clock that only `advance` moves: how long a writer waits after it lost a slot is random."""
+
+    def sleep(self, seconds: float) -> None:
+        """Does nothing."""
+
+
+class Deployment:
+    """Stores with counters, a client, a sealer and an indexer. Ids look random, as real ones do, since they are stored."""
+
+    def __init__(self, store: Metered) -> None:
+        tables = create_tables()
+        numbers = itertools.count()
+        self.objects = MeteredObjects()
+        self.clock = Still()
+        self.queue = MemoryQueue()
+        self.wakes = WakeQueue()
+        self.runs = FakeRuns()
+        self.stores = Stores(
+            DynamoWal(store, tables),
+            DynamoCatalog(store, tables.catalog),
+            DynamoWatermarks(store, tables.watermarks),
+            DynamoProducers(store, tables.producers),
+            self.objects,
+            Settings(),
+            clock=self.clock,
+            log_ids=lambda: _digest(next(numbers), 16).hex(),
+            request_ids=lambda: base64.urlsafe_b64encode(_digest(next(numbers), 9)).decode(),
+        )
+        self.logs = Logs(self.stores)
+        self.meters = Meters(store, self.objects)
+        self.sealer = sealer.assemble(self.stores, self.queue)
+        runs: Any = self.runs
+        self.indexer = indexer.assemble(self.stores, DynamoJobs(store, create_jobs_table()), runs, self.wakes)
+
+    def cold(self) -> Logs:
+        """A process that knows nothing."""
+        return Logs(self.stores)
+
+
+def _digest(number: int, size: int) -> bytes:
+    return hashlib.blake2b(number.to_bytes(8, "big"), digest_size=size).digest()
+
+
+@contextmanager
+def deployed() -> Iterator[Deployment]:
+    """A new deployment."""
+    with in_process_aws() as store:
+        yield Deployment(Metered(store))

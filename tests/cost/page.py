@@ -1,0 +1,114 @@
+"""The tables of docs/cost.md, as the command makes them: between `<!-- NAME -->` and `<!-- end -->` each."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+from local.cli.cost import peers, show
+from local.cli.cost.counts import counted
+from local.cli.cost.model import Reckoning, bill, jobs
+from local.cli.cost.prices import standard
+from local.cli.cost.workload import Workload
+from local.cli.tables import Column
+
+PAGE = Path(__file__).parents[2] / "docs" / "cost.md"
+_BLOCK = re.compile(r"(<!-- (?!end)([a-z ]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+_AMONG = [
+    ("nobody comes", Workload()),
+    ("100 k single records of 500 B", Workload(appends=1e5)),
+    ("1 M single records of 500 B", Workload(appends=1e6)),
+    ("100 M single records of 500 B", Workload(appends=1e8)),
+    ("100 M records in batches of 10", Workload(appends=1e7, batch=10)),
+    ("100 M records in batches of 100", Workload(appends=1e6, batch=100)),
+    ("100 M records in batches of 1,000", Workload(appends=1e5, batch=1000)),
+    ("10 G records in batches of 1,000", Workload(appends=1e7, batch=1000)),
+    ("10 G records in batches of 1,000, kept a year", Workload(appends=1e7, batch=1000, retention_days=365)),
+]
+
+
+def reckoned(work: Workload) -> Reckoning:
+    """With the counts and prices that come with Headrace."""
+    return Reckoning(work, counted(), standard())
+
+
+def tables() -> dict[str, str]:
+    """Each table by its name."""
+    example = reckoned(Workload(appends=1e6, batch=100, searches=1e5, indexed=True))
+    plain = reckoned(Workload())
+    return {
+        "standing": show.markdown(show.bill_sheet(plain)),
+        "appends": show.markdown(show.append_sheet(plain)),
+        "units": show.markdown(show.unit_sheet(plain)),
+        "searches": show.markdown(show.search_sheet(plain)),
+        "example": show.markdown(show.bill_sheet(example)),
+        "break even": show.markdown(show.comparison_sheet(example)),
+        "peers": _peers(),
+        "spill": _spill(),
+        "knobs": _knobs(example.work),
+        "assumptions": "\n".join(f"- {line}" for line in show.assumptions(plain)),
+        "prices": show.markdown(show.price_sheet(plain.prices)),
+    }
+
+
+def rendered(page: str) -> str:
+    """The page with the tables as they are now."""
+    made = tables()
+    return _BLOCK.sub(lambda found: f"{found[1]}\n{made[found[2]]}\n\n{found[3]}", page)
+
+
+def names(page: str) -> set[str]:
+    """Of the tables that a page has."""
+    return {found[2] for found in _BLOCK.finditer(page)}
+
+
+def _peers() -> str:
+    rows = []
+    for what, work in _AMONG:
+        it = reckoned(work)
+        quiet = replace(it, work=replace(work, metrics_s=0))
+        sums = [bill(it).usd, bill(quiet).usd, peers.kinesis(it).usd, peers.self_hosted(it).usd]
+        rows.append([what, *(f"**{show.money(usd)}**" if usd == min(sums) else show.money(usd) for usd in sums)])
+    columns = [
+        Column("a month"),
+        Column("Headrace", True),
+        Column("without its metrics", True),
+        Column("Kinesis", True),
+        Column("self-hosted", True),
+    ]
+    return show.markdown(show.Sheet("", columns, rows))
+
+
+def _spill() -> str:
+    """A million appends whose payloads are between 1 and 32 KB compressed, by the size at which payloads are spilled."""
+    sizes = (32 * 1024, 8 * 1024, 4 * 1024)
+    rows: list[list[object]] = []
+    for batch in (5, 10, 30, 100, 300):
+        row: list[object] = [batch, f"{counted().stored(500 * batch) / 1000:,.1f}"]
+        for spill in sizes:
+            at, none = (reckoned(Workload(appends=n, batch=batch, spill_bytes=spill, readers=0)) for n in (2e6, 1e6))
+            row.append(show.money(bill(at).usd - bill(none).usd))
+        rows.append(row)
+    columns = [Column("records of 500 B", True), Column("kB compressed", True)]
+    columns += [Column(f"USD per M, spilled above {size // 1024} KiB", True) for size in sizes]
+    return show.markdown(show.Sheet("", columns, rows))
+
+
+def _knobs(work: Workload) -> str:
+    """The example's month with other settings."""
+    changes: list[tuple[str, dict[str, float]]] = [
+        ("as deployed", {}),
+        ("`HEADRACE_INDEX_AGE_MS` 15 minutes", {"index_age_s": 900}),
+        ("`HEADRACE_INDEX_AGE_MS` 1 hour", {"index_age_s": 3600}),
+        ("`HEADRACE_METRICS_INTERVAL_MS` 0", {"metrics_s": 0}),
+        ("`HEADRACE_SPILL_BYTES` 4,096", {"spill_bytes": 4096}),
+        ("all of these, an hour", {"index_age_s": 3600, "metrics_s": 0, "spill_bytes": 4096}),
+    ]
+    rows = []
+    for what, fields in changes:
+        it = reckoned(replace(work, **fields))  # type: ignore[arg-type]
+        parts = bill(it).parts()
+        rows.append([what, show.money(bill(it).usd), show.money(parts.get("index", 0)), show.amount(jobs(it).runs)])
+    columns = [Column("setting"), Column("USD", True), Column("of it: index", True), Column("job runs", True)]
+    return show.markdown(show.Sheet("", columns, rows))

@@ -1,0 +1,61 @@
+"""The counts that `headrace cost` reckons with are what is measured now, and the page shows what it reckons."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from local.cli.cost import counts
+from local.cli.cost.model import Reckoning
+from local.cli.cost.prices import standard
+from local.cli.cost.workload import Workload
+from tests.cost import measure, page
+from tests.cost.metered import size_of, write_units
+
+ANEW = "`uv run python -m tests.cost` measures anew and writes file and page"
+
+
+def test_the_counts_are_what_is_measured_now() -> None:
+    stands = json.loads(counts.FILE.read_bytes())
+    measured = json.loads(json.dumps(measure.counts()))
+    assert measured.keys() == stands.keys()
+    for name, found in measured.items():
+        assert found == stands[name], f"{name}: {ANEW}"
+
+
+def test_the_page_has_the_tables_of_the_command() -> None:
+    text = page.PAGE.read_text()
+    assert page.names(text) == page.tables().keys()
+    assert page.rendered(text) == text, ANEW
+
+
+def test_an_append_is_one_write_and_at_most_one_put() -> None:
+    for one in counts.counted().appends:
+        calls = {name: one.spent[name] for name in one.spent if name not in ("write_units", "put_bytes")}
+        assert calls == {"PutItem": 1, **({"put": 1} if one.is_spilled else {})}
+        assert one.spent["write_units"] == write_units(one.item_bytes)
+
+
+@pytest.mark.parametrize("one", counts.counted().appends, ids=lambda one: f"{one.batch}x{one.record_bytes}")
+def test_the_model_writes_the_units_that_were_counted(one: counts.Append) -> None:
+    if one.payload_bytes in (10_000, 50_000) and one.record_bytes != 500:
+        pytest.skip("the same payload was measured with records of another size, which compress otherwise")
+    work = Workload(appends=1, record_bytes=one.record_bytes, batch=one.batch)
+    reckoned = Reckoning(work, counts.counted(), standard())
+    assert reckoned.is_spilled == one.is_spilled
+    assert reckoned.item_units == one.spent["write_units"]
+
+
+def test_the_size_of_an_item_follows_the_documented_rules() -> None:
+    item = {"id": {"S": "é"}, "n": {"N": "1700000000000"}, "b": {"B": b"\x00" * 10}, "t": {"BOOL": True}}
+    assert size_of(item) == (2 + 2) + (1 + 1 + 7) + (1 + 10) + (1 + 1)
+    assert [write_units(size) for size in (0, 1, 1024, 1025)] == [1, 1, 1, 2]
+
+
+def test_sealing_and_trimming_read_each_entry_once() -> None:
+    full, small = counts.counted().seal_full, counts.counted().seal
+    for step in ("seal", "trim"):
+        read = getattr(full, step)["read_units"] - getattr(small, step)["read_units"]
+        assert read == pytest.approx(full.entry_bytes / 4096, rel=0.02)
+    assert small.seal["put"] == 4  # the log's description, once; segment, key page, manifest

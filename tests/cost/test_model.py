@@ -1,0 +1,216 @@
+"""The bill: nothing is paid twice or forgotten, prices are taken as given, and comparisons find where lines cross."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from local.cli.cost import compare, peers, units
+from local.cli.cost.bill import Ledger
+from local.cli.cost.counts import counted
+from local.cli.cost.model import Reckoning, bill, jobs
+from local.cli.cost.prices import BadPrices, Prices, parse, standard
+from local.cli.cost.workload import DAYS, SECONDS, Workload
+
+WORKLOADS = st.builds(
+    Workload,
+    appends=st.floats(1, 1e9),
+    record_bytes=st.integers(1, 20_000),
+    batch=st.integers(1, 1000),
+    streams=st.integers(1, 100),
+    retention_days=st.floats(0, 400),
+    readers=st.floats(0, 5),
+    replayed_gb=st.floats(0, 1e4),
+    searches=st.floats(0, 1e8),
+    followers=st.floats(0, 100),
+    indexed=st.booleans(),
+)
+
+
+def reckoned(work: Workload) -> Reckoning:
+    return Reckoning(work, counted(), standard())
+
+
+def test_nothing_but_what_stands_is_paid_while_nobody_comes() -> None:
+    idle = bill(reckoned(Workload()))
+    assert set(idle.parts()) <= {"standing", "observe"}
+    assert idle.of("standing", "kms.key") == 1.0
+    assert idle.of("standing", "secrets.secret") == pytest.approx(0.40)
+    assert idle.of("observe", "cloudwatch.metric") == 0
+    assert idle.usd < 29.20, "one idle Kinesis stream"
+
+
+def test_a_single_append_is_paid_by_hand() -> None:
+    """One unit to write, one to trim, a request, an invocation: recomputed from the prices."""
+    work = Workload(appends=1e6, readers=0, retention_days=0, cold_share=0)
+    found = bill(reckoned(work))
+    assert found.of("append", "dynamodb.write") == pytest.approx(0.625)
+    assert found.of("trim", "dynamodb.write") == pytest.approx(0.625)
+    assert found.of("append", "api_gateway.request") == pytest.approx(1.00)
+    assert found.of("append", "lambda.request") == pytest.approx(0.20)
+
+
+@given(WORKLOADS)
+def test_a_bill_is_the_sum_of_its_lines_and_no_line_is_negative(work: Workload) -> None:
+    found = bill(reckoned(work))
+    assert all(line.usd >= 0 and line.quantity > 0 for line in found.lines)
+    assert found.usd == pytest.approx(sum(found.parts().values()))
+    assert len({(line.part, line.price) for line in found.lines}) == len(found.lines)
+    assert found.usd >= bill(reckoned(work.idle())).usd
+
+
+@given(WORKLOADS, st.floats(1, 10))
+def test_more_of_anything_never_costs_less(work: Workload, factor: float) -> None:
+    for name in ("appends", "searches", "replayed_gb", "readers", "retention_days", "followers"):
+        more = replace(work, **{name: getattr(work, name) * factor})
+        assert bill(reckoned(more)).usd >= bill(reckoned(work)).usd * (1 - 1e-9), name
+
+
+@given(WORKLOADS)
+def test_prices_are_linear(work: Workload) -> None:
+    """With every price doubled the bill doubles: nothing in it is a constant."""
+    doubled = standard()
+    for name in list(doubled.entries):
+        price = doubled.entries[name]
+        as_text = (
+            f'[{name}]\nusd = {price.usd * 2!r}\nper = {price.per}\nunit = "u"\nas_of = 2030-01-01\nsource = "s"\n'
+        )
+        doubled = doubled.replaced(parse(as_text.encode()))
+    twice = replace(reckoned(work), prices=doubled)
+    assert bill(twice).usd == pytest.approx(2 * bill(reckoned(work)).usd)
+    assert peers.kinesis(twice).usd == pytest.approx(2 * peers.kinesis(reckoned(work)).usd)
+
+
+def test_segments_are_made_by_size_by_records_or_by_age() -> None:
+    rare = Workload(appends=10)
+    assert rare.segments == 10
+    steady = Workload(appends=1e6)
+    assert steady.segments == pytest.approx(SECONDS / 300)
+    large = Workload(appends=1e6, record_bytes=16 * 1024 * 1024)
+    assert large.segments == 1e6
+    assert Workload(appends=1e6, batch=50_000, record_bytes=1).segments == pytest.approx(5e5)
+
+
+def test_one_job_runs_at_a_time() -> None:
+    busy = reckoned(Workload(appends=1e9, streams=1000, indexed=True))
+    assert jobs(busy).runs == pytest.approx(SECONDS / 120)
+    assert jobs(reckoned(Workload(appends=1e9, metrics_s=0))).runs == 0
+    patient = reckoned(Workload(appends=1e9, streams=1000, indexed=True, index_age_s=3600))
+    assert jobs(patient).runs < jobs(busy).runs / 20
+
+
+def test_the_metrics_stream_is_a_stream_like_any_other() -> None:
+    """It is written every ten seconds while requests come, and then sealed and indexed like what is asked for."""
+    steady = Workload(appends=1e7)
+    assert steady.flushes == pytest.approx(SECONDS / 10)
+    assert jobs(reckoned(steady)).runs == pytest.approx(SECONDS / 300)
+    assert jobs(reckoned(replace(steady, indexed=True))).runs == pytest.approx(2 * SECONDS / 300)
+    rare = Workload(appends=10)
+    assert (rare.flushes, rare.metrics_segments) == (20, 20)
+    with_it, without = bill(reckoned(steady)).parts(), bill(reckoned(replace(steady, metrics_s=0))).parts()
+    assert {name for name in with_it if name not in without} == {"own metrics", "index"}
+    assert with_it["index"] > 50
+
+
+def test_bodies_above_512_kib_are_several_requests() -> None:
+    at = {size: Workload(appends=1, record_bytes=size, readers=0) for size in (524_288, 524_289)}
+    assert [bill(reckoned(work)).of("append", "api_gateway.request") * 1e6 for work in at.values()] == [1, 2]
+
+
+def test_kinesis_by_hand() -> None:
+    """1e6 batches of 50,000 bytes are 49 KiB each; a day is free, six cost more, the rest less."""
+    found = peers.kinesis(reckoned(Workload(appends=1e6, batch=100, retention_days=30)))
+    gb = 49 * 1024 * 1e6 / 1e9
+    assert found.of("stream", "kinesis.stream") == pytest.approx(29.20)
+    assert found.of("data in", "kinesis.data_in") == pytest.approx(gb * 0.08)
+    assert found.of("keep", "kinesis.retention_week") == pytest.approx(gb * 6 / DAYS * 0.10)
+    assert found.of("keep", "kinesis.retention_year") == pytest.approx(gb * 23 / DAYS * 0.023)
+
+
+def test_the_servers_of_a_peer_come_in_pairs() -> None:
+    calm, busy = (peers.self_hosted(reckoned(Workload(appends=n))) for n in (1, 351 * SECONDS))
+    assert busy.of("servers", "ec2.server") == pytest.approx(2 * calm.of("servers", "ec2.server"))
+
+
+def test_both_cost_the_same_where_they_cross() -> None:
+    it = reckoned(Workload(appends=1e6, metrics_s=0))
+    for peer in (peers.kinesis, peers.self_hosted):
+        found = compare.crossings(it, peer)
+        assert found
+        for appends, dearer_above in found:
+            at = replace(it, work=compare.scaled(it.work, appends))
+            assert bill(at).usd == pytest.approx(peer(at).usd, rel=0.01)
+            above = replace(it, work=compare.scaled(it.work, appends * 1.05))
+            assert (bill(above).usd > peer(above).usd) == dearer_above
+
+
+def test_the_least_batch_is_the_first_that_is_not_dearer() -> None:
+    it = reckoned(Workload(appends=1e8, metrics_s=0))
+    least = compare.least_batch(it, peers.kinesis)
+    assert least is not None and least > 1
+    for batch in (least, least // 2):
+        at = replace(it, work=replace(it.work, appends=1e8 / batch, batch=batch))
+        assert (bill(at).usd <= peers.kinesis(at).usd) == (batch == least)
+    assert compare.least_batch(replace(it, work=replace(it.work, followers=1e6)), peers.kinesis) is None
+    assert compare.least_batch(replace(it, prices=dear_kinesis()), peers.kinesis) == 1
+
+
+def dear_kinesis() -> Prices:
+    """Kinesis for a million dollars an hour."""
+    text = b'[kinesis.stream]\nusd = 1e6\nper = 1\nunit = "hour"\nas_of = 2030-01-01\nsource = "s"\n'
+    return standard().replaced(parse(text))
+
+
+def test_unit_prices_do_not_depend_on_what_was_asked() -> None:
+    one, other = (list(units.appends(reckoned(Workload(appends=n, searches=n)))) for n in (0, 1e7))
+    assert one == other
+    singles = {found.record_bytes: found.million_appends for found in one if found.batch == 1}
+    assert singles[500] == pytest.approx(3.5, abs=0.5)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (b"[dynamodb.write]\nusd = -1\nper = 1\nunit = 'u'\nas_of = 2030-01-01\nsource = 's'", "negative"),
+        (b"[dynamodb.write]\nusd = 1\nper = 0\nunit = 'u'\nas_of = 2030-01-01\nsource = 's'", "no units"),
+        (b"[dynamodb.write]\nusd = 1", "not a price table"),
+        (b"[dynamodb", "not a price table"),
+        (b"\xff", "not a price table"),
+        (b"[dynamodb.wrote]\nusd = 1\nper = 1\nunit = 'u'\nas_of = 2030-01-01\nsource = 's'", "no such price"),
+    ],
+)
+def test_a_price_table_that_makes_no_sense_is_refused(text: bytes, said: str) -> None:
+    with pytest.raises(BadPrices, match=said):
+        standard().replaced(parse(text))
+
+
+def test_every_price_says_when_and_where_and_is_paid_for_something() -> None:
+    prices = standard()
+    for name, price in prices.entries.items():
+        assert price.source.startswith("https://aws.amazon.com/"), name
+        assert price.as_of.year >= 2024, name
+    work = Workload(
+        appends=1e8, batch=1000, retention_days=400, replayed_gb=1, searches=1e6, followers=1, indexed=True
+    )
+    template = msgspec.structs.replace(counted().template, alarms=1, dashboards=1)
+    it = Reckoning(work, msgspec.structs.replace(counted(), template=template), prices)
+    paid = {line.price for drawn in (bill, peers.kinesis, peers.self_hosted) for line in drawn(it).lines}
+    assert set(prices.entries) - paid == {
+        "cloudwatch.logs_kept",
+        "dynamodb.stream_read",
+        "emr_serverless.storage",
+        "eventbridge.event",
+    }
+
+
+def test_a_ledger_leaves_out_what_there_is_nothing_of() -> None:
+    ledger = Ledger(standard())
+    ledger.add("a", "kms.key", 0)
+    ledger.add("b", "kms.key", 1)
+    ledger.add("b", "kms.key", 2)
+    (line,) = ledger.bill("x").lines
+    assert (line.part, line.quantity, line.usd) == ("b", 3, 3.0)

@@ -1,0 +1,133 @@
+"""`headrace doctor` on the emulator: well, and with faults staged one after the other."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import httpx
+import pytest
+
+from headrace.aws import aws_stores
+from headrace.clock import ManualClock
+from headrace.log.logs import Logs
+from headrace.log.requests import AppendRequest, CreateRequest
+from headrace.record import NewRecord
+from headrace.settings import Settings
+from local.emulated_cloud import DevServer, dev_server
+from tests.support.pipeline import NO_METRICS, Pipeline
+
+KEYS = {"HEADRACE_API_KEYS": "right:read+write+admin", **NO_METRICS}
+JSON = {"content-type": "application/json", "authorization": "Bearer right"}
+HOUR_MS = 3_600_000
+
+
+def doctor(*arguments: str, environment: Mapping[str, str] | None = None) -> tuple[int, dict[str, Any]]:
+    """The exit code, and each check by its name."""
+    done = subprocess.run(
+        [sys.executable, "-m", "local.cli.main", "doctor", "--json", *arguments],
+        capture_output=True,
+        timeout=120,
+        env={**os.environ, **(environment or {})},
+    )
+    assert done.stdout, done.stderr.decode()
+    document = json.loads(done.stdout)
+    assert document["exit_code"] == done.returncode
+    return done.returncode, {check["name"]: check for check in document["checks"]}
+
+
+def findings(checks: Mapping[str, Any]) -> dict[str, str]:
+    """Levels of what is not well."""
+    return {name: check["level"] for name, check in checks.items() if check["level"] in ("warn", "fail")}
+
+
+def append_an_hour_ago(server: DevServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stream whose entries were committed an hour ago, by a writer of the deployment."""
+    for name, value in server.state["environment"].items():
+        monkeypatch.setenv(name, value)
+    settings = Settings.from_environment(os.environ)
+    stores = aws_stores(settings, "us-east-1", dynamodb_timeout_s=5, s3_read_timeout_s=5)
+    logs = Logs(replace(stores, clock=ManualClock(round(time.time() * 1000) - HOUR_MS)))
+    logs.create("late", CreateRequest(content_type="application/json"))
+    logs.append("late", AppendRequest(content_type="application/json", records=(NewRecord(b"{}"),)))
+    monkeypatch.undo()
+
+
+def wait_until_sealed(pipeline: Pipeline, name: str) -> None:
+    until = time.monotonic() + 60
+    while pipeline.of(name).published == 0:
+        assert time.monotonic() < until, "not sealed in time"
+        time.sleep(0.2)
+
+
+def test_faults_are_found_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    with dev_server("--seal-age", "1s", "--index-jobs", "0", environment=KEYS) as server:
+        pipeline = Pipeline(server)
+        state = ("--state-file", str(server.state_file))
+        with httpx.Client(base_url=f"{server.url}/v1/stream/", headers=JSON, timeout=30) as http:
+            assert http.put("orders").status_code == 201
+            assert http.post("orders", json=[{"n": 1}]).is_success
+        wait_until_sealed(pipeline, "orders")
+
+        code, checks = doctor(*state, "--key", "right")
+        assert (code, findings(checks)) == (0, {})
+        assert checks["key"]["found"] == "accepted, with the scope `admin` for every name"
+        assert "1 streams looked at" in checks["sealing"]["found"]
+        code, by_stack = doctor(
+            "--stack",
+            "headrace",
+            "--url",
+            server.url,
+            "--key",
+            "right",
+            environment={k: v for k, v in server.state["environment"].items() if k.startswith("AWS_")},
+        )
+        assert (code, findings(by_stack)) == (0, {})
+        assert {name for name in checks if name.startswith("queue")} == {n for n in by_stack if n.startswith("queue")}
+
+        code, checks = doctor(*state, "--key", "wrong")
+        assert (code, findings(checks)) == (2, {"key": "fail"})
+        code, checks = doctor(*state)
+        assert (code, findings(checks)) == (1, {"key": "warn"})
+
+        dispatcher = server.pids["dispatcher"]
+        os.kill(dispatcher, signal.SIGSTOP)  # nobody wakes the sealer
+        try:
+            append_an_hour_ago(server, monkeypatch)
+            code, checks = doctor(*state, "--key", "right")
+            assert (code, findings(checks)) == (2, {"sealing": "fail"})
+            assert "late" in checks["sealing"]["found"]
+        finally:
+            os.kill(dispatcher, signal.SIGCONT)
+        wait_until_sealed(pipeline, "late")
+        assert doctor(*state, "--key", "right")[0] == 0
+
+        dead = server.state["outputs"]["DelayDeadLetterQueueUrl"]
+        sqs = pipeline.client("sqs")
+        sqs.send_message(QueueUrl=dead, MessageBody='{"verb":"seal","log_id":"x"}')
+        code, checks = doctor(*state, "--key", "right")
+        assert (code, findings(checks)) == (2, {"queue delay dead letters": "fail"})
+        without_outputs = {
+            k: v for k, v in server.state["environment"].items() if k.startswith(("AWS_", "HEADRACE_"))
+        }
+        code, checks = doctor("--url", server.url, "--key", "right", environment=without_outputs)
+        assert (code, findings(checks)) == (2, {"queue delay dead letters": "fail"})
+        sqs.purge_queue(QueueUrl=dead)
+
+        dynamodb = pipeline.client("dynamodb")
+        table = pipeline.settings["HEADRACE_JOBS_TABLE"]
+        dynamodb.update_table(TableName=table, DeletionProtectionEnabled=False)
+        code, checks = doctor(*state, "--key", "right")
+        assert (code, findings(checks)) == (1, {"table jobs": "warn"})
+        dynamodb.delete_table(TableName=table)
+        code, checks = doctor(*state, "--key", "right")
+        assert code == 2
+        assert findings(checks) == {"table jobs": "fail", "indexing": "fail"}
+        assert checks["table jobs"]["docs"].startswith("docs/operations.md#")
