@@ -11,6 +11,7 @@ from typing import Any
 
 from aws_cdk import App
 
+from infra import findings
 from infra.context import environment_of
 from infra.machine import LAMBDA, Machine
 from infra.stack import HeadraceStack
@@ -20,6 +21,8 @@ STACK_ID = "Headrace"
 
 def build_app(*, context: Mapping[str, Any] | None = None, outdir: str | None = None) -> App:
     """The app for the environment that the context describes (`infra/context.py`).
+
+    Its synth raises RuntimeError, and prints what was found, when the template has a finding that is not acknowledged.
 
     `architecture` and `python` in the context have functions built for, and run on, another machine than Lambda's usual
     one here: `-c architecture=x86_64 -c python=3.12` is for trying the artifacts on a machine at hand.
@@ -32,7 +35,8 @@ def build_app(*, context: Mapping[str, Any] | None = None, outdir: str | None = 
         architecture=app.node.try_get_context("architecture") or LAMBDA.architecture,
         python=app.node.try_get_context("python") or LAMBDA.python,
     )
-    HeadraceStack(app, STACK_ID, environment=environment, machine=machine)
+    findings.acknowledge(HeadraceStack(app, STACK_ID, environment=environment, machine=machine))
+    findings.check(app)
     return app
 
 

@@ -1,4 +1,8 @@
-"""What each function may do, written out. Nothing here names `*`, and the api deletes no object."""
+"""What each role may do, written out, statement by statement. Nothing here names `*`, and the api deletes no object.
+
+Each statement is used whole: `tests/e2e/test_least_privilege.py` compares it with the calls of a complete workload. Why it
+is there stands in `docs/permissions.md`, under its name.
+"""
 
 from __future__ import annotations
 
@@ -15,22 +19,31 @@ from aws_cdk import aws_sqs as sqs
 
 from infra.tables import DUE_INDEX, EXPIRY_INDEX, Tables
 
+# One log. Its id has 32 characters, and a star would reach across slashes: into the indexes of a log, for example.
+LOG = f"logs/{'?' * 32}"
 # Every object of every log.
-LOG_OBJECTS = "logs/*"
+LOG_OBJECTS = f"{LOG}/*"
+# All of those but two: `log.json` and `deleted.json` say for ever what a log was, and that it is gone.
+CONTENTS = f"{LOG}/*/*"
+TOMBSTONES = f"{LOG}/deleted.json"
+MARKS = (f"{LOG}/log.json", TOMBSTONES)
 # Payloads too large for an item, written before the item that names them.
-SPILLED_OBJECTS = "logs/*/wal/*"
+SPILLED_OBJECTS = f"{LOG}/wal/*"
+SEGMENTS = f"{LOG}/segments/*"
+# The routing keys of a segment, without its records.
+SEGMENT_KEYS = f"{LOG}/segments/*.keys.json.zst"
+MANIFESTS = f"{LOG}/manifests/*"
 # Schema registries and profiles, written before the entry that names them.
-DEFINITIONS = "logs/*/registry/*"
-# Index runs and their manifests.
-INDEX = "logs/*/index/*"
-# Index runs alone: a job publishes nothing.
-INDEX_RUNS = "logs/*/index/runs/*"
-# Merged segments, with their key pages.
-MERGED_SEGMENTS = "logs/*/segments/*-m*"
-# Generations of log manifests.
-MANIFESTS = "logs/*/manifests/*.json.zst"
+DEFINITIONS = f"{LOG}/registry/*"
+# Index runs, and the manifests that publish them.
+INDEX_RUNS = f"{LOG}/index/runs/*"
+INDEX_MANIFESTS = f"{LOG}/index/manifests/*"
+# Merged segments, with their key pages: a number, the time of their plan, a nonce. A sealed one's nonce may begin with m.
+MERGED_SEGMENTS = f"{LOG}/segments/{'?' * 12}-m{'?' * 13}-*"
 # What jobs are told and what they answer.
 JOBS = "jobs/*"
+# What Lambda does, in the name of a function, on a queue that it polls for it.
+POLL = ("ReceiveMessage", "DeleteMessage", "GetQueueAttributes")
 
 
 def api_statements(
@@ -40,16 +53,18 @@ def api_statements(
     return [
         # Delete is for one case: an item of our own that turned out to be below the published end. The condition check
         # is for another log's entry in one transaction (a fork and its source): its predecessor must stand.
-        _on_table("Wal", tables.wal, ["GetItem", "Query", "PutItem", "DeleteItem", "ConditionCheckItem"]),
+        _on_table("Wal", tables.wal, ["Query", "PutItem", "DeleteItem", "ConditionCheckItem"]),
         _on_table("Catalog", tables.catalog, ["GetItem", "Query", "PutItem", "UpdateItem"]),
         # An expiry commits only if the last touch is unchanged.
         _on_table("Watermarks", tables.watermarks, ["GetItem", "UpdateItem", "ConditionCheckItem"]),
         _on_table("Producers", tables.producers, ["GetItem", "PutItem"]),
-        _on_objects("ReadObjects", bucket, ["GetObject"], LOG_OBJECTS),
+        _on_objects("ReadLogs", bucket, ["GetObject"], LOG_OBJECTS),
         _on_objects("SpillPayloads", bucket, ["PutObject"], SPILLED_OBJECTS),
         _on_objects("PutDefinitions", bucket, ["PutObject"], DEFINITIONS),
         _list_objects(bucket),
-        _use_key(bucket, key, services=("dynamodb", "s3", "secretsmanager")),
+        _use_key_through_tables(bucket, key),
+        _use_key_through_bucket(bucket, key),
+        _use_key(bucket, key, "Secret", service="secretsmanager", actions=["Decrypt"]),
         iam.PolicyStatement(
             sid="ReadApiKeys",
             actions=["secretsmanager:GetSecretValue"],
@@ -59,41 +74,26 @@ def api_statements(
 
 
 def sealer_statements(
-    *, tables: Tables, bucket: s3.IBucket, key: kms.IKey, delay: sqs.IQueue
+    *, tables: Tables, bucket: s3.IBucket, key: kms.IKey, delay: sqs.IQueue, stream_dead_letters: sqs.IQueue
 ) -> list[iam.PolicyStatement]:
     """Seals, publishes, trims, expires and purges; is fed by the stream and by the delayed queue."""
     return [
-        _on_table(
-            "Wal",
-            tables.wal,
-            ["GetItem", "Query", "PutItem", "DeleteItem", "BatchWriteItem", "ConditionCheckItem"],
-        ),
-        _on_table("Catalog", tables.catalog, ["GetItem", "Query", "PutItem", "UpdateItem"]),
-        iam.PolicyStatement(
-            sid="CatalogExpiry",
-            actions=["dynamodb:Query"],
-            resources=[f"{tables.catalog.table_arn}/index/{EXPIRY_INDEX}"],
-        ),
-        _on_table(
-            "Watermarks",
-            tables.watermarks,
-            ["GetItem", "PutItem", "UpdateItem", "DeleteItem", "ConditionCheckItem"],
-        ),
-        _on_table("Producers", tables.producers, ["Query", "DeleteItem", "BatchWriteItem"]),
-        _on_objects("KeepObjects", bucket, ["GetObject", "PutObject", "DeleteObject"], LOG_OBJECTS),
+        # It ends logs and releases the sources of forks as the api does: by entries, with the same fence.
+        _on_table("Wal", tables.wal, ["Query", "PutItem", "DeleteItem", "BatchWriteItem", "ConditionCheckItem"]),
+        _on_table("Catalog", tables.catalog, ["GetItem", "Query", "UpdateItem"]),
+        _on_index("CatalogExpiry", tables.catalog, EXPIRY_INDEX),
+        _on_table("Watermarks", tables.watermarks, ["GetItem", "UpdateItem", "DeleteItem", "ConditionCheckItem"]),
+        _on_table("Producers", tables.producers, ["Query", "BatchWriteItem"]),
+        _on_objects("ReadLogs", bucket, ["GetObject"], LOG_OBJECTS),
+        _on_objects("Seal", bucket, ["PutObject"], SEGMENTS, MANIFESTS, *MARKS),
+        _on_objects("Purge", bucket, ["DeleteObject"], CONTENTS),
         _list_objects(bucket),
-        _use_key(bucket, key, services=("dynamodb", "s3")),
+        _use_key_through_tables(bucket, key),
+        _use_key_through_bucket(bucket, key),
         *_read_stream(tables.wal),
-        iam.PolicyStatement(
-            sid="DelayedQueue",
-            actions=[
-                "sqs:SendMessage",
-                "sqs:ReceiveMessage",
-                "sqs:DeleteMessage",
-                "sqs:GetQueueAttributes",
-            ],
-            resources=[delay.queue_arn],
-        ),
+        _on_queue("DelayedQueue", delay, ["SendMessage", *POLL]),
+        # By Lambda, in the name of the function.
+        _on_queue("StreamDeadLetters", stream_dead_letters, ["SendMessage"]),
     ]
 
 
@@ -113,31 +113,25 @@ def indexer_statements(
     return [
         _on_table("Wal", tables.wal, ["Query"]),
         _on_table("Catalog", tables.catalog, ["Query"]),
-        # It adds to the counters of requests.
+        # It raises the generation of the index, and adds to the counters of requests.
         _on_table("Watermarks", tables.watermarks, ["GetItem", "UpdateItem"]),
         _on_table("Jobs", tables.jobs, ["GetItem", "PutItem", "DeleteItem"]),
-        iam.PolicyStatement(
-            sid="JobsDue",
-            actions=["dynamodb:Query"],
-            resources=[f"{tables.jobs.table_arn}/index/{DUE_INDEX}"],
+        _on_index("JobsDue", tables.jobs, DUE_INDEX),
+        _on_objects(
+            "LookAtLogs",
+            bucket,
+            ["GetObject"],
+            *(MANIFESTS, DEFINITIONS, SEGMENT_KEYS, MERGED_SEGMENTS, TOMBSTONES, INDEX_RUNS, INDEX_MANIFESTS),
         ),
-        _on_objects("ReadLogs", bucket, ["GetObject"], LOG_OBJECTS),
-        _on_objects("KeepIndexes", bucket, ["PutObject", "DeleteObject"], INDEX),
+        _on_objects("PublishRuns", bucket, ["PutObject"], INDEX_MANIFESTS),
+        _on_objects("RetireRuns", bucket, ["DeleteObject"], INDEX_RUNS, INDEX_MANIFESTS),
         _on_objects("PublishMerged", bucket, ["PutObject"], MANIFESTS),
         _on_objects("DropMerged", bucket, ["DeleteObject"], MERGED_SEGMENTS),
         _on_objects("TellJobs", bucket, ["GetObject", "PutObject"], JOBS),
         _list_objects(bucket),
-        _use_key(bucket, key, services=("dynamodb", "s3")),
-        iam.PolicyStatement(
-            sid="IndexQueue",
-            actions=[
-                "sqs:SendMessage",
-                "sqs:ReceiveMessage",
-                "sqs:DeleteMessage",
-                "sqs:GetQueueAttributes",
-            ],
-            resources=[queue.queue_arn],
-        ),
+        _use_key_through_tables(bucket, key),
+        _use_key_through_bucket(bucket, key),
+        _on_queue("IndexQueue", queue, ["SendMessage", *POLL]),
         iam.PolicyStatement(
             sid="RunJobs",
             actions=["emr-serverless:StartJobRun"],
@@ -158,14 +152,14 @@ def indexer_statements(
 
 
 def job_statements(*, bucket: s3.IBucket, key: kms.IKey) -> list[iam.PolicyStatement]:
-    """What a job may do: read logs, write runs and merged segments. It publishes and deletes nothing, and has no table."""
+    """What a job may do: read segments, write runs and merged segments. It publishes and deletes nothing."""
     return [
-        _on_objects("ReadLogs", bucket, ["GetObject"], LOG_OBJECTS),
+        _on_objects("ReadLogs", bucket, ["GetObject"], SEGMENTS, DEFINITIONS, INDEX_RUNS),
         _on_objects("WriteRuns", bucket, ["PutObject"], INDEX_RUNS),
         _on_objects("WriteMerged", bucket, ["PutObject"], MERGED_SEGMENTS),
         _on_objects("AnswerIndexer", bucket, ["GetObject", "PutObject"], JOBS),
         _list_objects(bucket),
-        _use_key(bucket, key, services=("s3",)),
+        _use_key_through_bucket(bucket, key),
     ]
 
 
@@ -175,11 +169,19 @@ def _on_table(sid: str, table: dynamodb.ITable, actions: Sequence[str]) -> iam.P
     )
 
 
-def _on_objects(sid: str, bucket: s3.IBucket, actions: Sequence[str], pattern: str) -> iam.PolicyStatement:
+def _on_index(sid: str, table: dynamodb.ITable, index: str) -> iam.PolicyStatement:
+    return iam.PolicyStatement(sid=sid, actions=["dynamodb:Query"], resources=[f"{table.table_arn}/index/{index}"])
+
+
+def _on_queue(sid: str, queue: sqs.IQueue, actions: Sequence[str]) -> iam.PolicyStatement:
+    return iam.PolicyStatement(sid=sid, actions=[f"sqs:{action}" for action in actions], resources=[queue.queue_arn])
+
+
+def _on_objects(sid: str, bucket: s3.IBucket, actions: Sequence[str], *patterns: str) -> iam.PolicyStatement:
     return iam.PolicyStatement(
         sid=sid,
         actions=[f"s3:{action}" for action in actions],
-        resources=[bucket.arn_for_objects(pattern)],
+        resources=[bucket.arn_for_objects(pattern) for pattern in patterns],
     )
 
 
@@ -191,26 +193,31 @@ def _list_objects(bucket: s3.IBucket) -> iam.PolicyStatement:
     return iam.PolicyStatement(sid="SeeAbsentObjects", actions=["s3:ListBucket"], resources=[bucket.bucket_arn])
 
 
-def _use_key(scope: s3.IBucket, key: kms.IKey, *, services: Sequence[str]) -> iam.PolicyStatement:
-    """The key through the stores only: holding the role does not decrypt anything by hand."""
+def _use_key_through_tables(scope: s3.IBucket, key: kms.IKey) -> iam.PolicyStatement:
+    """What DynamoDB asks of the key in the name of whoever reads or writes a table.
+
+    Source: its developer guide, encryption at rest, "Authorizing use of your customer managed key".
+    """
+    actions = ["Decrypt", "DescribeKey", "Encrypt", "GenerateDataKey", "GenerateDataKeyWithoutPlaintext"]
+    actions += ["ReEncryptFrom", "ReEncryptTo"]
+    return _use_key(scope, key, "Tables", service="dynamodb", actions=actions)
+
+
+def _use_key_through_bucket(scope: s3.IBucket, key: kms.IKey) -> iam.PolicyStatement:
+    """S3 decrypts what is read, and makes a data key for what is written. Source: its user guide, SSE-KMS."""
+    return _use_key(scope, key, "Bucket", service="s3", actions=["Decrypt", "GenerateDataKey"])
+
+
+def _use_key(
+    scope: s3.IBucket, key: kms.IKey, what: str, *, service: str, actions: Sequence[str]
+) -> iam.PolicyStatement:
+    """The key through one store only: holding the role does not decrypt anything by hand."""
     stack = Stack.of(scope)
     return iam.PolicyStatement(
-        sid="UseKeyThroughStores",
-        actions=[
-            "kms:Decrypt",
-            "kms:DescribeKey",
-            "kms:Encrypt",
-            "kms:GenerateDataKey",
-            "kms:GenerateDataKeyWithoutPlaintext",
-            "kms:ReEncryptFrom",
-            "kms:ReEncryptTo",
-        ],
+        sid=f"UseKeyThrough{what}",
+        actions=[f"kms:{action}" for action in actions],
         resources=[key.key_arn],
-        conditions={
-            "StringEquals": {
-                "kms:ViaService": [f"{service}.{stack.region}.{stack.url_suffix}" for service in services]
-            }
-        },
+        conditions={"StringEquals": {"kms:ViaService": f"{service}.{stack.region}.{stack.url_suffix}"}},
     )
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import jsii
 from aws_cdk import Duration
 from aws_cdk import aws_dynamodb as dynamodb
 from aws_cdk import aws_events as events
 from aws_cdk import aws_events_targets as targets
 from aws_cdk import aws_lambda as lambda_
-from aws_cdk import aws_lambda_event_sources as event_sources
 from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
@@ -23,6 +25,18 @@ QUEUE_BATCH_MESSAGES = 10
 SWEEP_INTERVAL = Duration.minutes(1)
 # What every other trigger missed, and objects that nothing names, are found at most this late.
 AUDIT_INTERVAL = Duration.days(1)
+
+
+@jsii.implements(lambda_.IEventSourceDlq)
+class _DeadLetters:
+    """The plain destination, not SqsDlq: that one also grants what Lambda does not need. jsii wants an object here."""
+
+    def __init__(self, queue: sqs.IQueue) -> None:
+        self._arn = queue.queue_arn
+
+    def bind(self, *_: Any) -> lambda_.DlqDestinationConfig:
+        """Called by the CDK with the mapping and the function."""
+        return lambda_.DlqDestinationConfig(destination=self._arn)
 
 
 class SealerTriggers(Construct):
@@ -56,7 +70,7 @@ class SealerTriggers(Construct):
             parallelization_factor=invocations_per_shard,
             bisect_batch_on_error=True,
             retry_attempts=STREAM_RETRIES,
-            on_failure=event_sources.SqsDlq(stream_dead_letters),
+            on_failure=_DeadLetters(stream_dead_letters),
         )
         self.queue = lambda_.EventSourceMapping(
             self,

@@ -119,7 +119,15 @@ class HeadraceStack(Stack):
             # Only the sweep is asynchronous, and the next tick repeats it.
             retry_attempts=0,
         )
-        sealer.grant(sealer_statements(tables=tables, bucket=bucket, key=key, delay=queues.delay))
+        sealer.grant(
+            sealer_statements(
+                tables=tables,
+                bucket=bucket,
+                key=key,
+                delay=queues.delay,
+                stream_dead_letters=queues.stream_dead_letters,
+            )
+        )
         SealerTriggers(
             self,
             "SealerTriggers",

@@ -6,6 +6,8 @@ from typing import Any
 
 import msgspec
 
+from local.access_door import Policies
+
 WRAPPER_VARIABLE = "AWS_LAMBDA_EXEC_WRAPPER"
 TASK_ROOT = "/var/task/"
 # Output of the template -> setting of the application.
@@ -22,13 +24,14 @@ SETTING_OF_OUTPUT = {
 
 
 class Function(msgspec.Struct, frozen=True):
-    """A Lambda function: `handler` is a dotted name such as functions.sealer.handler.handler."""
+    """A Lambda function: `handler` is a dotted name such as functions.sealer.handler.handler, `role` a logical id."""
 
     name: str
     handler: str
     timeout_seconds: int = 3
     memory_mb: int = 128
     environment: dict[str, str] = {}
+    role: str = ""
 
     @property
     def wrapper(self) -> str:
@@ -91,6 +94,11 @@ class Deployment(msgspec.Struct, frozen=True):
     schedules: tuple[ScheduleTrigger, ...] = ()
     events: tuple[EventTrigger, ...] = ()
     emr_endpoint: str = ""
+    policies: Policies = Policies()
+
+    def role_of(self, handler: str) -> str:
+        """The role of the function with this handler; empty without one."""
+        return next((one.role for one in self.functions.values() if one.handler == handler), "")
 
     def streaming_function(self) -> Function:
         """The function behind the Function URL. Raises LookupError if the template has none."""

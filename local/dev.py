@@ -112,6 +112,11 @@ Let other machines in. That needs keys, each with its scopes and name prefixes:
     help="Append the metrics of the api and the functions here, as CloudWatch would get them; else there are none.",
 )
 @click.option(
+    "--record",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Note in this file which calls of AWS each function makes, as lines of JSON.",
+)
+@click.option(
     "--template", hidden=True, default=TEMPLATE_PATH, type=click.Path(path_type=Path), help="A CDK template."
 )
 @click.option("--app", hidden=True, envvar="HEADRACE_DEV_APP", default="functions.api.app:create_app")

@@ -53,6 +53,7 @@ class DevSettings:
     function_url: bool = False
     sweep_every_ms: int | None = None
     seal_age_ms: int | None = None
+    record: Path | None = None
     environment: dict[str, str] = field(default_factory=dict)
 
     @staticmethod
@@ -80,6 +81,7 @@ class DevSettings:
             function_url=options.get("function_url", False),
             sweep_every_ms=options.get("sweep_every"),
             seal_age_ms=options.get("seal_age"),
+            record=options.get("record"),
             environment=chosen,
         )
 

@@ -18,10 +18,14 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+from local import access_door
+from local.access_calls import job_calls
+from local.access_door import AccessDoor
 from local.emr_runs import JobRuns, Refused, Worker
 from local.lifeline import exit_with_parent
 from local.spark_worker import SparkWorker
 
+log = logging.getLogger("headrace.emr")
 EVENTS_PATH = "/_emulator/events"
 _LONGEST_WAIT_SECONDS = 20.0
 _RUNS = re.compile(r"/applications/([0-9a-z]+)/jobruns(?:/([0-9a-z]+))?")
@@ -32,8 +36,9 @@ class EmrServer(ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self, worker: Worker, port: int = 0) -> None:
+    def __init__(self, worker: Worker, port: int = 0, door: AccessDoor | None = None) -> None:
         self.runs = JobRuns(worker)
+        self.door = door or AccessDoor()
         super().__init__(("127.0.0.1", port), _Handler)
         threading.Thread(target=self.runs.work, name="job runs", daemon=True).start()
 
@@ -76,6 +81,12 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _asked(self, body: bytes) -> Any:
         url = urlsplit(self.path)
+        reason = self.server.door.denied(
+            self.headers.get("Authorization", ""), lambda: job_calls(self.command, url.path, body)
+        )
+        if reason:
+            log.error("AccessDenied: %s", reason)
+            raise Refused(403, "AccessDeniedException", reason)
         query = parse_qs(url.query)
         runs = self.server.runs
         if url.path == EVENTS_PATH:
@@ -108,10 +119,11 @@ def main(arguments: list[str] | None = None) -> None:
     """Serves until SIGTERM or SIGINT. Port 0 takes a free one; the ready line says which."""
     parser = argparse.ArgumentParser(prog="python -m local.emr_serverless", description=__doc__)
     parser.add_argument("--port", type=int, default=0)
+    access_door.add_options(parser)
     options = parser.parse_args(arguments)
     exit_with_parent()
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(levelname)s %(message)s")
-    server = EmrServer(SparkWorker(), options.port)
+    server = EmrServer(SparkWorker(), options.port, AccessDoor(options.policies, options.record))
     print(f"ready {server.url}", flush=True)
     server.serve_forever()
 

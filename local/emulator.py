@@ -15,10 +15,12 @@ import msgspec
 
 from local.deployment import Deployment
 from local.dev_settings import DevSettings
-from local.environment import aws_environment, child_environment
+from local.environment import as_role, aws_environment, child_environment
 from local.supervisor import Child, ChildFailed, Supervisor
 from local.template import deploy, read_template
 
+DEPLOYMENT_FILE = "deployment.json"
+API_HANDLER = "functions.api.handler.handler"
 HEALTHY_SECONDS = 60.0
 WATCH_SECONDS = 0.1
 
@@ -51,17 +53,28 @@ class Emulator:
         Raises ChildFailed when a child ends or is not ready in time, UnusableTemplate for a bad template.
         """
         template = read_template(self._settings.template)
+        policies_file = scratch / "policies.json"
+        door = ["--policies", str(policies_file)]
+        if self._settings.record is not None:
+            door += ["--record", str(self._settings.record.absolute())]
         moto = self._supervisor.start(
             "aws",
-            ["local.moto_server", "--lifeline"],
+            ["local.moto_server", "--lifeline", *door],
             child_environment(os.environ, {"PYTHONUNBUFFERED": "1"}),
         )
         endpoint = moto.wait_until_ready().split(" ", 1)[1]
         deployed = self._prompt(deploy(template, endpoint))
+        # Nobody acts in a role yet: the door reads what roles may do when the first one comes.
+        policies_file.write_bytes(msgspec.json.encode(deployed.policies))
         emr = self._supervisor.start(
             "emr",
-            ["local.emr_serverless"],
-            child_environment(os.environ, aws_environment(endpoint), {"PYTHONUNBUFFERED": "1"}),
+            ["local.emr_serverless", *door],
+            child_environment(
+                os.environ,
+                aws_environment(endpoint),
+                as_role(deployed.settings().get("HEADRACE_SPARK_ROLE", "").rpartition("/")[2]),
+                {"PYTHONUNBUFFERED": "1"},
+            ),
         )
         emr_endpoint = emr.wait_until_ready().split(" ", 1)[1]
         self._deployment = deployment = msgspec.structs.replace(deployed, emr_endpoint=emr_endpoint)
@@ -74,10 +87,10 @@ class Emulator:
             {"PYTHONUNBUFFERED": "1"},
         )
         self._state_dir = scratch
-        deployment_file = scratch / "deployment.json"
+        deployment_file = scratch / DEPLOYMENT_FILE
         deployment_file.write_bytes(deployment.to_json())
         self._start_dispatcher(deployment_file, environment)
-        self._start_api(environment)
+        self._start_api({**environment, **as_role(deployment.role_of(API_HANDLER))})
         for child in self._supervisor.children:
             child.wait_until_ready()
         for port in [*self._api_ports, self._listener.getsockname()[1]]:
@@ -105,6 +118,7 @@ class Emulator:
             "pids": {c.name: c.process.pid for c in self._supervisor.children if c.ready.is_set()},
             "functions": self._function_pids(),
             "api_ports": self._api_ports,
+            "deployment": str(self._state_dir / DEPLOYMENT_FILE),
             "outputs": self._deployment.outputs,
             "environment": {
                 **self._deployment.settings(),
@@ -175,7 +189,12 @@ class Emulator:
                 *("--timeout", str(function.timeout_seconds), "--bootstrap", function.wrapper),
             ],
             # The options were checked already: an open door is on loopback, or was asked for.
-            {"HEADRACE_ALLOW_INSECURE_NO_AUTH": "1", "POWERTOOLS_METRICS_DISABLED": "true", **environment},
+            {
+                "HEADRACE_ALLOW_INSECURE_NO_AUTH": "1",
+                "POWERTOOLS_METRICS_DISABLED": "true",
+                **environment,
+                **as_role(function.role),
+            },
             fds=[door],
         )
 

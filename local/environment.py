@@ -6,7 +6,9 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-REGION = "us-east-1"
+from local.access_calls import access_key
+from local.account import REGION
+
 # Values, not secrets: the emulator checks no signature, but the SDK insists on signing.
 _FIXED = {
     "AWS_ACCESS_KEY_ID": "AKIAHEADRACEEMULATOR",
@@ -35,6 +37,11 @@ def aws_environment(endpoint: str, emr_endpoint: str = "") -> dict[str, str]:
     if emr_endpoint:
         found["AWS_ENDPOINT_URL_EMR_SERVERLESS"] = emr_endpoint
     return found
+
+
+def as_role(role: str) -> dict[str, str]:
+    """What makes a process sign as `role`, a logical id of the template; nothing without one."""
+    return {"AWS_ACCESS_KEY_ID": access_key(role)} if role else {}
 
 
 def child_environment(base: Mapping[str, str], *layers: Mapping[str, str]) -> dict[str, str]:

@@ -16,11 +16,10 @@ from uuid import uuid4
 
 import msgspec
 
+from local.account import ACCOUNT, REGION
 from local.deployment import Function
 
 log = logging.getLogger("headrace.dispatcher")
-ACCOUNT = "123456789012"
-REGION = "us-east-1"
 Clock = Callable[[], float]
 
 

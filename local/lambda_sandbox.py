@@ -23,6 +23,7 @@ from typing import Any
 import msgspec
 
 from local.deployment import Function
+from local.environment import as_role
 from local.lambda_runtime import FunctionFailed, FunctionRuntime
 
 log = logging.getLogger("headrace.dispatcher")
@@ -100,6 +101,7 @@ class Sandbox:
             with other:
                 self._process = subprocess.Popen(
                     [sys.executable, "-m", "local.lambda_sandbox", "--fd", str(other.fileno())],
+                    env={**os.environ, **as_role(self.function.role)},
                     stdin=subprocess.PIPE,
                     pass_fds=[other.fileno()],
                     start_new_session=True,

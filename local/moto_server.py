@@ -14,17 +14,22 @@ import argparse
 import asyncio
 import gc
 import io
+import json
 import socket
 import sys
 from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any
 from urllib.parse import unquote_to_bytes
+from xml.sax.saxutils import escape
 
 import uvicorn
 from botocore.exceptions import ClientError
 
-from local import moto_hardening
+from local import access_door, moto_hardening
+from local.access_calls import call_of_absence, json_calls, object_calls
+from local.access_door import AccessDoor
+from local.access_policies import Call
 from local.lifeline import exit_with_parent
 
 RETRY_RECEIVE_SECONDS = 0.05
@@ -37,9 +42,9 @@ _unserved_wait: ContextVar[int] = ContextVar("unserved_wait", default=0)
 
 
 class MotoApp:
-    """An ASGI application over moto. Construct it after `moto_hardening.install()`."""
+    """An ASGI application over moto, behind a door. Construct it after `moto_hardening.install()`."""
 
-    def __init__(self) -> None:
+    def __init__(self, door: AccessDoor) -> None:
         from moto.core.request import Request
         from moto.dynamodb.responses import DynamoHandler
         from moto.dynamodbstreams.responses import DynamoDBStreamsHandler
@@ -58,6 +63,7 @@ class MotoApp:
             "AmazonSQS": SQSResponse.dispatch,
         }
         self._s3 = S3Response
+        self._door = door
         _stop_moto_from_waiting()
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -66,9 +72,23 @@ class MotoApp:
         if body is None:
             return
         environ = _environ(scope, body)
-        status, headers, body = await self._answer_in_time(environ)
+        status, headers, body = self._refusal(environ, body) or await self._answer_in_time(environ)
+        if status == 404 and _is_for_objects(environ):
+            status, headers, body = self._refusal_of_absence(environ) or (status, headers, body)
         await send({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": body})
+
+    def _refusal(self, environ: dict[str, Any], body: bytes) -> Answer | None:
+        """The answer to who may not do what is asked; None: to be done."""
+        reason = self._door.denied(environ.get("HTTP_AUTHORIZATION", ""), lambda: _calls(environ, body))
+        return _access_denied(environ, reason) if reason else None
+
+    def _refusal_of_absence(self, environ: dict[str, Any]) -> Answer | None:
+        """S3 says that an object is absent only to who may list the bucket."""
+        reason = self._door.denied(
+            environ.get("HTTP_AUTHORIZATION", ""), lambda: call_of_absence(_calls(environ, b""))
+        )
+        return _access_denied(environ, reason) if reason else None
 
     async def _answer_in_time(self, environ: dict[str, Any]) -> Answer:
         loop = asyncio.get_running_loop()
@@ -104,12 +124,37 @@ class MotoApp:
         target = environ.get("HTTP_X_AMZ_TARGET", "").split(".", 1)[0]
         if target:
             return self._by_target.get(target)
-        if "/s3/aws4_request" not in environ.get("HTTP_AUTHORIZATION", ""):
+        if not _is_for_objects(environ):
             return None
         bucket, _, key = environ["RAW_URI"].partition("?")[0].lstrip("/").partition("/")
         if not bucket:
             return self._s3.bucket_dispatch
         return self._s3.key_dispatch if key else self._s3.ambiguous_dispatch
+
+
+def _is_for_objects(environ: dict[str, Any]) -> bool:
+    return "/s3/aws4_request" in environ.get("HTTP_AUTHORIZATION", "")
+
+
+def _calls(environ: dict[str, Any], body: bytes) -> list[Call]:
+    """What IAM would be asked about a request."""
+    if _is_for_objects(environ):
+        headers = {
+            name[5:].replace("_", "-").lower(): value for name, value in environ.items() if name[:5] == "HTTP_"
+        }
+        return object_calls(environ["REQUEST_METHOD"], environ["RAW_URI"], headers, body)
+    return json_calls(environ.get("HTTP_X_AMZ_TARGET", ""), body)
+
+
+def _access_denied(environ: dict[str, Any], reason: str) -> Answer:
+    """As S3 says it, or as the services that speak JSON do."""
+    print(f"AccessDenied: {reason}", file=sys.stderr, flush=True)
+    if _is_for_objects(environ):
+        text = f"<Error><Code>AccessDenied</Code><Message>{escape(reason)}</Message></Error>".encode()
+        headers = [(b"content-type", b"application/xml"), (b"content-length", str(len(text)).encode())]
+        return 403, headers, b"" if environ["REQUEST_METHOD"] == "HEAD" else text
+    content = json.dumps({"__type": "AccessDeniedException", "message": reason}).encode()
+    return 400, _headers({"content-type": "application/x-amz-json-1.0"}, content, head=False), content
 
 
 def _stop_moto_from_waiting() -> None:
@@ -206,6 +251,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=0)
     parser.add_argument("--lifeline", action="store_true", help="end when standard input ends")
+    access_door.add_options(parser)
     options = parser.parse_args(arguments)
     if options.lifeline:
         exit_with_parent()
@@ -214,7 +260,7 @@ def main(arguments: list[str] | None = None) -> None:
     except moto_hardening.UnsupportedMoto as exc:
         raise SystemExit(f"cannot start the emulator's AWS: {exc}") from exc
     listener = socket.create_server((options.host, options.port), backlog=512)
-    app = MotoApp()
+    app = MotoApp(AccessDoor(options.policies, options.record))
     # moto keeps millions of small objects alive; a full collection for each 700 of them is most of a put's time.
     gc.freeze()
     gc.set_threshold(50_000, 20, 100)

@@ -9,9 +9,10 @@ from datetime import UTC, datetime, timedelta
 from threading import Event
 from uuid import uuid4
 
+from local.account import ACCOUNT, REGION
 from local.deployment import ScheduleTrigger
 from local.lambda_events import scheduled_event
-from local.lambda_runtime import ACCOUNT, REGION, FunctionFailed, Invoker
+from local.lambda_runtime import FunctionFailed, Invoker
 from local.schedule import next_time
 
 log = logging.getLogger("headrace.dispatcher")

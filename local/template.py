@@ -1,7 +1,8 @@
 """Deploys the synthesized CDK template into the emulator, and reads from it what triggers what.
 
 CloudFormation in moto knows few types, so only tables, buckets and queues are deployed. Everything else that matters
-here (functions, event source mappings, rules, a bucket's notifications) is read from the template itself. Whatever such a
+here (functions, event source mappings, rules, a bucket's notifications, what roles may do) is read from the template
+itself; secrets are made with a value of our own. Whatever such a
 part refers to becomes an output of the deployed stack, so that CloudFormation, not this file, resolves names and ARNs;
 only what is not deployed (an EMR application, a role) gets a made-up name.
 """
@@ -10,12 +11,16 @@ from __future__ import annotations
 
 import json
 import re
+import secrets
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from local.access_policies import UnknownPolicy
+from local.account import ACCOUNT
 from local.deployment import Deployment, EventTrigger, Function, QueueTrigger, ScheduleTrigger, StreamTrigger
 from local.environment import client
+from local.template_policies import read_policies
 
 TEMPLATE_PATH = Path(__file__).resolve().parent.parent / "infra" / "template" / "headrace.template.json"
 STACK_NAME = "headrace"
@@ -24,10 +29,10 @@ _PSEUDO_PREFIX = "AWS::"
 # `${Name}` and `${Name.Attribute}`; `${!Literal}` refers to nothing.
 _IN_TEXT = re.compile(r"\$\{([^!}.][^}.]*)[^}]*\}")
 _RESOLVED_OUTPUT = "Resolved{}"
-# What a reference to a resource stands for that the emulator runs itself, or does without.
+# What a reference to a resource stands for that the emulator runs itself, or does without: `{}` is its logical id.
 _MADE_UP = {
     "AWS::EMRServerless::Application": "00headraceemulator",
-    "AWS::IAM::Role": "arn:aws:iam::123456789012:role/emulator",
+    "AWS::IAM::Role": f"arn:aws:iam::{ACCOUNT}:role/{{}}",
 }
 
 Json = dict[str, Any]
@@ -51,7 +56,7 @@ def read_template(path: Path = TEMPLATE_PATH) -> Json:
 
 
 def deploy(template: Json, endpoint: str) -> Deployment:
-    """Creates the template's tables, buckets and queues at `endpoint` and returns their names and the triggers.
+    """Creates the template's tables, buckets, queues and secrets at `endpoint` and returns their names and the triggers.
 
     Raises UnusableTemplate when a trigger refers to something that was not deployed.
     """
@@ -61,7 +66,8 @@ def deploy(template: Json, endpoint: str) -> Deployment:
     deployable = deployable_part(template)
     buckets = _parts_of_type(template, "AWS::S3::Bucket")
     names = [{"Ref": name} for name in buckets]
-    references = _resolvable_references([triggers, rules, functions, buckets, names], deployable["Resources"])
+    grants = _parts_of_type(template, "AWS::IAM::Policy")
+    references = _resolvable_references([triggers, rules, functions, buckets, names, grants], deployable["Resources"])
     outputs: Json = deployable["Outputs"]
     for number, reference in enumerate(references):
         outputs[_RESOLVED_OUTPUT.format(number)] = {"Value": json.loads(reference)}
@@ -70,6 +76,12 @@ def deploy(template: Json, endpoint: str) -> Deployment:
     resolved = {reference: stack.pop(_RESOLVED_OUTPUT.format(n)) for n, reference in enumerate(references)}
     reader = _Reader(template["Resources"], resolved)
     mappings = [reader.mapping(name, part["Properties"]) for name, part in triggers.items()]
+    try:
+        policies = read_policies(template["Resources"], resolved)
+    except UnknownPolicy as exc:
+        raise UnusableTemplate(str(exc)) from exc
+    for name in _parts_of_type(template, "AWS::SecretsManager::Secret"):
+        client("secretsmanager", endpoint).create_secret(Name=name, SecretString=secrets.token_hex())
     for name, part in buckets.items():
         queues = reader.notified_queues(name, part.get("Properties", {}))
         if queues:
@@ -80,6 +92,7 @@ def deploy(template: Json, endpoint: str) -> Deployment:
     return Deployment(
         endpoint=endpoint,
         outputs=stack,
+        policies=policies,
         functions={name: reader.function(name, part["Properties"]) for name, part in functions.items()},
         streams=tuple(m for m in mappings if isinstance(m, StreamTrigger)),
         queues=tuple(m for m in mappings if isinstance(m, QueueTrigger)),
@@ -179,6 +192,7 @@ class _Reader:
             timeout_seconds=int(properties.get("Timeout", 3)),
             memory_mb=int(properties.get("MemorySize", 128)),
             environment={key: value for key, value in values.items() if value is not None},
+            role=next(_references(properties.get("Role")), ""),
         )
 
     def mapping(self, name: str, properties: Json) -> StreamTrigger | QueueTrigger:
@@ -270,10 +284,14 @@ class _Reader:
         """A literal, or what a reference stands for; None where only AWS could say."""
         if isinstance(value, str | int):
             return str(value)
-        made_up = [_MADE_UP.get(self._resources.get(name, {}).get("Type", "")) for name in _references(value)]
-        if len(made_up) == 1 and made_up[0] is not None:
-            return made_up[0]
+        made_up = [(name, _MADE_UP.get(self._kind(name))) for name in _references(value)]
+        match made_up:
+            case [(name, str(form))]:
+                return form.format(name)
         return self._resolved.get(json.dumps(value, sort_keys=True))
+
+    def _kind(self, name: str) -> str:
+        return str(self._resources.get(name, {}).get("Type", ""))
 
     def _function_name(self, value: Any) -> str:
         """The logical id of the function that `value` refers to, through aliases and versions."""

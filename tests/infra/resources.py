@@ -12,6 +12,7 @@ from typing import Any
 class Statement:
     """One allow or deny of a role's policy."""
 
+    sid: str
     effect: str
     actions: tuple[str, ...]
     resources: tuple[str, ...]
@@ -58,20 +59,22 @@ class Resources:
         role = self.function(function)["Role"]["Fn::GetAtt"][0]
         assert "ManagedPolicyArns" not in self.by_id[role]["Properties"], "managed policies hide what is allowed"
         assert "Policies" not in self.by_id[role]["Properties"]
-        yield from self._statements_of(role)
+        yield from self.statements_of(role)
 
     def allowed_to_role(self, part: str) -> dict[str, set[str]]:
         """Actions that the only role whose logical id contains `part` may call, each with the resources."""
         role, properties = self.one("IAM::Role", part)
         assert "ManagedPolicyArns" not in properties
-        return _allowed(self._statements_of(role))
+        return _allowed(self.statements_of(role))
 
-    def _statements_of(self, role: str) -> Iterator[Statement]:
+    def statements_of(self, role: str) -> Iterator[Statement]:
+        """Everything that the policies of a role, a logical id, say."""
         for policy in self.of("IAM::Policy").values():
             if {"Ref": role} not in policy["Properties"]["Roles"]:
                 continue
             for statement in policy["Properties"]["PolicyDocument"]["Statement"]:
                 yield Statement(
+                    sid=statement["Sid"],
                     effect=statement["Effect"],
                     actions=tuple(_listed(statement["Action"])),
                     resources=tuple(json.dumps(r) for r in _listed(statement["Resource"])),

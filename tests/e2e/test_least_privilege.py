@@ -1,0 +1,255 @@
+"""Each role may do what its processes do, and nothing else: the calls of a complete workload against the policies.
+
+The emulator's door answers AccessDenied to what a policy does not allow, so everything below also fails where a
+permission is missing.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import httpx
+import pytest
+
+from headrace.objects import keys
+from local.access_door import Policies, noted
+from local.access_policies import is_allowed, uses
+from local.deployment import Deployment
+from local.emulated_cloud import DevServer, dev_server
+from local.environment import as_role, client
+from local.template import read_template
+from tests.e2e.test_indexing import Indexed, eventually
+from tests.support.pipeline import NO_METRICS
+
+JSON = {"Content-Type": "application/json"}
+# The streaming door's policy is the api's, statement by statement (`tests/infra/test_permissions.py`): either is evidence.
+ROLES = {"api": "api", "streaming": "api", "sealer": "sealer", "indexer": "indexer", "spark": "spark"}
+SHORT_AGES = {
+    **NO_METRICS,
+    "HEADRACE_INDEX_RETIRE_AGE_MS": "1000",
+    "HEADRACE_REQUEST_COUNTS_MS": "300",
+    "HEADRACE_MERGE_SEGMENTS": "4",
+    "HEADRACE_MERGE_AGE_MS": "1000",
+    "HEADRACE_MERGE_RETIRE_MS": "2000",
+}
+
+# What no process of ours ever asks for: AWS does it in the role's name, out of our sight.
+BY_LAMBDA_LOGS = "Lambda itself writes what a function prints"
+BY_LAMBDA_POLLS = "Lambda's poller of an event source mapping acts in the role of the function"
+BY_EMR = "EMR Serverless fetches a job's code before the job runs"
+DONE_BY_AWS = {
+    **{
+        (role, "WriteOwnLog", action): BY_LAMBDA_LOGS
+        for role in ("api", "sealer", "indexer")
+        for action in ("logs:CreateLogStream", "logs:PutLogEvents")
+    },
+    **{
+        ("sealer", sid, f"dynamodb:{action}"): BY_LAMBDA_POLLS
+        for sid, actions in (
+            ("ReadStream", ("DescribeStream", "GetRecords", "GetShardIterator")),
+            ("FindStream", ("ListStreams",)),
+        )
+        for action in actions
+    },
+    **{
+        (role, sid, f"sqs:{action}"): BY_LAMBDA_POLLS
+        for role, sid in (("sealer", "DelayedQueue"), ("indexer", "IndexQueue"))
+        for action in ("ReceiveMessage", "DeleteMessage", "GetQueueAttributes")
+    },
+    ("sealer", "StreamDeadLetters", "sqs:SendMessage"): BY_LAMBDA_POLLS,
+    ("spark", "ReadOwnCode", "s3:GetObject"): BY_EMR,
+    ("spark", "SeeOwnCode", "s3:ListBucket"): BY_EMR,
+}
+
+Part = tuple[str, str, str, int]
+"""Role, statement, action, and which of the statement's resources."""
+
+
+@dataclass
+class Evidence:
+    """What was seen of the calls that processes made in their roles."""
+
+    granted: set[Part] = field(default_factory=set)
+    used: set[Part] = field(default_factory=set)
+    refused: list[str] = field(default_factory=list)
+    calls: int = 0
+
+    def add(self, policies: Policies, record: Path) -> None:
+        """Evaluates every recorded call once more, against the statements of its role."""
+        for role, statements in policies.roles.items():
+            for statement in statements:
+                for action in statement.actions:
+                    self.granted |= {(who(role), statement.sid, action, n) for n in range(len(statement.resources))}
+        for one in noted(record):
+            statements = policies.roles[one.role]
+            self.calls += 1
+            if not (one.allowed and is_allowed(statements, one.call)):
+                self.refused.append(f"{who(one.role)}: {one.call.action} on {one.call.resource}")
+            for statement in statements:
+                self.used |= {
+                    (who(one.role), use.sid, use.action, statement.resources.index(use.resource))
+                    for use in uses(statement, one.call)
+                }
+
+
+def who(role: str) -> str:
+    """`SealerRole37ED8F51` is the sealer's."""
+    (name,) = (name for start, name in ROLES.items() if role.lower().startswith(f"{start}role"))
+    return name
+
+
+@contextmanager
+def observed(evidence: Evidence, record: Path, *options: str, environment: dict[str, str]) -> Iterator[DevServer]:
+    """A `headrace dev` whose calls are evidence."""
+    with dev_server(*options, "--record", str(record), environment=environment) as server:
+        yield server
+        deployment = Deployment.from_json(Path(server.state["deployment"]).read_bytes())
+        evidence.add(deployment.policies, record)
+
+
+@pytest.fixture(scope="module")
+def evidence(tmp_path_factory: pytest.TempPathFactory) -> Evidence:
+    """Everything that Headrace does, once."""
+    found = Evidence()
+    records = tmp_path_factory.mktemp("calls")
+    whole_life = ("--seal-age", "1s", "--index-age", "1s", "--index-segments", "1", "--compact-fanout", "2")
+    whole_life += ("--state-age", "500ms", "--trim-age", "6s", "--sweep-every", "2s")
+    with observed(found, records / "life.jsonl", *whole_life, environment=SHORT_AGES) as server:
+        live(server)
+    secret = f"arn:aws:secretsmanager:us-east-1:123456789012:secret:{secret_name()}"
+    environment = {**NO_METRICS, "HEADRACE_API_KEYS_SECRET": secret}
+    with observed(
+        found, records / "rare.jsonl", "--sweep-every", "1h", "--index-jobs", "0", environment=environment
+    ) as server:
+        meet_what_is_rare(server)
+    return found
+
+
+def live(server: DevServer) -> None:
+    """The life of streams: written, sealed, trimmed, searched, indexed, forked, closed, expired, deleted, purged."""
+    with httpx.Client(base_url=f"{server.url}/v1/stream/", timeout=30) as http:
+        doomed = [*make_fork_of_deleted(http), make_doomed(http)]
+        orders = Indexed(server, http, "orders")
+        assert http.post(
+            "orders/_schema", json={"routingKey": {"jsonPointer": "/status", "required": True}}
+        ).is_success
+        for _ in range(5):
+            orders.append()
+            search(http, "orders")
+            time.sleep(1.5)
+        before = {run.id for run in orders.wait_until_indexed().runs}
+        search(http, "orders")
+        orders.rebuild()
+        orders.wait_until_indexed(lambda index: not before & {run.id for run in index.runs})
+        eventually(lambda: not orders.index().retired, "replaced runs stay")
+        eventually(lambda: len(sealed_segments(orders)) < 4, "small segments are not merged, or stay")
+        # The newest entry, what the log was, and that it has ended: all else goes, the trim age after the end.
+        logs = [orders.pipeline.log_id(name) for name in doomed]
+        eventually(lambda: all(len(orders.pipeline.entries(log)) == 1 for log in logs), "ended logs are not purged")
+        left = {f"logs/{log}/{name}" for log in logs for name in ("log.json", "deleted.json")}
+        eventually(
+            lambda: {key for log in logs for key in orders.pipeline.keys(f"logs/{log}/")} <= left, "objects stay"
+        )
+        eventually(lambda: len(orders.pipeline.entries(orders.log_id)) == 1, "sealed entries are not trimmed")
+        assert len(http.get("orders").json()) == 25
+        orphan = keys.merged_segment(logs[0], keys.segment(logs[0], 0, "n"), 0, "n")
+        orders.pipeline.client("s3").put_object(Bucket=orders.pipeline.settings["HEADRACE_BUCKET"], Key=orphan)
+        run_in_role(server, "indexer", "tests.e2e.late_indexer", orders.log_id, logs[0])
+
+
+def make_doomed(http: httpx.Client) -> str:
+    """A stream with something of everything, deleted: its name."""
+    assert http.put("doomed", headers={**JSON, "Stream-TTL": "1h"}).status_code == 201
+    assert http.post(
+        "doomed/_profile", json={"profile": {"kind": "state-protocol", "touch": {"enabled": True}}}
+    ).is_success
+    for number in range(10):  # more than a log's state remembers
+        headers = {**JSON, "Producer-Id": f"p{number}", "Producer-Epoch": "0", "Producer-Seq": "0"}
+        change = {"type": "todo", "key": str(number), "headers": {"operation": "insert"}, "value": {"done": False}}
+        assert http.post("doomed", json=change, headers=headers).is_success
+    headers = {**JSON, "Producer-Id": "p0", "Producer-Epoch": "0", "Producer-Seq": "0"}
+    assert http.post("doomed", json={}, headers=headers).status_code == 204, "a repeat of the first producer"
+    template = {"entity": "todo", "fields": [{"name": "done", "encoding": "bool"}]}
+    activated = http.post("doomed/touch/templates/activate", json={"templates": [template]})
+    assert activated.is_success, activated.text
+    large = {**change, "value": {"text": secrets.token_hex(200_000)}}
+    assert http.post("doomed", json=large, headers=JSON).is_success
+    assert len(http.get("doomed").json()) == 11
+    time.sleep(3)  # it is sealed, with its payload in the bucket
+    assert http.delete("doomed").status_code == 204
+    return "doomed"
+
+
+def make_fork_of_deleted(http: httpx.Client) -> list[str]:
+    """A deleted stream, and its fork, which expires by the sweep: their names."""
+    assert http.put("source", headers=JSON).status_code == 201
+    assert http.post("source", json=[1, 2], headers=JSON).is_success
+    fork = {**JSON, "Stream-Forked-From": "/v1/stream/source", "Stream-TTL": "2"}
+    assert http.put("branch", headers=fork).status_code == 201
+    assert http.post("branch", json=[3], headers={**JSON, "Stream-Closed": "true"}).is_success
+    assert http.get("branch").json() == [1, 2, 3]
+    assert http.delete("source").status_code == 204
+    return ["source", "branch"]
+
+
+def search(http: httpx.Client, name: str) -> None:
+    """What asks runs, segments and the tail."""
+    assert http.get(f"{name}/_search", params={"q": "status:s1"}).is_success
+    assert http.get(f"{name}/_index_status").is_success
+    assert http.get(f"{name}/_details").is_success
+
+
+def meet_what_is_rare(server: DevServer) -> None:
+    """Keys from the secret, a stream that expires under a reader, and writers that slept for an hour."""
+    endpoint = server.state["endpoint"]
+    secret = client("secretsmanager", endpoint).get_secret_value(SecretId=secret_name())["SecretString"]
+    bearer = {"Authorization": f"Bearer {secret}"}
+    with httpx.Client(base_url=f"{server.url}/v1/", timeout=30, headers=bearer) as http:
+        assert http.put("stream/brief", headers={**JSON, "Stream-TTL": "1"}).status_code == 201
+        time.sleep(1.1)
+        assert http.get("stream/brief").status_code == 404
+        assert http.get("streams").is_success
+    for function in ("api", "sealer"):
+        log = secrets.token_hex(16)
+        run_in_role(server, "", "tests.e2e.late_writer", log, "meanwhile")
+        run_in_role(server, function, "tests.e2e.late_writer", log, "late")
+
+
+def run_in_role(server: DevServer, function: str, program: str, *arguments: str) -> None:
+    """Runs a program against the emulator in the role of a function, or in none. Raises when it fails."""
+    deployment = Deployment.from_json(Path(server.state["deployment"]).read_bytes())
+    identity = as_role(deployment.role_of(f"functions.{function}.handler.handler"))
+    environment = {**os.environ, **server.state["environment"], **identity}
+    subprocess.run([sys.executable, "-m", program, *arguments], env=environment, check=True, timeout=60)
+
+
+def sealed_segments(stream: Indexed) -> list[str]:
+    """Keys of segments that the sealer wrote; a merge takes them away in the end."""
+    found = stream.pipeline.keys(keys.segments(stream.log_id))
+    return [key for key in found if key.endswith(".parquet") and keys.planned_ms(key) is None]
+
+
+def secret_name() -> str:
+    """The logical id of the template's one secret, which the emulator uses as its name."""
+    resources = read_template()["Resources"]
+    (name,) = (name for name, part in resources.items() if part["Type"] == "AWS::SecretsManager::Secret")
+    return name
+
+
+def test_no_call_is_refused(evidence: Evidence) -> None:
+    assert evidence.calls > 100
+    assert evidence.refused == []
+
+
+def test_every_permission_is_used(evidence: Evidence) -> None:
+    """What no process of ours uses is what AWS uses in the role's name, exactly."""
+    unused = {(role, sid, action) for role, sid, action, _ in evidence.granted - evidence.used}
+    assert unused == DONE_BY_AWS.keys()

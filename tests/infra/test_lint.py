@@ -1,0 +1,89 @@
+"""The template is clean: no finding of cfn-lint or cdk-nag but those that are acknowledged, each with its reason."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from aws_cdk import App
+from aws_cdk import aws_sqs as sqs
+from cfnlint.api import lint
+
+from infra import findings
+from infra.app import STACK_ID
+from infra.environments import DEV, ENVIRONMENTS, PROD, Environment
+from infra.stack import HeadraceStack
+from infra.synth import synthesize
+
+OFFLINE = {"aws:cdk:bundling-stacks": []}
+Found = set[tuple[str, str]]
+"""Path in the stack and rule of each finding."""
+
+
+@pytest.mark.parametrize("environment", ENVIRONMENTS)
+def test_no_environment_has_a_finding_that_is_not_acknowledged(environment: str) -> None:
+    """The synth itself raises on one of cdk-nag's."""
+    matches = lint(synthesize(environment=environment), regions=["us-east-1", "eu-central-1"])
+    assert [str(match) for match in matches] == []
+
+
+@pytest.mark.parametrize("environment", [DEV, PROD], ids=lambda environment: environment.name)
+def test_what_is_acknowledged_is_what_is_found(tmp_path: Path, environment: Environment) -> None:
+    stack, found = unacknowledged(tmp_path, environment)
+    acknowledged = {(finding.path, finding.id(stack)) for finding in findings.of(stack, findings.ACKNOWLEDGED)}
+    assert {(path_of(construct, acknowledged), rule) for construct, rule in found} == acknowledged
+
+
+def test_a_new_finding_fails_the_synth(tmp_path: Path) -> None:
+    def acknowledged_with_an_open_queue(stack: HeadraceStack) -> None:
+        findings.acknowledge(stack)
+        sqs.Queue(stack, "Open")
+
+    _, found = unacknowledged(tmp_path, PROD, acknowledged_with_an_open_queue)
+    assert {path for path, _ in found} == {"Open/Resource"}
+    assert "AwsSolutions-SQS4" in {rule for _, rule in found}, "it takes messages over plain HTTP"
+
+
+def test_what_is_acknowledged_of_cfn_lint_is_what_it_finds() -> None:
+    template = json.loads(synthesize())
+    expected = set()
+    for name, resource in template["Resources"].items():
+        ignored = resource.get("Metadata", {}).pop("cfn-lint", {"config": {"ignore_checks": []}})
+        expected |= {(rule, name) for rule in ignored["config"]["ignore_checks"]}
+    assert len(expected) == len(findings.LINT_ACKNOWLEDGED)
+    matches = lint(json.dumps(template), regions=["us-east-1"])
+    assert {(match.rule.id, str(match.path[1])) for match in matches} == expected
+
+
+def test_each_finding_has_a_reason_of_its_own_place() -> None:
+    for finding in (*findings.ACKNOWLEDGED, *findings.LINT_ACKNOWLEDGED):
+        assert len(finding.reason) > 20
+    places = [(finding.path, finding.rule, finding.resource) for finding in findings.ACKNOWLEDGED]
+    assert len(places) == len(set(places))
+
+
+def unacknowledged(
+    outdir: Path, environment: Environment, also: Callable[[HeadraceStack], None] = lambda stack: None
+) -> tuple[HeadraceStack, Found]:
+    """The stack, and what its synth failed on."""
+    app = App(context=OFFLINE, outdir=str(outdir))
+    stack = HeadraceStack(app, STACK_ID, environment=environment)
+    also(stack)
+    findings.check(app)
+    with pytest.raises(RuntimeError, match="ValidationFailed"):
+        app.synth()
+    (report,) = json.loads((outdir / "validation-report.json").read_text())["pluginReports"]
+    assert report["conclusion"] == "failure"
+    return stack, {
+        (construct["constructPath"].removeprefix(f"{STACK_ID}/"), violation["ruleName"])
+        for violation in report["violations"]
+        for construct in violation["violatingConstructs"]
+    }
+
+
+def path_of(construct: str, acknowledged: Found) -> str:
+    """Where a construct's finding is acknowledged: at the construct, or above it."""
+    places = [path for path, _ in acknowledged if construct == path or construct.startswith(f"{path}/")]
+    return max(places, key=len, default=construct)
