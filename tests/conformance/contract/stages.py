@@ -13,7 +13,7 @@ where it is. Each stage proves from `_index_status` that its records are where i
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -134,11 +134,16 @@ class Stage:
         eventually(self.status, holds, within_s=JOB_S)
 
 
+def filled(api: Api, names: Iterable[str] = PLANS) -> dict[str, Stage]:
+    """Stages on a server that seals and indexes as `ARGUMENTS` say; each is settled when it is first asked for."""
+    made = {name: Stage(api, name) for name in names}
+    for stage in made.values():
+        stage.fill()
+    return made
+
+
 @contextmanager
 def stages() -> Iterator[dict[str, Stage]]:
-    """A server of its own with every stage filled; each is settled when it is first asked for."""
+    """Every stage, on a server of their own."""
     with dev_server(*ARGUMENTS) as server, Api(server.url) as api:
-        made = {name: Stage(api, name) for name in PLANS}
-        for stage in made.values():
-            stage.fill()
-        yield made
+        yield filled(api)

@@ -1,0 +1,191 @@
+"""The synthesized template with its real artifacts, deployed once into an emulator, for every test of this folder.
+
+The folder is collected only when it is named: `./run prove`, or `uv run pytest tests/deployed [--report FILE]`.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import string
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from infra.assembly import Assembly, assemble
+from infra.bytecode import matching_python
+from infra.machine import ARM, LAMBDA, X86, Machine
+from tests.conformance.contract.client import TEXT, Api, Stream
+from tests.deployed.deploy import Stack, deploy
+from tests.deployed.emulator import Emulator, emulator
+from tests.deployed.flow import Flow
+from tests.deployed.job_events import Relayed, relay
+from tests.deployed.template import Reduced, without
+
+ABSENT = frozenset({"AWS::EMRServerless::Application"})
+ARCHITECTURES = {"x86_64": X86, "aarch64": ARM}
+FIRST = ("template", "protocol", "flow")
+LAST = ("latency", "removal")
+FINDINGS = pytest.StashKey[dict[str, Any]]()
+ADMIN_KEY_TYPE = "AWS::SecretsManager::Secret"
+SNAPSHOT_S = 90
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--report", type=Path, help="write what was found as JSON")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[FINDINGS] = {}
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Minutes of work: not unless asked for."""
+    here = Path(__file__).parent
+    asked = [Path(argument.partition("::")[0]).resolve() for argument in config.args]
+    return None if any(path == here or here in path.parents for path in asked) else True
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What takes time by itself begins first, what ends the deployment comes last."""
+
+    def place(item: pytest.Item) -> int:
+        name = item.path.stem.removeprefix("test_")
+        if name in FIRST:
+            return FIRST.index(name)
+        return len(FIRST) + (1 + LAST.index(name) if name in LAST else 0)
+
+    items.sort(key=place)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Prints the findings, and writes them where `--report` says."""
+    findings = config.stash[FINDINGS]
+    if not findings:
+        return
+    terminalreporter.section("the deployed template")
+    text = json.dumps(findings, indent=2)
+    terminalreporter.write_line(text)
+    report: Path | None = config.getoption("report", None)
+    if report is not None:
+        report.write_text(text + "\n")
+
+
+@pytest.fixture(scope="session")
+def findings(request: pytest.FixtureRequest) -> dict[str, Any]:
+    """What is shown at the end, beside passes and failures."""
+    return request.config.stash[FINDINGS]
+
+
+@pytest.fixture(scope="session")
+def machine() -> Machine:
+    """This one, with Lambda's Python if there is one here, else with that of the tests."""
+    here = f"{sys.version_info.major}.{sys.version_info.minor}"
+    return Machine(
+        architecture=ARCHITECTURES[platform.machine()],
+        python=LAMBDA.python if matching_python(LAMBDA.python) else here,
+    )
+
+
+@pytest.fixture(scope="session")
+def assembly(machine: Machine, tmp_path_factory: pytest.TempPathFactory, findings: dict[str, Any]) -> Assembly:
+    """The cloud assembly, functions bundled for this machine."""
+    started = time.monotonic()
+    made = assemble(outdir=tmp_path_factory.mktemp("assembly"), machine=machine)
+    findings["machine"] = {"architecture": machine.architecture, "python": machine.python}
+    findings["synthesis_s"] = round(time.monotonic() - started, 1)
+    findings["assets_bytes"] = {asset.name: asset.size for asset in made.assets}
+    return made
+
+
+@pytest.fixture(scope="session")
+def reduced(assembly: Assembly, findings: dict[str, Any]) -> Reduced:
+    """Its template without what the emulator lacks."""
+    made = without(assembly.template, ABSENT)
+    for id_, resource in made.template["Resources"].items():
+        if resource["Type"] == ADMIN_KEY_TYPE:
+            # The emulator heeds this spelling of the same wish, and not `ExcludePunctuation`.
+            resource["Properties"]["GenerateSecretString"]["ExcludeCharacters"] = string.punctuation
+            made.changed[f"{id_}/Properties/GenerateSecretString/ExcludeCharacters"] = string.punctuation
+    findings["resources"] = {
+        "removed": made.removed,
+        "placeholders": made.placeholders,
+        "changed": made.changed,
+    }
+    return made
+
+
+@pytest.fixture(scope="session")
+def cloud(machine: Machine) -> Iterator[Emulator]:
+    """The emulator."""
+    python = matching_python(machine.python)
+    assert python is not None
+    with emulator(python) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def stack(assembly: Assembly, reduced: Reduced, cloud: Emulator, findings: dict[str, Any]) -> Stack:
+    """The deployed stack, its snapshot taken."""
+    started = time.monotonic()
+    made = deploy(assembly, reduced, cloud)
+    findings["deployment_s"] = round(time.monotonic() - started, 1)
+    findings["resources"]["made"] = dict(sorted(made.types.items()))
+    findings["outputs"] = made.outputs
+    _wait_for_snapshot(made)
+    return made
+
+
+def _wait_for_snapshot(stack: Stack) -> None:
+    functions = stack.emulator.client("lambda")
+    name = stack.physical("AWS::Lambda::Function", holding="Api")
+    deadline = time.monotonic() + SNAPSHOT_S
+    while (found := functions.get_function_configuration(FunctionName=name, Qualifier="live"))["State"] == "Pending":
+        assert time.monotonic() < deadline, f"the snapshot is not ready after {SNAPSHOT_S} s"
+        time.sleep(0.2)
+    assert found["State"] == "Active", found["StateReason"]
+
+
+@pytest.fixture(scope="session")
+def relayed(stack: Stack) -> Iterator[Relayed]:
+    """Job-state events go where the deployed rule says."""
+    with relay(stack, stack.emulator.emr_endpoint) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def api(stack: Stack) -> Iterator[Api]:
+    """The deployed API, through its API Gateway, with the key that the deployment made."""
+    id_ = stack.physical("AWS::ApiGatewayV2::Api")
+    secrets = stack.emulator.client("secretsmanager")
+    key = secrets.get_secret_value(SecretId=stack.outputs["AdminKeySecretArn"])["SecretString"]
+    with Api(f"{stack.emulator.endpoint}/_aws/execute-api/{id_}", key=key) as given:
+        yield given
+
+
+@pytest.fixture(scope="session")
+def roomy(api: Api) -> Api:
+    """The contract's tests ask for it by this name too."""
+    return api
+
+
+@pytest.fixture
+def stream(api: Api) -> Stream:
+    """A new, empty JSON stream."""
+    return api.stream()
+
+
+@pytest.fixture
+def text(api: Api) -> Stream:
+    """A new, empty text stream."""
+    return api.stream(TEXT)
+
+
+@pytest.fixture(scope="session")
+def flow(api: Api, stack: Stack, relayed: Relayed) -> Flow:
+    """A stream with more records than stay in the tail: begun early, it goes its way while other tests run."""
+    return Flow.begin(api, stack)

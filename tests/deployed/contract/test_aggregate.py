@@ -1,0 +1,3 @@
+"""`tests/conformance/contract/test_aggregate.py` on the deployment."""
+
+from tests.conformance.contract.test_aggregate import *  # noqa: F403

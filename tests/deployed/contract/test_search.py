@@ -1,0 +1,3 @@
+"""`tests/conformance/contract/test_search.py` on the deployment."""
+
+from tests.conformance.contract.test_search import *  # noqa: F403

@@ -1,0 +1,83 @@
+"""CloudFormation makes what the template says, out of the artifacts that would be shipped."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from typing import Any
+
+import pytest
+
+from infra.assembly import Assembly
+from tests.deployed.deploy import Stack
+from tests.deployed.template import Reduced, without
+
+ONLY_THE_INDEXER_NAMES_SPARK = "Indexer"
+
+
+def test_everything_but_spark_is_made(assembly: Assembly, reduced: Reduced, stack: Stack) -> None:
+    assert list(reduced.removed.values()) == ["AWS::EMRServerless::Application"]
+    assert stack.types == assembly.resources - type(assembly.resources)(reduced.removed.values())
+    assert {resource["ResourceStatus"] for resource in stack.resources.values()} == {"CREATE_COMPLETE"}
+
+
+def test_only_the_indexer_sees_placeholders(reduced: Reduced) -> None:
+    assert reduced.placeholders
+    for where in reduced.placeholders:
+        assert where.startswith(ONLY_THE_INDEXER_NAMES_SPARK), where
+
+
+def test_what_is_kept_is_kept_as_it_is() -> None:
+    gone: dict[str, Any] = {"Type": "Gone"}
+    template = {"Resources": {"A": gone, "B": {"Type": "Kept", "DependsOn": ["A", "C"], "P": {"Ref": "A"}}}}
+    left = without(template, frozenset({"Gone"}))
+    assert left.template == {"Resources": {"B": {"Type": "Kept", "DependsOn": ["C"], "P": "absenta"}}}
+    assert (left.removed, left.placeholders) == ({"A": "Gone"}, {"B/P": "absenta"})
+    assert template["Resources"]["A"] is gone
+
+
+def test_a_reference_in_a_text_is_not_overlooked() -> None:
+    template = {"Resources": {"A": {"Type": "Gone"}, "B": {"Type": "Kept", "P": {"Fn::Sub": "x-${A.Id}"}}}}
+    with pytest.raises(ValueError, match="at=B/P to=A"):
+        without(template, frozenset({"Gone"}))
+
+
+def test_functions_run_the_uploaded_artifacts(stack: Stack, reduced: Reduced) -> None:
+    functions = stack.emulator.client("lambda")
+    for id_, resource in reduced.template["Resources"].items():
+        if resource["Type"] == "AWS::Lambda::Function":
+            name = stack.resources[id_]["PhysicalResourceId"]
+            packed = stack.emulator.scratch / resource["Properties"]["Code"]["S3Key"]
+            digest = base64.b64encode(hashlib.sha256(packed.read_bytes()).digest()).decode()
+            assert functions.get_function_configuration(FunctionName=name)["CodeSha256"] == digest, id_
+
+
+def test_rules_are_enabled_and_lead_to_functions(stack: Stack, reduced: Reduced) -> None:
+    events = stack.emulator.client("events")
+    schedules = []
+    for id_, resource in reduced.template["Resources"].items():
+        if resource["Type"] == "AWS::Events::Rule":
+            name = stack.resources[id_]["PhysicalResourceId"]
+            described = events.describe_rule(Name=name)
+            targets = events.list_targets_by_rule(Rule=name)["Targets"]
+            wanted = "Sealer" if id_.startswith("Sealer") else "Indexer"
+            function = stack.physical("AWS::Lambda::Function", holding=wanted)
+            assert described["State"] == "ENABLED"
+            assert [target["Arn"].rpartition(":")[2] for target in targets] == [function], id_
+            schedules.append((wanted, described.get("ScheduleExpression", "an event")))
+    assert sorted(schedules) == [
+        ("Indexer", "an event"),
+        ("Indexer", "rate(1 day)"),
+        ("Indexer", "rate(1 minute)"),
+        ("Sealer", "rate(1 day)"),
+        ("Sealer", "rate(1 minute)"),
+    ]
+
+
+def test_what_is_kept_for_ever_is_protected(stack: Stack) -> None:
+    tables = stack.emulator.client("dynamodb")
+    for output in ("WalTableName", "CatalogTableName", "WatermarksTableName", "ProducersTableName", "JobsTableName"):
+        described = tables.describe_table(TableName=stack.outputs[output])["Table"]
+        assert described["DeletionProtectionEnabled"] is True, output
+    versioning = stack.emulator.client("s3").get_bucket_versioning(Bucket=stack.outputs["BucketName"])
+    assert versioning["Status"] == "Enabled"
