@@ -137,7 +137,7 @@ def test_the_servers_of_a_peer_come_in_pairs() -> None:
 
 
 def test_both_cost_the_same_where_they_cross() -> None:
-    it = reckoned(Workload(appends=1e6, metrics_s=0))
+    it = reckoned(Workload(appends=1e6, batch=1000, metrics_s=0))
     for peer in (peers.kinesis, peers.self_hosted):
         found = compare.crossings(it, peer)
         assert found
