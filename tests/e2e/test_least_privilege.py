@@ -144,7 +144,8 @@ def live(server: DevServer) -> None:
         for _ in range(5):
             orders.append()
             search(http, "orders")
-            time.sleep(1.5)
+            # Each batch is a segment of its own, and four of them are merged.
+            eventually(lambda: orders.pipeline.of("orders").published == orders.end, "orders is not sealed")
         before = {run.id for run in orders.wait_until_indexed().runs}
         search(http, "orders")
         orders.rebuild()
