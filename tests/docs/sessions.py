@@ -62,7 +62,7 @@ _VARIES = (
     (r"\d+ segments", "<pieces>"),
     (r"\b\d+/\d+\b.*", "<covered>"),
     (
-        r"^(\D*\b(?:ms|stages_ms|gets|bytes|ranges|runs|cache|scanned|level|records|family|explain|plan|index)\b.*)$",
+        r"^([^\d…]*\b(?:ms|stages_ms|gets|bytes|ranges|runs|cache|scanned|level|records|family|explain|plan|index)\b.*)$",
         "<work>",
     ),
     (r"^[\W\d]+$", "<rule>"),
@@ -112,10 +112,10 @@ def _indented(lines: list[str]) -> Iterator[Command]:
             at += 1
             continue
         line = at + 1
-        command = text.removeprefix(_PROMPT)
+        command = _without_remark(text.removeprefix(_PROMPT))
         while _goes_on(command):
             at += 1
-            command += "\n" + lines[at].removeprefix(_INDENT)
+            command += "\n" + _without_remark(lines[at].removeprefix(_INDENT))
         at += 1
         output = []
         if text.startswith(_PROMPT):
@@ -126,11 +126,15 @@ def _indented(lines: list[str]) -> Iterator[Command]:
                 if shown:
                     output.append(shown)
                 at += 1
-        yield Command(line, re.sub(r"  +# .*$", "", command, flags=re.MULTILINE), tuple(output))
+        yield Command(line, command, tuple(output))
 
 
 def _begins(text: str) -> bool:
     return text.startswith(_PROMPT) or text.split(" ", 1)[0] in PROGRAMS
+
+
+def _without_remark(text: str) -> str:
+    return re.sub(r"  +# .*$", "", text)
 
 
 def _goes_on(command: str) -> bool:

@@ -18,7 +18,7 @@ PAGE = """Try:
 
 text
 
-    headrace verify          # everything
+    headrace verify          # everything that's there
     not a command
 
 ```bash

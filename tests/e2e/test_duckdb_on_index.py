@@ -20,7 +20,7 @@ from tests.conformance.contract.client import Api, Stream, eventually, expect
 from tests.support.pipeline import NO_METRICS
 
 ROOT = Path(__file__).parents[2]
-EXAMPLE = ROOT / "docs" / "examples" / "query_index.py"
+EXAMPLE = ROOT / "docs" / "examples" / "query_bucket.py"
 OPTIONS = ("--seal-records", "500", "--seal-age", "1h", "--index-segments", "1", "--index-age", "1h")
 RECORDS = 1500
 MINUTE_MS = 60_000
@@ -114,7 +114,7 @@ def stream(server: DevServer) -> Iterator[Stream]:
 @pytest.fixture(scope="module")
 def database(server: DevServer, stream: Stream) -> Iterator[duckdb.DuckDBPyConnection]:
     """The tables that the example makes."""
-    spec = importlib.util.spec_from_file_location("query_index", EXAMPLE)
+    spec = importlib.util.spec_from_file_location("query_bucket", EXAMPLE)
     assert spec is not None
     assert spec.loader is not None
     example = importlib.util.module_from_spec(spec)

@@ -90,7 +90,7 @@ def test_real_records_come_back_byte_for_byte_and_are_open_parquet(
 
     state_file = tmp_path / "state.json"
     state_file.write_text(json.dumps(server.state))
-    example = Path(__file__).parents[2] / "docs" / "examples" / "query_segments.py"
+    example = Path(__file__).parents[2] / "docs" / "examples" / "query_bucket.py"
     query = "select count(*) as flights from segments"
     shown = subprocess.run(
         [sys.executable, str(example), str(state_file), "flights", query], capture_output=True, text=True, timeout=60

@@ -1,6 +1,6 @@
 """Queries a stream's segments and index runs in place with DuckDB: no server is asked, only the bucket.
 
-    uv run python docs/examples/query_index.py STATE_FILE STREAM "select count(*) from col"
+    uv run python docs/examples/query_bucket.py STATE_FILE STREAM "select count(*) from col"
 
 STATE_FILE is what `headrace dev --state-file` wrote. docs/analytics.md says which tables there are. The objects are those
 that the newest manifests name: others may stand beside them that were replaced, or that an attempt left behind.
