@@ -1,10 +1,11 @@
-"""A template without the resource types that an emulator lacks; what refers to one gets a text in its place.
+"""A template without the resources that an emulator lacks; what refers to one gets a text in its place.
 
 The text is of lower-case letters and digits, as the ids of EMR Serverless applications are.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,12 +29,12 @@ class Reduced:
     changed: dict[str, str] = field(default_factory=dict)
 
 
-def without(template: dict[str, Any], types: frozenset[str]) -> Reduced:
-    """The template without every resource of these types. The one given stays as it is.
+def without(template: dict[str, Any], lacked: Callable[[dict[str, Any]], bool]) -> Reduced:
+    """The template without every resource that is `lacked`. The one given stays as it is.
 
     Raises ValueError for a reference inside a `Fn::Sub` text, which is not looked for.
     """
-    removed = {id_: resource["Type"] for id_, resource in template["Resources"].items() if resource["Type"] in types}
+    removed = {id_: resource["Type"] for id_, resource in template["Resources"].items() if lacked(resource)}
     reduced = Reduced({}, removed)
     kept = {id_: resource for id_, resource in template["Resources"].items() if id_ not in removed}
     reduced.template = {

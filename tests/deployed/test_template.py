@@ -9,28 +9,36 @@ from typing import Any
 import pytest
 
 from infra.assembly import Assembly
+from tests.deployed.conftest import ALARM_TYPE, SPARK_TYPE
 from tests.deployed.deploy import Stack
 from tests.deployed.template import Reduced, without
 
-ONLY_THE_INDEXER_NAMES_SPARK = "Indexer"
+SEE_PLACEHOLDERS = ("Indexer", "Dashboard")  # the one names the Spark application, the other every alarm
 
 
-def test_everything_but_spark_is_made(assembly: Assembly, reduced: Reduced, stack: Stack) -> None:
-    assert list(reduced.removed.values()) == ["AWS::EMRServerless::Application"]
+def test_everything_but_spark_and_alarms_over_several_metrics_is_made(
+    assembly: Assembly, reduced: Reduced, stack: Stack
+) -> None:
+    alarms = [id_ for id_, type_ in reduced.removed.items() if type_ == ALARM_TYPE]
+    assert set(reduced.removed.values()) == {SPARK_TYPE, ALARM_TYPE}
+    assert len(reduced.removed) == 1 + len(alarms)
+    for id_ in alarms:
+        assert assembly.template["Resources"][id_]["Properties"]["Metrics"], id_
+    assert ALARM_TYPE in stack.types, "alarms over one metric are made"
     assert stack.types == assembly.resources - type(assembly.resources)(reduced.removed.values())
     assert {resource["ResourceStatus"] for resource in stack.resources.values()} == {"CREATE_COMPLETE"}
 
 
-def test_only_the_indexer_sees_placeholders(reduced: Reduced) -> None:
+def test_only_the_indexer_and_the_dashboard_see_placeholders(reduced: Reduced) -> None:
     assert reduced.placeholders
     for where in reduced.placeholders:
-        assert where.startswith(ONLY_THE_INDEXER_NAMES_SPARK), where
+        assert where.startswith(SEE_PLACEHOLDERS), where
 
 
 def test_what_is_kept_is_kept_as_it_is() -> None:
     gone: dict[str, Any] = {"Type": "Gone"}
     template = {"Resources": {"A": gone, "B": {"Type": "Kept", "DependsOn": ["A", "C"], "P": {"Ref": "A"}}}}
-    left = without(template, frozenset({"Gone"}))
+    left = without(template, lambda resource: resource["Type"] == "Gone")
     assert left.template == {"Resources": {"B": {"Type": "Kept", "DependsOn": ["C"], "P": "absenta"}}}
     assert (left.removed, left.placeholders) == ({"A": "Gone"}, {"B/P": "absenta"})
     assert template["Resources"]["A"] is gone
@@ -39,7 +47,7 @@ def test_what_is_kept_is_kept_as_it_is() -> None:
 def test_a_reference_in_a_text_is_not_overlooked() -> None:
     template = {"Resources": {"A": {"Type": "Gone"}, "B": {"Type": "Kept", "P": {"Fn::Sub": "x-${A.Id}"}}}}
     with pytest.raises(ValueError, match="at=B/P to=A"):
-        without(template, frozenset({"Gone"}))
+        without(template, lambda resource: resource["Type"] == "Gone")
 
 
 def test_functions_run_the_uploaded_artifacts(stack: Stack, reduced: Reduced) -> None:
