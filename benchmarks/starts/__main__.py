@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import result
+from benchmarks.starts import streaming
 from benchmarks.starts.measure import EVENTS, Start, start
 from infra import bytecode
 from infra.bundle import build
@@ -49,6 +50,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             for has_byte_code, folder in ((True, compiled), (False, plain)):
                 starts = [start(artifact, folder, python, cloud.environment) for _ in range(options.repeat)]
                 rows.append(_row(artifact, has_byte_code, starts))
+                if artifact == "api":
+                    starts = [streaming.start(folder, python, cloud.environment) for _ in range(options.repeat)]
+                    rows.append(_row("streaming", has_byte_code, starts))
     facts = {**result.machine(), "python": machine.python}
     print(result.markdown(rows, COLUMNS))
     print(json.dumps(facts), file=sys.stderr)
@@ -69,7 +73,7 @@ def _row(artifact: str, has_byte_code: bool, starts: Sequence[Start]) -> dict[st
     return {
         "function": artifact,
         "byte code": "yes" if has_byte_code else "no",
-        "modules": len(starts[0].modules),
+        "modules": len(starts[0].modules) or "",  # the streaming function is not asked
         "import ms": round(statistics.median(one.import_ms for one in starts)),
         "answer ms": round(statistics.median(one.answer_ms for one in starts)),
         "total ms": round(statistics.median(one.total_ms for one in starts)),
