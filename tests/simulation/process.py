@@ -116,12 +116,7 @@ class _Silent:
     def __init__(self, world: World) -> None:
         self._world = world
 
-    def count(self, name: str, value: int = 1) -> None:
-        """As Meter."""
-
-    size = count
-
-    def duration(self, name: str, value_ms: int) -> None:
+    def add(self, metric: object, value: int = 1) -> None:
         """As Meter."""
 
     def info(self, event: str, **fields: Any) -> None:
