@@ -33,18 +33,21 @@ def commands(page: str) -> list[Command]:
     return sorted(found, key=lambda command: command.line)
 
 
-def missing(expected: tuple[str, ...], printed: str) -> str | None:
-    """The first line that was expected and not printed, in this order; None if there is none. Pure.
+def missing(expected: tuple[str, ...], printed: str, *, in_order: bool = True) -> str | None:
+    """The first line that was expected and not printed; None if there is none. Pure.
+
+    They must come in this order, unless commands that run at the same time printed them.
 
     What differs from run to run counts as equal: see `_plain`. Lines between those expected do not matter, nor does what a
     line has in place of an ellipsis.
     """
-    rest = iter([_plain(line) for line in printed.split("\n")])
+    lines = [_plain(line) for line in printed.split("\n")]
+    rest = iter(lines)
     for line in expected:
         if line.strip() == _ANY:
             continue
         pattern = ".*".join(re.escape(part.strip()) for part in _plain(line).split(_ANY))
-        if not any(re.fullmatch(pattern, candidate) for candidate in rest):
+        if not any(re.fullmatch(pattern, candidate) for candidate in (rest if in_order else lines)):
             return line
     return None
 

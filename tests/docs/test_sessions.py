@@ -71,3 +71,8 @@ def test_what_differs_from_run_to_run_does_not_count(expected: tuple[str, ...], 
 )
 def test_what_is_missing_is_named(expected: tuple[str, ...], printed: str, line: str) -> None:
     assert missing(expected, printed) == line
+
+
+def test_what_two_commands_print_at_a_time_may_come_in_any_order() -> None:
+    assert missing(("a", "b"), "b\na", in_order=False) is None
+    assert missing(("a", "b"), "b\nc", in_order=False) == "a"
