@@ -29,8 +29,8 @@ from benchmarks.wire import Connection, LoadFailed, Server
 from functions.api import bodies
 from headrace import profiles
 from headrace.definition import EMPTY, Definition
+from headrace.json import registry
 from headrace.log.prepare import prepare
-from headrace.schema import registry
 
 PRISMA = "@prisma/streams-server"
 SERVERS = (HEADRACE, PRISMA)

@@ -30,20 +30,20 @@ from functions.api.parts import assemble
 from functions.sealer.parts import assemble as assemble_sealer
 from functions.sealer.queue import MemoryQueue
 from functions.sealer.seal import seal
-from headrace.catalog.dynamodb import DynamoCatalog
-from headrace.dynamodb import Store
 from headrace.log.logs import Logs
 from headrace.log.requests import AppendRequest, At, CreateRequest
 from headrace.log.stores import Stores
 from headrace.objects.memory import MemoryObjects
 from headrace.objects.s3 import S3Objects, make_client
 from headrace.offset import BEGINNING, Cursor
-from headrace.producers.dynamodb import DynamoProducers
 from headrace.record import NewRecord
 from headrace.settings import Settings
+from headrace.tables.catalog.dynamodb import DynamoCatalog
+from headrace.tables.dynamodb import Store
+from headrace.tables.producers.dynamodb import DynamoProducers
+from headrace.tables.watermarks.dynamodb import DynamoWatermarks
 from headrace.wal.dynamodb import DynamoWal, Tables
 from headrace.wal.memory import MemoryWal
-from headrace.watermarks.dynamodb import DynamoWatermarks
 from local.emulated_cloud import emulated_cloud
 
 ROUNDS = 2_000

@@ -16,7 +16,7 @@ from headrace.index import plan as plans
 from headrace.index.job import Task
 from headrace.index.plan import Plan
 from headrace.index.run import Family
-from headrace.search import rollup
+from headrace.query.language import rollup
 from headrace.segment.descriptor import Segment
 
 # How large the rows of a family are in Spark, for each byte of records. Rough: it only shares out the work.

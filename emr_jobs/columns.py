@@ -1,4 +1,4 @@
-"""The values of one field in many records at once: what `headrace.schema.extract` says, record by record, but faster.
+"""The values of one field in many records at once: what `headrace.json.extract` says, record by record, but faster.
 
 Most fields of most logs hold one string, or one number, or nothing; those are read as columns. Where a record holds an
 array, the field is read record by record by the definition itself. A property test holds both to be equal.
@@ -16,10 +16,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.schema import extract, pointer
-from headrace.search import canonical
-from headrace.search.canonical import Value
-from headrace.search.config import Field, SearchConfig
+from headrace.json import extract, pointer
+from headrace.query.language import canonical
+from headrace.query.language.canonical import Value
+from headrace.query.language.config import Field, SearchConfig
 
 Rows = npt.NDArray[np.int64]
 

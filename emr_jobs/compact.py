@@ -17,7 +17,7 @@ from headrace.index.descriptors import decode
 from headrace.index.job import Task
 from headrace.index.run import Descriptor, Family, Part, Run
 from headrace.objects import Objects
-from headrace.search import rollup
+from headrace.query.language import rollup
 
 _RANGE_BYTES = 40 * 1024 * 1024  # a part has at most 64 MiB, and ranges are not exact
 

@@ -1,7 +1,7 @@
 """What a segment's records say: the rows that they add to each family of a run. No Spark, no store.
 
-Values are those of `headrace.schema.extract`, after the lenses up to the plan's schema version; contributions to rollups
-those of `headrace.search.rollup`.
+Values are those of `headrace.json.extract`, after the lenses up to the plan's schema version; contributions to rollups
+those of `headrace.query.language.rollup`.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from headrace.definition import Definition
 from headrace.errors import Damaged, InvalidRequest
 from headrace.index import ascending, families, terms
 from headrace.index.plan import FieldPlan, Plan
-from headrace.schema import jsontext, lens, registry
-from headrace.search import rollup
-from headrace.search.rollup import Groups, Row
+from headrace.json import jsontext, lens, registry
+from headrace.query.language import rollup
+from headrace.query.language.rollup import Groups, Row
 
 # A keyword with this many values in a segment, most of them used once, gets no column in a run: it would be too long.
 _MANY_VALUES = 8192

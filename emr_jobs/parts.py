@@ -28,7 +28,7 @@ from headrace.index import plan as plans
 from headrace.index.job import Task
 from headrace.index.run import Family
 from headrace.objects import keys
-from headrace.search import rollup
+from headrace.query.language import rollup
 
 _NUMBERS_PER_BUCKET = 100  # numbers in keys are for people: the descriptor says the order
 

@@ -11,8 +11,8 @@ import msgspec
 import pyarrow as pa
 
 from headrace.index import families
-from headrace.search import rollup, rollup_text
-from headrace.search.rollup import CompiledRollup, Part, Row
+from headrace.query.language import rollup, rollup_text
+from headrace.query.language.rollup import CompiledRollup, Part, Row
 
 _BATCH = 4096
 _HEAD = struct.Struct(">QQ")

@@ -16,7 +16,7 @@ from headrace.errors import Damaged
 from headrace.index import families
 from headrace.index.job import Task
 from headrace.index.plan import MAX_DICTIONARY, Plan
-from headrace.search.config import Kind
+from headrace.query.language.config import Kind
 
 _ROWS = 1_000_000  # of a batch; all of its columns are in memory
 _MOST_COUNTED = 65_536  # different numbers up to which they are counted

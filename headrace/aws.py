@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from headrace.catalog.dynamodb import DynamoCatalog
-from headrace.dynamodb import Store
 from headrace.log.stores import Stores
 from headrace.objects.parallel import ParallelRanges
 from headrace.objects.s3 import S3Objects, make_client
-from headrace.producers.dynamodb import DynamoProducers
 from headrace.settings import Settings
+from headrace.tables.catalog.dynamodb import DynamoCatalog
+from headrace.tables.dynamodb import Store
+from headrace.tables.producers.dynamodb import DynamoProducers
+from headrace.tables.watermarks.dynamodb import DynamoWatermarks
 from headrace.wal.dynamodb import DynamoWal, Tables
-from headrace.watermarks.dynamodb import DynamoWatermarks
 
 DEFAULT_REGION = "us-east-1"
 

@@ -9,13 +9,13 @@ import msgspec
 
 from headrace import profiles
 from headrace.errors import Damaged, InvalidRequest
+from headrace.json import lens, registry, search_config, validate
+from headrace.json.lens import Lens
+from headrace.json.registry import Registry
+from headrace.json.validate import Validator
 from headrace.objects import packed
 from headrace.profiles import Profile
-from headrace.schema import lens, registry, search_config, validate
-from headrace.schema.lens import Lens
-from headrace.schema.registry import Registry
-from headrace.schema.validate import Validator
-from headrace.search.config import SearchConfig
+from headrace.query.language.config import SearchConfig
 
 
 class Document(msgspec.Struct, frozen=True):

@@ -16,9 +16,9 @@ from functions.indexer.queue import MemoryQueue
 from functions.indexer.runs import Outcome
 from functions.indexer.start import start
 from headrace.index.run import Run
-from headrace.jobs.memory import MemoryJobs
 from headrace.objects import keys
 from headrace.settings import Settings
+from headrace.tables.jobs.memory import MemoryJobs
 
 _NEVER = 1_000_000
 LEVELS = {

@@ -187,10 +187,10 @@ def main(bucket: Path, endpoint: str, mode: str, turns: int, question: str | Non
     import obstore.auth.boto3
     import obstore.store  # noqa: F401
 
-    import headrace.engine.aggregate
-    import headrace.engine.engine
-    import headrace.engine.routing_keys
-    import headrace.engine.search  # noqa: F401
+    import headrace.query.engine.aggregate
+    import headrace.query.engine.engine
+    import headrace.query.engine.routing_keys
+    import headrace.query.engine.search  # noqa: F401
 
     api = Api(bucket, endpoint, keeps_data=mode != "opened")
     events = orjson.loads(samples.read_bytes())

@@ -19,6 +19,7 @@ from functions.sealer.queue import MemoryQueue
 from functions.sealer.seal import seal
 from headrace.definition import Definition
 from headrace.index.store import IndexManifestStore
+from headrace.json import registry
 from headrace.log.logs import Logs
 from headrace.log.requests import JSON, AppendRequest, CreateRequest
 from headrace.log.stores import Stores
@@ -26,7 +27,6 @@ from headrace.names import STREAMS
 from headrace.objects import Objects
 from headrace.record import NewRecord
 from headrace.recovery.recover import recover
-from headrace.schema import registry
 from headrace.settings import Settings
 from headrace.wal.state import LogConfig, LogState
 

@@ -7,7 +7,7 @@ import logging
 from functions.api.periodic import Periodic
 from headrace.clock import Clock
 from headrace.objects.counting import RequestCounts, flush
-from headrace.watermarks import Watermarks
+from headrace.tables.watermarks import Watermarks
 
 _log = logging.getLogger(__name__)
 

@@ -32,7 +32,7 @@ from headrace.objects.counting import CountingObjects, RequestCounts
 from headrace.settings import Settings
 
 if TYPE_CHECKING:  # at run time it would cost every process the import of numpy and pyarrow
-    from headrace.engine.engine import Engine
+    from headrace.query.engine.engine import Engine
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +154,7 @@ def _engine_maker(stores: Stores, logs: Callable[[], Logs]) -> Callable[[], Engi
     made: list[Engine] = []
 
     def make() -> Engine:
-        from headrace.engine import engine
+        from headrace.query.engine import engine
 
         if stores.settings.cold:
             return engine.assemble(stores, logs())

@@ -17,6 +17,7 @@ from functions.api.parts import Parts
 from functions.api.waiting import after, listening
 from headrace import offset as offsets
 from headrace.errors import InvalidRequest, NotFound, Overloaded, RequestTimeout
+from headrace.json import jsontext
 from headrace.log.logs import Logs
 from headrace.log.requests import At, Head, ReadPage
 from headrace.profiles.touch import activate, meta, templates, wait
@@ -25,7 +26,6 @@ from headrace.profiles.touch.cursor import TouchCursor
 from headrace.profiles.touch.meta import Counters, Place
 from headrace.profiles.touch.templates import TemplateBook
 from headrace.profiles.touch.wait import Interest
-from headrace.schema import jsontext
 
 _BROAD_KEYS = 64
 _STREAMS = 1024  # whose counters a process keeps

@@ -26,8 +26,8 @@ from headrace.errors import Damaged, StoreError
 from headrace.index.descriptors import made
 from headrace.index.job import JobInput, Task
 from headrace.index.plan import hash_of
-from headrace.jobs import Place, Waiting
 from headrace.segment.descriptor import Segment
+from headrace.tables.jobs import Place, Waiting
 
 PLANNING_MS = 6 * 60_000  # longer than this function may run
 STARTING_MS = 60_000

@@ -9,13 +9,13 @@ from functions.indexer.queue import WakeQueue
 from functions.indexer.runs import JobRuns
 from headrace.index.manifest import IndexManifest
 from headrace.index.store import IndexManifestStore
-from headrace.jobs import Jobs
 from headrace.log.definition import Definitions
 from headrace.log.stores import Stores
 from headrace.manifest.merging import MergeLimits
 from headrace.manifest.store import ManifestStore
 from headrace.names import STREAMS
 from headrace.objects.counting import CountingObjects, RequestCounts
+from headrace.tables.jobs import Jobs
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,10 +16,10 @@ from typing import NamedTuple
 from headrace.index.job import Task
 from headrace.index.manifest import IndexManifest, gaps
 from headrace.index.run import Run
-from headrace.jobs import Waiting
 from headrace.manifest import merging
 from headrace.manifest.merging import MergeLimits
 from headrace.segment.descriptor import Segment
+from headrace.tables.jobs import Waiting
 
 MAX_BUILDS = 8  # tasks of one log in one job run: then other logs have their turn
 MAX_COMPACTIONS = 4

@@ -28,7 +28,7 @@ from functions.indexer.retire import retire
 from functions.indexer.submit import TIMEOUT_MINUTES
 from headrace.errors import StoreError
 from headrace.index.job import VERSION, JobInput, Task
-from headrace.jobs import Place, Waiting
+from headrace.tables.jobs import Place, Waiting
 
 MAX_TASKS = 200
 MAX_SEGMENTS = 512  # 8 GiB of payload: a run of minutes, not of hours

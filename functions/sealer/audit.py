@@ -9,7 +9,7 @@ from __future__ import annotations
 from functions.sealer import policy
 from functions.sealer.parts import Parts
 from functions.sealer.queue import Message
-from headrace.catalog import Row
+from headrace.tables.catalog import Row
 
 MAX_ROWS = 200
 _DAY_MS = 24 * 3600 * 1000

@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 
 from functions.sealer.policy import SealLimits
 from functions.sealer.queue import DelayQueue
-from headrace.catalog import Row
 from headrace.log.logs import Logs
 from headrace.log.stores import Stores
 from headrace.manifest.store import ManifestStore
 from headrace.names import STREAMS
 from headrace.objects.counting import CountingObjects, RequestCounts
+from headrace.tables.catalog import Row
 from headrace.wal.state import LogConfig
 
 

@@ -16,10 +16,10 @@ from headrace.index.families import column_name
 from headrace.index.fetching import Routine, gather
 from headrace.index.reading import Column, Int64s, Postings, RunReader, TermRequest
 from headrace.index.run import Descriptor, FieldStats
-from headrace.search import canonical
-from headrace.search.config import SearchConfig
-from headrace.search.query import And, Anywhere, Compare, Equals, Has, Node, Not, Or, Prefix, Words
-from headrace.search.scoring import PHRASE_BONUS
+from headrace.query.language import canonical
+from headrace.query.language.config import SearchConfig
+from headrace.query.language.query import And, Anywhere, Compare, Equals, Has, Node, Not, Or, Prefix, Words
+from headrace.query.language.scoring import PHRASE_BONUS
 
 _FEW_VALUES = 4096  # with more of them, or if most occur once, a term's postings are smaller than the column
 _OFTEN = 4
@@ -41,7 +41,7 @@ class Step(NamedTuple):
         family: that answers it; nothing of a join, or if it costs nothing.
         parts: of a join.
         sets: to be called when everything asked for is here.
-        scores: per row of its argument, as `headrace.search.scoring.score`; right where no text field is lossy.
+        scores: per row of its argument, as `headrace.query.language.scoring.score`; right where no text field is lossy.
     """
 
     what: str

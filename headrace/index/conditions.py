@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from headrace.index.reading import Column
-from headrace.search.canonical import Value
+from headrace.query.language.canonical import Value
 
 _LEAST, _GREATEST = -(2**63), 2**63 - 1  # what a column of integers can hold: other values are lossy
 

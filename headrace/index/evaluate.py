@@ -23,8 +23,8 @@ from headrace.index.docsets import Docs, Rows
 from headrace.index.families import CHUNK_BITS, column_name
 from headrace.index.fetching import Routine
 from headrace.index.reading import Column, Int64s, Postings, RunReader, TermRequest
-from headrace.search.config import SearchConfig
-from headrace.search.query import Node
+from headrace.query.language.config import SearchConfig
+from headrace.query.language.query import Node
 
 
 class Evaluated(NamedTuple):

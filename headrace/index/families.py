@@ -12,7 +12,7 @@ from typing import Literal
 
 import pyarrow as pa
 
-from headrace.search.config import Kind
+from headrace.query.language.config import Kind
 
 CHUNK_BITS = 16
 CHUNK_MASK = (1 << CHUNK_BITS) - 1
@@ -37,7 +37,7 @@ LEX = pa.schema(
         pa.field("docs", _DOCS, nullable=False),
     ]
 )
-# Counts of measures are doubles and buckets are text: records may bring their own (headrace.search.rollup).
+# Counts of measures are doubles and buckets are text: records may bring their own (headrace.query.language.rollup).
 _BUCKET = pa.struct(
     [pa.field("bucket", pa.string(), nullable=False), pa.field("count", pa.float64(), nullable=False)]
 )

@@ -13,7 +13,7 @@ import msgspec
 
 from headrace.definition import Definition
 from headrace.index.run import VERSION, Family
-from headrace.search.config import Count, DefaultField, Field, Kind, Rollup, Summary
+from headrace.query.language.config import Count, DefaultField, Field, Kind, Rollup, Summary
 
 NONE = "0" * 16  # plan of the runs of a stream without search fields: they hold `lex` alone
 MAX_DICTIONARY = 65_536  # distinct values up to which a keyword that is `few` has a column

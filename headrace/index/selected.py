@@ -7,8 +7,8 @@ import numpy as np
 from headrace.index.evaluate import candidates
 from headrace.index.fetching import Routine
 from headrace.index.reading import Int64s, RunReader
-from headrace.search.config import SearchConfig
-from headrace.search.query import Node
+from headrace.query.language.config import SearchConfig
+from headrace.query.language.query import Node
 
 FEW = 1000  # records of a key that are looked at without asking which of them pass the filter
 

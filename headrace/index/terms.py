@@ -9,7 +9,7 @@ A field's name holds no byte below 2D, so that no term means two things and a pr
 
 from __future__ import annotations
 
-from headrace.search import canonical
+from headrace.query.language import canonical
 
 CUT = 128  # bytes of a sort key that a descriptor keeps: longer than any field's name
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from headrace.catalog import Row
 from headrace.definition import for_fork
 from headrace.errors import Conflict, InvalidRequest, NotFound
 from headrace.limits import MAX_FORK_DEPTH
@@ -19,6 +18,7 @@ from headrace.log.read import Reader
 from headrace.log.requests import JSON, Created, CreateRequest, ForkRequest, Head
 from headrace.log.stores import Stores
 from headrace.record import NewRecord
+from headrace.tables.catalog import Row
 from headrace.wal import Committed, GuardRefused, PutEntry, PutRow
 from headrace.wal import slot as slots
 from headrace.wal.state import (

@@ -11,13 +11,13 @@ from contextlib import suppress
 
 from msgspec.structs import replace
 
-from headrace.catalog import Row
 from headrace.errors import Damaged, NotFound, OutcomeUnknown, Overloaded, StoreError
 from headrace.log import decide
 from headrace.log.commit import Budget, Committer
 from headrace.log.expire import Expirer, control_entry
 from headrace.log.picture import Pictures
 from headrace.log.stores import Stores
+from headrace.tables.catalog import Row
 from headrace.wal import Committed, PutEntry
 from headrace.wal.state import LogConfig
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from headrace.catalog import Row
 from headrace.log import decide
 from headrace.log.commit import Budget, Committer
 from headrace.log.picture import Picture, Pictures
 from headrace.log.stores import Stores
+from headrace.tables.catalog import Row
 from headrace.wal import Committed, TouchUnchanged
 from headrace.wal.state import Entry, Kind, LogState
 

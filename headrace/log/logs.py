@@ -5,7 +5,6 @@ from __future__ import annotations
 from contextlib import AbstractContextManager, ExitStack
 
 from headrace import deadline
-from headrace.catalog import Row
 from headrace.definition import Definition
 from headrace.errors import InvalidRequest
 from headrace.index.run_cache import RunCache
@@ -35,6 +34,7 @@ from headrace.log.requests import (
 from headrace.log.stores import Stores
 from headrace.log.wakeups import Wakeups
 from headrace.names import STREAMS
+from headrace.tables.catalog import Row
 
 
 class Logs:

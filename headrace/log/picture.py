@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from headrace.catalog import Row
 from headrace.errors import Damaged, NotFound
 from headrace.log.stores import Stores
 from headrace.manifest.manifest import Manifest
+from headrace.tables.catalog import Row
 from headrace.wal.state import Entry, LogState
 
 _REMEMBERED = 4096

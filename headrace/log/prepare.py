@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from headrace.definition import Definition
 from headrace.errors import InvalidRequest
+from headrace.json import jsontext, registry
 from headrace.limits import MAX_APPEND_BYTES
 from headrace.log.requests import JSON
 from headrace.record import MAX_KEY_BYTES, NewRecord
-from headrace.schema import jsontext, registry
 
 
 def prepare(

@@ -14,7 +14,6 @@ from itertools import accumulate, takewhile
 from typing import Any
 
 from headrace import offset as offsets
-from headrace.catalog import Row
 from headrace.errors import Damaged, Gone, InvalidRequest, SegmentMissing
 from headrace.index import fetching
 from headrace.limits import PAGE_BYTES, PAGE_RECORDS, SCAN_CHUNK_BYTES
@@ -35,6 +34,7 @@ from headrace.objects import ObjectMissing
 from headrace.segment import reader as segments
 from headrace.segment import scattered
 from headrace.segment.descriptor import Segment
+from headrace.tables.catalog import Row
 from headrace.wal.state import Entry, LogConfig, Recovery
 
 ROUND_BYTES = 16 * 1024 * 1024  # decoded, that one round of a pruned read fetches

@@ -7,14 +7,14 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from headrace.catalog import Catalog
 from headrace.clock import Clock, SystemClock
 from headrace.manifest.store import ManifestStore
 from headrace.objects import Objects
-from headrace.producers import Producers
 from headrace.settings import Settings
+from headrace.tables.catalog import Catalog
+from headrace.tables.producers import Producers
+from headrace.tables.watermarks import Watermarks
 from headrace.wal import Wal
-from headrace.watermarks import Watermarks
 
 
 def random_id() -> str:

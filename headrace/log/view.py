@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 from headrace.definition import EMPTY, Definition
 from headrace.errors import InvalidRequest
+from headrace.json import extract, jsontext, lens, registry
 from headrace.limits import FILTER_SCAN_BYTES
 from headrace.log.requests import JSON, Selection
-from headrace.schema import extract, jsontext, lens, registry
-from headrace.search import match, query
+from headrace.query.language import match, query
 
 
 class View:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from headrace.errors import StoreThrottled, StoreTimeout
 from headrace.objects import Objects, Range, keys
-from headrace.watermarks import Watermarks
+from headrace.tables.watermarks import Watermarks
 
 _LIST_PAGE = 1000  # keys that one list request answers
 

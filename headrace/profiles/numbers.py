@@ -10,7 +10,7 @@ import re
 from math import isfinite
 from typing import Any
 
-from headrace.search import canonical
+from headrace.query.language import canonical
 
 Number = int | float
 

@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import msgspec
 from msgspec.structs import replace
 
-from headrace.catalog import Row
 from headrace.log import decide
 from headrace.log.expire import control_entry
 from headrace.recovery import names
 from headrace.recovery.names import Names
 from headrace.recovery.report import Loss, Status
 from headrace.recovery.survey import Facts
+from headrace.tables.catalog import Row
 from headrace.wal import slot as slots
 from headrace.wal.state import Entry, LogConfig, LogState, Recovery, incarnation_of
 

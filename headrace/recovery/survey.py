@@ -13,7 +13,6 @@ from typing import Literal, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from headrace.catalog import Row
 from headrace.errors import Damaged
 from headrace.log.stores import Stores
 from headrace.manifest import invariants
@@ -22,9 +21,10 @@ from headrace.manifest.marks import Description, Tombstone
 from headrace.names import STREAMS
 from headrace.objects import ObjectMissing, Objects, keys
 from headrace.recovery.report import Progress, no_progress
+from headrace.tables.catalog import Row
+from headrace.tables.watermarks import Watermark
 from headrace.wal import slot as slots
 from headrace.wal.state import Entry, LogConfig, LogState, incarnation_of
-from headrace.watermarks import Watermark
 
 _PAGE = 1000
 _REWRITTEN_MS = 60_000  # servers' clocks differ less

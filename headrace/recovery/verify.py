@@ -23,8 +23,8 @@ from headrace.recovery.indexes import check_indexes
 from headrace.recovery.notes import Notes
 from headrace.recovery.report import LogChecked, Progress, VerifyReport, no_progress
 from headrace.recovery.survey import Facts, Listed, list_logs, look, read_mark, survey
+from headrace.tables.watermarks import Watermark
 from headrace.wal.state import DefinitionRef, LogConfig
-from headrace.watermarks import Watermark
 
 _LOOKS = 3  # a sealer can publish and trim between two of ours
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from headrace.wal.state import Entry, Producer
 
 if TYPE_CHECKING:  # a row holds values of `headrace.wal.state`: importing it here would be a circle
-    from headrace.catalog import Row
+    from headrace.tables.catalog import Row
 
 MAX_GUARDS = 90  # a DynamoDB transaction holds 100 items
 

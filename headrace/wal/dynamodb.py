@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from headrace.catalog.dynamodb import row_item
-from headrace.dynamodb import ConditionFailed, Item, Store, TransactionCancelled, n, s
 from headrace.errors import Damaged
-from headrace.producers.dynamodb import producer_item
+from headrace.tables.catalog.dynamodb import row_item
+from headrace.tables.dynamodb import ConditionFailed, Item, Store, TransactionCancelled, n, s
+from headrace.tables.producers.dynamodb import producer_item
 from headrace.wal import (
     Committed,
     Guard,

@@ -6,8 +6,9 @@ import bisect
 import threading
 from collections.abc import Iterable, Sequence
 
-from headrace.catalog.memory import MemoryCatalog
-from headrace.producers.memory import MemoryProducers
+from headrace.tables.catalog.memory import MemoryCatalog
+from headrace.tables.producers.memory import MemoryProducers
+from headrace.tables.watermarks.memory import MemoryWatermarks
 from headrace.wal import (
     Committed,
     Guard,
@@ -22,7 +23,6 @@ from headrace.wal import (
     check_guards,
 )
 from headrace.wal.state import Entry
-from headrace.watermarks.memory import MemoryWatermarks
 
 _PAGE_BYTES = 1024 * 1024
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headrace.aws import aws_stores, region_of
-from headrace.catalog import Row
 from headrace.log.stores import Stores
 from headrace.manifest import merging
 from headrace.manifest.merging import MergeLimits
@@ -19,6 +18,7 @@ from headrace.names import STREAMS
 from headrace.recovery.survey import list_logs
 from headrace.recovery.verify import verify_all
 from headrace.settings import Settings
+from headrace.tables.catalog import Row
 from local.emulated_cloud import DevServer
 from local.environment import child_environment, client
 

@@ -13,10 +13,10 @@ import pytest
 from botocore.exceptions import ConnectionClosedError, EndpointConnectionError, ReadTimeoutError
 from botocore.httpsession import URLLib3Session
 
-from headrace.dynamodb import ConditionFailed, Store, n, s
 from headrace.errors import StoreThrottled, StoreTimeout
 from headrace.objects import ObjectMissing
 from headrace.objects.s3 import S3Objects, make_client
+from headrace.tables.dynamodb import ConditionFailed, Store, n, s
 from local.emulated_cloud import Cloud, emulated_cloud
 from tests.chaos import injector
 from tests.chaos.injector import Injector, faults_of, operation

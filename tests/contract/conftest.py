@@ -7,16 +7,16 @@ from typing import NamedTuple
 
 import pytest
 
-from headrace.catalog import Catalog
-from headrace.catalog.dynamodb import DynamoCatalog
-from headrace.dynamodb import Store
-from headrace.producers import Producers
-from headrace.producers.dynamodb import DynamoProducers
+from headrace.tables.catalog import Catalog
+from headrace.tables.catalog.dynamodb import DynamoCatalog
+from headrace.tables.dynamodb import Store
+from headrace.tables.producers import Producers
+from headrace.tables.producers.dynamodb import DynamoProducers
+from headrace.tables.watermarks import Watermarks
+from headrace.tables.watermarks.dynamodb import DynamoWatermarks
 from headrace.wal import Wal
 from headrace.wal.dynamodb import DynamoWal
 from headrace.wal.memory import MemoryWal
-from headrace.watermarks import Watermarks
-from headrace.watermarks.dynamodb import DynamoWatermarks
 from tests.support.aws import create_tables, in_process_aws
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 
-from headrace.catalog import BUCKETS, Row, bucket_of
+from headrace.tables.catalog import BUCKETS, Row, bucket_of
 from headrace.wal import MAX_GUARDS, PutRow
 from headrace.wal.state import Ancestor, DefinitionRef, ForkSource
 from tests.contract.conftest import Ports

@@ -10,9 +10,9 @@ from botocore.awsrequest import AWSResponse
 from botocore.exceptions import ConnectionClosedError, ConnectTimeoutError, EndpointConnectionError, ReadTimeoutError
 from pynamodb.exceptions import VerboseClientError
 
-from headrace.catalog.dynamodb import row_item
-from headrace.dynamodb import Store, s
 from headrace.errors import Damaged, StoreThrottled, StoreTimeout
+from headrace.tables.catalog.dynamodb import row_item
+from headrace.tables.dynamodb import Store, s
 from headrace.wal import PutProducer
 from headrace.wal.dynamodb import DynamoWal, entry_item
 from headrace.wal.state import Producer

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from headrace.dynamodb import Store
-from headrace.jobs import Jobs, Place, Waiting
-from headrace.jobs.dynamodb import DynamoJobs
-from headrace.jobs.memory import MemoryJobs
+from headrace.tables.dynamodb import Store
+from headrace.tables.jobs import Jobs, Place, Waiting
+from headrace.tables.jobs.dynamodb import DynamoJobs
+from headrace.tables.jobs.memory import MemoryJobs
 from tests.support.aws import create_jobs_table
 from tests.support.builders import log_id
 

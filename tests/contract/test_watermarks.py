@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.watermarks import Watermark
+from headrace.tables.watermarks import Watermark
 from tests.contract.conftest import Ports
 from tests.support.builders import log_id
 

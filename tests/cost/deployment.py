@@ -13,15 +13,15 @@ from functions.indexer import parts as indexer
 from functions.indexer.queue import MemoryQueue as WakeQueue
 from functions.sealer import parts as sealer
 from functions.sealer.queue import MemoryQueue
-from headrace.catalog.dynamodb import DynamoCatalog
 from headrace.clock import ManualClock
-from headrace.jobs.dynamodb import DynamoJobs
 from headrace.log.logs import Logs
 from headrace.log.stores import Stores
-from headrace.producers.dynamodb import DynamoProducers
 from headrace.settings import Settings
+from headrace.tables.catalog.dynamodb import DynamoCatalog
+from headrace.tables.jobs.dynamodb import DynamoJobs
+from headrace.tables.producers.dynamodb import DynamoProducers
+from headrace.tables.watermarks.dynamodb import DynamoWatermarks
 from headrace.wal.dynamodb import DynamoWal
-from headrace.watermarks.dynamodb import DynamoWatermarks
 from tests.cost.metered import Metered, MeteredObjects, Meters
 from tests.support.aws import create_jobs_table, create_tables, in_process_aws
 from tests.unit.indexer.world import FakeRuns

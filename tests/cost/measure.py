@@ -20,13 +20,13 @@ from functions.sealer.policy import messages
 from functions.sealer.seal import seal
 from functions.sealer.sweep import sweep
 from functions.sealer.trim import trim
-from headrace.engine import engine as engines
-from headrace.engine.search import search
 from headrace.index.job import VERSION, JobResult
 from headrace.log.requests import AppendRequest, At, CreateRequest
 from headrace.names import SYSTEM_STREAM
 from headrace.objects import keys, packed
 from headrace.offset import BEGINNING, Cursor
+from headrace.query.engine import engine as engines
+from headrace.query.engine.search import search
 from headrace.record import NewRecord
 from headrace.wal.dynamodb import entry_item
 from tests.cost import deployed_template, printed

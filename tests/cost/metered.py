@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from headrace.dynamodb import Item, Store
 from headrace.objects import Range
 from headrace.objects.memory import MemoryObjects
+from headrace.tables.dynamodb import Item, Store
 
 _WRITE_BYTES = 1024
 _READ_BYTES = 4096

@@ -13,13 +13,13 @@ import msgspec
 from headrace import profiles
 from headrace.definition import Definition, Document
 from headrace.errors import Conflict, Damaged, InvalidRequest, PayloadTooLarge
+from headrace.json import jsontext, lens, pointer, registry, validate
+from headrace.json.registry import Registry
 from headrace.log.definition import Definitions
 from headrace.log.stores import Stores
 from headrace.objects import keys, packed
 from headrace.objects.memory import MemoryObjects
 from headrace.profiles import Profile
-from headrace.schema import jsontext, lens, pointer, registry, validate
-from headrace.schema.registry import Registry
 from headrace.settings import Settings
 from headrace.wal.memory import MemoryWal
 from headrace.wal.state import DefinitionRef, LogState

@@ -9,9 +9,6 @@ from typing import NamedTuple
 import msgspec
 import zstandard
 
-from headrace.catalog import Row
-from headrace.catalog.dynamodb import row_item
-from headrace.dynamodb import Item
 from headrace.errors import Damaged
 from headrace.manifest import manifest as manifests
 from headrace.manifest.manifest import Manifest, ManifestPage
@@ -19,6 +16,9 @@ from headrace.objects.memory import MemoryObjects
 from headrace.record import NewRecord, Record, encode_frames
 from headrace.segment import keypage
 from headrace.segment.descriptor import Segment
+from headrace.tables.catalog import Row
+from headrace.tables.catalog.dynamodb import row_item
+from headrace.tables.dynamodb import Item
 from headrace.wal.dynamodb import entry_item
 from headrace.wal.state import Ancestor, DefinitionRef, Entry, ForkSource, LogConfig, LogState, Producer, TimeRun
 from tests.unit.manifest.samples import controlled, grown

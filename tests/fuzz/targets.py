@@ -20,8 +20,6 @@ import orjson
 from functions.api import access, bodies, paths, queries, times
 from functions.api.headers import Headers
 from headrace import limits, names, offset
-from headrace.catalog.dynamodb import item_row, row_item
-from headrace.dynamodb import Item
 from headrace.errors import Damaged, InvalidRequest
 from headrace.manifest import invariants
 from headrace.manifest import manifest as manifests
@@ -30,6 +28,8 @@ from headrace.objects.memory import MemoryObjects
 from headrace.record import MAX_KEY_BYTES, decode_frames, encode_frames
 from headrace.segment import keypage, pageheader, reader
 from headrace.segment.descriptor import Segment
+from headrace.tables.catalog.dynamodb import item_row, row_item
+from headrace.tables.dynamodb import Item
 from headrace.wal.dynamodb import entry_item, item_entry
 from tests.fuzz import samples
 from tests.fuzz.clients import answers, elements, events

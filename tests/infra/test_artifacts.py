@@ -39,8 +39,8 @@ ARROW = """
 import importlib, io, pkgutil, sys
 sys.path.insert(0, sys.argv[1])
 import zstandard
-import headrace.engine, headrace.index, headrace.segment
-for package in (headrace.engine, headrace.index, headrace.segment):
+import headrace.query.engine, headrace.index, headrace.segment
+for package in (headrace.query.engine, headrace.index, headrace.segment):
     for module in pkgutil.iter_modules(package.__path__, package.__name__ + "."):
         importlib.import_module(module.name)
 import obstore.auth.boto3

@@ -13,9 +13,9 @@ from msgspec.structs import replace
 
 from headrace import profiles
 from headrace.definition import Definition
+from headrace.json.registry import Boundary
 from headrace.log.requests import JSON
 from headrace.record import NewRecord
-from headrace.schema.registry import Boundary
 from headrace.wal.state import DefinitionRef, LogConfig, LogState
 
 PLAIN, CHANGES = "generic", "state-protocol"

@@ -17,8 +17,8 @@ from headrace.log.commit import Committer
 from headrace.manifest import merging
 from headrace.recovery import names, survey
 from headrace.recovery import plan as recovering
+from headrace.tables.watermarks import Watermark
 from headrace.wal import PutEntry
-from headrace.watermarks import Watermark
 from tests.simulation import background
 from tests.simulation import mutated_steps as steps
 

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from functions.sealer.queue import Message, delay_s
-from headrace.catalog import Row
-from headrace.catalog.memory import MemoryCatalog
 from headrace.log.requests import AppendRequest, CreateRequest
 from headrace.objects.memory import MemoryObjects
 from headrace.record import NewRecord, decode_frames
 from headrace.settings import Settings
+from headrace.tables.catalog import Row
+from headrace.tables.catalog.memory import MemoryCatalog
 from headrace.wal.memory import MemoryWal
 from headrace.wal.state import Entry
 from tests.simulation.faults import Dice

@@ -11,7 +11,7 @@ import pytest
 from botocore.config import Config
 from moto import mock_aws
 
-from headrace.dynamodb import Store
+from headrace.tables.dynamodb import Store
 from headrace.wal.dynamodb import Tables
 
 REGION = "us-east-1"

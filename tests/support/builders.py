@@ -5,9 +5,9 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
-from headrace.catalog import Row
 from headrace.log.requests import AppendRequest
 from headrace.record import NewRecord, encode_frames
+from headrace.tables.catalog import Row
 from headrace.wal.state import Entry, LogConfig, LogState, Producer, TimeRun
 
 BYTES = "application/octet-stream"

@@ -17,8 +17,8 @@ from functions.api.inspection.seen import Version
 from functions.api.parts import Parts
 from functions.api.waiting import listening
 from headrace.errors import RequestTimeout
+from headrace.json import jsontext
 from headrace.log.requests import JSON
-from headrace.schema import jsontext
 
 Kind = Literal["details", "index_status"]
 

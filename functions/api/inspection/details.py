@@ -12,7 +12,7 @@ from functions.api.inspection import status
 from functions.api.inspection.seen import Seen
 from functions.api.inspection.status import text_or_none
 from headrace import profiles
-from headrace.schema import jsontext, registry
+from headrace.json import jsontext, registry
 
 Json = dict[str, Any]
 

@@ -10,7 +10,6 @@ from functions.api.inspection import covered
 from functions.api.inspection.fan_out import fan_out
 from functions.api.inspection.looked import IndexLook
 from functions.api.inspection.seen import Indexed, Listed, Published, Seen, Version
-from headrace.catalog import Row
 from headrace.definition import Definition
 from headrace.errors import Damaged
 from headrace.index import manifest as index_manifests
@@ -23,8 +22,9 @@ from headrace.log.stores import Stores
 from headrace.manifest import manifest as manifests
 from headrace.manifest.manifest import ManifestPage
 from headrace.objects import ObjectMissing, keys
+from headrace.tables.catalog import Row
+from headrace.tables.watermarks import Watermark
 from headrace.wal.state import LogConfig, LogState, incarnation_of
-from headrace.watermarks import Watermark
 
 _TRIES = 3  # a stream can be deleted, and made again, between two of our reads
 _REMEMBERED = 4096  # figures of generations, pages and definitions: immutable, some 200 bytes each

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 from headrace.definition import Definition
 from headrace.index.manifest import IndexManifest
+from headrace.tables.watermarks import Watermark
 from headrace.wal.state import LogConfig, LogState, incarnation_of
-from headrace.watermarks import Watermark
 
 
 class Version(NamedTuple):

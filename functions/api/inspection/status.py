@@ -15,7 +15,7 @@ from typing import Any
 from functions.api import times
 from functions.api.inspection.seen import Coverage, Seen
 from headrace.index.run import Family, Run
-from headrace.search.config import SearchConfig
+from headrace.query.language.config import SearchConfig
 
 Json = dict[str, Any]
 

@@ -18,13 +18,13 @@ from functions.api.routes import resources
 from functions.metrics import ApiMetric
 from headrace import offset as offsets
 from headrace.errors import PayloadTooLarge
+from headrace.json import jsontext
 from headrace.log.requests import JSON
-from headrace.schema import jsontext
-from headrace.search import instants
-from headrace.search.rollup_request import ADVICE
+from headrace.query.language import instants
+from headrace.query.language.rollup_request import ADVICE
 
 if TYPE_CHECKING:  # at run time it would cost every process the import of numpy and pyarrow
-    from headrace.engine.aggregate import Aggregated
+    from headrace.query.engine.aggregate import Aggregated
 
 MAX_BODY_BYTES = 1024 * 1024
 
@@ -52,7 +52,7 @@ def add_routes(app: FastAPI, parts: Parts) -> None:
 
 def _answer(parts: Parts, name: str, asked: Any) -> bytes:
     engine = parts.engine()  # the first call imports what follows
-    from headrace.engine.aggregate import aggregate
+    from headrace.query.engine.aggregate import aggregate
 
     with parts.query():
         return body_of(name, aggregate(engine, name, asked, parts.settings.request_timeout_ms))

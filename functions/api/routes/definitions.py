@@ -18,8 +18,8 @@ from functions.api.routes import resources
 from headrace import profiles
 from headrace.definition import Definition
 from headrace.errors import InvalidRequest
+from headrace.json import jsontext, registry
 from headrace.log.requests import JSON
-from headrace.schema import jsontext, registry
 from headrace.wal.state import LogConfig, LogState
 
 MAX_DOCUMENT_BYTES = 1024 * 1024  # of a schema or a profile; a process keeps it in memory

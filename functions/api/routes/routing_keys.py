@@ -17,11 +17,11 @@ from functions.api.parts import Parts
 from functions.api.routes import resources
 from functions.metrics import ApiMetric
 from headrace.errors import InvalidRequest
+from headrace.json import jsontext
 from headrace.log.requests import JSON
-from headrace.schema import jsontext
 
 if TYPE_CHECKING:  # at run time it would cost every process the import of numpy and pyarrow
-    from headrace.engine.routing_keys import KeysPage
+    from headrace.query.engine.routing_keys import KeysPage
 
 DEFAULT_LIMIT = 100
 MAX_LIMIT = 500
@@ -60,7 +60,7 @@ def keys_query(scope: Mapping[str, Any]) -> tuple[int, str | None]:
 
 def _page(parts: Parts, name: str, limit: int, after: str | None) -> KeysPage:
     engine = parts.engine()  # the first call imports what follows
-    from headrace.engine.routing_keys import KeysRequest, routing_keys
+    from headrace.query.engine.routing_keys import KeysRequest, routing_keys
 
     with parts.query():
         return routing_keys(engine, name, KeysRequest(limit, after), parts.settings.request_timeout_ms)

@@ -20,11 +20,11 @@ from functions.api.parts import Parts
 from functions.api.routes import resources
 from functions.metrics import ApiMetric
 from headrace.errors import InvalidRequest
+from headrace.json import jsontext
 from headrace.log.requests import JSON
-from headrace.schema import jsontext
 
 if TYPE_CHECKING:  # at run time it would cost every process the import of numpy and pyarrow
-    from headrace.engine.search import Hit, SearchAnswer
+    from headrace.query.engine.search import Hit, SearchAnswer
 
 MAX_BODY_BYTES = 1024 * 1024
 _MAX_PARAMETERS = 100
@@ -65,7 +65,7 @@ def _name(request: Request) -> str:
 
 def _found(parts: Parts, name: str, asked: Mapping[str, Any]) -> SearchAnswer:
     engine = parts.engine()  # the first call imports what follows
-    from headrace.engine.search import search
+    from headrace.query.engine.search import search
 
     with parts.query():
         return search(engine, name, asked)

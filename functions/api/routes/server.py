@@ -17,8 +17,8 @@ from functions.api.door import grant_of
 from functions.api.inspection import process, server
 from functions.api.inspection.server import Sample
 from functions.api.parts import Parts
+from headrace.json import jsontext
 from headrace.log.requests import JSON
-from headrace.schema import jsontext
 
 
 def add_routes(app: FastAPI, parts: Parts) -> None:

@@ -18,8 +18,8 @@ from functions.api.queries import parse
 from functions.api.routes import resources
 from functions.api.routes.definitions import document
 from functions.api.touching import TouchCounters, activate_templates, show_meta, wait_for_touch
+from headrace.json import jsontext
 from headrace.profiles.touch import meta
-from headrace.schema import jsontext
 
 MAX_BODY_BYTES = 1024 * 1024
 

@@ -17,11 +17,11 @@ from headrace import profiles
 from headrace.clock import Clock
 from headrace.definition import Definition
 from headrace.errors import NotFound, Overloaded, StoreThrottled
+from headrace.json import jsontext, registry
 from headrace.log.logs import Logs
 from headrace.log.requests import JSON, AppendRequest, CreateRequest
 from headrace.names import SYSTEM_STREAM
 from headrace.record import NewRecord
-from headrace.schema import jsontext, registry
 from headrace.wal.state import LogConfig, LogState
 
 _log = logging.getLogger(__name__)

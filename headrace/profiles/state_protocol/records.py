@@ -10,8 +10,8 @@ from typing import Any
 
 from headrace import offset
 from headrace.errors import InvalidRequest
+from headrace.json.validate import is_date_time
 from headrace.profiles import strict
-from headrace.schema.validate import is_date_time
 
 OPERATIONS = ("insert", "update", "delete")
 CONTROLS = ("snapshot-start", "snapshot-end", "reset")

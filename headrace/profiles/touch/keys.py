@@ -19,9 +19,9 @@ from typing import Any
 
 import xxhash
 
+from headrace.json.lens.times import from_millis
 from headrace.profiles.numbers import is_finite, number_text
-from headrace.schema.lens.times import from_millis
-from headrace.search.dates import parse_ms
+from headrace.query.language.dates import parse_ms
 
 ENCODINGS = ("string", "int64", "bool", "datetime", "bytes")
 KEY_ID_MASK = 0xFFFF_FFFF

@@ -103,9 +103,9 @@ def _cloud_checks(resources: Resources) -> list[Check]:
     from botocore.config import Config
 
     from headrace.aws import aws_stores
-    from headrace.dynamodb import Store
-    from headrace.jobs.dynamodb import DynamoJobs
     from headrace.settings import Settings, SettingsError
+    from headrace.tables.dynamodb import Store
+    from headrace.tables.jobs.dynamodb import DynamoJobs
     from local.cli.doctor.cloud import CloudDoctor
 
     environment = {**os.environ, **resources.settings}

@@ -12,10 +12,10 @@ from typing import Any, TypeVar
 from botocore.exceptions import BotoCoreError, ClientError
 
 from headrace.errors import HeadraceError
-from headrace.jobs.dynamodb import DynamoJobs
 from headrace.log.stores import Stores
 from headrace.names import STREAMS
 from headrace.settings import Settings
+from headrace.tables.jobs.dynamodb import DynamoJobs
 from local.cli.doctor.facts import (
     AlarmFacts,
     BucketFacts,

@@ -16,12 +16,12 @@ from headrace.index import terms
 from headrace.index.job import JobInput, Task, Work
 from headrace.index.plan import NONE, Plan, plan_of
 from headrace.index.run import Descriptor, Family, Run
+from headrace.json import extract, jsontext, lens, registry
+from headrace.json.registry import Registry
 from headrace.objects import Objects, keys, packed
+from headrace.query.language import canonical, rollup, rollup_text
+from headrace.query.language.rollup import Groups
 from headrace.record import Record
-from headrace.schema import extract, jsontext, lens, registry
-from headrace.schema.registry import Registry
-from headrace.search import canonical, rollup, rollup_text
-from headrace.search.rollup import Groups
 from headrace.segment import writer
 from headrace.segment.descriptor import Segment
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from emr_jobs import columns
 from headrace.index import families
-from headrace.schema import extract, pointer
+from headrace.json import extract, pointer
 from tests.unit.emr_jobs import samples
 
 SEARCH = samples.definition().search

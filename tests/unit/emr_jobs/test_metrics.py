@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from emr_jobs import intervals
 from headrace.definition import Definition
+from headrace.json import registry
 from headrace.objects.memory import MemoryObjects
 from headrace.profiles.metrics import Metrics
-from headrace.schema import registry
 from tests.support import index_runs
 from tests.unit.emr_jobs import samples
 

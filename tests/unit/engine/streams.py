@@ -11,13 +11,13 @@ from functions.sealer.parts import assemble as assemble_sealer
 from functions.sealer.queue import MemoryQueue
 from functions.sealer.seal import seal
 from headrace.clock import ManualClock
-from headrace.engine.engine import Engine, assemble
-from headrace.engine.overlay import Budget
-from headrace.engine.sources import Snapshot
 from headrace.index.run import Run
 from headrace.index.store import IndexManifestStore
 from headrace.log.requests import AppendRequest, CreateRequest, ForkRequest
 from headrace.offset import Cursor
+from headrace.query.engine.engine import Engine, assemble
+from headrace.query.engine.overlay import Budget
+from headrace.query.engine.sources import Snapshot
 from headrace.record import NewRecord
 from tests.support import index_runs
 from tests.support.builders import JSON

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from headrace.engine import groups
-from headrace.engine.aggregate import Aggregated, aggregate
-from headrace.engine.overlay import Budget
 from headrace.errors import Damaged, DeadlineExceeded, InvalidRequest, PayloadTooLarge
 from headrace.index import writing
 from headrace.objects import keys
-from headrace.search import dates, rollup_text
+from headrace.query.engine import groups
+from headrace.query.engine.aggregate import Aggregated, aggregate
+from headrace.query.engine.overlay import Budget
+from headrace.query.language import dates, rollup_text
 from tests.unit.engine.streams import EVERYTHING, Stream, behind
 
 BUDGET_MS = 60_000

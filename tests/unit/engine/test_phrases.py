@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import emr_jobs.postings
-from headrace.engine import waves
-from headrace.engine.search import _Search, search
-from headrace.engine.sources import RunRange, SegmentRange
 from headrace.index import evaluate, families
+from headrace.query.engine import waves
+from headrace.query.engine.search import _Search, search
+from headrace.query.engine.sources import RunRange, SegmentRange
 from tests.unit.engine.strategies import BATCHES
 from tests.unit.engine.test_search_properties import pages
 from tests.unit.engine.world import NAME, Stream, naive

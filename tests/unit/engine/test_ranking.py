@@ -8,10 +8,10 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.engine import ranking
 from headrace.index.reading import Column
-from headrace.search import sorting
-from headrace.search.sorting import SortTerm
+from headrace.query.engine import ranking
+from headrace.query.language import sorting
+from headrace.query.language.sorting import SortTerm
 
 _WORDS = sorted(["A", "a", "b", "é", "日本", "\U0001f600"])
 _KINDS: dict[str, Any] = {

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from headrace.engine import routing_keys as engine_keys
-from headrace.engine.overlay import Budget
-from headrace.engine.routing_keys import KeysPage, KeysRequest, routing_keys
 from headrace.errors import Damaged, InvalidRequest, NotFound
 from headrace.objects import keys
+from headrace.query.engine import routing_keys as engine_keys
+from headrace.query.engine.overlay import Budget
+from headrace.query.engine.routing_keys import KeysPage, KeysRequest, routing_keys
 from tests.unit.engine.streams import Stream, behind
 
 BUDGET_MS = 60_000

@@ -7,9 +7,6 @@ from typing import Any
 import pytest
 
 from emr_jobs import merge
-from headrace.engine import sources, waves
-from headrace.engine.overlay import Budget
-from headrace.engine.search import search
 from headrace.errors import Damaged, InvalidRequest, NotFound
 from headrace.index.fetching import run
 from headrace.index.job import Task
@@ -19,7 +16,10 @@ from headrace.log.requests import CreateRequest, ForkRequest
 from headrace.manifest import merging
 from headrace.objects import keys
 from headrace.offset import Cursor, encode
-from headrace.search import query
+from headrace.query.engine import sources, waves
+from headrace.query.engine.overlay import Budget
+from headrace.query.engine.search import search
+from headrace.query.language import query
 from headrace.wal.slot import first_slot
 from tests.unit.engine.world import CONFIG, JSON, NAME, Stream
 from tests.unit.search.samples import field

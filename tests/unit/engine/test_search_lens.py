@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.engine.search import SearchAnswer, search
+from headrace.query.engine.search import SearchAnswer, search
 from tests.oracle import catalogue, records
 from tests.oracle import search as oracle
 from tests.oracle.queries import All, Begins, Has, Not, Query, Text

@@ -7,8 +7,8 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.schema import extract
-from headrace.search import scoring
+from headrace.json import extract
+from headrace.query.language import scoring
 from tests.unit.engine.strategies import BATCHES, QUERIES, SORTS
 from tests.unit.engine.world import NAME, Stream, naive
 
@@ -20,7 +20,7 @@ def pages(stream: Stream, q: str, sort: Sort, size: int) -> tuple[list[tuple[int
     texts = [f"{name}:{'desc' if descending else 'asc'}" for name, descending in sort]
     found, totals, after = [], [], None
     engine = stream.engine()
-    from headrace.engine.search import search
+    from headrace.query.engine.search import search
 
     while True:
         asked: dict[str, Any] = {"q": q, "size": size, "sort": texts}

@@ -8,14 +8,14 @@ from functools import cmp_to_key
 from typing import Any
 
 from headrace.definition import Definition
-from headrace.engine import engine as engines
-from headrace.engine.engine import Engine
-from headrace.engine.search import SearchAnswer, search
+from headrace.json import extract, registry
 from headrace.log.logs import Logs
 from headrace.log.requests import AppendRequest, CreateRequest
+from headrace.query.engine import engine as engines
+from headrace.query.engine.engine import Engine
+from headrace.query.engine.search import SearchAnswer, search
+from headrace.query.language import match, query
 from headrace.record import NewRecord
-from headrace.schema import extract, registry
-from headrace.search import match, query
 from tests.support import index_runs
 from tests.unit.api.asgi import memory_stores
 from tests.unit.search.samples import SEARCH, field

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from headrace.catalog import Row
 from headrace.manifest.marks import Description, Tombstone
 from headrace.record import NewRecord
+from headrace.tables.catalog import Row
 from headrace.wal.state import Ancestor, Entry, ForkSource, LogConfig, LogState, Producer, TimeRun
 
 LOG = "0123456789abcdef" * 2

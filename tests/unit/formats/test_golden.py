@@ -15,13 +15,13 @@ import pytest
 import zstandard
 
 from headrace import offset
-from headrace.catalog import Row
-from headrace.catalog.dynamodb import item_row, row_item
-from headrace.dynamodb import Item
 from headrace.errors import Damaged
 from headrace.manifest.marks import Description, Tombstone
-from headrace.producers.dynamodb import producer_item
 from headrace.record import NewRecord, decode_frames, encode_frames
+from headrace.tables.catalog import Row
+from headrace.tables.catalog.dynamodb import item_row, row_item
+from headrace.tables.dynamodb import Item
+from headrace.tables.producers.dynamodb import producer_item
 from headrace.wal.dynamodb import entry_item, item_entry
 from headrace.wal.state import Entry, Producer
 from tests.unit.formats import samples

@@ -13,7 +13,7 @@ from headrace.index import descriptors, families, fetching, opening, terms, writ
 from headrace.index.reading import RunReader
 from headrace.index.run import VERSION, Descriptor, Family, Part, Run
 from headrace.objects import Objects, keys
-from headrace.search.config import Kind
+from headrace.query.language.config import Kind
 
 LOG = "0" * 32
 PLAN = "f" * 16

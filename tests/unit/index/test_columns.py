@@ -19,7 +19,7 @@ from headrace.index.decoded import Decoded
 from headrace.index.postings import Postings
 from headrace.index.reading import RunReader
 from headrace.objects.memory import MemoryObjects
-from headrace.search.config import Kind
+from headrace.query.language.config import Kind
 from tests.unit.index import samples
 
 VALUES: dict[Kind, st.SearchStrategy[Any]] = {

@@ -15,9 +15,9 @@ from headrace.definition import Definition, for_fork
 from headrace.index import plan as plans
 from headrace.index import terms
 from headrace.index.plan import hash_of, plan_of
-from headrace.schema import registry
-from headrace.schema.registry import Registry
-from headrace.search import canonical
+from headrace.json import registry
+from headrace.json.registry import Registry
+from headrace.query.language import canonical
 
 SEARCH: dict[str, Any] = {
     "primaryTimestampField": "time",

@@ -23,10 +23,10 @@ from headrace.errors import StoreTimeout
 from headrace.index.manifest import with_runs
 from headrace.index.plan import NONE
 from headrace.index.run import Run
-from headrace.jobs import Place
 from headrace.log.requests import CreateRequest
 from headrace.objects import keys
 from headrace.settings import Settings
+from headrace.tables.jobs import Place
 from tests.support.builders import JSON, appending
 from tests.unit.indexer.world import SETTINGS, World, dispatcher
 from tests.unit.log.test_definitions import NUMBERS, RENAME, RENAMED, SEARCH, installing

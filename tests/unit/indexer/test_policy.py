@@ -14,8 +14,8 @@ from headrace.index import manifest as manifests
 from headrace.index.job import Task
 from headrace.index.manifest import IndexManifest, with_runs
 from headrace.index.run import Run
-from headrace.jobs import Waiting
 from headrace.segment.descriptor import PageIndex, Segment
+from headrace.tables.jobs import Waiting
 
 LIMITS = IndexLimits(age_ms=60_000, segments=4, fanout=3, jobs=1, retire_age_ms=300_000)
 NOW = 1_700_000_000_000

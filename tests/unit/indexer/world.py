@@ -20,9 +20,9 @@ from functions.indexer.start import start
 from headrace.index.job import VERSION, Failure, JobResult, Task
 from headrace.index.manifest import IndexManifest, gaps
 from headrace.index.run import Descriptor, Part
-from headrace.jobs.memory import MemoryJobs
 from headrace.objects import Objects, keys, packed
 from headrace.settings import Settings
+from headrace.tables.jobs.memory import MemoryJobs
 from tests.unit.sealer import world as sealer
 from tests.unit.sealer.world import PORTS, Hook, Silent, Watched
 

@@ -9,16 +9,16 @@ import pytest
 from functions.sealer.parts import assemble
 from functions.sealer.queue import MemoryQueue
 from functions.sealer.seal import seal
-from headrace.catalog.dynamodb import DynamoCatalog
 from headrace.log.logs import Logs
 from headrace.log.requests import At, CreateRequest
 from headrace.log.stores import Stores
 from headrace.objects.s3 import S3Objects
 from headrace.offset import BEGINNING, Cursor
-from headrace.producers.dynamodb import DynamoProducers
 from headrace.settings import Settings
+from headrace.tables.catalog.dynamodb import DynamoCatalog
+from headrace.tables.producers.dynamodb import DynamoProducers
+from headrace.tables.watermarks.dynamodb import DynamoWatermarks
 from headrace.wal.dynamodb import DynamoWal
-from headrace.watermarks.dynamodb import DynamoWatermarks
 from tests.support.aws import boto3_client, create_tables, in_process_aws
 from tests.support.builders import BYTES, appending, producing
 from tests.support.counting import AwsCalls

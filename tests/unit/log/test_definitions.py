@@ -15,9 +15,9 @@ from functions.sealer.trim import trim
 from headrace import profiles
 from headrace.definition import Definition
 from headrace.errors import Conflict, Damaged, InvalidRequest, NotFound
+from headrace.json import registry
 from headrace.log.requests import At, CreateRequest, ForkRequest, Selection
 from headrace.offset import BEGINNING
-from headrace.schema import registry
 from headrace.wal.state import LogConfig, LogState
 from tests.support.builders import BYTES, JSON, appending
 from tests.unit.log.world import Process, World

@@ -16,8 +16,6 @@ from functions.sealer.parts import assemble
 from functions.sealer.queue import MemoryQueue
 from functions.sealer.seal import seal
 from functions.sealer.trim import trim
-from headrace.engine import engine as engines
-from headrace.engine.search import search
 from headrace.index import selected
 from headrace.index.run_cache import RunCache
 from headrace.index.store import KEPT_MS, IndexManifestStore
@@ -26,6 +24,8 @@ from headrace.log.requests import AppendRequest, At, ReadPage, Selection
 from headrace.objects import Range, keys
 from headrace.objects.memory import MemoryObjects
 from headrace.offset import Cursor
+from headrace.query.engine import engine as engines
+from headrace.query.engine.search import search
 from headrace.record import NewRecord
 from tests.support import index_runs
 from tests.support.builders import JSON

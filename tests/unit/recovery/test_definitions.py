@@ -10,9 +10,9 @@ import pytest
 from headrace import profiles
 from headrace.definition import Definition
 from headrace.errors import InvalidRequest
+from headrace.json import registry
 from headrace.log.requests import JSON
 from headrace.objects import keys
-from headrace.schema import registry
 from headrace.wal.state import LogConfig, LogState
 from tests.support.builders import appending
 from tests.unit.recovery.test_skewed_restores import rewind_entries

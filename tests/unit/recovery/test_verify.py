@@ -20,7 +20,7 @@ from headrace.manifest import manifest as manifests
 from headrace.manifest.manifest import encode
 from headrace.objects import keys
 from headrace.recovery.verify import verify
-from headrace.watermarks import Watermark
+from headrace.tables.watermarks import Watermark
 from tests.support.faults import Faulty
 from tests.unit.recovery.world import Ruins
 from tests.unit.sealer.world import SETTINGS

@@ -7,7 +7,6 @@ import dataclasses
 from typing import Any, NamedTuple
 
 from functions.sealer.parts import assemble
-from headrace.catalog import Row
 from headrace.log.logs import Logs
 from headrace.log.requests import AppendRequest, At
 from headrace.objects import keys
@@ -16,9 +15,10 @@ from headrace.record import NewRecord
 from headrace.recovery.recover import recover
 from headrace.recovery.report import LogRecovered, RecoverReport, VerifyReport
 from headrace.recovery.verify import verify_all
+from headrace.tables.catalog import Row
+from headrace.tables.watermarks import Watermark
 from headrace.wal.memory import MemoryWal
 from headrace.wal.state import Entry, Producer
-from headrace.watermarks import Watermark
 from tests.unit.sealer.world import BYTES, World
 
 HOUR_S = 3600

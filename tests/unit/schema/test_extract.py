@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.schema import extract, jsontext, search_config
+from headrace.json import extract, jsontext, search_config
 
 
 def config(**fields: dict[str, Any]) -> search_config.SearchConfig:

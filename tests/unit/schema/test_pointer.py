@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import InvalidRequest
-from headrace.schema import pointer
-from headrace.schema.pointer import MISSING
+from headrace.json import pointer
+from headrace.json.pointer import MISSING
 
 # RFC 6901, section 5.
 EXAMPLE = {

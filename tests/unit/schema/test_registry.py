@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import Conflict, InvalidRequest, PayloadTooLarge
-from headrace.schema import jsontext, lens, registry
-from headrace.schema.registry import Boundary, Registry, RoutingKey
+from headrace.json import jsontext, lens, registry
+from headrace.json.registry import Boundary, Registry, RoutingKey
 
 NAME = "orders"
 V1 = {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"], "additionalProperties": False}

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import InvalidRequest
-from headrace.schema import search_config
-from headrace.search.config import Count, DefaultField, Rollup, Summary, SummaryParts, interval_ms
+from headrace.json import search_config
+from headrace.query.language.config import Count, DefaultField, Rollup, Summary, SummaryParts, interval_ms
 
 
 def field(kind: str, *capabilities: str, **more: Any) -> dict[str, Any]:

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.errors import InvalidRequest
-from headrace.schema import jsontext, validate
-from headrace.schema.validate import is_date_time
+from headrace.json import jsontext, validate
+from headrace.json.validate import is_date_time
 
 
 def error_of(schema: Any, document: Any) -> str | None:

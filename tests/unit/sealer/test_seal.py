@@ -11,7 +11,7 @@ from functions.sealer.seal import MAX_ROUNDS, Sealed, SourceUnsealed, seal
 from headrace.errors import Damaged
 from headrace.log.requests import AppendRequest
 from headrace.objects import keys
-from headrace.watermarks import Watermark
+from headrace.tables.watermarks import Watermark
 from tests.unit.sealer.world import SETTINGS, World, noise
 
 

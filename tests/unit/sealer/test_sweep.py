@@ -14,10 +14,10 @@ from functions.sealer.orphans import sweep_orphans
 from functions.sealer.queue import Message
 from functions.sealer.sweep import sweep
 from headrace import profiles
-from headrace.catalog import Row
 from headrace.definition import Definition
 from headrace.names import STREAMS
 from headrace.objects import keys
+from headrace.tables.catalog import Row
 from tests.unit.sealer.world import SETTINGS, World
 
 TTL_MS = 60_000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from headrace.schema import search_config
+from headrace.json import search_config
 
 
 def field(kind: str, pointer: str, *capabilities: str, **more: str) -> dict[str, Any]:

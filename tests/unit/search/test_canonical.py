@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from headrace.search import canonical
-from headrace.search.canonical import Value
-from headrace.search.config import Binding, Field
+from headrace.query.language import canonical
+from headrace.query.language.canonical import Value
+from headrace.query.language.config import Binding, Field
 
 _BINDING = (Binding(version=1, json_pointer="/x"),)
 _FIELDS = {

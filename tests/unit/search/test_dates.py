@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.search import dates
+from headrace.query.language import dates
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
-from headrace.schema import extract
-from headrace.search import match, query
+from headrace.json import extract
+from headrace.query.language import match, query
 from tests.unit.search.samples import CONFIG
 
 

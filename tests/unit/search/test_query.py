@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import InvalidRequest
-from headrace.schema import search_config
-from headrace.search import grammar, query
-from headrace.search.query import And, Anywhere, Compare, Equals, Has, Node, Not, Or, Prefix, Words
+from headrace.json import search_config
+from headrace.query.language import grammar, query
+from headrace.query.language.query import And, Anywhere, Compare, Equals, Has, Node, Not, Or, Prefix, Words
 from tests.unit.search.samples import CONFIG, SEARCH, field
 
 A, B, C = (Equals("service", letter) for letter in "abc")

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import InvalidRequest
-from headrace.schema import extract, search_config
-from headrace.search import dates, histogram, instants, rollup, rollup_request, rollup_text
-from headrace.search.config import SearchConfig
-from headrace.search.rollup import Groups, Part, Row
+from headrace.json import extract, search_config
+from headrace.query.language import dates, histogram, instants, rollup, rollup_request, rollup_text
+from headrace.query.language.config import SearchConfig
+from headrace.query.language.rollup import Groups, Part, Row
 
 MINUTE, HOUR = 60_000, 3_600_000
 

@@ -6,9 +6,9 @@ import math
 
 import pytest
 
-from headrace.schema import extract
-from headrace.search import query, scoring
-from headrace.search.scoring import Corpus, Wanted
+from headrace.json import extract
+from headrace.query.language import query, scoring
+from headrace.query.language.scoring import Corpus, Wanted
 from tests.unit.search.samples import CONFIG
 
 

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import InvalidRequest
-from headrace.schema import search_config
-from headrace.search import query, sorting
-from headrace.search.sorting import SortTerm
+from headrace.json import search_config
+from headrace.query.language import query, sorting
+from headrace.query.language.sorting import SortTerm
 from tests.unit.search.samples import SEARCH, field
 
 _STATUS = field("integer", "/status", "exact", "column", "sortable")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from headrace.schema import lens
+from headrace.json import lens
 
 STRING = {"type": "string"}
 INTEGER = {"type": "integer"}

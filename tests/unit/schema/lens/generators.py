@@ -9,7 +9,7 @@ from typing import Any
 from jsonschema_rs import Draft7Validator
 
 from headrace.errors import InvalidRequest
-from headrace.schema import validate
+from headrace.json import validate
 
 NAMES = ("a", "b", "c", "xa", "x1")
 TEXTS = ("", "a", "B", "1", "-20", "ab", "0001-01-01T00:00:00Z", "2026-02-28T23:59:59.999999999+14:00", "ßİ", "1e3")

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from jsonschema_rs import Draft7Validator
 
 from headrace.errors import InvalidRequest
-from headrace.schema import validate
-from headrace.schema.lens.closed import DATE_TIME, Closed, close
+from headrace.json import validate
+from headrace.json.lens.closed import DATE_TIME, Closed, close
 from tests.unit.schema.lens.generators import SCALARS, Documents, Schemas
 
 

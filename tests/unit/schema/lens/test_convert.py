@@ -11,9 +11,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from headrace.errors import InvalidRequest
-from headrace.schema import lens, validate
-from headrace.schema.lens import times
-from headrace.schema.lens.convert import is_type, text_of
+from headrace.json import lens, validate
+from headrace.json.lens import times
+from headrace.json.lens.convert import is_type, text_of
 from tests.unit.schema.lens.documents import convert, lens_of
 
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)

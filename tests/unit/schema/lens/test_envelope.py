@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from headrace.errors import Conflict, InvalidRequest
-from headrace.schema import lens
-from headrace.schema.lens.envelope import MAX_NESTING, MAX_OPS, MAX_PATH
+from headrace.json import lens
+from headrace.json.lens.envelope import MAX_NESTING, MAX_OPS, MAX_PATH
 from tests.unit.schema.lens.documents import (
     add,
     convert,

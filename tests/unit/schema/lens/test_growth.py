@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import InvalidRequest
-from headrace.schema import jsontext, lens
-from headrace.schema.lens import growth, promotion
-from headrace.schema.lens.growth import exceeds
+from headrace.json import jsontext, lens
+from headrace.json.lens import growth, promotion
+from headrace.json.lens.growth import exceeds
 from tests.unit.schema.lens.documents import (
     add,
     array,

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from headrace.errors import InvalidRequest
-from headrace.schema import jsontext, lens
+from headrace.json import jsontext, lens
 from tests.unit.schema.lens.documents import (
     add,
     convert,

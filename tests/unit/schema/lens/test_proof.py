@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from headrace.errors import InvalidRequest
-from headrace.schema import lens
+from headrace.json import lens
 from tests.unit.schema.lens.documents import (
     DATE_TIME,
     INTEGER,

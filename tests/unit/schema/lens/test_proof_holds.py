@@ -16,11 +16,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.errors import InvalidRequest
-from headrace.schema import jsontext, lens, validate
-from headrace.schema.lens import focus, image, verdict
-from headrace.schema.lens.closed import close
-from headrace.schema.lens.focus import Place
-from headrace.schema.lens.shapes import Shapes
+from headrace.json import jsontext, lens, validate
+from headrace.json.lens import focus, image, verdict
+from headrace.json.lens.closed import close
+from headrace.json.lens.focus import Place
+from headrace.json.lens.shapes import Shapes
 from tests.unit.schema.lens.documents import document_of, lens_of
 from tests.unit.schema.lens.generators import Documents, Operations, Schemas
 from tests.unit.schema.lens.mutations import mutated

@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.errors import InvalidRequest
-from headrace.schema import validate
-from headrace.schema.lens.cases import ArrayCase, ObjectCase, Other, of_value
-from headrace.schema.lens.closed import close
-from headrace.schema.lens.focus import places
-from headrace.schema.lens.shapes import MAX_CASES, Shapes
+from headrace.json import validate
+from headrace.json.lens.cases import ArrayCase, ObjectCase, Other, of_value
+from headrace.json.lens.closed import close
+from headrace.json.lens.focus import places
+from headrace.json.lens.shapes import MAX_CASES, Shapes
 from tests.unit.schema.lens.documents import INTEGER, STRING, array, closed, open_
 from tests.unit.schema.lens.generators import Documents, Schemas
 from tests.unit.schema.lens.mutations import mutated

@@ -1,0 +1,209 @@
+"""Sets of documents, described by schemas: what they contain, taken apart and put together again.
+
+The proof follows a lens with such sets: it begins with what the old schema accepts and ends with what must be within
+the new one. Containment and the normal form of a schema are jsonschema-rs's, which is also what validates records.
+
+Every description may be wider than the set it stands for, never narrower. So what is shown of a description holds for
+the documents, and a constraint that is hard to follow may be forgotten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from decimal import Decimal
+from typing import Any
+
+import jsonschema_rs
+from jsonschema_rs import CanonicalSchema, canonical
+
+from headrace.errors import InvalidRequest
+from headrace.json import jsontext
+from headrace.json.lens.cases import ArrayCase, Case, CaseFragment, ObjectCase, Other, of_value
+from headrace.json.lens.closed import Fragment
+
+MAX_CASES = 256
+MAX_REFERENCES = 16  # followed in a row before a schema counts as unknown
+
+_MAX_UNMERGED = 32  # more cases than that are brought into normal form, which finds fewer if there are
+_MAX_EXACT = 2**53
+_MAX_WORK = 500_000  # comparisons of alternatives: some 10 s at worst
+_OUTGROWN = (canonical.RawReason.OUTGREW_CASES, canonical.RawReason.OUTGREW_INTERSECTIONS)
+
+NOTHING: Fragment = False
+_UNKNOWN: tuple[Case, ...] = (ObjectCase(), ArrayCase(), Other({"type": ["null", "boolean", "number", "string"]}))
+
+
+class Shapes:
+    """Reads fragments under one set of definitions.
+
+    Raises (every method):
+        InvalidRequest: a schema is too complex to reason about.
+    """
+
+    def __init__(self, definitions: dict[str, Fragment]) -> None:
+        self._definitions = definitions
+        self._work = 0
+
+    def covers(self, wide: Fragment | CanonicalSchema, narrow: Fragment) -> bool:
+        """Whether every value of `narrow` is shown to be one of `wide`."""
+        if wide is True or narrow is False:
+            return True
+        outer = wide if isinstance(wide, CanonicalSchema) else self.normal(wide)
+        try:
+            return outer.covers(self.normal(narrow)) == canonical.Containment.YES
+        except canonical.CanonicalizationError:
+            return False
+
+    def is_empty(self, fragment: Fragment) -> bool:
+        """Whether a fragment is shown to have no value."""
+        if isinstance(fragment, bool):
+            return not fragment
+        return "const" not in fragment and self.normal(fragment).satisfiability() == canonical.Satisfiability.NO
+
+    def accepts(self, fragment: Fragment, value: Any) -> bool:
+        """Whether a fragment has the value; undecided counts as no."""
+        return self.covers(fragment, {"const": value})
+
+    def union(self, fragments: Sequence[Fragment]) -> Fragment:
+        """All values of all fragments."""
+        distinct = list({jsontext.dumps(fragment): fragment for fragment in fragments}.values())
+        if len(distinct) < 2:
+            return distinct[0] if distinct else NOTHING
+        known = [fragment for fragment in distinct if isinstance(fragment, CaseFragment)]
+        cases = [case for fragment in known for case in fragment.cases]
+        if len(known) == len(distinct) and len(cases) <= _MAX_UNMERGED:
+            return CaseFragment(*cases, anyOf=distinct)
+        return self._fragment(self.normal({"anyOf": distinct}))
+
+    def values(self, fragment: Fragment) -> list[Any] | None:
+        """All values of a fragment that has finitely many and says so; else None."""
+        return _values(self.normal(fragment))
+
+    def cases(self, fragment: Fragment) -> list[Case]:
+        """What a value of the fragment can be: it is in one of the cases at least."""
+        if isinstance(fragment, CaseFragment):
+            return list(fragment.cases)
+        found = list(self._cases(self.normal(fragment), MAX_REFERENCES))
+        if len(found) > MAX_CASES:
+            raise InvalidRequest(f"too many cases to follow: limit={MAX_CASES} actual={len(found)}")
+        return found
+
+    def normal(self, fragment: Fragment) -> CanonicalSchema:
+        """The normal form of a fragment, with the definitions."""
+        whole = {**fragment, "definitions": self._definitions} if isinstance(fragment, dict) else fragment
+        try:
+            found = jsonschema_rs.canonicalize(whole, draft=jsonschema_rs.Draft7, validate_formats=True, offline=True)
+        except (ValueError, jsonschema_rs.ValidationError) as exc:
+            raise InvalidRequest(f"a schema is too complex to reason about: {str(exc)[:200]}") from exc
+        view = found.view()
+        if isinstance(view, canonical.AnyOfView):
+            self._work += len(view.branches) ** 2
+        if self._work > _MAX_WORK or (isinstance(view, canonical.RawView) and view.reason in _OUTGROWN):
+            raise InvalidRequest("a schema is too complex to reason about: it has too many alternatives")
+        return found
+
+    def _fragment(self, schema: CanonicalSchema) -> Fragment:
+        found = schema.to_json_schema()
+        if not isinstance(found, dict):
+            return bool(found)
+        found.pop("$schema", None)
+        definitions = found.pop("definitions", {})
+        if not isinstance(definitions, dict) or definitions.keys() - self._definitions.keys():
+            raise InvalidRequest("a schema is too complex to reason about: recursive")
+        return found
+
+    def _cases(self, schema: CanonicalSchema, references: int) -> Sequence[Case]:
+        view = schema.view()
+        match view:
+            case canonical.FalseView():
+                return ()
+            case canonical.ObjectView():
+                return (self._object(view),)
+            case canonical.ArrayView():
+                return (self._array(view),)
+            case canonical.MultiTypeView():
+                return [_anything_of(type_name) for type_name in view.types]
+            case canonical.ConstView():
+                return (of_value(view.value),)
+            case canonical.EnumView():
+                return _of_values(view.values)
+            case canonical.StringView() | canonical.IntegerView() | canonical.NumberView():
+                return (Other(self._fragment(schema)),)
+            case canonical.AnyOfView() | canonical.OneOfView():
+                return [case for branch in view.branches for case in self._cases(branch, references)]
+            case canonical.AllOfView():
+                # Any one of the branches describes the value; the one with the fewest cases says most.
+                return min((self._cases(branch, references) for branch in view.branches), key=len)
+            case canonical.ReferenceView() if references:
+                target = schema.definition(view.uri)
+                return _UNKNOWN if target is None else self._cases(target, references - 1)
+            case canonical.TypedGroupView(type_name="object" | "array"):
+                kind = type(_anything_of(view.type_name))
+                return [case for case in self._cases(view.body, references) if isinstance(case, kind)]
+            case canonical.TypedGroupView():
+                return (Other(self._fragment(schema)),)
+        return _UNKNOWN
+
+    def _object(self, view: canonical.ObjectView) -> ObjectCase:
+        case = ObjectCase(
+            required=frozenset(view.required),
+            properties={name: self._fragment(child) for name, child in view.properties.items()},
+            patterns={pattern: self._fragment(child) for pattern, child in view.pattern_properties.items()},
+            additional=True if view.additional_properties is None else self._fragment(view.additional_properties),
+            low=view.min_properties or 0,
+            high=view.max_properties,
+        )
+        if view.property_names is None:
+            return case
+        names = _values(view.property_names)
+        if names is None:
+            return replace(case, names=self._fragment(view.property_names))
+        listed = {name: case.member(name) for name in names if isinstance(name, str)}
+        return replace(case, properties=listed, patterns={}, additional=False)
+
+    def _array(self, view: canonical.ArrayView) -> ArrayCase:
+        return ArrayCase(
+            prefix=tuple(self._fragment(item) for item in view.prefix_items),
+            rest=True if view.items is None else self._fragment(view.items),
+            low=view.min_items or 0,
+            high=view.max_items,
+        )
+
+
+def _of_values(values: Sequence[Any]) -> list[Case]:
+    """A case for each object and array, and one for all the rest."""
+    others = [value for value in values if not isinstance(value, (dict, list))]
+    found = [of_value(value) for value in values if isinstance(value, (dict, list))]
+    return [*found, Other({"enum": others})] if others else found
+
+
+def _values(schema: CanonicalSchema) -> list[Any] | None:
+    view = schema.view()
+    match view:
+        case canonical.FalseView():
+            return []
+        case canonical.ConstView() if _is_exact(view.value):
+            return [view.value]
+        case canonical.EnumView() if all(map(_is_exact, view.values)):
+            return list(view.values)
+        case canonical.MultiTypeView() if set(view.types) <= {"null", "boolean"}:
+            return [value for type_name in view.types for value in ([None] if type_name == "null" else [False, True])]
+        case canonical.AnyOfView():
+            found = [_values(branch) for branch in view.branches]
+            if all(values is not None for values in found):
+                return [value for values in found for value in values or ()]
+    return None
+
+
+def _is_exact(value: Any) -> bool:
+    """Whether equal numbers are one Python value here, whatever their spelling. Larger ones lose digits as doubles."""
+    return not isinstance(value, Decimal) and (not isinstance(value, (int, float)) or abs(value) <= _MAX_EXACT)
+
+
+def _anything_of(type_name: str) -> Case:
+    if type_name == "object":
+        return ObjectCase()
+    if type_name == "array":
+        return ArrayCase()
+    return Other({"type": type_name})

@@ -1,0 +1,262 @@
+"""The schema registry of a stream: its schemas by version, where each begins, the lenses between them, routing key, search.
+
+An update is read strictly, then applied to the registry in force; both are pure, so that the change can be decided again
+on a newer state. Documents as in the contract of Prisma Streams, `durable.streams/schema-registry/v1`.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Collection
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, UnsetType
+from msgspec.structs import replace
+
+from headrace.errors import InvalidRequest, PayloadTooLarge
+from headrace.json import jsontext, lens, pointer, search_config, validate
+from headrace.limits import MAX_SAFE_INTEGER
+
+API_VERSION = "durable.streams/schema-registry/v1"
+MAX_REGISTRY_BYTES = 4 * 1024 * 1024  # a process keeps the registries that it has met
+
+Schema = dict[str, Any] | bool
+
+_UPDATE_KEYS = ("apiVersion", "schema", "lens", "routingKey", "search")
+_ROUTING_KEY_KEYS = ("jsonPointer", "required")
+
+_path = lru_cache(1024)(pointer.parse)  # every record asks for the same one
+
+
+class Boundary(msgspec.Struct, frozen=True):
+    """Records from `offset` on are of `version`, up to the next boundary."""
+
+    offset: int
+    version: int
+
+
+class RoutingKey(msgspec.Struct, frozen=True):
+    """Where a document's routing key stands, and whether each document must have one."""
+
+    json_pointer: str
+    required: bool
+
+
+class Registry(msgspec.Struct, frozen=True):
+    """What is in force for a stream. Never changed in place, the documents in it neither.
+
+    Attributes:
+        current_version: of the schema that appends are checked against; 0 without one.
+        schemas: by version, as text.
+        lenses: "N" leads from version N to N + 1.
+        boundaries: in the order of their offsets; of equal offsets the last one counts.
+        routing_key: where it is taken from; None: from the request.
+        search: the normalised search configuration, if there is one.
+    """
+
+    current_version: int = 0
+    schemas: dict[str, Any] = {}
+    lenses: dict[str, Any] = {}
+    boundaries: tuple[Boundary, ...] = ()
+    routing_key: RoutingKey | None = None
+    search: dict[str, Any] | None = None
+
+
+class Update(msgspec.Struct, frozen=True):
+    """A change that was asked for. Of `routing_key` and `search`, unset keeps what there is, None removes it.
+
+    Attributes:
+        schema: the next version; a change without one changes only the routing key or only the search configuration.
+        lens: from the version in force to the next one, not looked at yet.
+        search: not looked at yet.
+    """
+
+    schema: Schema | UnsetType = UNSET
+    lens: Any = None
+    routing_key: RoutingKey | UnsetType | None = UNSET
+    search: Any = UNSET
+
+
+def document(registry: Registry, name: str) -> dict[str, Any]:
+    """What `GET …/_schema` answers. `name` is the stream's."""
+    shown: dict[str, Any] = {
+        "apiVersion": API_VERSION,
+        "schema": name,
+        "currentVersion": registry.current_version,
+    }
+    if registry.routing_key is not None:
+        key = registry.routing_key
+        shown["routingKey"] = {"jsonPointer": key.json_pointer, "required": key.required}
+    if registry.search is not None:
+        shown["search"] = registry.search
+    shown["boundaries"] = [{"offset": one.offset, "version": one.version} for one in registry.boundaries]
+    shown["schemas"] = registry.schemas
+    shown["lenses"] = registry.lenses
+    return shown
+
+
+def parse_update(body: bytes, name: str) -> Update:
+    """The update in the body of `POST …/_schema`: `{schema, lens?, routingKey?, search?}`, `{routingKey}` or `{search}`.
+
+    Args:
+        name: the stream's, which a lens must name as well.
+
+    Raises:
+        InvalidRequest: not JSON, another shape, a lens for something else, or a schema that is not valid.
+    """
+    update = _update(jsontext.loads(body))
+    named = update.lens.get("schema", name) if isinstance(update.lens, dict) else name
+    if named != name:
+        raise InvalidRequest(f"lens schema mismatch: expected={name} received={named!r:.80}")
+    return update
+
+
+def _update(body: Any) -> Update:
+    fields = _object(body, "schema update", _UPDATE_KEYS)
+    if fields.get("apiVersion", API_VERSION) != API_VERSION:
+        raise InvalidRequest(f"apiVersion must be {API_VERSION}")
+    has_schema, has_key, has_search = (key in fields for key in ("schema", "routingKey", "search"))
+    if not has_schema:
+        if fields.get("lens") is not None:
+            raise InvalidRequest("lens needs a schema")
+        if has_key == has_search:
+            raise InvalidRequest("schema update must have a schema, or else one of routingKey and search")
+    routing_key = _routing_key(fields["routingKey"]) if has_key else UNSET
+    if has_schema:
+        if routing_key is None:
+            raise InvalidRequest("routingKey must be an object when there is a schema")
+        validate.compile(fields["schema"])
+    return Update(
+        schema=fields.get("schema", UNSET),
+        lens=fields.get("lens"),
+        routing_key=routing_key,
+        search=fields.get("search", UNSET),
+    )
+
+
+def _routing_key(value: Any) -> RoutingKey | None:
+    if value is None:
+        return None
+    fields = _object(value, "routingKey", _ROUTING_KEY_KEYS)
+    text, required = fields.get("jsonPointer"), fields.get("required")
+    if not isinstance(text, str):
+        raise InvalidRequest("routingKey.jsonPointer must be a string")
+    if not isinstance(required, bool):
+        raise InvalidRequest("routingKey.required must be a boolean")
+    pointer.parse(text)
+    return RoutingKey(text, required)
+
+
+def _object(value: Any, what: str, allowed: Collection[str]) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise InvalidRequest(f"{what} must be an object")
+    for key in value:
+        if key not in allowed:
+            raise InvalidRequest(f"{what} has an unknown key: {key[:80]!r} allowed={', '.join(allowed)}")
+    return value
+
+
+def apply(registry: Registry, update: Update, *, name: str, next_offset: int, is_empty: bool) -> Registry:
+    """The registry after an update.
+
+    Args:
+        registry: in force.
+        update: as `parse_update` gives it.
+        name: the stream's.
+        next_offset: of the first record that the new schema will check.
+        is_empty: the stream never had a record.
+
+    Raises:
+        Conflict: the lens does not lead from the version in force to the next one.
+        InvalidRequest: a first schema and the stream has records; no lens for a later one; a lens or a search
+            configuration that is not valid; a lens that is not proven; search without a schema.
+        PayloadTooLarge: the registry would outgrow `MAX_REGISTRY_BYTES`.
+    """
+    changed = registry
+    if update.schema is not UNSET and registry.current_version:
+        changed = _next(registry, update.schema, update.lens, name, next_offset)
+    elif update.schema is not UNSET:
+        if not is_empty:
+            raise InvalidRequest("first schema requires an empty stream")
+        changed = _first(registry, update.schema, update.lens, name)
+    if update.routing_key is not UNSET:
+        changed = replace(changed, routing_key=update.routing_key)
+    if update.search is not UNSET:
+        changed = replace(changed, search=_search(update.search, changed.current_version))
+    if len(jsontext.dumps(document(changed, name))) > MAX_REGISTRY_BYTES:
+        raise PayloadTooLarge(f"schema registry is too large: limit={MAX_REGISTRY_BYTES}")
+    return changed
+
+
+def _first(registry: Registry, schema: Schema, wanted: Any, name: str) -> Registry:
+    if wanted is not None:  # some clients send a lens from nothing; it has nothing to do
+        lens.parse(wanted, name, 0)
+    return replace(registry, current_version=1, schemas={"1": schema}, boundaries=(Boundary(0, 1),))
+
+
+def _next(registry: Registry, schema: Schema, wanted: Any, name: str, next_offset: int) -> Registry:
+    version = registry.current_version
+    if wanted is None:
+        raise InvalidRequest("lens required")
+    if next_offset > MAX_SAFE_INTEGER:
+        raise InvalidRequest(f"offset is too large for a boundary: limit={MAX_SAFE_INTEGER}")
+    proven = lens.prove(lens.parse(wanted, name, version), registry.schemas[str(version)], schema)
+    return replace(
+        registry,
+        current_version=version + 1,
+        schemas={**registry.schemas, str(version + 1): schema},
+        lenses={**registry.lenses, str(version): proven},
+        boundaries=(*registry.boundaries, Boundary(next_offset, version + 1)),
+    )
+
+
+def _search(value: Any, version: int) -> dict[str, Any] | None:
+    if value is None:
+        return None
+    if version == 0:
+        raise InvalidRequest("search config requires an installed schema version")
+    return search_config.parse(value, version).document()
+
+
+def install(update: dict[str, Any], *, name: str, next_offset: int) -> Registry:
+    """The registry that a profile puts in place of any other: its schema as version 1, from `next_offset` on.
+
+    Records before it are of version 0: nothing is known of them, and no lens promotes them.
+
+    Raises:
+        InvalidRequest: the update is not valid.
+    """
+    fresh = apply(Registry(), _update(update), name=name, next_offset=0, is_empty=True)
+    return replace(fresh, boundaries=tuple(Boundary(next_offset, one.version) for one in fresh.boundaries))
+
+
+def cut(registry: Registry, base: int) -> Registry:
+    """The registry of a fork that begins at `base`: what it appends itself is of the current version."""
+    kept = tuple(one for one in registry.boundaries if one.offset < base)
+    if registry.current_version and (not kept or kept[-1].version != registry.current_version):
+        kept = (*kept, Boundary(base, registry.current_version))
+    return replace(registry, boundaries=kept)
+
+
+def version_at(registry: Registry, offset: int) -> int:
+    """The version of the record at an offset; 0 before the first boundary."""
+    position = bisect_right(registry.boundaries, offset, key=lambda one: one.offset)
+    return registry.boundaries[position - 1].version if position else 0
+
+
+def routing_key_of(routing_key: RoutingKey, document: Any) -> str | None:
+    """A document's routing key, None if it has none and needs none.
+
+    Raises:
+        InvalidRequest: it is missing and required, or is no string (null neither).
+    """
+    found = pointer.get(document, _path(routing_key.json_pointer))
+    if isinstance(found, str):
+        return found
+    if found is not pointer.MISSING:
+        raise InvalidRequest("routing key must be string")
+    if routing_key.required:
+        raise InvalidRequest("routing key missing")
+    return None

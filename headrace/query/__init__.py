@@ -1,0 +1,1 @@
+"""The query engine: `language` (pure) and `engine` (over runs, segments and the tail)."""

@@ -1,0 +1,244 @@
+"""Aggregates: the groups of a rollup over a window of time.
+
+Whole intervals come from the family `agg` of index runs, already summed and, where one run holds all of an interval's
+groups as they are asked for, already in print. What a window's ends cut off, and queries on more than dimensions, are
+answered from columns; segments that no run covers, and the tail, are scanned within a budget. The coverage says what was
+left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise, starmap
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from headrace import deadline
+from headrace.errors import Damaged
+from headrace.index import ascending, fetching
+from headrace.log.requests import Head
+from headrace.objects import ObjectMissing
+from headrace.query.engine import documents, grouping
+from headrace.query.engine.documents import Promoter
+from headrace.query.engine.engine import Engine
+from headrace.query.engine.grouping import Int64s, Shape, Sums
+from headrace.query.engine.groups import OfRun, RunGroups, check_size
+from headrace.query.engine.overlay import plan_overlay
+from headrace.query.engine.records import fetch
+from headrace.query.engine.routing_keys import published_segments
+from headrace.query.engine.scanning import Scan
+from headrace.query.engine.sources import Snapshot
+from headrace.query.engine.watching import Watched
+from headrace.query.language import rollup_request, rollup_text
+from headrace.query.language.config import SearchConfig
+from headrace.query.language.coverage import Coverage
+from headrace.query.language.rollup_request import AggregateRequest
+
+_LOOK_RECORDS = 1000  # that columns can't tell about: fetched at once
+
+
+class Aggregated(NamedTuple):
+    """The answer.
+
+    Attributes:
+        request: as understood.
+        head: the stream when the request began.
+        coverage: how much of it the answer saw.
+        used_rollups: groups of `agg` are in it.
+        indexed_segments: published segments that index runs cover.
+        scanned_segments, scanned_tail_documents: segments that no run covers, and unpublished records, that were scanned.
+        families: of index runs that were read, sorted.
+        buckets: in print, in order.
+        explain: how it came about, if that was asked for.
+    """
+
+    request: AggregateRequest
+    head: Head
+    coverage: Coverage
+    used_rollups: bool
+    indexed_segments: int
+    scanned_segments: int
+    scanned_tail_documents: int
+    families: tuple[str, ...]
+    buckets: list[str]
+    explain: dict[str, Any] | None
+
+
+def aggregate(engine: Engine, name: str, body: Any, budget_ms: int) -> Aggregated:
+    """Answers the request in a body.
+
+    Args:
+        body: JSON.
+        budget_ms: the time of the request.
+
+    Raises:
+        InvalidRequest: the request is wrong, or a lens can't promote a record that had to be looked at.
+        NotFound, Gone: as `Sources.snapshot`.
+        Damaged: an object is missing or altered.
+        DeadlineExceeded: it took longer than that.
+    """
+    with deadline.within(budget_ms):
+        snapshot = engine.sources.snapshot(name)
+        config = snapshot.definition.search
+        request = rollup_request.parse(body, config)
+        assert config is not None, "else the request is refused"
+        try:
+            return _Aggregation(engine, snapshot, config, request).answer()
+        except (Damaged, ObjectMissing):
+            # Perhaps a run was retired, or a segment merged, and removed since this process read of it.
+            again = engine.sources.snapshot(name, fresh=True)
+            config = again.definition.search
+            request = rollup_request.parse(body, config)
+            assert config is not None, "else the request is refused"
+            return _Aggregation(engine, again, config, request).answer()
+
+
+class _Aggregation:
+    """One request under way."""
+
+    def __init__(self, engine: Engine, snapshot: Snapshot, config: SearchConfig, request: AggregateRequest) -> None:
+        self._engine = engine
+        self._snapshot = snapshot
+        self._config = config
+        self._request = request
+        self._ranges = Watched(engine.ranges.fetches(), engine.clock.monotonic)
+        self._promoter = Promoter(snapshot.definition)
+        self._scan = Scan(request, self._promoter, config.primary_timestamp_field)
+        rollup = request.rollup
+        self._shape = Shape(
+            request.group_by,
+            [rollup.dimensions.index(name) for name in request.group_by],
+            [rollup.measures.index(name) for name in request.measures],
+        )
+        self._groups = RunGroups(engine.runs, request, config, self._shape)
+
+    def answer(self) -> Aggregated:
+        """The answer."""
+        request = self._request
+        began = self._engine.clock.monotonic()
+        of_runs = self._read_runs()
+        read = self._engine.clock.monotonic()
+        unindexed = self._snapshot.unindexed
+        overlay = plan_overlay(self._snapshot, unindexed, self._engine.budget)
+        for found in overlay.segments:
+            self._scan.add(documents.of_segment(self._engine.objects, found, self._promoter), [request.window])
+        self._look_at_picked(of_runs)
+        looked_at = self._scan.documents
+        self._scan.add(documents.of_tail(self._snapshot, self._promoter), [self._request.window])
+        scanned = self._engine.clock.monotonic()
+        buckets = list(self._buckets(of_runs))
+        ended = self._engine.clock.monotonic()
+        families = {"agg" for one in of_runs if one.by_groups}
+        families = families.union(*(one.picked.families for one in of_runs if one.picked is not None))
+        times = [one.run.greatest_timestamp for one in self._snapshot.runs] + [self._scan.newest_timestamp]
+        explain = None
+        if self._request.explain:
+            explain = self._explain(of_runs, {"runs": read - began, "scan": scanned - read, "merge": ended - scanned})
+        return Aggregated(
+            request=self._request,
+            head=self._snapshot.head,
+            coverage=Coverage(
+                self._snapshot.end,
+                overlay.omissions,
+                max((time for time in times if time is not None), default=None),
+            ),
+            used_rollups="agg" in families,
+            indexed_segments=published_segments(self._snapshot) - len(unindexed),
+            scanned_segments=len(overlay.segments),
+            scanned_tail_documents=self._scan.documents - looked_at,
+            families=tuple(sorted(families)),
+            buckets=buckets,
+            explain=explain,
+        )
+
+    def _read_runs(self) -> list[OfRun]:
+        window = self._request.window
+        found = [one for one in self._snapshot.runs if self._groups.may_hold(one, window)]
+        return fetching.run(fetching.gather([self._groups.read(one) for one in found]), self._ranges)
+
+    def _look_at_picked(self, of_runs: Sequence[OfRun]) -> None:
+        """Takes in the records that columns could not tell about."""
+        for one in of_runs:
+            if one.picked is None or not len(one.picked.records):
+                continue
+            windows = self._request.edges if one.by_groups else [self._request.window]
+            offsets = one.picked.records.tolist()
+            for at in range(0, len(offsets), _LOOK_RECORDS):
+                deadline.check()
+                records = fetching.run(fetch(self._snapshot, offsets[at : at + _LOOK_RECORDS]), self._ranges)
+                self._scan.add(starmap(self._promoter.document, records.items()), windows)
+
+    def _buckets(self, of_runs: Sequence[OfRun]) -> Iterator[str]:
+        """The buckets, in order: an interval that one run alone tells about in print, the others summed."""
+        blocks = [block for one in of_runs for block in one.blocks or ()]
+        blocks += [one.picked.block for one in of_runs if one.picked is not None and one.picked.block is not None]
+        rows = self._scan.rows
+        if rows:
+            blocks.append(grouping.of_rows(rows, self._shape))
+        printed = [(one, one.printed) for one in of_runs if one.printed is not None and len(one.printed.starts)]
+        shared = self._shared([found.starts for _, found in printed], [block.starts for block in blocks])
+        if len(shared):
+            routines = [self._groups.shared(one.reader, found, shared) for one, found in printed]
+            for summed in fetching.run(fetching.gather(routines), self._ranges):
+                blocks += summed
+        sums = Sums(blocks, self._shape)
+        runs_of_groups = [_runs(sums.starts, list(self._render(sums)))]
+        for _, found in printed:
+            own = ~ascending.among(found.starts, shared)
+            if own.all():
+                runs_of_groups.append(_runs(found.starts, found.groups))
+            else:
+                at = np.flatnonzero(own)
+                runs_of_groups.append(_runs(found.starts[at], [found.groups[row] for row in at.tolist()]))
+        interval = self._request.interval_ms
+        for start, groups in sorted(one for runs in runs_of_groups for one in runs):
+            yield rollup_text.bucket(start, interval, groups)
+
+    @staticmethod
+    def _shared(printed: Sequence[Int64s], others: Sequence[Int64s]) -> Int64s:
+        """Starts of intervals that more than one source has groups of, ascending."""
+        distinct = [ascending.distinct(starts) for starts in (*printed, *others)]
+        if len(distinct) < 2:
+            return np.empty(0, np.int64)
+        starts, counts = np.unique(np.concatenate(distinct), return_counts=True)
+        return starts[counts > 1]
+
+    def _render(self, sums: Sums) -> Iterator[str]:
+        measures = self._request.rollup.rollup.measures
+        shown = [(name, measures[name]) for name in self._request.measures]
+        size = 0
+        for number, (key, parts) in enumerate(zip(sums.keys, sums.parts(), strict=True)):
+            if number % 1024 == 0:
+                deadline.check()
+                check_size(size)
+            text = rollup_text.group(
+                key, {name: (kind, part) for (name, kind), part in zip(shown, parts, strict=True)}
+            )
+            size += len(text)
+            yield text
+
+    def _explain(self, of_runs: Sequence[OfRun], stages_s: dict[str, float]) -> dict[str, Any]:
+        return {
+            "plan": {
+                "aligned": None if self._request.aligned is None else list(self._request.aligned),
+                "edges": [list(edge) for edge in self._request.edges],
+                "by_groups": self._groups.by_groups,
+                "rendered": self._groups.by_groups and self._request.is_whole,
+            },
+            "runs": {
+                "considered": len(self._snapshot.runs),
+                "opened": [one.explain() for one in of_runs],
+            },
+            **self._ranges.explain(),
+            "stages_ms": {name: round(seconds * 1000, 3) for name, seconds in stages_s.items()},
+        }
+
+
+def _runs(starts: Int64s, groups: list[str]) -> Iterator[tuple[int, list[str]]]:
+    """Groups by start."""
+    if not len(starts):
+        return
+    bounds = np.flatnonzero(np.concatenate(([True], starts[1:] != starts[:-1]))).tolist()
+    for first, end in pairwise([*bounds, len(groups)]):
+        yield int(starts[first]), groups[first:end]

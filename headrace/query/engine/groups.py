@@ -1,0 +1,215 @@
+"""What index runs say about an aggregate: groups of `agg` for whole intervals, picked records for everything else."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from headrace import deadline
+from headrace.errors import PayloadTooLarge
+from headrace.index import ascending, fetching
+from headrace.index.fetching import Routine
+from headrace.index.opening import Runs
+from headrace.index.reading import RunReader
+from headrace.query.engine import agg_tables, grouping
+from headrace.query.engine.grouping import Block, Int64s, Shape
+from headrace.query.engine.picking import Picked, pick
+from headrace.query.engine.sources import RunRange
+from headrace.query.language import canonical
+from headrace.query.language.config import SearchConfig
+from headrace.query.language.rollup_request import ADVICE, AggregateRequest, Window
+
+MAX_GROUPS = 2_000_000  # of runs, that one request reads: by numbers they take some 200 bytes each
+MAX_PRINTED_BYTES = 64 * 1024 * 1024  # of groups in print, that one request holds
+_INTERVALS = 4096  # read at once: between them, it is seen whether there are too many groups
+_FAR_APART = 16  # intervals: rather than so many that are not wanted, two ranges are read
+
+
+class Printed(NamedTuple):
+    """Groups in print, ascending by start and key."""
+
+    starts: Int64s
+    groups: list[str]
+
+
+class OfRun(NamedTuple):
+    """What one run gave.
+
+    Attributes:
+        found: the run.
+        reader: of it.
+        printed: groups as they are asked for; None if groups are told by numbers, or not at all.
+        blocks: groups by numbers; None likewise.
+        picked: records of windows that groups can't tell about; None if there are none.
+    """
+
+    found: RunRange
+    reader: RunReader
+    printed: Printed | None = None
+    blocks: list[Block] | None = None
+    picked: Picked | None = None
+
+    @property
+    def by_groups(self) -> bool:
+        """Groups told about the whole intervals."""
+        return self.printed is not None or self.blocks is not None
+
+    def explain(self) -> dict[str, Any]:
+        """As JSON: the run, and how many groups, records in columns and records to be looked at it answered with."""
+        groups: int | None = None
+        if self.printed is not None:
+            groups = len(self.printed.groups)
+        elif self.blocks is not None:
+            groups = sum(len(block.starts) for block in self.blocks)
+        in_columns = self.picked.block if self.picked is not None else None
+        return {
+            "id": self.found.run.id,
+            "level": self.found.run.level,
+            "groups": groups,
+            "columns": len(in_columns.starts) if in_columns is not None else 0,
+            "records": len(self.picked.records) if self.picked is not None else 0,
+        }
+
+
+class RunGroups:
+    """Reads runs for one request.
+
+    Attributes:
+        by_groups: groups can tell about the whole intervals of the window.
+        impossible: no record can be what the query demands of dimensions.
+    """
+
+    def __init__(self, runs: Runs, request: AggregateRequest, config: SearchConfig, shape: Shape) -> None:
+        """`shape` of the groups that are shown."""
+        self._runs = runs
+        self._request = request
+        self._config = config
+        self._shape = shape
+        values = request.dimension_values
+        self.by_groups = values is not None and request.aligned is not None
+        texts = {name: {canonical.text(value) for value in demanded} for name, demanded in (values or {}).items()}
+        self.impossible = any(len(demanded) > 1 for demanded in texts.values())
+        self._demanded = {request.rollup.dimensions.index(name): min(demanded) for name, demanded in texts.items()}
+        self._groups_read = 0
+        self._bytes_read = 0
+
+    def may_hold(self, found: RunRange, window: Window) -> bool:
+        """The run may hold records of a window that count."""
+        if self.impossible:
+            return False
+        if self._request.rollup.timestamp_field != self._config.primary_timestamp_field:
+            return True
+        least, greatest = found.run.least_timestamp, found.run.greatest_timestamp
+        return least is not None and greatest is not None and least < window.end_ms and greatest >= window.start_ms
+
+    def read(self, found: RunRange) -> Routine[OfRun]:
+        """What the run says.
+
+        Raises:
+            PayloadTooLarge: there are too many groups.
+        """
+        reader = yield from self._runs.open(found.run)
+        aligned = self._request.aligned
+        is_whole = (found.first, found.end) == (found.run.first_offset, found.run.end_offset)
+        if aligned is None or not self.by_groups or not is_whole:
+            picked = yield from self._pick(reader, found, [self._request.window])
+            return OfRun(found, reader, picked=picked)
+        windows = self._windows(reader, aligned)
+        routines: list[Routine[Any]] = [
+            self._printed(reader, windows) if self._request.is_whole else self.by_numbers(reader, windows)
+        ]
+        edges = [edge for edge in self._request.edges if self.may_hold(found, edge)]
+        if edges:
+            routines.append(self._pick(reader, found, edges))
+        groups, *picks = yield from fetching.gather(routines)
+        edge = picks[0] if picks else None
+        if isinstance(groups, Printed):
+            return OfRun(found, reader, printed=groups, picked=edge)
+        return OfRun(found, reader, blocks=groups, picked=edge)
+
+    def by_numbers(self, reader: RunReader, windows: Sequence[Window]) -> Routine[list[Block]]:
+        """Groups that start in the windows, by numbers."""
+        rollup = self._request.rollup
+        needs_dimensions = bool(self._demanded or self._request.group_by)
+        blocks = []
+        for window in windows:
+            table = yield from self._table(reader, window, ["start", "measures"], needs_dimensions=needs_dimensions)
+            kept = self._wanted(table) if self._demanded else None
+            self._count_groups(table.num_rows)
+            block = agg_tables.block_of(
+                table, self._shape, dimensions=len(rollup.dimensions), measures=len(rollup.measures), kept=kept
+            )
+            blocks.append(block)
+        return blocks
+
+    def shared(self, reader: RunReader, printed: Printed, starts: Int64s) -> Routine[list[Block]]:
+        """The groups of some intervals by numbers, of a run that gave them in print."""
+        blocks = yield from self.by_numbers(reader, _spans(ascending.distinct(printed.starts), starts))
+        return [grouping.of_starts(block, starts) for block in blocks]
+
+    def _pick(self, reader: RunReader, found: RunRange, windows: Sequence[Window]) -> Routine[Picked]:
+        return pick(reader, found, self._request, windows, self._config, self._shape)
+
+    def _windows(self, reader: RunReader, aligned: Window) -> list[Window]:
+        """The whole intervals that the run can have groups of, some at a time."""
+        interval = self._request.interval_ms
+        start, end = aligned
+        stats = reader.descriptor.fields.get(self._request.rollup.timestamp_field)
+        if stats is not None and stats.least is not None and stats.greatest is not None:
+            start = max(start, int(stats.least) // interval * interval)
+            end = min(end, int(stats.greatest) // interval * interval + interval)
+        step = interval * _INTERVALS
+        return [Window(at, min(at + step, end)) for at in range(start, end, step)]
+
+    def _printed(self, reader: RunReader, windows: Sequence[Window]) -> Routine[Printed]:
+        starts: list[Int64s] = []
+        groups: list[str] = []
+        for window in windows:
+            table = yield from self._table(
+                reader, window, ["start", "fragment"], needs_dimensions=bool(self._demanded)
+            )
+            found, texts = agg_tables.starts_of(table), agg_tables.fragments_of(table)
+            if self._demanded:
+                rows = np.flatnonzero(self._wanted(table))
+                found, texts = found[rows], [texts[row] for row in rows.tolist()]
+            self._bytes_read += sum(map(len, texts))
+            check_size(self._bytes_read)
+            starts.append(found)
+            groups += texts
+        return Printed(np.concatenate(starts) if starts else np.empty(0, np.int64), groups)
+
+    def _count_groups(self, count: int) -> None:
+        self._groups_read += count
+        if self._groups_read > MAX_GROUPS:
+            raise PayloadTooLarge(f"too many groups would have to be summed: limit={MAX_GROUPS}: {ADVICE}")
+
+    def _table(
+        self, reader: RunReader, window: Window, columns: list[str], *, needs_dimensions: bool
+    ) -> Routine[Any]:
+        deadline.check()
+        if needs_dimensions:
+            columns.append("dimensions")
+        request = self._request
+        return reader.groups(request.rollup.name, request.interval_ms, window.start_ms, window.end_ms, columns)
+
+    def _wanted(self, table: Any) -> agg_tables.Mask:
+        return agg_tables.with_dimensions(table, len(self._request.rollup.dimensions), self._demanded)
+
+
+def check_size(size: int) -> None:
+    """Raises:
+    PayloadTooLarge: groups in print take more than an answer may.
+    """
+    if size > MAX_PRINTED_BYTES:
+        raise PayloadTooLarge(f"the answer is too large: limit={MAX_PRINTED_BYTES}: {ADVICE}")
+
+
+def _spans(starts: Int64s, wanted: Int64s) -> list[Window]:
+    """Windows that hold those of the starts that are wanted, and few others: runs mostly share their first and last."""
+    places = np.flatnonzero(ascending.among(starts, wanted))
+    if not len(places):
+        return []
+    breaks = np.flatnonzero(np.diff(places) > _FAR_APART) + 1
+    return [Window(int(starts[part[0]]), int(starts[part[-1]]) + 1) for part in np.split(places, breaks)]

@@ -1,0 +1,210 @@
+"""The distinct routing keys of a stream, in the order of their UTF-8 bytes, a page at a time.
+
+Keys are those that records were stored with; no definition changes them, so the family `lex` of any run serves. Segments
+that no run covers have their key pages, the tail its records. A page is exact over everything that was looked at; what
+was not, because there were too many segments for one request, is said in the coverage.
+"""
+
+from __future__ import annotations
+
+import bisect
+import heapq
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice, pairwise
+from typing import NamedTuple
+
+from headrace import deadline
+from headrace.errors import Damaged, InvalidRequest
+from headrace.index import fetching
+from headrace.index.fetching import Ranges, Routine
+from headrace.objects import ObjectMissing
+from headrace.query.engine.engine import Engine
+from headrace.query.engine.sources import Range, RunRange, SegmentRange, Snapshot
+
+_MAX_SEGMENTS = 64  # whose key pages one request reads; as measured, one takes 1 to 20 ms
+_WAVE = 8  # of them at once: between waves, the time is looked at
+_TIME_SHARE = 0.6  # of a request's time that key pages may take
+
+
+class KeysRequest(NamedTuple):
+    """Up to `limit` keys above `after`; None: from the first one."""
+
+    limit: int
+    after: str | None = None
+
+
+class KeysCoverage(NamedTuple):
+    """What a page was made from, and what was left out.
+
+    Attributes:
+        indexed_segments: published segments that the runs in use cover.
+        scanned_segments, missing_segments: of the others, those whose keys were read, and those that were left out.
+        scanned_records, missing_records: records that are not published, read and left out.
+    """
+
+    indexed_segments: int
+    scanned_segments: int
+    missing_segments: int
+    scanned_records: int
+    missing_records: int
+
+    @property
+    def complete(self) -> bool:
+        """Nothing was left out."""
+        return not self.missing_segments and not self.missing_records
+
+
+class KeysTiming(NamedTuple):
+    """Seconds spent: on GETs of runs, on the rest with runs, on merging, on key pages, on the tail; and the runs read."""
+
+    runs_get_s: float
+    runs_decode_s: float
+    merge_s: float
+    segments_s: float
+    tail_s: float
+    runs: int
+
+
+class KeysPage(NamedTuple):
+    """A page.
+
+    Attributes:
+        keys: ascending.
+        next_after: what the next page begins after; None if this is the last one.
+    """
+
+    keys: list[str]
+    next_after: str | None
+    coverage: KeysCoverage
+    timing: KeysTiming
+
+
+def routing_keys(engine: Engine, name: str, request: KeysRequest, budget_ms: int) -> KeysPage:
+    """A page of a stream's keys.
+
+    Args:
+        budget_ms: the time of the request; key pages take a part of it at most.
+
+    Raises:
+        InvalidRequest: the schema declares no routing key.
+        NotFound, Gone: as `Sources.snapshot`.
+        Damaged: an object is missing or altered.
+        DeadlineExceeded: the rest took longer than that.
+    """
+    monotonic = engine.clock.monotonic
+    with deadline.within(budget_ms):
+        until = monotonic() + budget_ms * _TIME_SHARE / 1000
+        snapshot = engine.sources.snapshot(name)
+        if snapshot.definition.registry.routing_key is None:
+            raise InvalidRequest("routing keys need a schema with routingKey")
+        try:
+            return _page(engine, snapshot, request, until)
+        except (Damaged, ObjectMissing):
+            # Perhaps a run was retired, or a segment merged, and removed since this process read of it.
+            return _page(engine, engine.sources.snapshot(name, fresh=True), request, until)
+
+
+def _page(engine: Engine, snapshot: Snapshot, request: KeysRequest, until: float) -> KeysPage:
+    times = [engine.clock.monotonic()]
+    ranges = engine.ranges.fetches()
+    wanted = request.limit + 1  # one more tells whether another page follows
+    runs = whole_runs(snapshot)
+    lists = fetching.run(fetching.gather([_of_run(engine, found, request.after, wanted) for found in runs]), ranges)
+    runs_get_s = ranges.stats.wait_s
+    times.append(engine.clock.monotonic())
+    outside = snapshot.segments_outside(runs)
+    of_segments = _of_segments(engine, outside, request.after, wanted, ranges, until)
+    times.append(engine.clock.monotonic())
+    records = list(snapshot.tail)
+    of_tail = _above(sorted({record.key for record in records if record.key is not None}), request.after)
+    times.append(engine.clock.monotonic())
+    merged = list(islice(_distinct(heapq.merge(*lists, *of_segments, of_tail)), wanted))
+    times.append(engine.clock.monotonic())
+    coverage = KeysCoverage(
+        indexed_segments=published_segments(snapshot) - len(outside),
+        scanned_segments=len(of_segments),
+        missing_segments=len(outside) - len(of_segments),
+        scanned_records=len(records),
+        missing_records=sum(part.unread.end - part.unread.first for part in snapshot.parts),
+    )
+    runs_s, segments_s, tail_s, merge_s = (after - before for before, after in pairwise(times))
+    keys = merged[: request.limit]
+    next_after = keys[-1] if len(merged) > len(keys) else None
+    timing = KeysTiming(runs_get_s, max(0.0, runs_s - runs_get_s), merge_s, segments_s, tail_s, len(runs))
+    return KeysPage(keys, next_after, coverage, timing)
+
+
+def _of_run(engine: Engine, found: RunRange, after: str | None, limit: int) -> Routine[list[str]]:
+    reader = yield from engine.runs.open(found.run)
+    return (yield from reader.keys_after(after, limit))
+
+
+def _of_segments(
+    engine: Engine, outside: Sequence[SegmentRange], after: str | None, limit: int, ranges: Ranges, until: float
+) -> list[list[str]]:
+    """Keys of segments, the newest first; of as many as the budget allows, and of one wave at least."""
+    newest = list(reversed(outside))[:_MAX_SEGMENTS]
+    lists: list[list[str]] = []
+    for at in range(0, len(newest), _WAVE):
+        if lists and engine.clock.monotonic() >= until:
+            break
+        wave = newest[at : at + _WAVE]
+        pages = engine.key_pages.read(ranges, [found.segment for found in wave])
+        lists += [_keys_of(found, page.keys, after, limit) for found, page in zip(wave, pages, strict=True)]
+    return lists
+
+
+def _keys_of(
+    found: SegmentRange, keys: Sequence[tuple[str, tuple[int, ...]]], after: str | None, limit: int
+) -> list[str]:
+    """Up to `limit` keys above `after` of records in this part of the segment, ascending."""
+    at = 0 if after is None else bisect.bisect_right(keys, after, key=lambda pair: pair[0])
+    first, end = found.first - found.segment.first_offset, found.end - found.segment.first_offset
+    if end - first == found.segment.count:
+        return [key for key, _ in keys[at : at + limit]]
+    inside = (key for key, rows in islice(keys, at, None) if _has_row(rows, first, end))
+    return list(islice(inside, limit))
+
+
+def _has_row(differences: Iterable[int], first: int, end: int) -> bool:
+    """Whether one of the rows, given as in a key page, is in `[first, end)`."""
+    row = 0
+    for difference in differences:
+        row += difference
+        if row >= end:
+            return False
+        if row >= first:
+            return True
+    return False
+
+
+def _above(keys: list[str], after: str | None) -> list[str]:
+    return keys if after is None else keys[bisect.bisect_right(keys, after) :]
+
+
+def _distinct(keys: Iterable[str]) -> Iterator[str]:
+    previous: str | None = None
+    for key in keys:
+        if key != previous:
+            yield key
+            previous = key
+
+
+def whole_runs(snapshot: Snapshot) -> list[RunRange]:
+    """The runs all of whose records are the stream's. Of others the keys may be those of records beyond a fork."""
+    parts = {part.log_id: part for part in snapshot.parts}
+    return [
+        found
+        for found in snapshot.runs_of_any_plan()
+        if parts[found.log_id].first <= found.run.first_offset and found.run.end_offset <= parts[found.log_id].end
+    ]
+
+
+def published_segments(snapshot: Snapshot) -> int:
+    """How many published segments hold the stream's records."""
+    count = 0
+    for part in snapshot.parts:
+        if part.published > part.first:
+            last = snapshot.segments_in(part, Range(part.published - 1, part.published))[-1]
+            count += last.segment.number + 1  # a log's first record stands in its segment 0
+    return count

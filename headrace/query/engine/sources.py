@@ -1,0 +1,368 @@
+"""Where a stream's records stand at one moment: index runs, published segments that no run covers, and the tail.
+
+A stream is its ancestors' records and its own. Each log's part of it is covered from its start by published segments, of
+which index runs cover some, and then by the write-ahead log. The tail is looked at first: a record that was
+acknowledged before a snapshot was asked for is in it. All ranges are of offsets, half open.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple, TypeVar
+
+from headrace.definition import Definition
+from headrace.errors import Damaged
+from headrace.index import manifest as manifests
+from headrace.index import plan as plans
+from headrace.index.manifest import IndexManifest
+from headrace.index.run import Run
+from headrace.index.store import IndexManifestStore
+from headrace.log import tail as tails
+from headrace.log.logs import Logs
+from headrace.log.payload import PayloadTrimmed, read_payload
+from headrace.log.requests import Head
+from headrace.log.stores import Stores
+from headrace.manifest.manifest import Manifest
+from headrace.query.engine.together import together
+from headrace.record import Record
+from headrace.segment.descriptor import Segment
+from headrace.wal import slot as slots
+from headrace.wal.state import Entry
+
+TAIL_BYTES = 64 * 1024 * 1024  # payload of one log's tail that a request takes along, the newest
+_JOINS = 4  # the sealer can publish and trim between two of our looks, but not for ever
+_INDEX_AGE_S = 30.0  # then a generation is looked for that its publisher could not name in the watermark
+_REMEMBERED = 1024
+
+V = TypeVar("V")
+
+
+class Range(NamedTuple):
+    """Records from `first` on, up to `end`."""
+
+    first: int
+    end: int
+
+    @property
+    def size(self) -> int:
+        """How many."""
+        return self.end - self.first
+
+
+class RunRange(NamedTuple):
+    """What of a run is part of the stream: `[first, end)`, all of it but at the end of an ancestor."""
+
+    log_id: str
+    run: Run
+    first: int
+    end: int
+
+
+class SegmentRange(NamedTuple):
+    """What of a published segment is meant: `[first, end)`."""
+
+    log_id: str
+    segment: Segment
+    first: int
+    end: int
+
+
+class TailPart(NamedTuple):
+    """Records of one log that are not published yet, ascending; older ones may be missing (see `LogPart.unread`)."""
+
+    log_id: str
+    records: tuple[Record, ...]
+
+
+class LogPart(NamedTuple):
+    """A stream's records in one log.
+
+    Attributes:
+        log_id: whose.
+        first, end: the records that the stream takes from this log.
+        published: `[first, published)` stand in segments.
+        manifest: names the segments; None if nothing is published.
+        indexed: names the runs.
+        tail: what is not published.
+        unread: of that, what was too much to be read: the oldest.
+        unread_time_ms: a time at or before their append times (0 without any).
+    """
+
+    log_id: str
+    first: int
+    end: int
+    published: int
+    manifest: Manifest | None
+    indexed: IndexManifest
+    tail: TailPart
+    unread: Range
+    unread_time_ms: int
+
+
+class Snapshot:
+    """A stream at one moment.
+
+    Attributes:
+        name: of the stream.
+        head: its state then; `head.state.next_offset` is the end of everything here.
+        definition: in force then.
+        plan: hash of what its index runs must have been built under (`plan.NONE`: they hold routing keys alone).
+        parts: of its ancestors, the oldest first, and of the log itself.
+        runs: of the current plan, ascending and disjoint.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        head: Head,
+        definition: Definition,
+        plan: str,
+        parts: tuple[LogPart, ...],
+        sources: Sources,
+    ) -> None:
+        self.name = name
+        self.head = head
+        self.definition = definition
+        self.plan = plan
+        self.parts = parts
+        self._sources = sources
+        self.runs: tuple[RunRange, ...] = tuple(
+            found for part in parts for found in _cover(part, lambda run: run.plan == plan)
+        )
+
+    @property
+    def end(self) -> int:
+        """Offset after the last record."""
+        return self.head.state.next_offset
+
+    @property
+    def tail(self) -> Iterator[Record]:
+        """Records that are not published, ascending."""
+        return (record for part in self.parts for record in part.tail.records)
+
+    def runs_of_any_plan(self) -> tuple[RunRange, ...]:
+        """Runs that cover as much as runs cover, ascending and disjoint: their routing keys depend on no plan."""
+        return tuple(found for part in self.parts for found in _cover(part, lambda _: True))
+
+    def segments_outside(self, runs: Iterable[RunRange]) -> list[SegmentRange]:
+        """Published segments, or parts of them, that these runs do not cover; ascending.
+
+        Costs a GET for each sealed page of the manifest that was never seen.
+        """
+        covered = list(runs)
+        found: list[SegmentRange] = []
+        for part in self.parts:
+            for gap in gaps(part.first, part.published, [one for one in covered if one.log_id == part.log_id]):
+                found += self._sources.segments_in(part, gap)
+        return found
+
+    def segments_in(self, part: LogPart, wanted: Range) -> list[SegmentRange]:
+        """Published segments, or parts of them, that hold these records; ascending."""
+        return self._sources.segments_in(part, wanted)
+
+    @property
+    def unindexed(self) -> list[SegmentRange]:
+        """Published segments, or parts of them, that no run of the current plan covers; ascending."""
+        return self.segments_outside(self.runs)
+
+    def part_of(self, offset: int) -> LogPart:
+        """The part that holds a record of the stream."""
+        return next(part for part in self.parts if offset < part.end)
+
+
+class Sources:
+    """Makes snapshots. Keeps the manifests that it has met; thread-safe."""
+
+    def __init__(self, stores: Stores, logs: Logs) -> None:
+        self._stores = stores
+        self._logs = logs
+        self._manifests = stores.manifests()
+        self._indexes = IndexManifestStore(stores.objects)
+        self._lock = threading.Lock()
+        self._known: OrderedDict[str, Manifest] = OrderedDict()
+        self._known_indexes: OrderedDict[str, tuple[IndexManifest, float]] = OrderedDict()
+
+    def snapshot(self, name: str, *, fresh: bool = False) -> Snapshot:
+        """The stream now.
+
+        Args:
+            name: of the stream.
+            fresh: manifests are read anew: an object that an older one names is gone.
+
+        Raises:
+            NotFound: no such stream, deleted, or expired. Gone: deleted, and forks still need it.
+            Damaged: there is a gap in a log, or an object that must be there is missing or altered.
+            StoreTimeout, StoreThrottled: a store did not answer.
+        """
+        head = self._logs.head(name)
+        if self._has_met(head.log_id):
+            parts, definition = self._parts(head, fresh), self._logs.definition_of(head)
+        else:
+            parts, definition = together(lambda: self._parts(head, fresh), lambda: self._logs.definition_of(head))
+        return Snapshot(name, head, definition, plans.hash_of(definition), parts, self)
+
+    def segments_in(self, part: LogPart, wanted: Range) -> list[SegmentRange]:
+        """Segments of a part that hold these records, ascending, cut to them."""
+        if part.manifest is None or wanted.first >= wanted.end:
+            return []
+        found: list[SegmentRange] = []
+        for segment in self._manifests.segments_from(part.manifest, wanted.first):
+            if segment.first_offset >= wanted.end:
+                break
+            first, end = max(segment.first_offset, wanted.first), min(segment.end_offset, wanted.end)
+            found.append(SegmentRange(part.log_id, segment, first, end))
+            if end == wanted.end:
+                break
+        return found
+
+    def _has_met(self, log_id: str) -> bool:
+        with self._lock:
+            return log_id in self._known
+
+    def _parts(self, head: Head, fresh: bool) -> tuple[LogPart, ...]:
+        parts = []
+        first = 0
+        for ancestor in head.config.lineage:
+            if ancestor.through > first:
+                parts.append(self._part(ancestor.log_id, first, ancestor.through, fresh))
+                first = ancestor.through
+        parts.append(self._part(head.log_id, first, head.state.next_offset, fresh))
+        return tuple(parts)
+
+    def _part(self, log_id: str, first: int, end: int, fresh: bool) -> LogPart:
+        """The part `[first, end)` of a log: what is published, and the chain of entries that joins it."""
+        for attempt in range(_JOINS):
+            watermark = self._stores.watermarks.get(log_id)
+            index: IndexManifest | None = None
+            if watermark.generation and not attempt and not fresh and not self._has_met(log_id):
+                manifest, index = together(
+                    lambda mark=watermark: self._manifest(log_id, mark.generation, search=False),  # type: ignore[misc]
+                    lambda mark=watermark: self._index(log_id, mark.index_generation, fresh),  # type: ignore[misc]
+                )
+            else:
+                manifest = self._manifest(log_id, watermark.generation, search=fresh or attempt > 0)
+            published = first if manifest is None else max(first, min(manifest.end_offset, end))
+            try:
+                tail = TailPart(log_id, self._tail(log_id, published, end))
+            except (PayloadTrimmed, _NotJoined):
+                continue  # published and trimmed since we looked
+            held = tail.records[0].offset if tail.records else end
+            since_ms = 0 if held == published or manifest is None else manifest.state.append_time_ms
+            if index is None:
+                has_runs = first < published
+                index = (
+                    self._index(log_id, watermark.index_generation, fresh) if has_runs else manifests.empty(log_id)
+                )
+            return LogPart(log_id, first, end, published, manifest, index, tail, Range(published, held), since_ms)
+        raise Damaged(f"gap in a log: log_id={log_id} first={first} end={end}")
+
+    def _manifest(self, log_id: str, generation: int, *, search: bool) -> Manifest | None:
+        """Generation `generation`, which the watermark names, or a newer one in hand; with `search`, the newest."""
+        with self._lock:
+            known = self._known.get(log_id)
+        if search:
+            newest = self._manifests.newest(log_id, known, generation)
+        elif known is not None and known.generation >= generation:
+            newest = known
+        elif generation == 0:
+            newest = None
+        else:
+            newest = self._manifests.load(log_id, generation)
+            if newest is None:
+                raise Damaged(f"manifest is missing: log_id={log_id} generation={generation}")
+        if newest is not None:
+            with self._lock:
+                _keep(self._known, log_id, newest)
+        return newest
+
+    def _index(self, log_id: str, at_least: int, fresh: bool) -> IndexManifest:
+        """The generation that the watermark names, or a newer one in hand; now and then, or if `fresh`, the newest."""
+        now = self._stores.clock.monotonic()
+        with self._lock:
+            known, looked = self._known_indexes.get(log_id, (None, 0.0))
+        is_newest = known is not None and known.generation >= at_least and now - looked <= _INDEX_AGE_S
+        if known is not None and is_newest and not fresh:
+            return known
+        has_newer = known is None or known.generation < at_least
+        newest = self._indexes.load(log_id, at_least) if at_least and has_newer and not fresh else None
+        if newest is None:
+            newest = self._indexes.newest(log_id, known, at_least)
+        with self._lock:
+            _keep(self._known_indexes, log_id, (newest, now))
+        return newest
+
+    def _tail(self, log_id: str, first: int, end: int) -> tuple[Record, ...]:
+        """Records `[first, end)` from the write-ahead log; of too many the newest."""
+        records: list[Record] = []
+        for entry in self._entries(log_id, first, end) if first < end else ():
+            times = (run.time_ms for run in entry.times for _ in range(run.count))
+            for offset, (one, time_ms) in enumerate(
+                zip(read_payload(self._stores, entry), times, strict=True), start=entry.offset
+            ):
+                if first <= offset < end:
+                    records.append(Record(offset, time_ms, one.key, one.data))
+        return tuple(records)
+
+    def _entries(self, log_id: str, first: int, end: int) -> list[Entry]:
+        """A confirmed chain of entries up to `end`, back to `first` or as far as `TAIL_BYTES` go; at least one entry."""
+        found: list[Entry] = []  # the newest first
+        slot_end: int | None = None
+        is_over = False
+        while True:
+            page = self._stores.wal.read(log_id, start=slots.first_slot(first), end=slot_end, descending=True)
+            found += page.entries
+            is_over = bool(found) and found[0].state.total_bytes - found[-1].state.total_bytes >= TAIL_BYTES
+            if page.complete or not page.entries or is_over:
+                break
+            slot_end = page.entries[-1].slot
+        chain = tails.confirmed(found[::-1], newest_is_last=True)
+        if not chain or chain[-1].next_offset < end or (chain[0].offset > first and not is_over):
+            raise _NotJoined
+        newest_bytes = chain[-1].state.total_bytes
+        return [
+            entry
+            for entry in chain
+            if entry.count and entry.next_offset > first and entry.offset < end
+            if newest_bytes - entry.state.total_bytes < TAIL_BYTES
+        ]
+
+
+class _NotJoined(Exception):
+    """The entries in hand do not reach back to the manifest in hand."""
+
+
+def gaps(first: int, end: int, covered: Sequence[RunRange]) -> Iterator[Range]:
+    """What of `[first, end)` ascending and disjoint runs leave out."""
+    for one in covered:
+        if one.first > first:
+            yield Range(first, min(one.first, end))
+        first = max(first, one.end)
+        if first >= end:
+            return
+    if first < end:
+        yield Range(first, end)
+
+
+def _cover(part: LogPart, allowed: Callable[[Run], bool]) -> Iterator[RunRange]:
+    """Runs of a part, ascending and disjoint: of several that hold the next record, the one that reaches farthest."""
+    runs = [run for run in part.indexed.runs if allowed(run) and run.end_offset > part.first]
+    position = part.first
+    while runs and position < part.published:
+        reached = [run for run in runs if run.first_offset <= position]
+        if reached:
+            best = max(reached, key=lambda run: run.end_offset)
+            end = min(best.end_offset, part.published)
+            yield RunRange(part.log_id, best, position, end)
+            position = end
+        else:
+            position = min(run.first_offset for run in runs)
+        runs = [run for run in runs if run.end_offset > position]
+
+
+def _keep(kept: OrderedDict[str, V], log_id: str, value: V) -> None:
+    kept[log_id] = value
+    kept.move_to_end(log_id)
+    while len(kept) > _REMEMBERED:
+        kept.popitem(last=False)

@@ -1,0 +1,268 @@
+"""A query that is known to be allowed: fields exist, values are of their kinds, each operation is one the field offers.
+
+    clause                 in q                                     in a filter
+    keyword `f:a`          exact                                    exact or column
+    keyword `f:ab*`        prefix                                   no prefix: the star is a character
+    typed `f:1`            exact or column                          the same
+    typed `f:>1`           column                                   the same
+    text `f:word`          all words in one value; a last star      refused
+    text `f:"a phrase"`    positions, if there are two words        refused
+    `has:f`                text, exists, exact or column            exists, exact or column
+    `word`, `"a phrase"`   over the default fields                  refused
+
+What a query means is `headrace.query.language.match`; a planner may only be faster.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NoReturn
+
+import msgspec
+
+from headrace.errors import InvalidRequest
+from headrace.query.language import canonical, grammar
+from headrace.query.language.canonical import Value
+from headrace.query.language.config import Field, SearchConfig
+from headrace.query.language.grammar import (
+    AllSyntax,
+    AnySyntax,
+    BareSyntax,
+    FieldSyntax,
+    HasSyntax,
+    NotSyntax,
+    Syntax,
+    Written,
+)
+
+Comparison = Literal[">", ">=", "<", "<="]
+
+
+class Has(msgspec.Struct, frozen=True):
+    """The field has a value."""
+
+    field: str
+
+
+class Equals(msgspec.Struct, frozen=True):
+    """One of the field's values is this one, canonical."""
+
+    field: str
+    value: Value
+
+
+class Compare(msgspec.Struct, frozen=True):
+    """One of the field's values, all typed, stands on that side of this one."""
+
+    field: str
+    operator: Comparison
+    value: Value
+
+
+class Prefix(msgspec.Struct, frozen=True):
+    """One of the keyword's values begins with this text."""
+
+    field: str
+    value: str
+
+
+class Words(msgspec.Struct, frozen=True):
+    """One of the text's values holds all these words, next to each other if it is a phrase.
+
+    With `prefix` the last one need only be what a word begins with.
+    """
+
+    field: str
+    words: tuple[str, ...]
+    phrase: bool
+    prefix: bool
+
+
+class Anywhere(msgspec.Struct, frozen=True):
+    """A bare value: one of these holds, each of another default field, worth its boost."""
+
+    options: tuple[Equals | Prefix | Words, ...]
+    boosts: tuple[float, ...]
+
+
+class Not(msgspec.Struct, frozen=True):
+    """The part does not hold. So it is true of a field without values."""
+
+    part: Node
+
+
+class And(msgspec.Struct, frozen=True):
+    """Every part holds."""
+
+    parts: tuple[Node, ...]
+
+
+class Or(msgspec.Struct, frozen=True):
+    """A part holds."""
+
+    parts: tuple[Node, ...]
+
+
+Clause = Has | Equals | Compare | Prefix | Words | Anywhere
+Node = Clause | Not | And | Or
+
+
+def parse_filter(text: str, config: SearchConfig) -> Node:
+    """The query of a filtered read.
+
+    Raises:
+        InvalidRequest: the text is no query, or asks what the configuration does not offer to a filter.
+    """
+    return _Compiler(config, "filter", is_filter=True).compile(grammar.parse(text, "filter"))
+
+
+def parse_query(text: str, config: SearchConfig, what: str = "q") -> Node:
+    """The query of a search, an aggregate or a rollup's `include`; `what` names it in errors.
+
+    Raises:
+        InvalidRequest: the text is no query, or asks what the configuration does not offer.
+    """
+    return _Compiler(config, what, is_filter=False).compile(grammar.parse(text, what))
+
+
+def fields_of(node: Node) -> frozenset[str]:
+    """The fields whose values decide a query: all that `match.matches` needs."""
+    if isinstance(node, And | Or):
+        return frozenset().union(*map(fields_of, node.parts))
+    if isinstance(node, Not):
+        return fields_of(node.part)
+    if isinstance(node, Anywhere):
+        return frozenset(option.field for option in node.options)
+    return frozenset({node.field})
+
+
+def has_phrase(node: Node) -> bool:
+    """The query asks where words stand."""
+    if isinstance(node, And | Or):
+        return any(map(has_phrase, node.parts))
+    if isinstance(node, Not):
+        return has_phrase(node.part)
+    if isinstance(node, Anywhere):
+        return any(map(has_phrase, node.options))
+    return isinstance(node, Words) and node.phrase
+
+
+class _Compiler:
+    def __init__(self, config: SearchConfig, what: str, *, is_filter: bool) -> None:
+        self._config = config
+        self._what = what
+        self._is_filter = is_filter
+
+    def compile(self, syntax: Syntax) -> Node:
+        if isinstance(syntax, AllSyntax):
+            return And(tuple(map(self.compile, syntax.parts)))
+        if isinstance(syntax, AnySyntax):
+            return Or(tuple(map(self.compile, syntax.parts)))
+        if isinstance(syntax, NotSyntax):
+            return Not(self.compile(syntax.part))
+        if isinstance(syntax, HasSyntax):
+            return self._has(syntax)
+        if isinstance(syntax, FieldSyntax):
+            return self._field(syntax)
+        return self._bare(syntax)
+
+    def _has(self, syntax: HasSyntax) -> Node:
+        name, field = self._find(syntax.name, syntax.at)
+        if not (field.exists or field.exact or field.column or (field.kind == "text" and not self._is_filter)):
+            self._refuse(f"field {name} does not offer has:", syntax.at)
+        return Has(name)
+
+    def _field(self, syntax: FieldSyntax) -> Node:
+        if syntax.name == "contains" and self._config.resolve("contains") is None:
+            self._refuse("contains: is not supported", syntax.at)
+        name, field = self._find(syntax.name, syntax.at)
+        if syntax.operator != "=":
+            return self._compare(name, field, syntax.operator, syntax.value)
+        if field.kind == "text":
+            if self._is_filter:
+                self._refuse(f"field {name} is text, which a filter can't look into", syntax.at)
+            return self._words(name, field, syntax.value)
+        if field.kind == "keyword" and syntax.value.starred and not self._is_filter:
+            return self._prefix(name, field, syntax.value)
+        by_column = field.column and (field.kind != "keyword" or self._is_filter)
+        if not (field.exact or by_column):
+            self._refuse(f"field {name} does not offer equality", syntax.at)
+        return Equals(name, self._value(name, field, syntax.value))
+
+    def _compare(self, name: str, field: Field, operator: Comparison, written: Written) -> Node:
+        if field.kind in ("keyword", "text") or not field.column:
+            self._refuse(f"field {name} does not offer comparison", written.at)
+        return Compare(name, operator, self._value(name, field, written))
+
+    def _prefix(self, name: str, field: Field, written: Written) -> Prefix:
+        if not field.prefix:
+            self._refuse(f"field {name} does not offer prefixes", written.at)
+        return _prefix(name, field, written)
+
+    def _words(self, name: str, field: Field, written: Written) -> Words:
+        clause = _words(name, written)
+        if not clause.words:
+            self._refuse("a text without a word", written.at)
+        if clause.phrase and not field.positions:
+            self._refuse(f"field {name} does not offer phrases", written.at)
+        return clause
+
+    def _value(self, name: str, field: Field, written: Written) -> Value:
+        value = canonical.reader(field)(written.text)
+        if value is None:
+            self._refuse(f"a value for field {name} that is not {_NOUNS[field.kind]}", written.at)
+        return value
+
+    def _bare(self, syntax: BareSyntax) -> Node:
+        """Looks in each default field that offers it, the star included."""
+        written = syntax.value
+        if self._is_filter:
+            self._refuse("a value without a field", written.at)
+        found = [
+            (clause, float(target.boost or 1))
+            for target in self._config.targets()
+            if (clause := _bare_in(target.field, self._config.fields[target.field], written)) is not None
+        ]
+        if not found:
+            self._refuse("a word that no default field can be asked for", written.at)
+        clauses, boosts = zip(*found, strict=True)
+        return Anywhere(clauses, boosts)
+
+    def _find(self, name: str, at: int) -> tuple[str, Field]:
+        resolved = self._config.resolve(name)
+        if resolved is None:
+            self._refuse(f"unknown field {name[:64]}", at)
+        return resolved, self._config.fields[resolved]
+
+    def _refuse(self, problem: str, at: int) -> NoReturn:
+        raise InvalidRequest(f"{self._what}: {problem}: position={at}")
+
+
+def _bare_in(name: str, field: Field, written: Written) -> Equals | Prefix | Words | None:
+    """The clause of a bare value in one field; None if the field does not offer it."""
+    if field.kind == "text":
+        clause = _words(name, written)
+        is_offered = bool(clause.words) and (field.positions or not clause.phrase)
+        return clause if is_offered else None
+    if written.starred:
+        return _prefix(name, field, written) if field.prefix else None
+    value = canonical.reader(field)(written.text)
+    return Equals(name, value) if field.exact and value is not None else None
+
+
+def _prefix(name: str, field: Field, written: Written) -> Prefix:
+    begin = canonical.reader(field)(written.text[:-1])
+    assert isinstance(begin, str), "a keyword"
+    return Prefix(name, begin)
+
+
+def _words(name: str, written: Written) -> Words:
+    words = canonical.words(written.text[:-1] if written.starred else written.text)
+    return Words(name, words, phrase=written.quoted and len(words) > 1, prefix=written.starred)
+
+
+_NOUNS = {
+    "integer": "a whole number",
+    "float": "a number",
+    "date": "an ISO date or milliseconds",
+    "bool": "true or false",
+}

@@ -1,0 +1,360 @@
+"""What a record contributes to the rollups of a search configuration, and how contributions add up.
+
+The one definition of it, for the jobs that build the family `agg`, for scans of segments and tail, and for tests:
+
+    groups = Groups(rollups(config).values())
+    groups.add(extract.values(config, version, document, groups.fields), document)     per record, promoted
+    for row in merged(groups.rows(), …): …                                             rows in the order of `Row.sort_key`
+
+A record contributes to a rollup as a whole or not at all. It does if `include` matches it, it has exactly one timestamp,
+at most one value of each dimension, and everything that each measure asks for: exactly one number of a `summary`, all four
+numbers of a `summary_parts`. Values are canonical; a number that no double holds is none.
+
+A row of the family `agg` is a `Row`, with `fragment` (headrace.query.language.rollup_text) beside it:
+
+    rollup string, interval_ms int64, start timestamp(ms, UTC), dimensions list<string>, count int64,
+    measures list<struct<count double, sum double, min double, max double,
+                         histogram list<struct<bucket string, count double>>>>, fragment string
+
+Dimensions and measures stand in the order of their names. Counts are doubles since records may bring their own, and
+buckets are text since records may name them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cached_property, lru_cache
+from itertools import groupby
+from typing import Any, NamedTuple
+
+import msgspec
+
+from headrace.json import jsontext, pointer
+from headrace.query.language import canonical, histogram, match, query
+from headrace.query.language.config import Count, Measure, Rollup, SearchConfig, Summary, SummaryParts, interval_ms
+from headrace.query.language.histogram import Histogram
+from headrace.query.language.match import Values
+
+MAX_TIME_MS = 8_640_000_000_000_000  # instants of ECMA-262 § 21.4.1.1: nobody can ask for others
+
+Key = tuple[str | None, ...]
+
+
+class Part(msgspec.Struct):
+    """What one measure says of the records of a group. Of a `count`, the count alone.
+
+    Attributes:
+        count: of values (of records, of a `count`).
+        sum, min, max: of the values; None if there are none.
+        histogram: None without one.
+    """
+
+    count: float = 0
+    sum: float | None = None
+    min: float | None = None
+    max: float | None = None
+    histogram: Histogram | None = None
+
+    def add(self, other: Part) -> None:
+        """Takes in another part of the same measure."""
+        self.count += other.count
+        if other.sum is not None:
+            self.sum = other.sum if self.sum is None else self.sum + other.sum
+        if other.min is not None:
+            self.min = other.min if self.min is None else min(self.min, other.min)
+        if other.max is not None:
+            self.max = other.max if self.max is None else max(self.max, other.max)
+        if other.histogram:
+            if self.histogram is None:
+                self.histogram = {}
+            histogram.merge(self.histogram, other.histogram)
+
+    def add_value(self, value: float, bucket: str | None) -> None:
+        """Takes in one value; `bucket` is None without a histogram."""
+        self.count += 1
+        if self.sum is None:
+            self.sum = self.min = self.max = value
+        else:
+            self.sum += value
+            if value < self.min:  # type: ignore[operator]
+                self.min = value
+            elif value > self.max:  # type: ignore[operator]
+                self.max = value
+        if bucket is not None:
+            if self.histogram is None:
+                self.histogram = {}
+            self.histogram[bucket] = self.histogram.get(bucket, 0) + 1
+
+
+class Row(NamedTuple):
+    """One group of one interval of a rollup.
+
+    Attributes:
+        rollup: its name.
+        interval_ms: length of the interval.
+        start_ms: its start, a multiple of its length.
+        dimensions: values in print, in the order of the dimensions' names; None where records have none.
+        records: how many; the column `count`.
+        parts: in the order of the measures' names.
+    """
+
+    rollup: str
+    interval_ms: int
+    start_ms: int
+    dimensions: Key
+    records: int
+    parts: tuple[Part, ...]
+
+
+class Contribution(NamedTuple):
+    """What one record contributes: when, to which group, and a reading per measure (see `Meter`)."""
+
+    timestamp_ms: int
+    key: Key
+    readings: tuple[Any, ...]
+
+
+class Meter:
+    """A measure at work: reads what a record says, and adds it to a part.
+
+    Attributes:
+        include: the records that a `count` counts; None: all.
+        fields: whose values `read` needs.
+        reads_document: it needs the record's document, too.
+    """
+
+    def __init__(self, measure: Measure, config: SearchConfig) -> None:
+        self.measure = measure
+        self.include: query.Node | None = None
+        self.fields: frozenset[str] = frozenset()
+        self.reads_document = isinstance(measure, SummaryParts)
+        if isinstance(measure, Count):
+            self.include = None if measure.include is None else query.parse_query(measure.include, config)
+            self.fields = frozenset() if self.include is None else query.fields_of(self.include)
+            self.read: Callable[[Values, Any], Any] = _count_reader(self.include)
+            self.add: Callable[[Part, Any], None] = _add_count
+        elif isinstance(measure, Summary):
+            self.fields = frozenset({measure.field})
+            self.read = _value_reader(measure.field)
+            self.add = _add_to_histogram if measure.histogram else _add_value
+        else:
+            self.read = _parts_reader(measure)
+            self.add = Part.add
+
+
+def _count_reader(node: query.Node | None) -> Callable[[Values, Any], int]:
+    if node is None:
+        return lambda values, document: 1  # noqa: ARG005
+    return lambda values, document: int(match.matches(node, values))  # noqa: ARG005
+
+
+def _value_reader(field: str) -> Callable[[Values, Any], float | None]:
+    def read(values: Values, document: Any) -> float | None:  # noqa: ARG001
+        found = values.get(field)
+        if found is None or len(found) != 1:
+            return None
+        return histogram.number(found[0])
+
+    return read
+
+
+def _parts_reader(measure: SummaryParts) -> Callable[[Values, Any], Part | None]:
+    places = (
+        measure.count_json_pointer,
+        measure.sum_json_pointer,
+        measure.min_json_pointer,
+        measure.max_json_pointer,
+    )
+    paths = [pointer.parse(place) for place in places]
+    buckets = None if measure.histogram_json_pointer is None else pointer.parse(measure.histogram_json_pointer)
+
+    def read(values: Values, document: Any) -> Part | None:  # noqa: ARG001
+        count, total, least, greatest = (histogram.number(pointer.get(document, path)) for path in paths)
+        if count is None or total is None or least is None or greatest is None:
+            return None
+        brought = None if buckets is None else histogram.parse(pointer.get(document, buckets))
+        return Part(count, total, least, greatest, brought)
+
+    return read
+
+
+def _add_count(part: Part, reading: int) -> None:
+    part.count += reading
+
+
+def _add_value(part: Part, reading: float) -> None:
+    part.add_value(reading, None)
+
+
+def _add_to_histogram(part: Part, reading: float) -> None:
+    part.add_value(reading, histogram.log2_bucket(reading))
+
+
+class CompiledRollup:
+    """A rollup of a configuration, ready to read records.
+
+    Attributes:
+        name, rollup: the rollup.
+        dimensions, measures: their names, in order.
+        meters: of the measures, in that order.
+        include: the records that it wants; None: all.
+        fields: whose values `contribution` needs.
+        reads_document: it needs the record's document, too.
+        intervals: lengths, milliseconds, ascending, each once.
+    """
+
+    def __init__(self, name: str, config: SearchConfig) -> None:
+        rollup: Rollup = (config.rollups or {})[name]
+        self.name = name
+        self.rollup = rollup
+        self.timestamp_field = rollup.timestamp_field
+        self.dimensions = tuple(sorted(rollup.dimensions or ()))
+        self.measures = tuple(sorted(rollup.measures))
+        self.meters = tuple(Meter(rollup.measures[measure], config) for measure in self.measures)
+        self.include = None if rollup.include is None else query.parse_query(rollup.include, config)
+        wanted = frozenset() if self.include is None else query.fields_of(self.include)
+        self.fields = wanted.union({self.timestamp_field}, self.dimensions, *(meter.fields for meter in self.meters))
+        self.reads_document = any(meter.reads_document for meter in self.meters)
+        self.intervals = tuple(sorted({interval_ms(interval) for interval in rollup.intervals}))
+
+    def contribution(self, values: Values, document: Any) -> Contribution | None:
+        """What a record contributes; None if nothing.
+
+        Args:
+            values: of the record, at least of `fields`.
+            document: the record; only looked at if `reads_document`.
+        """
+        times = values.get(self.timestamp_field)
+        if times is None or len(times) != 1:
+            return None
+        timestamp = times[0]
+        if not isinstance(timestamp, int) or not -MAX_TIME_MS <= timestamp <= MAX_TIME_MS:
+            return None
+        key: list[str | None] = []
+        for dimension in self.dimensions:
+            found = values.get(dimension)
+            if not found:
+                key.append(None)
+            elif len(found) > 1:
+                return None
+            else:
+                value = found[0]
+                key.append(value if isinstance(value, str) else canonical.text(value))  # type: ignore[arg-type]
+        if self.include is not None and not match.matches(self.include, values):
+            return None
+        readings = []
+        for meter in self.meters:
+            reading = meter.read(values, document)
+            if reading is None:
+                return None
+            readings.append(reading)
+        return Contribution(timestamp, tuple(key), tuple(readings))
+
+    @cached_property
+    def derived(self) -> dict[int, int | None]:
+        """By interval: the longest shorter one that divides it (its groups are sums of those), or None."""
+        found: dict[int, int | None] = {}
+        for interval in self.intervals:
+            found[interval] = max((shorter for shorter in found if not interval % shorter), default=None)
+        return found
+
+
+@lru_cache(maxsize=256)
+def rollups(config: SearchConfig) -> dict[str, CompiledRollup]:
+    """The rollups of a configuration, by name; not to be changed."""
+    return {name: CompiledRollup(name, config) for name in sorted(config.rollups or {})}
+
+
+class Groups:
+    """Adds up the contributions of records, by rollup, interval and group."""
+
+    def __init__(self, compiled: Iterable[CompiledRollup]) -> None:
+        self._rollups = tuple(compiled)
+        self.fields: frozenset[str] = frozenset().union(*(rollup.fields for rollup in self._rollups))
+        self.reads_document = any(rollup.reads_document for rollup in self._rollups)
+        # Records are added to the intervals that can't be summed from others.
+        self._cells: list[tuple[CompiledRollup, list[tuple[int, _Cells]]]] = [
+            (rollup, [(interval, {}) for interval, source in rollup.derived.items() if source is None])
+            for rollup in self._rollups
+        ]
+
+    def add(self, values: Values, document: Any) -> None:
+        """Adds a record to every rollup. Arguments as of `CompiledRollup.contribution`."""
+        for rollup, intervals in self._cells:
+            contribution = rollup.contribution(values, document)
+            if contribution is not None:
+                for interval, cells in intervals:
+                    add(cells, rollup, interval, contribution)
+
+    def rows(self) -> Iterator[Row]:
+        """Every group of every interval, each once, in no order."""
+        for rollup, intervals in self._cells:
+            by_interval = dict(intervals)
+            for interval, source in rollup.derived.items():
+                if source is not None:
+                    by_interval[interval] = _coarser(by_interval[source], interval)
+                for (start, key), cell in by_interval[interval].items():
+                    yield Row(rollup.name, interval, start, key, cell.records, cell.parts)
+
+
+class Cell(msgspec.Struct):
+    """A group while it grows: how many records, and a part per measure."""
+
+    records: int
+    parts: tuple[Part, ...]
+
+
+_Cells = dict[tuple[int, Key], Cell]
+
+
+def add(cells: _Cells, rollup: CompiledRollup, interval: int, contribution: Contribution) -> None:
+    """Adds a contribution to the cells of an interval."""
+    timestamp = contribution.timestamp_ms
+    place = (timestamp - timestamp % interval, contribution.key)
+    cell = cells.get(place)
+    if cell is None:
+        cell = cells[place] = Cell(0, tuple(Part() for _ in rollup.meters))
+    cell.records += 1
+    for meter, part, reading in zip(rollup.meters, cell.parts, contribution.readings, strict=True):
+        meter.add(part, reading)
+
+
+def _coarser(cells: _Cells, interval: int) -> _Cells:
+    found: _Cells = {}
+    for (start, key), cell in cells.items():
+        place = (start - start % interval, key)
+        target = found.get(place)
+        if target is None:
+            target = found[place] = Cell(0, tuple(Part() for _ in cell.parts))
+        target.records += cell.records
+        for part, other in zip(target.parts, cell.parts, strict=True):
+            part.add(other)
+    return found
+
+
+def key_text(names: Iterable[str], dimensions: Key) -> str:
+    """A group's key in print, the JSON object that answers show. Groups are sorted by it, byte by byte.
+
+    Args:
+        names: of the dimensions, in order.
+        dimensions: their values, in that order.
+    """
+    return jsontext.dumps(dict(zip(names, dimensions, strict=True))).decode()
+
+
+def sort_key(row: Row, compiled: Mapping[str, CompiledRollup]) -> tuple[str, int, int, str]:
+    """The order of the family `agg`."""
+    return row.rollup, row.interval_ms, row.start_ms, key_text(compiled[row.rollup].dimensions, row.dimensions)
+
+
+def merged(rows: Iterable[Row]) -> Iterator[Row]:
+    """The rows with equal groups summed. Equal groups must stand next to each other."""
+    for _, same in groupby(rows, key=lambda row: row[:4]):
+        first, *rest = same
+        if rest:
+            parts = tuple(Part() for _ in first.parts)
+            for row in (first, *rest):
+                for part, other in zip(parts, row.parts, strict=True):
+                    part.add(other)
+            first = first._replace(records=sum(row.records for row in (first, *rest)), parts=parts)
+        yield first

@@ -1,0 +1,192 @@
+"""What an aggregate asks for: a request's body, checked against the search configuration, as a value."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from headrace.errors import InvalidRequest
+from headrace.query.language import dates, query
+from headrace.query.language.canonical import WHITE_SPACE
+from headrace.query.language.config import SearchConfig, interval_ms
+from headrace.query.language.query import And, Equals, Node
+from headrace.query.language.rollup import MAX_TIME_MS, CompiledRollup, rollups
+
+# For whoever asked for more than an answer can hold.
+ADVICE = "ask for a narrower range, a coarser interval, fewer dimensions in group_by, or fewer measures"
+
+_NANOS = re.compile(r"\d{1,25}", re.ASCII)
+_MS_NANOS = 1_000_000
+_MAX_SHOWN = 64  # characters of a client's text in an error
+
+
+class Window(NamedTuple):
+    """The range of time `[start_ms, end_ms)`."""
+
+    start_ms: int
+    end_ms: int
+
+
+class AggregateRequest(NamedTuple):
+    """What is asked for.
+
+    Attributes:
+        rollup: which one.
+        window: records whose timestamp lies in it count.
+        interval: one of the rollup's, as configured.
+        interval_ms: its length.
+        query: only records that match it; None: all.
+        group_by: dimensions by which records are told apart, in order.
+        measures: which ones are shown, in order.
+        explain: the answer says how it came about.
+    """
+
+    rollup: CompiledRollup
+    window: Window
+    interval: str
+    interval_ms: int
+    query: Node | None
+    group_by: tuple[str, ...]
+    measures: tuple[str, ...]
+    explain: bool = False
+
+    @property
+    def aligned(self) -> Window | None:
+        """The whole intervals in the window; None if it holds none."""
+        interval = self.interval_ms
+        start, end = -(-self.window.start_ms // interval) * interval, self.window.end_ms // interval * interval
+        return Window(start, end) if start < end else None
+
+    @property
+    def edges(self) -> list[Window]:
+        """What of the window is not whole intervals."""
+        aligned = self.aligned
+        if aligned is None:
+            return [self.window]
+        edges = (Window(self.window.start_ms, aligned.start_ms), Window(aligned.end_ms, self.window.end_ms))
+        return [edge for edge in edges if edge.start_ms < edge.end_ms]
+
+    @property
+    def dimension_values(self) -> dict[str, frozenset[Any]] | None:
+        """What the query demands of dimensions, if it demands nothing else: then groups tell which records match it.
+
+        Per dimension the values that it must equal, all of them; empty without a query. None: only records can tell.
+        """
+        demanded: dict[str, frozenset[Any]] = {}
+        nodes: list[Node] = [] if self.query is None else [self.query]
+        while nodes:
+            node = nodes.pop()
+            if isinstance(node, And):
+                nodes += node.parts
+            elif isinstance(node, Equals) and node.field in self.rollup.dimensions:
+                demanded[node.field] = demanded.get(node.field, frozenset()) | {node.value}
+            else:
+                return None
+        return demanded
+
+    @property
+    def is_whole(self) -> bool:
+        """Groups are shown as the rollup keeps them: by every dimension, with every measure."""
+        return self.group_by == self.rollup.dimensions and self.measures == self.rollup.measures
+
+    @property
+    def fields(self) -> frozenset[str]:
+        """Whose values decide what a record adds."""
+        return self.rollup.fields if self.query is None else self.rollup.fields | query.fields_of(self.query)
+
+
+def parse(body: Any, config: SearchConfig | None) -> AggregateRequest:
+    """The request in a body; members that mean nothing are ignored.
+
+    Args:
+        body: JSON.
+        config: of the stream; None if it has none.
+
+    Raises:
+        InvalidRequest: it asks for what is not configured, or makes no sense.
+    """
+    if config is None:
+        raise InvalidRequest("an aggregate needs a schema with search fields and rollups")
+    if not isinstance(body, dict):
+        raise InvalidRequest("an aggregate request is a JSON object")
+    name = _text(body, "rollup")
+    rollup = rollups(config).get(name)
+    if rollup is None:
+        raise InvalidRequest(f"rollup: no rollup of this name: {name[:_MAX_SHOWN]!r}")
+    window = Window(_time(body, "from"), _time(body, "to"))
+    if window.end_ms <= window.start_ms:
+        raise InvalidRequest("to must be after from")
+    interval = _text(body, "interval")
+    if interval not in rollup.rollup.intervals:
+        raise InvalidRequest(
+            f"interval: not of rollup {name}: {interval[:_MAX_SHOWN]!r} allowed={','.join(rollup.rollup.intervals)}"
+        )
+    asked = body.get("q")
+    if asked is not None and not isinstance(asked, str):
+        raise InvalidRequest("q must be a string")
+    return AggregateRequest(
+        rollup=rollup,
+        window=window,
+        interval=interval,
+        interval_ms=interval_ms(interval),
+        query=query.parse_query(asked, config) if asked is not None else None,
+        group_by=_names(body, "group_by", rollup.dimensions, "dimension") or (),
+        measures=_measures(body, rollup),
+        explain=_flag(body, "explain"),
+    )
+
+
+def _text(body: dict[str, Any], member: str) -> str:
+    text = body.get(member)
+    if not isinstance(text, str) or not text.strip():
+        raise InvalidRequest(f"{member} must be a string that is not empty")
+    return text.strip()
+
+
+def _time(body: dict[str, Any], member: str) -> int:
+    """Milliseconds of an ISO text, of nanoseconds in digits, or of a number of milliseconds; fractions cut off."""
+    value = body.get(member)
+    found: int | None = None
+    if isinstance(value, str):
+        text = value.strip(WHITE_SPACE)
+        found = int(text) // _MS_NANOS if _NANOS.fullmatch(text) else dates.parse_ms(text)
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        found = int(value)
+    if found is None or not -MAX_TIME_MS <= found <= MAX_TIME_MS:
+        raise InvalidRequest(f"{member} must be an ISO time, nanoseconds in digits, or a number of milliseconds")
+    return found
+
+
+def _measures(body: dict[str, Any], rollup: CompiledRollup) -> tuple[str, ...]:
+    found = _names(body, "measures", rollup.measures, "measure")
+    if found is None:
+        return rollup.measures
+    if not found:
+        raise InvalidRequest("measures must not be empty")
+    return found
+
+
+def _names(body: dict[str, Any], member: str, allowed: Sequence[str], noun: str) -> tuple[str, ...] | None:
+    """The names in a list, each once and in order; None if the member is not there."""
+    if member not in body:
+        return None
+    try:
+        given = msgspec.convert(body[member], list[str])
+    except msgspec.ValidationError as exc:
+        raise InvalidRequest(f"{member} must be an array of strings") from exc
+    for name in given:
+        if name.strip() not in allowed:
+            raise InvalidRequest(f"{member}: no such {noun} in the rollup: {name[:_MAX_SHOWN]!r}")
+    return tuple(sorted({name.strip() for name in given}))
+
+
+def _flag(body: dict[str, Any], member: str) -> bool:
+    value = body.get(member)
+    if value is None:
+        return False
+    if not isinstance(value, bool):
+        raise InvalidRequest(f"{member} must be true or false")
+    return value

@@ -1,0 +1,164 @@
+"""How well a record answers a text query, as the contract counts: words found, not how rare they are.
+
+A text clause is worth the number of words of the value that it asks for, plus two for each word of a phrase; of a field
+with several values the best one counts, and of a bare value the best field, times its boost (a keyword is worth one).
+Clauses add up; what is not a text clause is worth nothing, and neither is what stands behind NOT.
+
+`Bm25` is the other order: Okapi BM25 with k1 = 1.2 and b = 0.75 over all that one request sees, per word and field.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from headrace.query.language import match
+from headrace.query.language.match import Values
+from headrace.query.language.query import And, Anywhere, Node, Not, Or, Words
+
+PHRASE_BONUS = 2  # per word
+
+_K1 = 1.2  # Robertson and Zaragoza, The Probabilistic Relevance Framework, § 3.4
+_B = 0.75
+
+
+def score(node: Node, values: Values) -> float:
+    """The score of a record; 0 if it does not match."""
+    if not match.matches(node, values):
+        return 0.0
+    if isinstance(node, And | Or):
+        return sum(score(part, values) for part in node.parts)
+    if isinstance(node, Words):
+        return _words(node, values)
+    if isinstance(node, Anywhere):
+        return max(
+            boost * (_words(option, values) if isinstance(option, Words) else 1.0)
+            for option, boost in zip(node.options, node.boosts, strict=True)
+            if match.matches(option, values)
+        )
+    return 0.0
+
+
+def _words(clause: Words, values: Values) -> float:
+    """Of the best of the values that hold the words."""
+    bonus = PHRASE_BONUS * len(clause.words) if clause.phrase else 0
+    return max(
+        float(sum(occurrences(clause, value)) + bonus)
+        for value in values.get(clause.field, ())
+        if isinstance(value, tuple) and match.matches(clause, {clause.field: [value]})
+    )
+
+
+def occurrences(clause: Words, value: tuple[str, ...]) -> list[int]:
+    """How often each word of a clause stands in a value."""
+    *whole, end = clause.words
+    last = sum(word.startswith(end) for word in value) if clause.prefix else value.count(end)
+    return [*(value.count(word) for word in whole), last]
+
+
+class Wanted(NamedTuple):
+    """A word that BM25 counts: of a field, or a beginning of words."""
+
+    field: str
+    word: str
+    prefix: bool
+    boost: float
+
+
+def wanted(node: Node) -> tuple[Wanted, ...]:
+    """The words that a query asks for, each once, those behind NOT left out."""
+    return tuple(dict.fromkeys(_wanted(node, 1.0)))
+
+
+def _wanted(node: Node, boost: float) -> Iterator[Wanted]:
+    if isinstance(node, And | Or):
+        for part in node.parts:
+            yield from _wanted(part, boost)
+    elif isinstance(node, Anywhere):
+        for option, weight in zip(node.options, node.boosts, strict=True):
+            yield from _wanted(option, weight)
+    elif isinstance(node, Words):
+        last = len(node.words) - 1
+        for at, word in enumerate(node.words):
+            yield Wanted(node.field, word, node.prefix and at == last, boost)
+    elif isinstance(node, Not):
+        return
+
+
+class Frequencies(NamedTuple):
+    """What BM25 needs to know of one record.
+
+    Attributes:
+        counts: of each wanted word.
+        lengths: words in each wanted word's field.
+    """
+
+    counts: tuple[int, ...]
+    lengths: tuple[int, ...]
+
+
+def frequencies(words: Sequence[Wanted], values: Values) -> Frequencies:
+    """Of a record: how often each word stands in it, all values of a field together."""
+    texts: dict[str, list[str]] = {}
+    for one in words:
+        if one.field not in texts:
+            texts[one.field] = [
+                word for value in values.get(one.field, ()) if isinstance(value, tuple) for word in value
+            ]
+    counts = tuple(
+        sum(word.startswith(one.word) for word in texts[one.field])
+        if one.prefix
+        else texts[one.field].count(one.word)
+        for one in words
+    )
+    return Frequencies(counts, tuple(len(texts[one.field]) for one in words))
+
+
+class Corpus(NamedTuple):
+    """What BM25 needs to know of all records that a request sees. Those of several sources add up.
+
+    Attributes:
+        records: how many have a text in the field, by field.
+        lengths: words of the field in all of them, by field.
+        holding: per wanted word, how many records hold it.
+    """
+
+    records: Mapping[str, int]
+    lengths: Mapping[str, int]
+    holding: tuple[int, ...]
+
+    def plus(self, other: Corpus) -> Corpus:
+        """Both together."""
+        return Corpus(
+            {
+                name: self.records.get(name, 0) + other.records.get(name, 0)
+                for name in {*self.records, *other.records}
+            },
+            {
+                name: self.lengths.get(name, 0) + other.lengths.get(name, 0)
+                for name in {*self.lengths, *other.lengths}
+            },
+            tuple(a + b for a, b in zip(self.holding, other.holding, strict=True)),
+        )
+
+    def weights(self, words: Sequence[Wanted]) -> list[tuple[float, float]]:
+        """Per wanted word its inverse document frequency times its boost, and the mean length of its field."""
+        found = []
+        for one, holding in zip(words, self.holding, strict=True):
+            records = self.records.get(one.field, 0)
+            rarity = math.log(1 + (records - holding + 0.5) / (holding + 0.5))
+            mean = self.lengths.get(one.field, 0) / records if records else 1.0
+            found.append((rarity * one.boost, mean or 1.0))
+        return found
+
+
+def bm25(found: Frequencies, weights: Sequence[tuple[float, float]]) -> float:
+    """The score of a record."""
+    parts = zip(found.counts, found.lengths, weights, strict=True)
+    return float(sum(weighed(count, length, rarity, mean) for count, length, (rarity, mean) in parts))
+
+
+def weighed(count: Any, length: Any, rarity: float, mean: float) -> Any:
+    """What one word adds to the score of a record, or of many: numbers, or arrays of them."""
+    return rarity * count * (_K1 + 1) / (count + _K1 * (1 - _B + _B * length / mean))

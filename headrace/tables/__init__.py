@@ -1,0 +1,1 @@
+"""The DynamoDB tables, one package each: its rows, its contract, its adapters."""
