@@ -1,9 +1,35 @@
-"""Settings of every test."""
+"""Settings of every test, and the option `--full`."""
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import settings
 
 # The machine is shared and noisy: how long one example takes says nothing.
 settings.register_profile("headrace", deadline=None)
 settings.load_profile("headrace")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--full", action="store_true", help="every configuration, stage and seed, and tests marked `full`")
+
+
+def is_full(config: pytest.Config) -> bool:
+    """Returns whether this run is `--full`: everything, and not what each push needs."""
+    return bool(config.getoption("full"))
+
+
+@pytest.fixture(scope="session")
+def full(request: pytest.FixtureRequest) -> bool:
+    """Whether this run is `--full`."""
+    return is_full(request.config)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Deselects tests and parameters marked `full`, unless the run is."""
+    if is_full(config):
+        return
+    left_out = [item for item in items if item.get_closest_marker("full")]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if not item.get_closest_marker("full")]
