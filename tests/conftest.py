@@ -11,7 +11,9 @@ settings.load_profile("headrace")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--full", action="store_true", help="every configuration, stage and seed, and tests marked `full`")
+    parser.addoption(
+        "--full", action="store_true", help="every configuration, stage and seed, and tests marked `full`"
+    )
 
 
 def is_full(config: pytest.Config) -> bool:
