@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import time
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 
 class Clock(Protocol):
@@ -17,6 +18,24 @@ class Clock(Protocol):
 
     def sleep(self, seconds: float) -> None:
         """Waits."""
+
+
+class Moment(NamedTuple):
+    """When something was read, on both clocks: a frozen process stops the monotonic one, a set clock moves the other."""
+
+    monotonic: float
+    wall_ms: int
+
+
+def moment(clock: Clock) -> Moment:
+    """Returns the present moment."""
+    return Moment(clock.monotonic(), clock.now_ms())
+
+
+def age_s(clock: Clock, since: Moment) -> float:
+    """Returns the seconds since a moment: what the clock that says more says; infinite if the wall clock ran backwards."""
+    wall_ms = clock.now_ms() - since.wall_ms
+    return max(clock.monotonic() - since.monotonic, wall_ms / 1000) if wall_ms >= 0 else math.inf
 
 
 class SystemClock:

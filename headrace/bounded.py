@@ -1,0 +1,113 @@
+"""The one cache that a process keeps values in: bounded by count or weight, dropping what was used least recently."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Generic, NamedTuple, TypeVar
+
+from headrace.clock import Clock, Moment, age_s, moment
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class _Kept(NamedTuple, Generic[V]):
+    value: V
+    weight: int
+    read: Moment | None
+
+
+class Bounded(Generic[K, V]):
+    """Values by key, up to a total weight; the newest always stays. Thread-safe: no call holds the lock while it loads."""
+
+    def __init__(self, limit: int, *, weigh: Callable[[V], int] | None = None, clock: Clock | None = None) -> None:
+        """Creates an empty cache.
+
+        Args:
+            limit: total weight to keep, inclusive.
+            weigh: the weight of a value, asked once, when it is put; None: every value weighs 1, so `limit` is a count.
+            clock: makes values age; needed for `max_age_s`.
+        """
+        self._limit = limit
+        self._weigh = weigh
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._values: OrderedDict[K, _Kept[V]] = OrderedDict()
+        self._weight = 0
+
+    def get(self, key: K, *, max_age_s: float | None = None) -> V | None:
+        """Returns the value under `key`, or None if there is none, or if it was read more than `max_age_s` seconds ago.
+
+        An old value stays until it is replaced: what it says may still be a place to begin at.
+        """
+        with self._lock:
+            kept = self._values.get(key)
+            if kept is None:
+                return None
+            self._values.move_to_end(key)
+        if max_age_s is not None:
+            assert self._clock is not None and kept.read is not None, "a cache without a clock has no ages"
+            if age_s(self._clock, kept.read) > max_age_s:
+                return None
+        return kept.value
+
+    def put(self, key: K, value: V, *, read: Moment | None = None) -> list[tuple[K, V]]:
+        """Keeps a value in place of any other under its key, and returns those that had to leave for it.
+
+        Args:
+            read: when the value was read; None: now. Take it with `clock.moment` before the read, so that no value
+                looks younger than it is.
+        """
+        with self._lock:
+            return self._put(key, value, read)
+
+    def update(self, key: K, change: Callable[[V | None], V]) -> V:
+        """Replaces a value by what `change` makes of the one that is kept (None: none is), at once; returns the result."""
+        with self._lock:
+            kept = self._values.get(key)
+            value = change(kept.value if kept is not None else None)
+            if kept is None or value is not kept.value:
+                self._put(key, value, None)
+            return value
+
+    def load(self, key: K, load: Callable[[], V]) -> V:
+        """Returns the value under `key`, loaded if need be; perhaps by two threads at once, then the first one's."""
+        value = self.get(key)
+        if value is not None:
+            return value
+        loaded = load()
+        return self.update(key, lambda kept: loaded if kept is None else kept)
+
+    def pop(self, key: K) -> V | None:
+        """Drops a value and returns it, or None if there is none."""
+        with self._lock:
+            kept = self._values.pop(key, None)
+            if kept is None:
+                return None
+            self._weight -= kept.weight
+            return kept.value
+
+    def clear(self) -> None:
+        """Drops everything."""
+        with self._lock:
+            self._values.clear()
+            self._weight = 0
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def _put(self, key: K, value: V, read: Moment | None) -> list[tuple[K, V]]:
+        before = self._values.pop(key, None)
+        weight = 1 if self._weigh is None else self._weigh(value)
+        if read is None and self._clock is not None:
+            read = moment(self._clock)
+        self._values[key] = _Kept(value, weight, read)
+        self._weight += weight - (before.weight if before is not None else 0)
+        gone = []
+        while self._weight > self._limit and len(self._values) > 1:
+            oldest, kept = self._values.popitem(last=False)
+            self._weight -= kept.weight
+            gone.append((oldest, kept.value))
+        return gone

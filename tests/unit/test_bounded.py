@@ -1,0 +1,66 @@
+"""The one cache of values: its bound, its order, and how values age."""
+
+from __future__ import annotations
+
+from headrace.bounded import Bounded
+from headrace.clock import ManualClock, age_s, moment
+
+
+def test_what_was_used_least_recently_goes() -> None:
+    cache: Bounded[str, int] = Bounded(2)
+    assert cache.put("a", 1) == cache.put("b", 2) == []
+    assert cache.get("a") == 1
+    assert cache.put("c", 3) == [("b", 2)]
+    assert [cache.get(key) for key in "abc"] == [1, None, 3]
+
+
+def test_weights_count_once_and_the_newest_stays() -> None:
+    cache: Bounded[str, str] = Bounded(5, weigh=len)
+    cache.put("a", "xx")
+    cache.put("a", "xxx")
+    assert cache.put("b", "xx") == []
+    assert cache.put("c", "xxxxxxxxx") == [("a", "xxx"), ("b", "xx")]
+    assert cache.get("c") == "xxxxxxxxx"
+    assert cache.pop("c") == "xxxxxxxxx"
+    assert cache.pop("c") is None
+    cache.put("d", "xxxxx")
+    assert cache.get("d") == "xxxxx"
+    cache.clear()
+    assert len(cache) == 0
+    assert cache.put("e", "xxxxx") == []
+
+
+def test_a_value_is_loaded_once() -> None:
+    cache: Bounded[str, list[int]] = Bounded(2)
+    first = cache.load("a", lambda: [1])
+    assert cache.load("a", lambda: [2]) is first
+
+
+def test_an_update_sees_what_is_kept() -> None:
+    cache: Bounded[str, int] = Bounded(2)
+    assert cache.update("a", lambda kept: max(5, kept or 0)) == 5
+    assert cache.update("a", lambda kept: max(3, kept or 0)) == 5
+    assert cache.get("a") == 5
+
+
+def test_age_is_what_the_faster_clock_says() -> None:
+    clock = ManualClock()
+    cache: Bounded[str, int] = Bounded(2, clock=clock)
+    cache.put("a", 1)
+    clock.advance(1)
+    assert cache.get("a", max_age_s=1) == 1
+    clock.set_back(-10)  # the process was frozen: only the wall clock went on
+    assert cache.get("a", max_age_s=1) is None
+    assert cache.get("a") == 1
+    read = moment(clock)
+    clock.advance(3)
+    cache.put("a", 2, read=read)
+    assert cache.get("a", max_age_s=2) is None
+    assert cache.get("a", max_age_s=3) == 2
+
+
+def test_a_wall_clock_that_ran_backwards_makes_everything_old() -> None:
+    clock = ManualClock()
+    read = moment(clock)
+    clock.set_back(1)
+    assert age_s(clock, read) == float("inf")
