@@ -6,16 +6,43 @@ Set HEADRACE_CONTRACT_URL to run against a server that is already there instead;
 from __future__ import annotations
 
 import os
+from collections import defaultdict
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from local.emulated_cloud import dev_server
 from tests.conformance.contract.client import TEXT, Api, Stream
-from tests.conformance.contract.configurations import CONFIGURATIONS
-from tests.conformance.contract.stages import PLANS, Stage, stages
+from tests.conformance.contract.configurations import CONFIGURATIONS, STRICTEST
+from tests.conformance.contract.stages import ASKED_FULLY, PLANS, Stage, stages
 
 EXTERNAL_URL = os.environ.get("HEADRACE_CONTRACT_URL")
+
+HERE = Path(__file__).parent
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks `full` what a push need not ask. See `configurations.py` and `stages.py`."""
+    sampled: dict[tuple[str, str], list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        asked = getattr(item, "callspec", None)
+        if item.path.parent != HERE or asked is None:
+            continue
+        sensitive = item.get_closest_marker("sensitive")
+        if sensitive is not None and not sensitive.args:
+            raise pytest.UsageError(f"{item.nodeid}: `sensitive` needs a reason")
+        configuration, stage = asked.params.get("api"), asked.params.get("stage")
+        if configuration in CONFIGURATIONS and configuration != STRICTEST and sensitive is None:
+            item.add_marker("full")
+        if stage in PLANS and stage not in ASKED_FULLY:
+            sampled[item.nodeid.partition("[")[0], stage].append(item)
+    for (_, stage), questions in sampled.items():
+        # Another question on each stage, so that most of them are asked somewhere else than in `ASKED_FULLY`.
+        asked_here = list(PLANS).index(stage) % len(questions)
+        for item in questions[:asked_here] + questions[asked_here + 1 :]:
+            item.add_marker("full")
 
 
 def given_server() -> Api:

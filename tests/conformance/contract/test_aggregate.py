@@ -192,6 +192,7 @@ def test_a_record_without_the_rollups_fields_counts_for_nothing(api: Api, broken
     assert counts(stream) == {"00": [1]}
 
 
+@pytest.mark.sensitive("the tail is in memory, in another process or only in the store")
 def test_what_was_appended_counts_at_once(api: Api) -> None:
     stream = api.with_schema(schema=SCHEMA, search={**SEARCH, "rollups": MORE})
     assert counts(stream) == {}

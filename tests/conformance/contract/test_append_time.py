@@ -46,6 +46,7 @@ def test_a_hint_may_be_unix_nanoseconds(stream: Stream) -> None:
     assert stream.records(since=at(10.001)) == []
 
 
+@pytest.mark.sensitive("each process has a clock of its own")
 def test_append_time_never_goes_back(stream: Stream) -> None:
     append(stream, (0, 1), (20, 2), (10, 3), (15, 4), (30, 5))
     assert stream.records(since=at(20)) == [2, 3, 4, 5]

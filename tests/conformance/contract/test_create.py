@@ -9,6 +9,7 @@ import pytest
 from tests.conformance.contract.client import JSON, TEXT, ZERO, Api, Stream, eventually, expect, refused
 
 
+@pytest.mark.sensitive("a repeat may meet a process that has not seen the first")
 def test_a_stream_is_created_once(api: Api) -> None:
     stream = api.unused()
     expect(stream.put(), 201)
@@ -30,6 +31,7 @@ def test_a_stream_is_known_by_one_encoded_path_segment(api: Api) -> None:
     assert stream.registry().json()["schema"] == stream.name
 
 
+@pytest.mark.sensitive("a repeat may meet a process that has not seen the first")
 def test_a_repeated_create_keeps_what_was_there(stream: Stream) -> None:
     stream.append([1, 2])
     expect(stream.put(), 200)
@@ -47,6 +49,7 @@ def test_a_stream_without_a_type_holds_bytes(api: Api) -> None:
     assert answer.headers["content-type"] == "application/octet-stream"
 
 
+@pytest.mark.sensitive("a TTL is renewed by reads, which any process may answer")
 @pytest.mark.parametrize(
     ("given", "seconds"), [("24h", 86400), ("30m", 1800), ("15s", 15), ("1h30m", 5400), ("3600", 3600)]
 )
@@ -90,6 +93,7 @@ def test_a_malformed_end_creates_nothing(api: Api, header: dict[str, str]) -> No
     refused(stream.read(), 404)
 
 
+@pytest.mark.sensitive("a process must not answer from memory when time is over")
 def test_an_expired_stream_can_be_neither_read_nor_appended_to(api: Api) -> None:
     stream = api.unused()
     expect(stream.put({**JSON, "Stream-TTL": "1"}), 201)
@@ -99,6 +103,7 @@ def test_an_expired_stream_can_be_neither_read_nor_appended_to(api: Api) -> None
         refused(answer, 404)
 
 
+@pytest.mark.sensitive("a process must not answer from memory when time is over")
 def test_an_end_in_the_past_is_accepted_and_the_stream_is_gone_at_once(api: Api) -> None:
     stream = api.unused()
     assert stream.put({**JSON, "Stream-Expires-At": "2001-01-01T00:00:00Z"}).status_code == 201

@@ -52,12 +52,14 @@ def test_a_name_does_not_end_like_a_part_of_a_stream(api: Api, sub: str) -> None
     assert answer.status_code in (400, 405)
 
 
+@pytest.mark.sensitive("another process may have closed it")
 def test_a_closed_stream_refuses_appends(stream: Stream) -> None:
     expect(stream.at("POST", "", {"Stream-Closed": "true"}), 204)
     answer = expect(stream.append([1]), 409)
     assert answer.headers["stream-closed"] == "true"
 
 
+@pytest.mark.sensitive("another process may have made the fork")
 def test_a_source_that_is_kept_for_its_forks_is_gone(api: Api, stream: Stream) -> None:
     expect(stream.append([1]), 204)
     expect(api.unused().put({"Stream-Forked-From": stream.path}), 201)

@@ -191,6 +191,7 @@ def test_a_filter_cannot_be_followed_by_server_sent_events(orders: Stream) -> No
     refused(orders.read(filter="status:200", offset="-1", live="sse"), 400)
 
 
+@pytest.mark.sensitive("the tail is in memory, in another process or only in the store")
 def test_a_filter_applies_to_what_was_just_appended(api: Api) -> None:
     stream = api.with_schema(schema=SCHEMA, search=SEARCH)
     for number in range(5):
@@ -198,6 +199,7 @@ def test_a_filter_applies_to_what_was_just_appended(api: Api) -> None:
         assert found(stream, "status:0") == [f"r{n}" for n in range(0, number + 1, 2)]
 
 
+@pytest.mark.sensitive("records are in the tail or in segments")
 def test_a_filtered_read_goes_on_past_what_does_not_match(orders: Stream) -> None:
     answer = expect(orders.read(filter="code:nothing", offset="-1"), 200)
     assert answer.json() == []
@@ -224,12 +226,14 @@ def test_filter_and_key_apply_together(api: Api) -> None:
     assert [record["id"] for record in stream.records(filter="status:>=4", key="a")] == ["r4", "r6"]
 
 
+@pytest.mark.sensitive("records are in the tail or in segments")
 def test_filtered_pages_are_whole(api: Api) -> None:
     stream = api.with_schema(schema=SCHEMA, search=SEARCH)
     expect(stream.append([{"id": f"r{n}", "status": n % 3} for n in range(4000)]), 204)
     assert [record["id"] for record in stream.records(filter="status:0")] == [f"r{n}" for n in range(0, 4000, 3)]
 
 
+@pytest.mark.sensitive("the wait must see what another process appended")
 def test_a_long_poll_waits_for_what_matches(api: Api) -> None:
     stream = api.with_schema(schema=SCHEMA, search=SEARCH)
     expect(stream.append([{"id": "r0", "status": 1}]), 204)
@@ -239,6 +243,7 @@ def test_a_long_poll_waits_for_what_matches(api: Api) -> None:
     expect(nothing, 204)
 
 
+@pytest.mark.sensitive("records are in the tail or in segments")
 def test_a_filter_finds_old_records_under_their_new_name(api: Api) -> None:
     v1 = {
         "type": "object",
@@ -272,6 +277,7 @@ def test_a_filter_finds_old_records_under_their_new_name(api: Api) -> None:
     assert len(stream.records(filter="has:name")) == 31
 
 
+@pytest.mark.sensitive("records are in the tail or in segments")
 def test_a_filtered_read_stops_at_the_scan_cap_and_says_so(api: Api) -> None:
     stream = api.with_schema(schema=SCHEMA, search=SEARCH)
     big = {"note": "x" * (MIB - 64)}

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.conformance.contract.client import JSON, Api, Stream, expect, refused
+
+pytestmark = pytest.mark.sensitive("a process must not answer from memory about a stream that another deleted")
 
 
 def test_head_says_what_the_stream_is(api: Api) -> None:

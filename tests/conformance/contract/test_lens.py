@@ -236,6 +236,7 @@ def test_the_first_schema_tolerates_a_lens_from_nothing(api: Api) -> None:
     assert answer.json()["currentVersion"] == 1
 
 
+@pytest.mark.sensitive("the end is in memory, in another process or only in the store")
 def test_a_boundary_stands_at_the_end_offset(api: Api) -> None:
     stream = api.with_schema(schema=closed(a=S))
     expect(stream.append([{"a": "x"}] * 3), 204)
@@ -249,6 +250,7 @@ def test_a_boundary_stands_at_the_end_offset(api: Api) -> None:
     assert set(back["lenses"]) == {"1", "2"}
 
 
+@pytest.mark.sensitive("each process caches the definition")
 def test_a_chain_of_lenses_promotes_through_every_version(api: Api) -> None:
     stream = api.with_schema(schema=closed(a=S))
     expect(stream.append([{"a": f"x{n}"} for n in range(25)]), 204)
@@ -273,6 +275,7 @@ def evolved(api: Api) -> Stream:
     return stream
 
 
+@pytest.mark.sensitive("records are in the tail or in segments")
 def test_every_kind_of_read_promotes(evolved: Stream) -> None:
     whole = [{"b": "x"}, {"b": "y"}, {"b": "x"}]
     assert evolved.records() == whole

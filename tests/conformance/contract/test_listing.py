@@ -8,6 +8,8 @@ import pytest
 
 from tests.conformance.contract.client import JSON, Api, Stream, expect, refused
 
+pytestmark = pytest.mark.sensitive("a process may list from memory what it made itself, or from rows alone")
+
 
 @pytest.fixture
 def family(api: Api) -> list[Stream]:

@@ -12,6 +12,8 @@ import pytest
 from tests.conformance.contract.client import Api, Stream, expect, refused
 from tests.conformance.contract.shop import SCHEMA, SEARCH
 
+pytestmark = pytest.mark.sensitive("a wait must see what another process appended, and what it has never read")
+
 
 @contextmanager
 def soon(action: object, *arguments: object, after_s: float = 0.3) -> Iterator[None]:

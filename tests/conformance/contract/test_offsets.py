@@ -72,6 +72,7 @@ def test_without_an_offset_a_read_begins_at_the_start(stream: Stream) -> None:
     assert stream.records() == [0, 1]
 
 
+@pytest.mark.sensitive("the end is in memory, in another process or only in the store")
 def test_now_is_the_end(stream: Stream) -> None:
     ends(stream, 2)
     answer = expect(stream.read(offset="now"), 200)
@@ -94,6 +95,7 @@ def test_anything_else_is_refused(stream: Stream, offset: str) -> None:
     refused(stream.read(offset=offset), 400)
 
 
+@pytest.mark.sensitive("a process may remember the earlier life")
 def test_an_offset_of_an_earlier_life_is_refused(api: Api) -> None:
     stream = api.stream()
     old = ends(stream, 2)

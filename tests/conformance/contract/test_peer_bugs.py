@@ -34,6 +34,7 @@ def only(name: str) -> dict[str, Any]:
     }
 
 
+@pytest.mark.sensitive("records are in the tail or in segments")
 def test_a_filter_finds_records_from_before_a_rename(api: Api) -> None:
     bindings = [{"version": 1, "jsonPointer": "/old"}, {"version": 2, "jsonPointer": "/new"}]
     stream = searched(api, "f", {**field("keyword", "/old", "exact"), "bindings": bindings}, only("old"))
@@ -68,6 +69,7 @@ def test_a_key_may_be_any_text(api: Api, key: str) -> None:
         assert answer.json() == [{"k": key}]
 
 
+@pytest.mark.sensitive("entity tags must not depend on the process")
 def test_the_tag_of_details_is_that_of_the_stream_alone(api: Api) -> None:
     stream, other = api.stream(), api.stream()
 
@@ -82,6 +84,7 @@ def test_the_tag_of_details_is_that_of_the_stream_alone(api: Api) -> None:
     assert any(statuses_while_another_stream_works() == {304} for _ in range(4)), "the tag never stood still"
 
 
+@pytest.mark.sensitive("the end is in memory, in another process or only in the store")
 def test_a_page_at_the_tail_is_not_kept_for_ever(api: Api) -> None:
     stream = api.stream()
     given(stream.append([1]))
@@ -92,6 +95,7 @@ def test_a_page_at_the_tail_is_not_kept_for_ever(api: Api) -> None:
     assert again.headers["etag"] != first.headers["etag"]
 
 
+@pytest.mark.sensitive("a process may remember the earlier life")
 def test_a_cursor_of_a_deleted_stream_is_not_accepted_by_its_successor(api: Api) -> None:
     stream = api.stream()
     old = given(stream.append([1])).headers["stream-next-offset"]

@@ -70,6 +70,7 @@ def test_an_unknown_stream_is_404(api: Api) -> None:
     refused(api.unused().set_profile("generic"), 404)
 
 
+@pytest.mark.sensitive("each process caches the definition")
 def test_generic_is_the_baseline_again(stream: Stream) -> None:
     expect(stream.set_profile("state-protocol", touch={"enabled": True}), 200)
     refused(stream.append([{"n": 1}]), 400)
@@ -95,6 +96,7 @@ def test_the_profile_is_that_of_one_stream(api: Api) -> None:
     expect(other.append([{"n": 1}]), 204)
 
 
+@pytest.mark.sensitive("each process caches the definition")
 def test_the_profile_is_shown_in_listing_and_details(stream: Stream) -> None:
     expect(stream.set_profile("evlog", redactKeys=["Session"]), 200)
     listed = expect(stream.api.get("/v1/streams", prefix=stream.name), 200).json()

@@ -23,6 +23,7 @@ def long(api: Api) -> Stream:
     return stream
 
 
+@pytest.mark.sensitive("records are in the tail or in segments")
 def test_a_page_is_bounded_and_says_where_to_go_on(long: Stream) -> None:
     first = expect(long.read(offset="-1"), 200)
     assert first.json() == list(range(1000))
@@ -33,6 +34,7 @@ def test_a_page_is_bounded_and_says_where_to_go_on(long: Stream) -> None:
     assert second.headers["stream-next-offset"] == second.headers["stream-end-offset"]
 
 
+@pytest.mark.sensitive("records are in the tail or in segments")
 def test_a_page_is_bounded_in_bytes(stream: Stream) -> None:
     record = "x" * 300_000
     expect(stream.append([record] * 10), 204)
@@ -41,6 +43,7 @@ def test_a_page_is_bounded_in_bytes(stream: Stream) -> None:
     assert stream.records() == [record] * 10
 
 
+@pytest.mark.sensitive("the end is in memory, in another process or only in the store")
 def test_an_answer_names_the_current_end(long: Stream) -> None:
     first = expect(long.read(), 200)
     assert first.headers["stream-end-offset"] == long.end
@@ -56,6 +59,7 @@ def test_a_read_of_nothing_new_stays_where_it_is(stream: Stream) -> None:
     assert answer.headers["stream-next-offset"] == end
 
 
+@pytest.mark.sensitive("records are in the tail or in segments")
 def test_records_are_read_in_order_from_segments_and_tail(api: Api) -> None:
     stream = api.stream()
     for start in range(0, 75, 25):
@@ -90,6 +94,7 @@ def test_bytes_cannot_be_read_as_json(text: Stream) -> None:
     refused(text.read(format="xml"), 400)
 
 
+@pytest.mark.sensitive("entity tags must not depend on the process")
 def test_the_entity_tag_names_what_was_read(long: Stream) -> None:
     answer = expect(long.read(offset="-1"), 200)
     found = ETAG.match(answer.headers["etag"])
@@ -120,6 +125,7 @@ def test_the_entity_tag_names_key_and_filter_in_ascii(api: Api) -> None:
     assert unquote(found["filter"]) == 's:"é: 1"'
 
 
+@pytest.mark.sensitive("entity tags must not depend on the process")
 def test_a_matching_entity_tag_answers_304(stream: Stream) -> None:
     expect(stream.append([1]), 204)
     first = expect(stream.read(offset="-1"), 200)
@@ -131,6 +137,7 @@ def test_a_matching_entity_tag_answers_304(stream: Stream) -> None:
     assert expect(stream.read({"If-None-Match": first.headers["etag"]}, offset="-1"), 200).json() == [1, 2]
 
 
+@pytest.mark.sensitive("each process caches the definition")
 def test_the_entity_tag_changes_with_the_schema(api: Api) -> None:
     stream = api.with_schema(
         schema={
@@ -156,6 +163,7 @@ def test_the_entity_tag_changes_with_the_schema(api: Api) -> None:
     assert answer.headers["etag"] != before
 
 
+@pytest.mark.sensitive("the end is in memory, in another process or only in the store")
 def test_a_page_before_the_end_may_be_kept_for_ever(long: Stream) -> None:
     first = long.read(offset="-1").headers["stream-next-offset"]
     long.append(list(range(1000)))
@@ -164,12 +172,14 @@ def test_a_page_before_the_end_may_be_kept_for_ever(long: Stream) -> None:
     assert answer.headers["cache-control"] == IMMUTABLE
 
 
+@pytest.mark.sensitive("the end is in memory, in another process or only in the store")
 def test_a_page_that_can_still_grow_may_not(stream: Stream) -> None:
     expect(stream.append([1]), 204)
     assert "immutable" not in stream.read(offset="-1").headers["cache-control"]
     assert "immutable" not in stream.read(offset=stream.end).headers["cache-control"]
 
 
+@pytest.mark.sensitive("another process may have closed it")
 def test_the_end_of_a_closed_stream_may_be_kept_for_ever(stream: Stream) -> None:
     cursor = expect(stream.append([1]), 204).headers["stream-next-offset"]
     expect(stream.append([2], {"Stream-Closed": "true"}), 204)

@@ -64,6 +64,7 @@ def test_a_routing_key_alone_can_be_set_and_removed(stream: Stream) -> None:
     assert [record["n"] for record in stream.records(key="a")] == [1, 3]
 
 
+@pytest.mark.sensitive("each process caches the definition")
 def test_a_changed_routing_key_applies_to_new_records_only(api: Api) -> None:
     stream = api.with_schema(schema={}, routingKey={"jsonPointer": "/a", "required": True})
     expect(stream.append([{"a": "x", "b": "y"}]), 204)

@@ -122,6 +122,7 @@ def test_the_first_schema_needs_an_empty_stream(stream: Stream) -> None:
     assert stream.registry().json()["currentVersion"] == 0
 
 
+@pytest.mark.sensitive("each process caches the definition")
 def test_a_repeated_first_schema_is_not_idempotent(api: Api) -> None:
     stream = api.with_schema(schema=PERSON)
     expect(stream.append([{"name": "a"}]), 204)
@@ -129,6 +130,7 @@ def test_a_repeated_first_schema_is_not_idempotent(api: Api) -> None:
     assert stream.registry().json()["currentVersion"] == 1
 
 
+@pytest.mark.sensitive("each process caches the definition")
 def test_appends_are_validated_against_the_current_schema(api: Api) -> None:
     stream = api.with_schema(schema=PERSON)
     expect(stream.append([{"name": "a"}]), 204)
@@ -227,6 +229,7 @@ def test_a_schema_does_not_change_what_the_stream_is(api: Api) -> None:
     refused(stream.touch_meta(), 404)
 
 
+@pytest.mark.sensitive("each process caches the definition")
 def test_the_registry_is_that_of_one_stream(api: Api) -> None:
     one, other = api.with_schema(schema=PERSON), api.with_schema(schema={"type": "integer"})
     expect(one.append([{"name": "a"}]), 204)

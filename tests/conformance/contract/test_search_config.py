@@ -79,6 +79,7 @@ def test_a_configuration_alone_needs_a_schema(stream: Stream) -> None:
     assert set(answer["search"]["fields"]) == set(SEARCH["fields"])
 
 
+@pytest.mark.sensitive("each process caches the definition")
 def test_a_configuration_can_be_replaced_and_removed(api: Api) -> None:
     stream = api.with_schema(schema=SCHEMA, search=SEARCH)
     expect(stream.append([{"id": "r0", "other": "x"}]), 204)

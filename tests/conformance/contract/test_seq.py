@@ -6,6 +6,8 @@ import pytest
 
 from tests.conformance.contract.client import Stream, expect, refused
 
+pytestmark = pytest.mark.sensitive("any process may answer an append, and must know the last value of the others")
+
 
 def seq(text: str) -> dict[str, str]:
     return {"Stream-Seq": text}

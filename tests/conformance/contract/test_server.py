@@ -9,6 +9,8 @@ import pytest
 
 from tests.conformance.contract.client import JSON, Api, expect, refused
 
+pytestmark = pytest.mark.sensitive("it describes one process and its caches")
+
 PROCESS = {"rss_bytes", "heap_total_bytes", "heap_used_bytes", "external_bytes", "array_buffers_bytes"}
 SUBSYSTEMS = {
     "heap_estimates",

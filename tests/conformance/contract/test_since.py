@@ -26,6 +26,7 @@ def hourly(api: Api) -> Stream:
     return stream
 
 
+@pytest.mark.sensitive("records are in the tail or in segments")
 @pytest.mark.parametrize(
     ("since", "first"),
     [

@@ -6,6 +6,8 @@ import pytest
 
 from tests.conformance.contract.client import Api, Stream, eventually, expect, refused
 
+pytestmark = pytest.mark.sensitive("each process writes its own metrics")
+
 
 @pytest.fixture(scope="session")
 def system(api: Api) -> Stream:

@@ -13,6 +13,8 @@ import xxhash
 from tests.conformance.contract.client import JSON, Api, Stream, expect, refused
 from tests.conformance.contract.test_long_poll import soon
 
+pytestmark = pytest.mark.sensitive("a touch must reach a wait in any process, and one that remembers nothing")
+
 FIELDS = [{"name": "tenant", "encoding": "string"}, {"name": "done", "encoding": "bool"}]
 TEMPLATE = {"entity": "todos", "fields": FIELDS}
 CURSOR = re.compile(r"[0-9a-f]{16}:\d+")
