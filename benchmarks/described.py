@@ -26,7 +26,7 @@ from benchmarks.peers.__main__ import HEADRACE, server_url
 from benchmarks.peers.servers import PeerFailed
 from benchmarks.result import COLUMNS, Result, machine, markdown
 from benchmarks.wire import Connection, LoadFailed, Server
-from functions.api import bodies
+from functions.api.door import bodies
 from headrace import profiles
 from headrace.definition import EMPTY, Definition
 from headrace.json import registry

@@ -24,8 +24,8 @@ from typing import Any
 import click
 
 from benchmarks.events import event
-from functions.api.access import parse
 from functions.api.app import create_app
+from functions.api.door.access import parse
 from functions.api.parts import assemble
 from functions.sealer.parts import assemble as assemble_sealer
 from functions.sealer.queue import MemoryQueue

@@ -5,11 +5,11 @@ from __future__ import annotations
 from aws_cdk import aws_lambda as lambda_
 from constructs import Construct
 
-# Within the artifact; `functions/api/streaming/__init__.py` says why. Lambda has it start the process.
-BOOTSTRAP = "functions/api/streaming/bootstrap"
+# Within the artifact; `functions/api/door/streaming/__init__.py` says why. Lambda has it start the process.
+BOOTSTRAP = "functions/api/door/streaming/bootstrap"
 WRAPPER = {"AWS_LAMBDA_EXEC_WRAPPER": f"/var/task/{BOOTSTRAP}"}
 # What Lambda shows as the function's handler. Its own client, which would call it, is never started.
-MODULE = "functions.api.streaming"
+MODULE = "functions.api.door.streaming"
 
 
 class StreamingDoor(Construct):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from functions.api.access import is_loopback
+from functions.api.door.access import is_loopback
 from functions.observability import METRICS_FILE
 from headrace.settings import Settings, SettingsError, UnsafeTrimAge
 from local.units import format_duration

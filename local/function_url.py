@@ -1,6 +1,6 @@
 """A Function URL that streams: requests become events, instances of the function answer them through the Runtime API.
 
-    python -m local.function_url --listen-fd 5 --instances 3 --timeout 90 --bootstrap functions/api/streaming/bootstrap
+    python -m local.function_url --listen-fd 5 --instances 3 --timeout 90 --bootstrap functions/api/door/streaming/bootstrap
 
 Instances are processes that start as on Lambda: by the wrapper script of the artifact, with the command that Lambda would
 have run. One that dies is replaced. A request waits while all are busy, where Lambda would start another one. When its

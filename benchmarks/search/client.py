@@ -87,8 +87,8 @@ class Api:
             AWS_REGION="us-east-1",
             AWS_LAMBDA_FUNCTION_NAME="bench",  # blocking calls run inline, as there
         )
-        from functions.api.access import parse
         from functions.api.app import create_app
+        from functions.api.door.access import parse
         from functions.api.parts import assemble
         from headrace.index.cache import CachedRanges
         from headrace.index.opening import Runs

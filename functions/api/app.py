@@ -11,14 +11,15 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Match
 
-from functions.api import errors, openapi
-from functions.api.admission import Admission
-from functions.api.blocking import run
-from functions.api.buffered import BufferedAnswers
-from functions.api.door import Door
-from functions.api.inspection.traffic import CountTraffic
+from functions.api.door import errors
+from functions.api.door.admission import Admission
+from functions.api.door.blocking import run
+from functions.api.door.buffered import BufferedAnswers
+from functions.api.door.layer import Door
 from functions.api.parts import Parts
-from functions.api.routes import (
+from functions.api.streams import openapi
+from functions.api.streams.inspection.traffic import CountTraffic
+from functions.api.streams.routes import (
     aggregate,
     definitions,
     health,
@@ -30,7 +31,7 @@ from functions.api.routes import (
     streams,
     touch,
 )
-from functions.api.routes.resources import MethodNotAllowed
+from functions.api.streams.routes.resources import MethodNotAllowed
 
 
 def create_app(parts: Parts | None = None) -> FastAPI:

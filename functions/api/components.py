@@ -10,10 +10,10 @@ from functools import partial
 import boto3
 from botocore.config import Config
 
-from functions.api import timeouts
-from functions.api.access import Access, check_exposure, parse
-from functions.api.blocking import on_lambda
-from functions.api.keyring import Keyring, Keys
+from functions.api.door import timeouts
+from functions.api.door.access import Access, check_exposure, parse
+from functions.api.door.blocking import on_lambda
+from functions.api.door.keyring import Keyring, Keys
 from functions.api.parts import Parts, assemble
 from functions.metrics import ApiMetric
 from functions.observability import make_meter

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functions.api import components
 from functions.api.app import create_app
-from functions.api.true_path import TruePath
+from functions.api.door.true_path import TruePath
 from functions.observability import make_logger
 
 logger = make_logger("api")

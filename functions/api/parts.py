@@ -11,16 +11,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from functions.api.blocking import on_lambda
-from functions.api.counting import CountKeeper
-from functions.api.inspection import process
-from functions.api.inspection.inspector import Inspector
-from functions.api.inspection.traffic import Traffic
-from functions.api.keyring import Keys
-from functions.api.system.emitter import Emitter
-from functions.api.system.gauges import gauges
-from functions.api.system.measured import MeasuredLogs, TimedObjects
-from functions.api.system.recorder import Recorder
+from functions.api.door.blocking import on_lambda
+from functions.api.door.counting import CountKeeper
+from functions.api.door.keyring import Keys
+from functions.api.streams.inspection import process
+from functions.api.streams.inspection.inspector import Inspector
+from functions.api.streams.inspection.traffic import Traffic
+from functions.api.streams.system.emitter import Emitter
+from functions.api.streams.system.gauges import gauges
+from functions.api.streams.system.measured import MeasuredLogs, TimedObjects
+from functions.api.streams.system.recorder import Recorder
 from functions.metrics import ApiMetric
 from functions.observability import Meter
 from functions.observed import counted_gets

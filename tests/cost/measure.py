@@ -10,7 +10,7 @@ from unittest.mock import patch
 
 from benchmarks.events import event
 from functions.api import parts as api
-from functions.api.access import Access
+from functions.api.door.access import Access
 from functions.indexer.follow import follow
 from functions.indexer.inputs import load_input
 from functions.indexer.look import look

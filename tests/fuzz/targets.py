@@ -17,8 +17,9 @@ from urllib.parse import quote
 import msgspec
 import orjson
 
-from functions.api import access, bodies, paths, queries, times
-from functions.api.headers import Headers
+from functions.api.door import access, bodies, paths, times
+from functions.api.door.headers import Headers
+from functions.api.streams import queries
 from headrace import limits, names, offset
 from headrace.errors import Damaged, InvalidRequest
 from headrace.manifest import invariants

@@ -46,7 +46,7 @@ class Resources:
 
     def function(self, name: str) -> dict[str, Any]:
         """Properties of the function whose handler is in `functions/<name>`; of the streaming one for `streaming`."""
-        handler = "functions.api.streaming" if name == "streaming" else f"functions.{name}.handler.handler"
+        handler = "functions.api.door.streaming" if name == "streaming" else f"functions.{name}.handler.handler"
         (found,) = (
             value["Properties"]
             for value in self.of("Lambda::Function").values()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from functions.api.access import is_loopback
+from functions.api.door.access import is_loopback
 from local.dev import command
 from local.dev_settings import DevSettings, InvalidSettings
 from local.units import format_duration, parse_bytes, parse_duration_ms

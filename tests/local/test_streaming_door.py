@@ -19,11 +19,11 @@ from urllib.parse import quote
 
 import pytest
 
-from functions.api.streaming.__main__ import serve
-from functions.api.streaming.answer import answer
-from functions.api.streaming.runtime_api import Invocation, RuntimeApiError
-from functions.api.streaming.runtime_api import RuntimeApi as Client
-from functions.api.true_path import TruePath
+from functions.api.door.streaming.__main__ import serve
+from functions.api.door.streaming.answer import answer
+from functions.api.door.streaming.runtime_api import Invocation, RuntimeApiError
+from functions.api.door.streaming.runtime_api import RuntimeApi as Client
+from functions.api.door.true_path import TruePath
 from headrace.clock import SystemClock
 from headrace.settings import Settings
 from local.function_url import EVENT_BYTES, REPOSITORY, FunctionUrl, event_of
@@ -326,7 +326,7 @@ def test_an_instance_that_cannot_start_says_why_and_ends() -> None:
             "AWS_REGION": "us-east-1",
             "LAMBDA_TASK_ROOT": str(REPOSITORY),
         }
-        bootstrap = REPOSITORY / "functions/api/streaming/bootstrap"
+        bootstrap = REPOSITORY / "functions/api/door/streaming/bootstrap"
         done = await asyncio.to_thread(
             lambda: subprocess.run(
                 [bootstrap, sys.executable, "/var/runtime/bootstrap.py"],

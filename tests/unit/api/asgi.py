@@ -12,8 +12,8 @@ from urllib.parse import unquote
 
 from fastapi import FastAPI
 
-from functions.api.access import Access, parse
 from functions.api.app import create_app
+from functions.api.door.access import Access, parse
 from functions.api.parts import Parts, assemble
 from headrace.clock import Clock, SystemClock
 from headrace.log.stores import Stores

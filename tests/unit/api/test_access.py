@@ -4,8 +4,8 @@ import hmac
 
 import pytest
 
-from functions.api import access
-from functions.api.access import AccessError, Grant, Scope, Unauthorized
+from functions.api.door import access
+from functions.api.door.access import AccessError, Grant, Scope, Unauthorized
 from tests.unit.api.asgi import TEXT, Server
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from functions.api.routes import aggregate, routing_keys
+from functions.api.streams.routes import aggregate, routing_keys
 from headrace.errors import DeadlineExceeded, StoreThrottled, StoreTimeout
 from headrace.settings import Settings
 from tests.unit.api.asgi import JSON, Answer, Server

@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from functions.api.access import Access
-from functions.api.counting import CountKeeper
+from functions.api.door.access import Access
+from functions.api.door.counting import CountKeeper
 from functions.api.parts import assemble
 from headrace.clock import ManualClock, SystemClock
 from headrace.log.stores import Stores

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from functions.api import errors, openapi
+from functions.api.door import errors
+from functions.api.streams import openapi
 from headrace import errors as library
 from headrace.errors import HeadraceError, StoreThrottled, StoreTimeout
 from headrace.log.logs import Logs

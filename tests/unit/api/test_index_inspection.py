@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from functions.api.inspection import looked
 from functions.api.parts import assemble
+from functions.api.streams.inspection import looked
 from headrace.index import manifest as manifests
 from headrace.index import plan as plans
 from headrace.index.manifest import IndexManifest

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from functions.api.access import Access, parse
+from functions.api.door.access import Access, parse
 from functions.api.parts import assemble
 from functions.sealer.parts import assemble as assemble_sealer
 from functions.sealer.queue import MemoryQueue

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from functions.api.access import Access, parse
+from functions.api.door.access import Access, parse
 from functions.api.parts import assemble
 from functions.sealer.parts import assemble as assemble_sealer
 from functions.sealer.queue import MemoryQueue

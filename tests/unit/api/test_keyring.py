@@ -6,8 +6,8 @@ import threading
 
 import pytest
 
-from functions.api.access import Access, AccessError, Unauthorized, check_exposure
-from functions.api.keyring import Keyring
+from functions.api.door.access import Access, AccessError, Unauthorized, check_exposure
+from functions.api.door.keyring import Keyring
 from functions.api.parts import assemble
 from headrace.clock import ManualClock
 from headrace.settings import Settings

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from functions.api.buffered import ENDS_AT, is_buffered, is_event
-from functions.api.streaming import wire
-from functions.api.streaming.event import body_of, scope_of
+from functions.api.door.buffered import ENDS_AT, is_buffered, is_event
+from functions.api.door.streaming import wire
+from functions.api.door.streaming.event import body_of, scope_of
 from local.http1 import parse_head
 
 EVENT: dict[str, Any] = {

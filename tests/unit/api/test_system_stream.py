@@ -13,7 +13,7 @@ from urllib.parse import quote
 import pytest
 from msgspec import structs
 
-from functions.api.access import Access
+from functions.api.door.access import Access
 from functions.api.parts import assemble
 from functions.sealer.parts import assemble as assemble_sealer
 from functions.sealer.queue import MemoryQueue

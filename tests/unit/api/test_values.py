@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from functions.api import bodies, cursors, paths, times
-from functions.api.headers import Headers
+from functions.api.door import bodies, paths, times
+from functions.api.door.headers import Headers
+from functions.api.streams import cursors
 from headrace.errors import InvalidRequest
 from headrace.log.requests import ForkRequest
 from headrace.record import NewRecord

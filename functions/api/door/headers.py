@@ -1,0 +1,167 @@
+"""Request headers, parsed once into typed values."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from functions.api.door import paths, times
+from headrace import offset as offsets
+from headrace.errors import InvalidRequest
+from headrace.limits import MAX_PRODUCER_ID_BYTES, MAX_SAFE_INTEGER, MAX_SEQ_BYTES
+from headrace.log.requests import ForkRequest
+from headrace.record import MAX_KEY_BYTES
+from headrace.wal.state import Producer
+
+_TOKEN = r"[!#$%&'*+.^_`|~0-9a-z-]{1,127}"
+_MEDIA_TYPE = re.compile(rf"{_TOKEN}/{_TOKEN}", re.ASCII)
+_INTEGER = re.compile(r"(?:0|[1-9]\d{0,15})", re.ASCII)
+_PRODUCER = ("producer-id", "producer-epoch", "producer-seq")
+
+
+class Headers:
+    """Headers of one request, by lower-case name; the first of equal names counts.
+
+    Values are UTF-8 if their bytes are, else Latin-1, since clients send both.
+    """
+
+    def __init__(self, scope: Mapping[str, Any]) -> None:
+        self._values: dict[bytes, bytes] = {bytes(name).lower(): value for name, value in reversed(scope["headers"])}
+
+    def get(self, name: str) -> str | None:
+        """The value without surrounding white space; None without the header."""
+        raw = self._values.get(name.encode())
+        if raw is None:
+            return None
+        try:
+            return raw.decode().strip(" \t")
+        except UnicodeDecodeError:
+            return raw.decode("latin-1").strip(" \t")
+
+    @property
+    def content_type(self) -> str | None:
+        """The base type in lower case, parameters dropped; None without one.
+
+        Raises:
+            InvalidRequest: not a media type.
+        """
+        value = self.get("content-type")
+        if not value:
+            return None
+        base = value.split(";", 1)[0].strip(" \t").lower()
+        if not _MEDIA_TYPE.fullmatch(base):
+            raise InvalidRequest("Content-Type is not a media type")
+        return base
+
+    @property
+    def content_length(self) -> int | None:
+        """Announced bytes of the body."""
+        value = self.get("content-length")
+        return int(value) if value and value.isascii() and value.isdigit() and len(value) < 16 else None
+
+    @property
+    def closes(self) -> bool:
+        """`Stream-Closed: true`; any other value counts as absent (protocol § 4.1)."""
+        return (self.get("stream-closed") or "").lower() == "true"
+
+    @property
+    def key(self) -> str | None:
+        """`Stream-Key`; an empty one is none.
+
+        Raises:
+            InvalidRequest: longer than a record's key may be.
+        """
+        return self._bounded("stream-key", MAX_KEY_BYTES) or None
+
+    @property
+    def seq(self) -> str | None:
+        """`Stream-Seq`.
+
+        Raises:
+            InvalidRequest: empty or too long.
+        """
+        value = self._bounded("stream-seq", MAX_SEQ_BYTES)
+        if value == "":
+            raise InvalidRequest("Stream-Seq is empty")
+        return value
+
+    @property
+    def time_hint_ms(self) -> int | None:
+        """`Stream-Timestamp`.
+
+        Raises:
+            InvalidRequest: neither RFC 3339 nor unix nanoseconds.
+        """
+        value = self.get("stream-timestamp")
+        return None if value is None else times.timestamp_ms(value, "Stream-Timestamp")
+
+    @property
+    def producer(self) -> Producer | None:
+        """The three `Producer-*` headers; None without any.
+
+        Raises:
+            InvalidRequest: some but not all, an empty id, or numbers that are not canonical or too large.
+        """
+        given = [name for name in _PRODUCER if self.get(name) is not None]
+        if not given:
+            return None
+        if len(given) < len(_PRODUCER):
+            raise InvalidRequest("Producer-Id, Producer-Epoch and Producer-Seq must come together")
+        producer_id = self._bounded("producer-id", MAX_PRODUCER_ID_BYTES)
+        if not producer_id:
+            raise InvalidRequest("Producer-Id is empty")
+        return Producer(producer_id, self._integer("producer-epoch"), self._integer("producer-seq"))
+
+    def expiry(self) -> tuple[int | None, int | None]:
+        """`Stream-TTL` in ms and `Stream-Expires-At` in ms since the epoch; at most one is given.
+
+        Raises:
+            InvalidRequest: both, or one that is malformed.
+        """
+        ttl, at = self.get("stream-ttl"), self.get("stream-expires-at")
+        if ttl is not None and at is not None:
+            raise InvalidRequest("Stream-TTL and Stream-Expires-At exclude each other")
+        if ttl is not None:
+            return times.ttl_ms(ttl, "Stream-TTL"), None
+        if at is not None:
+            return None, max(0, times.rfc3339_ms(at, "Stream-Expires-At"))
+        return None, None
+
+    def fork(self) -> ForkRequest | None:
+        """The fork that a create asks for; None for an ordinary one.
+
+        Raises:
+            InvalidRequest: a fork point without a source, a sub-offset without an offset, or malformed values.
+        """
+        source, at = self.get("stream-forked-from"), self.get("stream-fork-offset")
+        sub_offset = self.get("stream-fork-sub-offset")
+        if source is None:
+            if at is not None or sub_offset is not None:
+                raise InvalidRequest("Stream-Fork-Offset and Stream-Fork-Sub-Offset need Stream-Forked-From")
+            return None
+        past = 0 if sub_offset is None else self._integer("stream-fork-sub-offset")
+        if past and at is None:
+            raise InvalidRequest("Stream-Fork-Sub-Offset needs Stream-Fork-Offset")
+        cursor = None if at is None else offsets.decode(at)
+        return ForkRequest(source=paths.source_name(source), at=cursor, sub_offset=past)
+
+    def matches(self, etag: str) -> bool:
+        """`If-None-Match` names this entity (weak comparison, RFC 9110 § 13.1.2)."""
+        value = self.get("if-none-match")
+        if value is None:
+            return False
+        opaque = etag.removeprefix("W/")
+        return value == "*" or any(given.strip().removeprefix("W/") == opaque for given in value.split(","))
+
+    def _bounded(self, name: str, limit: int) -> str | None:
+        value = self.get(name)
+        if value is not None and len(value.encode()) > limit:
+            raise InvalidRequest(f"{name.title()} is too long: limit={limit} received={len(value.encode())}")
+        return value
+
+    def _integer(self, name: str) -> int:
+        value = self.get(name) or ""
+        if not _INTEGER.fullmatch(value) or int(value) > MAX_SAFE_INTEGER:
+            raise InvalidRequest(f"{name.title()} is not an integer from 0 to {MAX_SAFE_INTEGER}")
+        return int(value)

@@ -1,0 +1,148 @@
+"""The outermost layer: who may come in, what every answer carries, and what becomes of an error.
+
+Pure ASGI, so that an SSE response streams through it. Preflights and the liveness route need no key.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from functions.api.door import errors, paths
+from functions.api.door.access import Grant
+from functions.api.door.access import Scope as AccessScope
+from functions.api.door.blocking import run
+from functions.api.door.headers import Headers
+from functions.api.door.keyring import Keys
+from functions.api.door.meter import error_metric
+from functions.api.streams.openapi.queries import SEARCH_HEADERS
+from functions.metrics import ApiMetric
+from functions.observability import Meter
+from headrace import names
+
+_log = logging.getLogger(__name__)
+
+OPEN_PATHS = frozenset({"/health"})
+GRANT = "headrace.grant"
+METHODS = "GET, HEAD, PUT, POST, DELETE, OPTIONS"
+
+_WITH_EACH_REQUEST = (
+    ApiMetric.Failures,
+    ApiMetric.StoreFailures,
+    ApiMetric.BrokenAnswers,
+    ApiMetric.StoreThrottles,
+)
+
+_EXPOSED = (
+    "Content-Type, ETag, Location, Retry-After, Stream-Next-Offset, Stream-End-Offset, Stream-Up-To-Date, "
+    "Stream-Closed, Stream-Cursor, Stream-TTL, Stream-Expires-At, Stream-SSE-Data-Encoding, Stream-Expected-Seq, "
+    "Stream-Received-Seq, Producer-Epoch, Producer-Seq, Producer-Expected-Seq, Producer-Received-Seq, "
+    + ", ".join(SEARCH_HEADERS)
+)
+_ALLOWED = (
+    "Authorization, Content-Type, If-None-Match, Accept, Cache-Control, Last-Event-ID, Stream-TTL, "
+    "Stream-Expires-At, Stream-Closed, Stream-Seq, Stream-Key, Stream-Timestamp, Stream-Forked-From, "
+    "Stream-Fork-Offset, Stream-Fork-Sub-Offset, Producer-Id, Producer-Epoch, Producer-Seq"
+)
+_ALWAYS = [
+    (b"x-content-type-options", b"nosniff"),
+    (b"cross-origin-resource-policy", b"cross-origin"),
+    (b"access-control-allow-origin", b"*"),
+    (b"access-control-expose-headers", _EXPOSED.encode()),
+]
+_PREFLIGHT = {
+    "Access-Control-Allow-Methods": METHODS,
+    "Access-Control-Allow-Headers": _ALLOWED,
+    "Access-Control-Max-Age": "86400",
+    "Cache-Control": "no-store",
+}
+
+
+def grant_of(request: Request) -> Grant:
+    """What the request's key allows."""
+    grant: Grant = request.scope[GRANT]
+    return grant
+
+
+def require(request: Request, scope: AccessScope, name: str) -> None:
+    """Raises:
+    Forbidden: the request's key does not allow `scope` on the stream.
+    InvalidRequest: more than reading was asked for, of a stream that only the server writes.
+    """
+    grant_of(request).require(scope, name)
+    if scope is not AccessScope.READ:
+        names.check_writable(name)
+
+
+class Door:
+    """Wraps the application."""
+
+    def __init__(self, app: ASGIApp, access: Keys, meter: Meter[ApiMetric]) -> None:
+        self._app = app
+        self._access = access
+        self._meter = meter
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        method = scope["method"]
+        meant = "GET" if paths.only_asks(scope) else method  # what an error of it is told as
+        started = False
+        unknown = False  # the answer says that a write may have happened
+
+        async def send_dressed(message: Message) -> None:
+            nonlocal started
+            if message["type"] == "http.response.start":
+                started = True
+                if method != "OPTIONS" and scope["path"] not in OPEN_PATHS:
+                    self._count(message["status"], unknown)
+                message["headers"] = [*self._dressed(message["headers"], method), *_ALWAYS]
+            elif method == "HEAD":
+                message = {**message, "body": b""}
+            await send(message)
+
+        try:
+            if method == "OPTIONS":
+                await Response(None, 204, _PREFLIGHT)(scope, receive, send_dressed)
+                return
+            if scope["path"] not in OPEN_PATHS:
+                if self._access.is_stale:
+                    await run(self._access.refresh)
+                scope[GRANT] = self._access.grant(Headers(scope).get("authorization"))
+            await self._app(scope, receive, send_dressed)
+        except asyncio.CancelledError:  # the server ends and waits no longer
+            if not started:
+                unknown = meant not in errors.SAFE_METHODS
+                await errors.at_shutdown(meant)(scope, receive, send_dressed)
+            raise
+        except Exception as exc:  # the one place where every error becomes an answer
+            if started:
+                self._meter.add(ApiMetric.BrokenAnswers)
+                _log.exception("response broke off: method=%s path=%s", method, scope["path"])
+                raise
+            answer = errors.response_to(exc, meant)
+            unknown = errors.may_have_written(exc, meant)
+            await answer(scope, receive, send_dressed)
+
+    def _count(self, status: int, unknown: bool) -> None:
+        self._meter.add(ApiMetric.Requests)
+        for metric in _WITH_EACH_REQUEST:
+            self._meter.add(metric, 0)
+        error = error_metric(status, may_have_written=unknown)
+        if error is not None:
+            self._meter.add(error)
+
+    def _dressed(self, headers: list[tuple[bytes, bytes]], method: str) -> list[tuple[bytes, bytes]]:
+        if method == "HEAD":
+            headers = [(name, value) for name, value in headers if name != b"content-length"]
+        if not self._access.restricted:
+            return headers
+        return [
+            (name, b"private, " + value) if name == b"cache-control" and value != b"no-store" else (name, value)
+            for name, value in headers
+        ]

@@ -1,0 +1,122 @@
+"""Lambda's Runtime API, as far as a streaming function needs it. Loopback HTTP, no credentials."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from functions.api.door.streaming import wire
+
+_RUNTIME = "/2018-06-01/runtime"
+
+
+class RuntimeApiError(Exception):
+    """The Runtime API refused something, or is gone. The process can't go on."""
+
+
+@dataclass(frozen=True)
+class Invocation:
+    """One request. `deadline_ms` (epoch) is when Lambda stops the process that still works on it."""
+
+    request_id: str
+    deadline_ms: int
+    event: dict[str, Any]
+
+
+class RuntimeApi:
+    """The endpoint of this instance, `host:port`."""
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+
+    def next(self) -> Invocation:
+        """Waits for the next request; blocks. Lambda may freeze the process meanwhile.
+
+        Raises:
+            RuntimeApiError: there is nobody to ask, or no request in the answer.
+        """
+        try:
+            status, headers, body = self._exchange("GET", "/invocation/next")
+            if status != 200:
+                raise RuntimeApiError(f"no next invocation: status={status}")
+            return Invocation(
+                headers["Lambda-Runtime-Aws-Request-Id"],
+                int(headers["Lambda-Runtime-Deadline-Ms"]),
+                json.loads(body),
+            )
+        except (OSError, http.client.HTTPException, KeyError, ValueError) as exc:
+            raise RuntimeApiError(f"no next invocation: {type(exc).__name__}: {exc}") from exc
+
+    def report(self, kind: str, message: str, request_id: str | None = None) -> None:
+        """Tells of an invocation that failed before its answer began or, without an id, of an init that failed.
+
+        Raises:
+            RuntimeApiError: nobody listens.
+        """
+        path = f"/invocation/{request_id}/error" if request_id else "/init/error"
+        try:
+            self._exchange("POST", path, wire.error(kind, message), {wire.ERROR_TYPE: kind})
+        except (OSError, http.client.HTTPException) as exc:
+            raise RuntimeApiError(f"error not reported: {type(exc).__name__}: {exc}") from exc
+
+    def _exchange(
+        self, method: str, path: str, body: bytes | None = None, headers: dict[str, str] | None = None
+    ) -> tuple[int, http.client.HTTPMessage, bytes]:
+        connection = http.client.HTTPConnection(self._address)  # of loopback: a new one costs nothing
+        try:
+            connection.request(method, _RUNTIME + path, body, headers or {})
+            answer = connection.getresponse()
+            return answer.status, answer.headers, answer.read()
+        finally:
+            connection.close()
+
+    async def reply(self, request_id: str) -> Reply:
+        """Begins the answer of an invocation. Raises OSError."""
+        host, _, port = self._address.partition(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(wire.head(self._address, request_id))
+        return Reply(reader, writer)
+
+
+class Reply:
+    """An answer on its way."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._writer = writer
+        self.refused = asyncio.ensure_future(_verdict(reader))
+        """Done when the Runtime API takes no more: it closed the connection, or has answered, with this status."""
+
+    async def send(self, data: bytes) -> None:
+        """Sends one chunk, as soon as there is room. What is sent to nobody is lost."""
+        self._writer.write(wire.chunk(data))
+        with suppress(ConnectionError):
+            await self._writer.drain()
+
+    async def end(self, last: bytes = wire.END) -> int:
+        """Sends the end, waits until it has been taken and gives the status: 202, or 0 if the connection broke."""
+        self._writer.write(last)
+        with suppress(ConnectionError):
+            await self._writer.drain()
+        return await self.refused
+
+    async def close(self) -> None:
+        """Lets go of the connection; an answer without an end is a failed one."""
+        if not self.refused.done():  # what is left would be sent first, to one who may not read
+            self.refused.cancel()
+            self._writer.transport.abort()
+        self._writer.close()
+        with suppress(ConnectionError):
+            await self._writer.wait_closed()
+
+
+async def _verdict(reader: asyncio.StreamReader) -> int:
+    """The status that the Runtime API answers; 0 if the connection ends without one."""
+    try:
+        first = (await reader.readuntil(b"\r\n")).split(b" ", 2)
+    except (asyncio.IncompleteReadError, ConnectionError):
+        return 0
+    return int(first[1]) if len(first) > 1 and first[1].isdigit() else 0

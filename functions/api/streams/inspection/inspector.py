@@ -1,0 +1,183 @@
+"""Reads what the documents of a stream are made of. Never renews a deadline: looking is not using."""
+
+from __future__ import annotations
+
+import hashlib
+from functools import lru_cache
+from typing import NamedTuple
+
+from functions.api.streams.inspection import covered
+from functions.api.streams.inspection.fan_out import fan_out
+from functions.api.streams.inspection.looked import IndexLook
+from functions.api.streams.inspection.seen import Indexed, Listed, Published, Seen, Version
+from headrace.definition import Definition
+from headrace.errors import Damaged
+from headrace.index import manifest as index_manifests
+from headrace.index import plan as plans
+from headrace.index.manifest import IndexManifest
+from headrace.log import decide
+from headrace.log.definition import Definitions
+from headrace.log.logs import Logs
+from headrace.log.stores import Stores
+from headrace.manifest import manifest as manifests
+from headrace.manifest.manifest import ManifestPage
+from headrace.objects import ObjectMissing, keys
+from headrace.tables.catalog import Row
+from headrace.tables.watermarks import Watermark
+from headrace.wal.state import LogConfig, LogState, incarnation_of
+
+_TRIES = 3  # a stream can be deleted, and made again, between two of our reads
+_REMEMBERED = 4096  # figures of generations, pages and definitions: immutable, some 200 bytes each
+
+
+class _PageFigures(NamedTuple):
+    """A sealed manifest page: bytes of its own object, bytes of its segments, append time of its first record."""
+
+    size: int
+    segment_bytes: int
+    oldest_ms: int
+
+
+class Inspector:
+    """Streams by name, for one surface. Every method blocks; any thread may call any."""
+
+    def __init__(self, stores: Stores, logs: Logs) -> None:
+        self._stores = stores
+        self._logs = logs
+        self._definitions = Definitions(stores)
+        self._manifests = stores.manifests()
+        self._indexes = IndexLook(stores.objects, stores.clock)
+        self._published = lru_cache(_REMEMBERED)(self._read_published)
+        self._page = lru_cache(_REMEMBERED)(self._read_page)
+        self._size = lru_cache(_REMEMBERED)(self._read_size)
+
+    def version(self, name: str) -> Version:
+        """What the stream's documents depend on, now. One query and one item read.
+
+        If something is published, now and then also a GET that finds nothing: the newest runs may be some 250 ms old.
+
+        Raises:
+            NotFound, Gone: there is no such stream.
+        """
+        head = self._logs.head(name)
+        watermark = self._stores.watermarks.get(head.log_id)
+        published, named = watermark.generation, watermark.index_generation
+        index = self._indexes.recent(head.log_id, named) if published else None
+        return Version(head.log_id, head.state, watermark, index.generation if index is not None else 0)
+
+    def look(self, name: str) -> tuple[Version, Seen]:
+        """The stream at one moment: one query more than `version`, one GET that finds nothing if there are segments,
+        and one for each object not seen before.
+
+        Raises:
+            NotFound, Gone: there is no such stream. Damaged: an object that its state names is missing or altered.
+        """
+        for _ in range(_TRIES):
+            head = self._logs.head(name)
+            # Before the newest entry, so that nothing is published that the entry does not know of.
+            watermark = self._stores.watermarks.get(head.log_id)
+            newest = self._stores.wal.newest(head.log_id)
+            if newest is None or newest.state.ended:
+                continue
+            config, state = head.config, newest.state
+            published = self._of_generation(head.log_id, config, watermark.generation)
+            definition = self._definitions.of(head.log_id, state)
+            named = watermark.index_generation
+            index = (
+                self._indexes.now(head.log_id, named) if watermark.generation else index_manifests.empty(head.log_id)
+            )
+            seen = Seen(
+                config=config,
+                state=state,
+                committed_ms=newest.committed_ms,
+                deadline_ms=decide.deadline_ms(config, state, watermark.touched_ms),
+                published=published,
+                definition=definition,
+                definition_bytes=self._definition_bytes(head.log_id, state),
+                indexed=self._indexed(head.log_id, published, definition, index),
+            )
+            return Version(head.log_id, state, watermark, index.generation), seen
+        raise Damaged(f"stream can't be looked at: name={name}")
+
+    def requests(self, log_id: str) -> dict[str, int]:
+        """Durable counters of the log's requests to the object store, by `<kind>.<operation>`."""
+        return self._stores.watermarks.counts(log_id)
+
+    def listed(self, row: Row) -> Listed | None:
+        """A row as a listing shows it; None if the stream has ended. One query, and one item read if it holds records."""
+        newest = self._stores.wal.newest(row.log_id)
+        if newest is None or newest.state.ended:
+            return None
+        config, state = row.config, newest.state
+        is_empty = state.next_offset == config.base_offset
+        watermark = Watermark() if is_empty and config.ttl_ms is None else self._stores.watermarks.get(row.log_id)
+        deadline_ms = decide.deadline_ms(config, state, watermark.touched_ms)
+        if deadline_ms is not None and deadline_ms <= self._stores.clock.now_ms():
+            return None
+        # The watermark was read after the entry: it may know of records that the entry does not.
+        sealed_end = min(max(watermark.end_offset, config.base_offset), state.next_offset)
+        incarnation = incarnation_of(config, state)
+        return Listed(config, state.profile, incarnation, state.next_offset, sealed_end - 1, deadline_ms)
+
+    def _indexed(self, log_id: str, published: Published, definition: Definition, index: IndexManifest) -> Indexed:
+        """Segments are counted by the pages of the manifest; one that runs cover in part is read, the first time."""
+        plan = plans.hash_of(definition)
+        if not index.generation:
+            nothing = covered.nothing(published)
+            return Indexed(index, 0, plan, nothing, nothing, nothing)
+        manifest = self._manifests.load(log_id, published.generation)
+        if manifest is None:
+            raise Damaged(f"manifest is missing: object={keys.manifest(log_id, published.generation)}")
+        blocks = [covered.of_page(page, self._manifests, manifest) for page in manifest.pages]
+        blocks += [covered.of_segment(segment) for segment in manifest.open_page]
+        return Indexed(
+            manifest=index,
+            object_bytes=len(index_manifests.encode(index)),
+            plan=plan,
+            by_plan=covered.coverage(blocks, index.of_plan(plan)),
+            by_any=covered.coverage(blocks, index.runs),
+            searched=covered.coverage(blocks, [run for run in index.runs if "kw" in run.sizes]),
+        )
+
+    def _of_generation(self, log_id: str, config: LogConfig, generation: int) -> Published:
+        """The figures of a generation that the watermark names; there may be newer ones that it does not name yet."""
+        if generation == 0:
+            return Published(0, config.base_offset)
+        return self._published(log_id, generation)
+
+    def _read_published(self, log_id: str, generation: int) -> Published:
+        key = keys.manifest(log_id, generation)
+        data = self._get(key)
+        manifest = manifests.decode(data, key)
+        pages = fan_out(self._page, manifest.pages)
+        oldest = [page.oldest_ms for page in pages] or [segment.min_time_ms for segment in manifest.open_page]
+        return Published(
+            generation=generation,
+            end_offset=manifest.end_offset,
+            sealed_bytes=manifest.sealed_bytes,
+            segments=manifest.segment_count,
+            segment_bytes=sum(page.segment_bytes for page in pages) + sum(s.size for s in manifest.open_page),
+            object_bytes=len(data),
+            page_bytes=sum(page.size for page in pages),
+            digest=hashlib.sha256(data).hexdigest(),
+            published_ms=manifest.end_published_ms,
+            oldest_ms=oldest[0] if oldest else None,
+        )
+
+    def _read_page(self, page: ManifestPage) -> _PageFigures:
+        data = self._get(page.key)
+        segments = manifests.decode_page(data, page)
+        return _PageFigures(len(data), sum(segment.size for segment in segments), segments[0].min_time_ms)
+
+    def _definition_bytes(self, log_id: str, state: LogState) -> int:
+        ref = state.definition
+        return 0 if ref is None else self._size(keys.definition(log_id, ref.number, ref.nonce))
+
+    def _read_size(self, key: str) -> int:
+        return len(self._get(key))
+
+    def _get(self, key: str) -> bytes:
+        try:
+            return self._stores.objects.get(key)
+        except ObjectMissing as exc:
+            raise Damaged(f"object is missing: object={key}") from exc

@@ -1,0 +1,270 @@
+"""The documents of `/v1/server/_details` and `/v1/server/_mem`: this one process and its settings. Pure.
+
+The contract describes a server with SQLite, caches on disk and a JavaScript heap. What has no meaning here is zero, null,
+false or empty; `docs/inspection.md` says so field by field.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from functions.api.door import timeouts
+from functions.api.streams.inspection.process import HighWater, Memory
+from functions.api.streams.inspection.traffic import Load
+from headrace.limits import GROUP_BYTES, GROUP_REQUESTS, QUEUE_BYTES, QUEUE_REQUESTS
+from headrace.settings import Settings
+
+Json = dict[str, Any]
+
+TOP = 5
+SEARCH_TIMEOUT_MS = 3000  # what the contract bounds a search by
+_MIB = 1024 * 1024
+
+
+class Sample(NamedTuple):
+    """What is true of the process at one moment.
+
+    Attributes:
+        at: when, RFC 3339.
+        waiters: how many requests wait for a change, by stream.
+        counted_logs: streams with requests that are not in their durable counters yet.
+        blocks, threads: memory blocks and threads of the interpreter.
+        calls: how many blocking calls can run at once.
+        limit_bytes: memory that the process may use; 0 without a limit.
+    """
+
+    at: str
+    memory: Memory
+    load: Load
+    waiters: Mapping[str, int]
+    counted_logs: int
+    blocks: int
+    threads: int
+    calls: int
+    limit_bytes: int
+
+
+def details(sample: Sample, settings: Settings, marks: HighWater) -> Json:
+    """What `/v1/server/_details` answers."""
+    figures = _Figures(sample, marks)
+    return {
+        "auto_tune": {
+            "enabled": False,
+            "requested_memory_mb": None,
+            "preset_mb": None,
+            "effective_memory_limit_mb": sample.limit_bytes // _MIB or None,
+        },
+        "configured_limits": _limits(sample, settings),
+        "runtime": {
+            "memory": {
+                "pressure_active": 0 < sample.limit_bytes <= sample.memory.resident,
+                "pressure_limit_bytes": sample.limit_bytes,
+                "last_rss_bytes": sample.memory.resident,
+                "max_rss_bytes": sample.memory.peak,
+                "process": figures.process,
+                "process_breakdown": figures.breakdown,
+                "sqlite": figures.sqlite,
+                "gc": _GC,
+                "subsystems": {**figures.groups, "counts": figures.counts},
+                "totals": figures.totals,
+                "high_water": figures.high_water(),
+            },
+            "ingest_queue": {
+                "requests": sample.load.writes,
+                "bytes": sample.load.write_bytes,
+                "full": sample.load.full,
+            },
+            "local_backpressure": {"enabled": False, "current_bytes": 0, "max_bytes": 0, "over_limit": False},
+            "uploads": {"pending_segments": 0},
+            "concurrency": _concurrency(sample),
+            "top_streams": _top(sample),
+        },
+    }
+
+
+def mem(sample: Sample, marks: HighWater) -> Json:
+    """What `/v1/server/_mem` answers."""
+    figures = _Figures(sample, marks)
+    return {
+        "ts": sample.at,
+        "process": figures.process,
+        "process_breakdown": figures.breakdown,
+        "sqlite": figures.sqlite,
+        "gc": _GC,
+        "high_water": figures.high_water(),
+        "counters": {
+            "headrace.request_counts.streams": sample.counted_logs,
+            "headrace.waiters.streams": len(sample.waiters),
+            "python.allocated_blocks": sample.blocks,
+            "python.threads": sample.threads,
+        },
+        "runtime_counts": figures.counts,
+        "runtime_bytes": figures.groups,
+        "runtime_totals": figures.totals,
+        "top_streams": _top(sample),
+    }
+
+
+_GC: Json = {
+    "forced_gc_count": 0,
+    "forced_gc_reclaimed_bytes_total": 0,
+    "last_forced_gc_at_ms": None,
+    "last_forced_gc_before_bytes": None,
+    "last_forced_gc_after_bytes": None,
+    "last_forced_gc_reclaimed_bytes": None,
+    "heap_snapshots_written": 0,
+    "last_heap_snapshot_at_ms": None,
+}
+_SQLITE_FIGURES = (
+    "memory_used_bytes",
+    "memory_highwater_bytes",
+    "pagecache_used_slots",
+    "pagecache_used_slots_highwater",
+    "pagecache_overflow_bytes",
+    "pagecache_overflow_highwater_bytes",
+    "malloc_count",
+    "malloc_count_highwater",
+    "open_connections",
+    "prepared_statements",
+)
+
+
+class _Figures:
+    """The parts that both documents show; making them raises the marks."""
+
+    def __init__(self, sample: Sample, marks: HighWater) -> None:
+        self._marks = marks
+        memory = sample.memory
+        heap = memory.anonymous if memory.anonymous is not None else memory.resident
+        self.process: Json = {
+            "rss_bytes": memory.resident,
+            "heap_total_bytes": memory.private,
+            "heap_used_bytes": heap,
+            "external_bytes": 0,
+            "array_buffers_bytes": 0,
+        }
+        self.breakdown: Json = {
+            "source": "process_memory_usage_only" if memory.anonymous is None else "linux_proc_status",
+            "rss_anon_bytes": memory.anonymous,
+            "rss_file_bytes": memory.file,
+            "rss_shmem_bytes": memory.shared,
+            "js_managed_bytes": heap,
+            "js_external_non_array_buffers_bytes": 0,
+            "mapped_file_bytes": 0,
+            "sqlite_runtime_bytes": 0,
+            "unattributed_anon_bytes": None if memory.anonymous is None else 0,
+            "unattributed_rss_bytes": max(0, memory.resident - heap),
+        }
+        self.sqlite: Json = {"available": False, "source": "unavailable", **dict.fromkeys(_SQLITE_FIGURES, 0)}
+        self.groups: dict[str, Json] = {
+            "heap_estimates": {"ingest_queue_payload_bytes": sample.load.write_bytes},
+            "mapped_files": {},
+            "disk_caches": {},
+            "configured_budgets": {},
+            "pipeline_buffers": {},
+            "sqlite_runtime": {},
+        }
+        self.counts: Json = {
+            "ingest_queue_requests": sample.load.writes,
+            "notifier_waiters": sum(sample.waiters.values()),
+            "pending_upload_segments": 0,
+            "sqlite_open_connections": 0,
+        }
+        self.totals: Json = {
+            "heap_estimate_bytes": sum(self.groups["heap_estimates"].values()),
+            "mapped_file_bytes": 0,
+            "disk_cache_bytes": 0,
+            "configured_budget_bytes": 0,
+            "pipeline_buffer_bytes": 0,
+            "sqlite_runtime_bytes": 0,
+        }
+        marks.observe("process", {**self.process, "rss_bytes": memory.peak}, sample.at)
+        marks.observe("process_breakdown", self.breakdown, sample.at)
+        marks.observe("sqlite", self.sqlite, sample.at)
+        marks.observe("runtime_bytes.heap_estimates", self.groups["heap_estimates"], sample.at)
+        marks.observe("runtime_totals", self.totals, sample.at)
+
+    def high_water(self) -> Json:
+        """The highest that these two documents have shown."""
+        marks = self._marks
+        return {
+            **{group: marks.of(group) for group in ("process", "process_breakdown", "sqlite", "runtime_totals")},
+            "runtime_bytes": {group: marks.of(f"runtime_bytes.{group}") for group in self.groups},
+        }
+
+
+def _limits(sample: Sample, settings: Settings) -> Json:
+    return {
+        "caches": {
+            "sqlite_cache_bytes": 0,
+            "worker_sqlite_cache_bytes": 0,
+            "index_run_memory_cache_bytes": 0,
+            "index_run_disk_cache_bytes": 0,
+            "lexicon_index_cache_bytes": 0,
+            "segment_cache_bytes": 0,
+            "companion_toc_cache_bytes": 0,
+            "companion_section_cache_bytes": 0,
+            "companion_file_cache_bytes": 0,
+        },
+        "concurrency": {
+            "ingest": sample.calls,
+            "read": sample.calls,
+            "search": 0,
+            "async_index": 0,
+            "upload": 0,
+            "index_build": 0,
+            "index_compact": 0,
+        },
+        "ingest": {
+            "max_batch_requests": GROUP_REQUESTS,
+            "max_batch_bytes": GROUP_BYTES,
+            "max_queue_requests": QUEUE_REQUESTS,
+            "max_queue_bytes": QUEUE_BYTES,
+            "busy_timeout_ms": settings.append_timeout_ms,
+            "local_backlog_max_bytes": 0,
+        },
+        "search": {
+            "companion_batch_segments": 0,
+            "companion_yield_blocks": 0,
+            "wal_overlay_quiet_period_ms": 0,
+            "wal_overlay_max_bytes": 0,
+        },
+        "segmenting": {
+            "segment_max_bytes": settings.seal_bytes,
+            "segment_target_rows": settings.seal_records,
+            "segmenter_workers": 0,
+        },
+        "timeouts": {
+            "append_request_timeout_ms": settings.append_timeout_ms,
+            "search_request_timeout_ms": SEARCH_TIMEOUT_MS,
+            "resolver_timeout_ms": settings.request_timeout_ms,
+            "object_store_timeout_ms": round(timeouts.OBJECT_STORE_S * 1000),
+        },
+        "memory": {"pressure_limit_bytes": sample.limit_bytes},
+    }
+
+
+def _concurrency(sample: Sample) -> Json:
+    reads = max(0, sample.load.reads - sum(sample.waiters.values()))  # one that waits holds no thread
+    return {
+        "ingest": _gate(sample.calls, sample.load.writes),
+        "read": _gate(sample.calls, reads),
+        "search": _gate(0, 0),
+        "async_index": _gate(0, 0),
+    }
+
+
+def _gate(limit: int, under_way: int) -> Json:
+    active = min(limit, under_way)
+    return {"configured_limit": limit, "current_limit": limit, "active": active, "queued": under_way - active}
+
+
+def _top(sample: Sample) -> Json:
+    waited = sorted(sample.waiters.items(), key=lambda found: (-found[1], found[0]))[:TOP]
+    return {
+        "local_storage_bytes": [],
+        "pending_wal_bytes": [],
+        "touch_journal_filter_bytes": [],
+        "notifier_waiters": [{"stream": name, "total_waiters": count} for name, count in waited],
+    }

@@ -1,0 +1,112 @@
+"""A page of records as a response: body, validators, cache rules."""
+
+from __future__ import annotations
+
+from urllib.parse import quote
+
+from starlette.responses import Response
+
+from functions.api.door.headers import Headers
+from functions.api.streams.queries import ReadQuery
+from headrace.errors import InvalidRequest
+from headrace.limits import FILTER_SCAN_BYTES
+from headrace.log.requests import JSON, ReadPage
+
+IMMUTABLE = "immutable, max-age=31536000"
+REVALIDATE = "no-cache"  # may be kept, and must be asked for again: the entity tag answers that cheaply
+NO_STORE = "no-store"
+
+
+def check_format(page: ReadPage, query: ReadQuery) -> None:
+    """Raises:
+    InvalidRequest: a byte stream was asked for as JSON.
+    """
+    if query.format == "json" and page.head.config.content_type != JSON:
+        raise InvalidRequest("format=json needs a stream of application/json")
+
+
+def body_of(page: ReadPage, query: ReadQuery) -> bytes:
+    """The records: one JSON array, or the plain concatenation of their bytes."""
+    if is_array(page, query):
+        return b"[" + b",".join(page.data) + b"]"
+    return b"".join(page.data)
+
+
+def is_array(page: ReadPage, query: ReadQuery) -> bool:
+    """The page is shown as a JSON array."""
+    return page.head.config.content_type == JSON and query.format != "raw"
+
+
+def shown_type(page: ReadPage, query: ReadQuery) -> str:
+    """Content type of the body."""
+    content_type = page.head.config.content_type
+    if content_type == JSON and query.format == "raw":
+        return "application/octet-stream"  # JSON texts one after the other are no JSON text
+    return content_type
+
+
+def catch_up(page: ReadPage, query: ReadQuery, headers: Headers) -> Response:
+    """Answer to a read that does not wait."""
+    answer = _headers(page, query)
+    if query.at.is_now:
+        answer["Cache-Control"] = NO_STORE
+    else:
+        answer["Cache-Control"] = IMMUTABLE if _is_final(page, query) else REVALIDATE
+        answer["ETag"] = etag(page, query)
+        if headers.matches(answer["ETag"]):
+            return Response(None, 304, answer)
+    return Response(body_of(page, query), 200, answer)
+
+
+def live(page: ReadPage, query: ReadQuery, cursor: int) -> Response:
+    """Answer to a long-poll: 200 with data, 204 without."""
+    answer = _headers(page, query)
+    answer["Cache-Control"] = NO_STORE
+    if not page.at_eof:
+        answer["Stream-Cursor"] = str(cursor)
+    if not page.data:
+        del answer["Content-Type"]
+        return Response(None, 204, answer)
+    if not query.at.is_now:
+        answer["ETag"] = etag(page, query)
+    return Response(body_of(page, query), 200, answer)
+
+
+def etag(page: ReadPage, query: ReadQuery) -> str:
+    """Weak, and another one whenever the body or what is said of the end of the stream is another one.
+
+    The offsets carry the incarnation. Key and filter are percent-encoded, since a header holds ASCII only. A page of a
+    stream with a schema also says its version: another one shows the records in another form.
+    """
+    shown = "json" if is_array(page, query) else "raw"
+    state = "closed" if page.at_eof else "tail" if page.up_to_date else "open"
+    if page.head.state.schema_version:
+        state += f":v{page.head.state.schema_version}"
+    key, filter_ = (quote(text or "", safe="") for text in query.selection)
+    return f'W/"slice:{page.text(page.start)}:{page.text(page.next)}:key={key}:fmt={shown}:filter={filter_}:{state}"'
+
+
+def _is_final(page: ReadPage, query: ReadQuery) -> bool:
+    """The same request will have the same answer as long as the stream lives, and it has no set end."""
+    config = page.head.config
+    cannot_grow = not page.up_to_date or page.at_eof
+    lives_on = config.ttl_ms is None and config.expires_at_ms is None
+    unversioned = page.head.state.definition is None
+    return query.explicit and not page.foreign and cannot_grow and lives_on and unversioned
+
+
+def _headers(page: ReadPage, query: ReadQuery) -> dict[str, str]:
+    headers = {
+        "Content-Type": shown_type(page, query),
+        "Stream-Next-Offset": page.text(page.next),
+        "Stream-End-Offset": page.text(page.end),
+    }
+    if page.up_to_date:
+        headers["Stream-Up-To-Date"] = "true"
+    if page.at_eof:
+        headers["Stream-Closed"] = "true"
+    if page.scan is not None and page.scan.limit_reached:
+        headers["Stream-Filter-Scan-Limit-Reached"] = "true"
+        headers["Stream-Filter-Scan-Limit-Bytes"] = str(FILTER_SCAN_BYTES)
+        headers["Stream-Filter-Scanned-Bytes"] = str(page.scan.bytes)
+    return headers

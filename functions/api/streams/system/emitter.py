@@ -1,0 +1,121 @@
+"""The metrics stream: made by whichever process needs it first, and one batch for each window.
+
+Making it is a create and a change of definition. Both do nothing when they are done already, so any number of processes
+may do them at once; nobody appends before it has seen the definition in force.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterable
+
+from functions.api.door.periodic import Periodic
+from functions.api.streams.system.recorder import Recorder
+from functions.api.streams.system.window import Series, Window
+from headrace import profiles
+from headrace.clock import Clock
+from headrace.definition import Definition
+from headrace.errors import NotFound, Overloaded, StoreThrottled
+from headrace.json import jsontext, registry
+from headrace.log.logs import Logs
+from headrace.log.requests import JSON, AppendRequest, CreateRequest
+from headrace.names import SYSTEM_STREAM
+from headrace.record import NewRecord
+from headrace.wal.state import LogConfig, LogState
+
+_log = logging.getLogger(__name__)
+
+
+def instance_id() -> str:
+    """Names this process. From the operating system, so that clones of a snapshot have different ones."""
+    return f"{os.getpid()}-{os.urandom(4).hex()}"
+
+
+class Emitter:
+    """Appends what a process measured to the metrics stream, in the background."""
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        logs: Callable[[], Logs],
+        gauges: Callable[[], Iterable[tuple[Series, int]]],
+        clock: Clock,
+        *,
+        interval_ms: int,
+        runs_between_requests: bool,
+    ) -> None:
+        """Args:
+        gauges: what is true of the process when a window ends; it goes with what was measured.
+        interval_ms, runs_between_requests: as of `Periodic`.
+        """
+        self._recorder = recorder
+        self._logs = logs
+        self._gauges = gauges
+        self._clock = clock
+        self._interval_ms = interval_ms
+        self._instance: str | None = None
+        self._is_open = False
+        self._periodic = Periodic(
+            self.flush,
+            lambda: recorder.pending,
+            clock,
+            name="stream-metrics",
+            interval_ms=interval_ms,
+            runs_between_requests=runs_between_requests,
+        )
+        recorder.on_first = self._periodic.begun
+
+    def request_began(self) -> None:
+        """To be called at the begin of each request; returns at once."""
+        self._periodic.request_began()
+
+    def flush(self) -> None:
+        """Appends what was measured so far. Never raises: nobody shall fail because of a metric.
+
+        What the store refused goes with the next window. What may stand already is forgotten.
+        """
+        window = self._recorder.take()
+        if window is None:
+            return
+        try:
+            self._append(window)
+        except (Overloaded, StoreThrottled, NotFound) as exc:
+            _log.warning("metrics wait: error=%s", type(exc).__name__)
+            self._is_open = self._is_open and not isinstance(exc, NotFound)
+            self._recorder.put_back(window)
+        except Exception:  # noqa: BLE001 - as said
+            _log.exception("metrics were not appended")
+
+    def _append(self, window: Window) -> None:
+        logs = self._logs()
+        if not self._is_open:
+            self._open(logs)
+            self._is_open = True
+        if self._instance is None:
+            self._instance = (
+                instance_id()
+            )  # here and not before: a snapshot is taken of a process that did nothing yet
+        now_ms = self._clock.now_ms()
+        for series, value in self._gauges():
+            window.add(series, value, window.last_ms)
+        found = window.records(now_ms=now_ms, interval_ms=self._interval_ms, instance=self._instance)
+        records = tuple(NewRecord(jsontext.dumps(record)) for record in found)
+        logs.append(SYSTEM_STREAM, AppendRequest(content_type=JSON, records=records))
+
+    def _open(self, logs: Logs) -> None:
+        created = logs.create(SYSTEM_STREAM, CreateRequest(content_type=JSON))
+        self._recorder.own_log(created.head.log_id)
+        logs.define(SYSTEM_STREAM, _as_it_shall_be)
+
+
+def _as_it_shall_be(before: Definition, config: LogConfig, state: LogState) -> Definition:
+    """The definition of the metrics stream; the one in force if it has the profile already."""
+    wanted = profiles.of_system_stream(SYSTEM_STREAM)
+    assert wanted is not None, "this is its name"
+    update = profiles.install(
+        before.profile, wanted, content_type=config.content_type, is_empty=state.next_offset == 0
+    )
+    if update is None:
+        return before
+    return Definition(registry.install(update, name=SYSTEM_STREAM, next_offset=state.next_offset), wanted)
