@@ -38,11 +38,11 @@ from headrace.objects.s3 import S3Objects, make_client
 from headrace.offset import BEGINNING, Cursor
 from headrace.record import NewRecord
 from headrace.settings import Settings
-from headrace.tables.catalog.dynamodb import DynamoCatalog
+from headrace.tables.catalog import DynamoCatalog
 from headrace.tables.dynamodb import Store
-from headrace.tables.producers.dynamodb import DynamoProducers
-from headrace.tables.watermarks.dynamodb import DynamoWatermarks
-from headrace.wal.dynamodb import DynamoWal, Tables
+from headrace.tables.producers import DynamoProducers
+from headrace.tables.watermarks import DynamoWatermarks
+from headrace.wal.dynamodb import DynamoWal
 from headrace.wal.memory import MemoryWal
 from local.emulated_cloud import emulated_cloud
 
@@ -165,15 +165,13 @@ def aws_calls() -> dict[str, dict[str, int]]:
     with emulated_cloud() as cloud:
         os.environ.update(cloud.environment)
         settings = Settings.from_environment(os.environ)
-        tables = Tables(
-            settings.wal_table, settings.catalog_table, settings.watermarks_table, settings.producers_table
-        )
+        tables = settings.table_names
         store, client = Store("us-east-1"), make_client()
         stores = Stores(
             DynamoWal(store, tables),
-            DynamoCatalog(store, tables.catalog),
-            DynamoWatermarks(store, tables.watermarks),
-            DynamoProducers(store, tables.producers),
+            DynamoCatalog(store, tables["catalog"]),
+            DynamoWatermarks(store, tables["watermarks"]),
+            DynamoProducers(store, tables["producers"]),
             S3Objects(settings.bucket, client),
             settings,
         )

@@ -11,11 +11,11 @@ from headrace.log.stores import Stores
 from headrace.objects.parallel import ParallelRanges
 from headrace.objects.s3 import S3Objects, make_client
 from headrace.settings import Settings
-from headrace.tables.catalog.dynamodb import DynamoCatalog
+from headrace.tables.catalog import DynamoCatalog
 from headrace.tables.dynamodb import Store
-from headrace.tables.producers.dynamodb import DynamoProducers
-from headrace.tables.watermarks.dynamodb import DynamoWatermarks
-from headrace.wal.dynamodb import DynamoWal, Tables
+from headrace.tables.producers import DynamoProducers
+from headrace.tables.watermarks import DynamoWatermarks
+from headrace.wal.dynamodb import DynamoWal
 
 DEFAULT_REGION = "us-east-1"
 
@@ -40,14 +40,14 @@ def aws_stores(
         s3_read_timeout_s: of one try, of which there are two.
         refused: as of `Store`.
     """
-    tables = Tables(settings.wal_table, settings.catalog_table, settings.watermarks_table, settings.producers_table)
+    tables = settings.table_names
     store = Store(region, timeout_s=dynamodb_timeout_s, refused=refused)
     client = make_client(read_timeout_s=s3_read_timeout_s)
     return Stores(
         wal=DynamoWal(store, tables),
-        catalog=DynamoCatalog(store, tables.catalog),
-        watermarks=DynamoWatermarks(store, tables.watermarks),
-        producers=DynamoProducers(store, tables.producers),
+        catalog=DynamoCatalog(store, tables["catalog"]),
+        watermarks=DynamoWatermarks(store, tables["watermarks"]),
+        producers=DynamoProducers(store, tables["producers"]),
         objects=S3Objects(
             settings.bucket, client, ranges=ParallelRanges(settings.bucket, client, timeout_s=s3_read_timeout_s)
         ),

@@ -103,6 +103,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         """The age of cached state plus the longest request: no writer can hold a picture older than this unfenced."""
         return self.state_age_ms + max(self.append_timeout_ms, self.request_timeout_ms)
 
+    @property
+    def table_names(self) -> dict[str, str]:
+        """The deployed name of each table, by what guards call it."""
+        fields = (name for name in self.__struct_fields__ if name.endswith("_table"))
+        return {name.removesuffix("_table"): getattr(self, name) for name in fields}
+
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> Settings:
         """Parses `HEADRACE_*` variables; empty ones count as absent.

@@ -18,7 +18,7 @@ from functions.indexer.start import start
 from headrace.index.run import Run
 from headrace.objects import keys
 from headrace.settings import Settings
-from headrace.tables.jobs.memory import MemoryJobs
+from headrace.tables.jobs import MemoryJobs
 
 _NEVER = 1_000_000
 LEVELS = {

@@ -18,7 +18,7 @@ from functions.observed import ObservedObjects, StoreMetrics
 from headrace.aws import aws_stores, region_of
 from headrace.settings import Settings
 from headrace.tables.dynamodb import Store
-from headrace.tables.jobs.dynamodb import DynamoJobs
+from headrace.tables.jobs import DynamoJobs
 
 _DYNAMODB_TIMEOUT_S = 5.0  # nobody waits for an answer here
 _S3_READ_TIMEOUT_S = 20.0

@@ -23,7 +23,9 @@ from headrace.log.requests import Appended, AppendRequest
 from headrace.log.stores import Stores
 from headrace.log.wakeups import Wakeups
 from headrace.record import NewRecord
-from headrace.wal import Committed, Guard, PutProducer, SlotTaken
+from headrace.tables.items import Guard
+from headrace.tables.producers import PutProducer
+from headrace.wal import Committed, SlotTaken
 from headrace.wal.state import Entry, LogState, Producer, TimeRun
 
 _LEAST_BUDGET_MS = 500  # for a batch whose first request has waited in the queue

@@ -15,7 +15,8 @@ from headrace.errors import OutcomeUnknown, Overloaded, StoreThrottled, StoreTim
 from headrace.log.picture import Pictures, ReadTime
 from headrace.log.stores import Stores
 from headrace.log.tail import chained
-from headrace.wal import Committed, Guard, Outcome, PutEntry, SlotTaken
+from headrace.tables.items import Guard
+from headrace.wal import Committed, Outcome, SlotTaken
 from headrace.wal.state import Entry
 
 MAX_TRIES = 24  # conflicts with other writers before 429; each costs a write unit of the log's partition
@@ -90,7 +91,7 @@ class Committer:
             if unknown and not isinstance(outcome, Committed) and self._pictures.is_old(read):
                 raise OutcomeUnknown()  # an earlier try may have stood here until it was sealed and trimmed
             if isinstance(outcome, Committed) and self._pictures.is_old(read):
-                entries = [entry, *(guard.entry for guard in guards if isinstance(guard, PutEntry))]
+                entries = [entry, *(second for guard in guards for second in guard.entries)]
                 verdicts = [self.verify_slot(one) for one in entries]  # each, so that every dead one is removed
                 if not all(verdicts):
                     raise OutcomeUnknown()

@@ -18,9 +18,10 @@ from headrace.log.read import Reader
 from headrace.log.requests import JSON, Created, CreateRequest, ForkRequest, Head
 from headrace.log.stores import Stores
 from headrace.record import NewRecord
-from headrace.tables.catalog import Row
-from headrace.wal import Committed, GuardRefused, PutEntry, PutRow
+from headrace.tables.catalog import PutRow, Row
+from headrace.wal import Committed, GuardRefused
 from headrace.wal import slot as slots
+from headrace.wal.entry import PutEntry
 from headrace.wal.state import (
     Ancestor,
     DefinitionRef,

@@ -11,7 +11,8 @@ from headrace.log.definition import Change, Definitions
 from headrace.log.expire import Expirer, control_entry
 from headrace.log.picture import Pictures
 from headrace.log.stores import Stores
-from headrace.wal import Committed, PutRow
+from headrace.tables.catalog import PutRow
+from headrace.wal import Committed
 from headrace.wal.state import DefinitionRef
 
 

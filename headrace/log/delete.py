@@ -18,7 +18,8 @@ from headrace.log.expire import Expirer, control_entry
 from headrace.log.picture import Pictures
 from headrace.log.stores import Stores
 from headrace.tables.catalog import Row
-from headrace.wal import Committed, PutEntry
+from headrace.wal import Committed
+from headrace.wal.entry import PutEntry
 from headrace.wal.state import LogConfig
 
 

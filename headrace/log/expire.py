@@ -14,7 +14,8 @@ from headrace.log.commit import Budget, Committer
 from headrace.log.picture import Picture, Pictures
 from headrace.log.stores import Stores
 from headrace.tables.catalog import Row
-from headrace.wal import Committed, TouchUnchanged
+from headrace.tables.watermarks import TouchUnchanged
+from headrace.wal import Committed
 from headrace.wal.state import Entry, Kind, LogState
 
 _TOUCH_FRACTION = 10

@@ -1,4 +1,4 @@
-"""What the four DynamoDB adapters share: one low-level pynamodb connection, and one table of errors.
+"""What the DynamoDB adapters share: one low-level pynamodb connection, and one table of errors.
 
 pynamodb's public `put` cannot return the item that made a condition fail, so the adapters use `Connection.dispatch`.
 """
@@ -14,8 +14,7 @@ from pynamodb.exceptions import PynamoDBException, VerboseClientError
 
 from headrace import deadline
 from headrace.errors import StoreThrottled, StoreTimeout
-
-Item = dict[str, Any]
+from headrace.tables.items import ConditionFailed, TransactionCancelled
 
 _THROTTLES = frozenset(
     {
@@ -30,22 +29,6 @@ _THROTTLES = frozenset(
 )
 _CONTENTION = frozenset({"TransactionInProgressException", "TransactionConflictException"})
 _CANCEL_THROTTLES = frozenset({"TransactionConflict", "ThrottlingError", "ProvisionedThroughputExceeded"})
-
-
-class ConditionFailed(Exception):
-    """A conditional put met an item; `item` is what stands there."""
-
-    def __init__(self, item: Item | None) -> None:
-        super().__init__("condition failed")
-        self.item = item
-
-
-class TransactionCancelled(Exception):
-    """A transaction met a condition: `reasons` has (code, item) per member, code "None" where it held."""
-
-    def __init__(self, reasons: list[tuple[str, Item | None]]) -> None:
-        super().__init__("transaction cancelled")
-        self.reasons = reasons
 
 
 class Store:
@@ -127,13 +110,3 @@ def _translate(exc: VerboseClientError) -> Exception:
     if status >= 500 or not status:
         return StoreTimeout(f"{code} {status}")
     return exc  # a mistake of ours (validation, missing table, access): let it be seen
-
-
-def s(value: str) -> Item:
-    """A string attribute value."""
-    return {"S": value}
-
-
-def n(value: int) -> Item:
-    """A number attribute value."""
-    return {"N": str(value)}

@@ -11,50 +11,12 @@ Guarantees every adapter keeps:
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
-from headrace.wal.state import Entry, Producer
-
-if TYPE_CHECKING:  # a row holds values of `headrace.wal.state`: importing it here would be a circle
-    from headrace.tables.catalog import Row
+from headrace.tables.items import Guard
+from headrace.wal.state import Entry
 
 MAX_GUARDS = 90  # a DynamoDB transaction holds 100 items
-
-
-class PutEntry(NamedTuple):
-    """Guard: a second log's entry commits too, if its slot is free and its predecessor stands (a fork and its source).
-
-    A free slot alone may be one that was used and trimmed: then half of the commit would be dead.
-    """
-
-    entry: Entry
-
-
-class PutRow(NamedTuple):
-    """Guard: the catalog row of a name is written if the name still stands for `replaces` (None: for nothing)."""
-
-    row: Row
-    replaces: str | None
-
-
-class PutProducer(NamedTuple):
-    """Guard: a producer's row is written, if no newer write of this producer stands there.
-
-    A writer whose picture is old would set it back with an entry that turns out to be dead.
-    """
-
-    log_id: str
-    producer: Producer
-
-
-class TouchUnchanged(NamedTuple):
-    """Guard: the log's last touch is still `touched_ms` (0: never touched)."""
-
-    log_id: str
-    touched_ms: int
-
-
-Guard = PutEntry | PutRow | PutProducer | TouchUnchanged
 
 
 def check_guards(guards: Sequence[Guard]) -> None:
@@ -76,11 +38,11 @@ class SlotTaken(NamedTuple):
 class GuardRefused(NamedTuple):
     """The condition of guard number `guard` did not hold; nothing changed.
 
-    `entry` is what stands in the slot of a `PutEntry` guard that was taken.
+    `standing` is the row or entry that it met, where the guard tells it.
     """
 
     guard: int
-    entry: Entry | None = None
+    standing: Any = None
 
 
 Outcome = Committed | SlotTaken | GuardRefused

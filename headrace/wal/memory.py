@@ -4,43 +4,42 @@ from __future__ import annotations
 
 import bisect
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
-from headrace.tables.catalog.memory import MemoryCatalog
-from headrace.tables.producers.memory import MemoryProducers
-from headrace.tables.watermarks.memory import MemoryWatermarks
-from headrace.wal import (
-    Committed,
-    Guard,
-    GuardRefused,
-    Outcome,
-    Page,
-    PutEntry,
-    PutProducer,
-    PutRow,
-    SlotTaken,
-    TouchUnchanged,
-    check_guards,
-)
+from headrace.tables import catalog as catalogs
+from headrace.tables import producers as producer_rows
+from headrace.tables import watermarks as marks
+from headrace.tables.items import Guard
+from headrace.wal import Committed, GuardRefused, Outcome, Page, SlotTaken, check_guards
+from headrace.wal.entry import TABLE
 from headrace.wal.state import Entry
 
 _PAGE_BYTES = 1024 * 1024
 
 
 class MemoryWal:
-    """Entries by log and slot, beside the tables that guards speak of."""
+    """Entries by log and slot, beside the tables that guards speak of.
 
-    def __init__(
-        self,
-        catalog: MemoryCatalog | None = None,
-        watermarks: MemoryWatermarks | None = None,
-        producers: MemoryProducers | None = None,
-    ) -> None:
+    Attributes:
+        tables: this log and those tables, by the names that guards use. All of them share `lock`.
+    """
+
+    def __init__(self, more: Mapping[str, Any] | None = None) -> None:
+        """`more`: tables that only some surfaces have. Their `lock` is set."""
         self.lock = threading.RLock()
-        self.catalog = catalog or MemoryCatalog(self.lock)
-        self.watermarks = watermarks or MemoryWatermarks(self.lock)
-        self.producers = producers or MemoryProducers(self.lock)
-        self.catalog.lock = self.watermarks.lock = self.producers.lock = self.lock
+        self.catalog = catalogs.MemoryCatalog(self.lock)
+        self.watermarks = marks.MemoryWatermarks(self.lock)
+        self.producers = producer_rows.MemoryProducers(self.lock)
+        self.tables: dict[str, Any] = {
+            TABLE: self,
+            catalogs.TABLE: self.catalog,
+            marks.TABLE: self.watermarks,
+            producer_rows.TABLE: self.producers,
+            **(more or {}),
+        }
+        for table in (more or {}).values():
+            table.lock = self.lock
         self._slots: dict[str, list[int]] = {}
         self._entries: dict[tuple[str, int], Entry] = {}
 
@@ -48,50 +47,24 @@ class MemoryWal:
         """Checks slot and guards, then writes all."""
         check_guards(guards)
         with self.lock:
-            standing = self._entries.get((entry.log_id, entry.slot))
+            standing = self.at(entry.log_id, entry.slot)
             if standing is not None:
                 return SlotTaken(standing)
             for index, guard in enumerate(guards):
-                refused = self._refuses(index, guard)
-                if refused is not None:
-                    return refused
-            self._put(entry)
+                refusal = guard.check(self.tables)
+                if refusal is not None:
+                    return GuardRefused(index, refusal.standing)
+            self.put(entry)
             for guard in guards:
-                self._apply(guard)
+                guard.apply(self.tables)
             return Committed()
 
-    def _refuses(self, index: int, guard: Guard) -> GuardRefused | None:
-        match guard:
-            case PutEntry(entry):
-                standing = self._entries.get((entry.log_id, entry.slot))
-                before = self._entries.get((entry.log_id, entry.prev_slot))
-                follows = entry.prev_slot < 0 or (before is not None and before.id == entry.prev_id)
-                return None if standing is None and follows else GuardRefused(index, standing)
-            case PutRow(row, replaces):
-                current = self.catalog.rows.get((row.surface, row.name))
-                log_id = current.log_id if current is not None else None
-                return None if log_id == replaces else GuardRefused(index)
-            case TouchUnchanged(log_id, touched_ms):
-                return None if self.watermarks.get(log_id).touched_ms == touched_ms else GuardRefused(index)
-            case PutProducer(log_id, producer):
-                standing_producer = self.producers.rows.get((log_id, producer.id))
-                if standing_producer is None:
-                    return None
-                newer = (standing_producer.epoch, standing_producer.seq) > (producer.epoch, producer.seq)
-                return GuardRefused(index) if newer else None
+    def at(self, log_id: str, slot: int) -> Entry | None:
+        """Returns what stands in a slot."""
+        return self._entries.get((log_id, slot))
 
-    def _apply(self, guard: Guard) -> None:
-        match guard:
-            case PutEntry(entry):
-                self._put(entry)
-            case PutRow(row, _):
-                self.catalog.rows[row.surface, row.name] = row
-            case PutProducer(log_id, producer):
-                self.producers.rows[log_id, producer.id] = producer
-            case TouchUnchanged():
-                pass
-
-    def _put(self, entry: Entry) -> None:
+    def put(self, entry: Entry) -> None:
+        """Puts an entry into its slot."""
         bisect.insort(self._slots.setdefault(entry.log_id, []), entry.slot)
         self._entries[entry.log_id, entry.slot] = entry
 

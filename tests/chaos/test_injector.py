@@ -16,7 +16,8 @@ from botocore.httpsession import URLLib3Session
 from headrace.errors import StoreThrottled, StoreTimeout
 from headrace.objects import ObjectMissing
 from headrace.objects.s3 import S3Objects, make_client
-from headrace.tables.dynamodb import ConditionFailed, Store, n, s
+from headrace.tables.dynamodb import Store
+from headrace.tables.items import ConditionFailed, n, s
 from local.emulated_cloud import Cloud, emulated_cloud
 from tests.chaos import injector
 from tests.chaos.injector import Injector, faults_of, operation

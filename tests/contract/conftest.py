@@ -7,13 +7,10 @@ from typing import NamedTuple
 
 import pytest
 
-from headrace.tables.catalog import Catalog
-from headrace.tables.catalog.dynamodb import DynamoCatalog
+from headrace.tables.catalog import Catalog, DynamoCatalog
 from headrace.tables.dynamodb import Store
-from headrace.tables.producers import Producers
-from headrace.tables.producers.dynamodb import DynamoProducers
-from headrace.tables.watermarks import Watermarks
-from headrace.tables.watermarks.dynamodb import DynamoWatermarks
+from headrace.tables.producers import DynamoProducers, Producers
+from headrace.tables.watermarks import DynamoWatermarks, Watermarks
 from headrace.wal import Wal
 from headrace.wal.dynamodb import DynamoWal
 from headrace.wal.memory import MemoryWal
@@ -40,9 +37,9 @@ def dynamodb_ports(store: Store) -> Ports:
     tables = create_tables()
     return Ports(
         DynamoWal(store, tables),
-        DynamoCatalog(store, tables.catalog),
-        DynamoWatermarks(store, tables.watermarks),
-        DynamoProducers(store, tables.producers),
+        DynamoCatalog(store, tables["catalog"]),
+        DynamoWatermarks(store, tables["watermarks"]),
+        DynamoProducers(store, tables["producers"]),
     )
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import itertools
 
-from headrace.tables.catalog import BUCKETS, Row, bucket_of
-from headrace.wal import MAX_GUARDS, PutRow
+from headrace.tables.catalog import BUCKETS, PutRow, Row, bucket_of
+from headrace.wal import MAX_GUARDS
 from headrace.wal.state import Ancestor, DefinitionRef, ForkSource
 from tests.contract.conftest import Ports
 from tests.support.builders import config, first_entry, log_id, row

@@ -11,10 +11,12 @@ from botocore.exceptions import ConnectionClosedError, ConnectTimeoutError, Endp
 from pynamodb.exceptions import VerboseClientError
 
 from headrace.errors import Damaged, StoreThrottled, StoreTimeout
-from headrace.tables.catalog.dynamodb import row_item
-from headrace.tables.dynamodb import Store, s
-from headrace.wal import PutProducer
-from headrace.wal.dynamodb import DynamoWal, entry_item
+from headrace.tables.catalog import row_item
+from headrace.tables.dynamodb import Store
+from headrace.tables.items import s
+from headrace.tables.producers import PutProducer
+from headrace.wal.dynamodb import DynamoWal
+from headrace.wal.entry import entry_item
 from headrace.wal.state import Producer
 from tests.contract.conftest import Ports, dynamodb_ports
 from tests.support.builders import first_entry, log_id, row
@@ -205,7 +207,7 @@ def test_an_entry_that_does_not_parse_is_named(store: Store, dynamo: Ports, dama
     entry = first_entry(log_id())
     item = {name: value for name, value in {**entry_item(entry), **damage}.items() if value is not None}
     assert isinstance(dynamo.wal, DynamoWal)
-    table = dynamo.wal._tables.wal
+    table = dynamo.wal._names["wal"]
     store.call("PutItem", {"TableName": table, "Item": item})
     with pytest.raises(Damaged, match=entry.log_id):
         dynamo.wal.newest(entry.log_id)
@@ -214,7 +216,7 @@ def test_an_entry_that_does_not_parse_is_named(store: Store, dynamo: Ports, dama
 def test_a_row_that_does_not_parse_is_named(store: Store, dynamo: Ports) -> None:
     assert isinstance(dynamo.wal, DynamoWal)
     item = {**row_item(row("broken", "l")), "config": s("{}")}
-    store.call("PutItem", {"TableName": dynamo.wal._tables.catalog, "Item": item})
+    store.call("PutItem", {"TableName": dynamo.wal._names["catalog"], "Item": item})
     with pytest.raises(Damaged, match="broken"):
         dynamo.catalog.get("streams", "broken")
 

@@ -6,9 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from headrace.tables.dynamodb import Store
-from headrace.tables.jobs import Jobs, Place, Waiting
-from headrace.tables.jobs.dynamodb import DynamoJobs
-from headrace.tables.jobs.memory import MemoryJobs
+from headrace.tables.jobs import DynamoJobs, Jobs, MemoryJobs, Place, Waiting
 from tests.support.aws import create_jobs_table
 from tests.support.builders import log_id
 

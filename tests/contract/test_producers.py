@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.wal import PutProducer
+from headrace.tables.producers import PutProducer
 from headrace.wal.state import Producer
 from tests.contract.conftest import Ports
 from tests.support.builders import first_entry, log_id

@@ -7,17 +7,11 @@ import threading
 import pytest
 from msgspec.structs import replace
 
-from headrace.wal import (
-    MAX_GUARDS,
-    Committed,
-    GuardRefused,
-    PutEntry,
-    PutProducer,
-    PutRow,
-    SlotTaken,
-    TouchUnchanged,
-    Wal,
-)
+from headrace.tables.catalog import PutRow
+from headrace.tables.producers import PutProducer
+from headrace.tables.watermarks import TouchUnchanged
+from headrace.wal import MAX_GUARDS, Committed, GuardRefused, SlotTaken, Wal
+from headrace.wal.entry import PutEntry
 from headrace.wal.memory import MemoryWal
 from headrace.wal.state import Ancestor, DefinitionRef, Entry, ForkSource, LogState, Producer, TimeRun
 from tests.contract.conftest import Ports

@@ -17,10 +17,10 @@ from headrace.clock import ManualClock
 from headrace.log.logs import Logs
 from headrace.log.stores import Stores
 from headrace.settings import Settings
-from headrace.tables.catalog.dynamodb import DynamoCatalog
-from headrace.tables.jobs.dynamodb import DynamoJobs
-from headrace.tables.producers.dynamodb import DynamoProducers
-from headrace.tables.watermarks.dynamodb import DynamoWatermarks
+from headrace.tables.catalog import DynamoCatalog
+from headrace.tables.jobs import DynamoJobs
+from headrace.tables.producers import DynamoProducers
+from headrace.tables.watermarks import DynamoWatermarks
 from headrace.wal.dynamodb import DynamoWal
 from tests.cost.metered import Metered, MeteredObjects, Meters
 from tests.support.aws import create_jobs_table, create_tables, in_process_aws
@@ -47,9 +47,9 @@ class Deployment:
         self.runs = FakeRuns()
         self.stores = Stores(
             DynamoWal(store, tables),
-            DynamoCatalog(store, tables.catalog),
-            DynamoWatermarks(store, tables.watermarks),
-            DynamoProducers(store, tables.producers),
+            DynamoCatalog(store, tables["catalog"]),
+            DynamoWatermarks(store, tables["watermarks"]),
+            DynamoProducers(store, tables["producers"]),
             self.objects,
             Settings(),
             clock=self.clock,

@@ -28,7 +28,7 @@ from headrace.offset import BEGINNING, Cursor
 from headrace.query.engine import engine as engines
 from headrace.query.engine.search import search
 from headrace.record import NewRecord
-from headrace.wal.dynamodb import entry_item
+from headrace.wal.entry import entry_item
 from tests.cost import deployed_template, printed
 from tests.cost.deployment import Deployment, deployed
 from tests.cost.metered import size_of

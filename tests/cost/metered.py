@@ -9,7 +9,8 @@ from typing import Any
 
 from headrace.objects import Range
 from headrace.objects.memory import MemoryObjects
-from headrace.tables.dynamodb import Item, Store
+from headrace.tables.dynamodb import Store
+from headrace.tables.items import Item
 
 _WRITE_BYTES = 1024
 _READ_BYTES = 4096

@@ -16,10 +16,9 @@ from headrace.objects.memory import MemoryObjects
 from headrace.record import NewRecord, Record, encode_frames
 from headrace.segment import keypage
 from headrace.segment.descriptor import Segment
-from headrace.tables.catalog import Row
-from headrace.tables.catalog.dynamodb import row_item
-from headrace.tables.dynamodb import Item
-from headrace.wal.dynamodb import entry_item
+from headrace.tables.catalog import Row, row_item
+from headrace.tables.items import Item
+from headrace.wal.entry import entry_item
 from headrace.wal.state import Ancestor, DefinitionRef, Entry, ForkSource, LogConfig, LogState, Producer, TimeRun
 from tests.unit.manifest.samples import controlled, grown
 from tests.unit.segment.samples import mixed, records, stored

@@ -29,9 +29,9 @@ from headrace.objects.memory import MemoryObjects
 from headrace.record import MAX_KEY_BYTES, decode_frames, encode_frames
 from headrace.segment import keypage, pageheader, reader
 from headrace.segment.descriptor import Segment
-from headrace.tables.catalog.dynamodb import item_row, row_item
-from headrace.tables.dynamodb import Item
-from headrace.wal.dynamodb import entry_item, item_entry
+from headrace.tables.catalog import item_row, row_item
+from headrace.tables.items import Item
+from headrace.wal.entry import entry_item, item_entry
 from tests.fuzz import samples
 from tests.fuzz.clients import answers, elements, events
 from tests.fuzz.documents import definition, json_document, json_pointer, lens_document, profile, schema_update

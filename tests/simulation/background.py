@@ -18,7 +18,7 @@ from headrace.index.job import Task
 from headrace.manifest import merging
 from headrace.manifest.manifest import Manifest
 from headrace.manifest.merging import MergeLimits
-from headrace.wal.dynamodb import entry_item
+from headrace.wal.entry import entry_item
 from tests.simulation.process import Process
 from tests.simulation.world import Running, World
 

@@ -13,7 +13,11 @@ from headrace.manifest.manifest import Manifest, Replaced
 from headrace.manifest.store import ManifestStore
 from headrace.objects import keys, packed
 from headrace.segment.reader import read_data
-from headrace.wal import Committed, Guard, Outcome, PutEntry, PutProducer, PutRow
+from headrace.tables.catalog import PutRow
+from headrace.tables.items import Guard
+from headrace.tables.producers import PutProducer
+from headrace.wal import Committed, Outcome
+from headrace.wal.entry import PutEntry
 from headrace.wal.state import Entry
 from tests.simulation import definitions
 from tests.simulation.answers import Answers

@@ -18,7 +18,6 @@ from headrace.manifest import merging
 from headrace.recovery import names, survey
 from headrace.recovery import plan as recovering
 from headrace.tables.watermarks import Watermark
-from headrace.wal import PutEntry
 from tests.simulation import background
 from tests.simulation import mutated_steps as steps
 
@@ -63,14 +62,14 @@ def _always_created(raw: dict[str, Any]) -> None:
 def _watermarks_by_name(raw: dict[str, Any]) -> None:
     wal, watermarks = raw["wal"], raw["watermarks"]
     names: dict[str, str] = {}
-    put, get, publish, touch = wal._put, watermarks.get, watermarks.publish, watermarks.touch
+    put, get, publish, touch = wal.put, watermarks.get, watermarks.publish, watermarks.touch
 
     def learn(entry: Any) -> None:
         if entry.config is not None:
             names[entry.log_id] = entry.config.name
         put(entry)
 
-    wal._put = learn
+    wal.put = learn
     watermarks.get = lambda log_id: get(names.get(log_id, log_id))
     watermarks.publish = lambda log_id, *rest: publish(names.get(log_id, log_id), *rest)
     watermarks.touch = lambda log_id, now_ms: touch(names.get(log_id, log_id), now_ms)
@@ -92,7 +91,7 @@ def _guards_may_fail(raw: dict[str, Any]) -> None:
     whole = wal.commit
 
     def commit(entry: Any, guards: Any = ()) -> Any:
-        taken = [guard for guard in guards if isinstance(guard, PutEntry) and wal._refuses(0, guard)]
+        taken = [guard for guard in guards if guard.entries and guard.check(wal.tables)]
         return whole(entry, [guard for guard in guards if guard not in taken])
 
     wal.commit = commit

@@ -23,7 +23,7 @@ from headrace.manifest import manifest as manifests
 from headrace.manifest import merging
 from headrace.objects import keys
 from headrace.recovery import names, survey
-from headrace.wal import Committed, GuardRefused, Outcome, PutEntry, SlotTaken
+from headrace.wal import Committed, GuardRefused, Outcome, SlotTaken
 from headrace.wal import slot as slots
 from headrace.wal.state import DefinitionRef, Entry, incarnation_of
 from tests.simulation import background
@@ -67,7 +67,7 @@ def _put(
         if fences and unknown and not isinstance(outcome, Committed) and self._pictures.is_old(read):
             raise OutcomeUnknown
         if fences and isinstance(outcome, Committed) and self._pictures.is_old(read):
-            entries = [entry, *(guard.entry for guard in guards if isinstance(guard, PutEntry))]
+            entries = [entry, *(second for guard in guards for second in guard.entries)]
             verdicts = [self.verify_slot(one) for one in entries]
             if not all(verdicts):
                 raise OutcomeUnknown

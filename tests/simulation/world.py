@@ -13,8 +13,7 @@ from headrace.log.requests import AppendRequest, CreateRequest
 from headrace.objects.memory import MemoryObjects
 from headrace.record import NewRecord, decode_frames
 from headrace.settings import Settings
-from headrace.tables.catalog import Row
-from headrace.tables.catalog.memory import MemoryCatalog
+from headrace.tables.catalog import MemoryCatalog, Row
 from headrace.wal.memory import MemoryWal
 from headrace.wal.state import Entry
 from tests.simulation.faults import Dice

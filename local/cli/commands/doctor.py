@@ -105,7 +105,7 @@ def _cloud_checks(resources: Resources) -> list[Check]:
     from headrace.aws import aws_stores
     from headrace.settings import Settings, SettingsError
     from headrace.tables.dynamodb import Store
-    from headrace.tables.jobs.dynamodb import DynamoJobs
+    from headrace.tables.jobs import DynamoJobs
     from local.cli.doctor.cloud import CloudDoctor
 
     environment = {**os.environ, **resources.settings}

@@ -15,7 +15,7 @@ from headrace.errors import HeadraceError
 from headrace.log.stores import Stores
 from headrace.names import STREAMS
 from headrace.settings import Settings
-from headrace.tables.jobs.dynamodb import DynamoJobs
+from headrace.tables.jobs import DynamoJobs
 from local.cli.doctor.facts import (
     AlarmFacts,
     BucketFacts,

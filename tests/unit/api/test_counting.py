@@ -14,7 +14,7 @@ from headrace.clock import ManualClock, SystemClock
 from headrace.log.stores import Stores
 from headrace.objects.counting import RequestCounts
 from headrace.settings import Settings
-from headrace.tables.watermarks.memory import MemoryWatermarks
+from headrace.tables.watermarks import MemoryWatermarks
 from tests.support.faults import Faulty
 from tests.unit.api.asgi import TEXT, Server, memory_stores
 

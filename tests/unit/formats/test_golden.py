@@ -18,11 +18,10 @@ from headrace import offset
 from headrace.errors import Damaged
 from headrace.manifest.marks import Description, Tombstone
 from headrace.record import NewRecord, decode_frames, encode_frames
-from headrace.tables.catalog import Row
-from headrace.tables.catalog.dynamodb import item_row, row_item
-from headrace.tables.dynamodb import Item
-from headrace.tables.producers.dynamodb import producer_item
-from headrace.wal.dynamodb import entry_item, item_entry
+from headrace.tables.catalog import Row, item_row, row_item
+from headrace.tables.items import Item
+from headrace.tables.producers import producer_item
+from headrace.wal.entry import entry_item, item_entry
 from headrace.wal.state import Entry, Producer
 from tests.unit.formats import samples
 

@@ -22,7 +22,7 @@ from headrace.index.manifest import IndexManifest, gaps
 from headrace.index.run import Descriptor, Part
 from headrace.objects import Objects, keys, packed
 from headrace.settings import Settings
-from headrace.tables.jobs.memory import MemoryJobs
+from headrace.tables.jobs import MemoryJobs
 from tests.unit.sealer import world as sealer
 from tests.unit.sealer.world import PORTS, Hook, Silent, Watched
 

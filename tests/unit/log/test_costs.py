@@ -15,9 +15,9 @@ from headrace.log.stores import Stores
 from headrace.objects.s3 import S3Objects
 from headrace.offset import BEGINNING, Cursor
 from headrace.settings import Settings
-from headrace.tables.catalog.dynamodb import DynamoCatalog
-from headrace.tables.producers.dynamodb import DynamoProducers
-from headrace.tables.watermarks.dynamodb import DynamoWatermarks
+from headrace.tables.catalog import DynamoCatalog
+from headrace.tables.producers import DynamoProducers
+from headrace.tables.watermarks import DynamoWatermarks
 from headrace.wal.dynamodb import DynamoWal
 from tests.support.aws import boto3_client, create_tables, in_process_aws
 from tests.support.builders import BYTES, appending, producing
@@ -44,9 +44,9 @@ def aws() -> Iterator[Deployment]:
         s3.create_bucket(Bucket="bucket")
         stores = Stores(
             DynamoWal(store, tables),
-            DynamoCatalog(store, tables.catalog),
-            DynamoWatermarks(store, tables.watermarks),
-            DynamoProducers(store, tables.producers),
+            DynamoCatalog(store, tables["catalog"]),
+            DynamoWatermarks(store, tables["watermarks"]),
+            DynamoProducers(store, tables["producers"]),
             S3Objects("bucket", s3),
             Settings(),
         )

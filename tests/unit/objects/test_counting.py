@@ -8,7 +8,7 @@ from headrace.errors import StoreThrottled, StoreTimeout
 from headrace.objects import ObjectMissing, Range, keys
 from headrace.objects.counting import CountingObjects, RequestCounts, flush
 from headrace.objects.memory import MemoryObjects
-from headrace.tables.watermarks.memory import MemoryWatermarks
+from headrace.tables.watermarks import MemoryWatermarks
 from tests.support.faults import Faulty
 
 LOG = "0" * 32

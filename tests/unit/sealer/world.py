@@ -23,7 +23,7 @@ from headrace.objects.memory import MemoryObjects
 from headrace.record import NewRecord
 from headrace.segment.reader import read_data
 from headrace.settings import Settings
-from headrace.wal.dynamodb import entry_item
+from headrace.wal.entry import entry_item
 from headrace.wal.memory import MemoryWal
 from headrace.wal.state import Entry
 

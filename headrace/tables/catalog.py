@@ -1,4 +1,11 @@
-"""The catalog in DynamoDB. Table `catalog`: `bucket` S (hash), `name` S (range).
+"""The catalog: one row per name, a projection of the write-ahead log that can be repaired from it.
+
+Guarantees every adapter keeps:
+ 1. A row is created and replaced only as a guard of a commit (`PutRow`), so a name has one log at a time.
+ 2. `get` is strongly consistent. Listings and `due` may lag by a moment.
+ 3. Listings are in byte order of the name, and cost in proportion to what they return.
+
+The catalog in DynamoDB. Table `catalog`: `bucket` S (hash), `name` S (range).
 
 Attributes: `log_id` S, `config` S (JSON of LogConfig), `ended` BOOL (only when true), `profile` S (absent: generic), and
 while the log can expire
@@ -7,17 +14,81 @@ while the log can expire
 
 from __future__ import annotations
 
+import hashlib
 import heapq
+import threading
 from collections.abc import Iterator
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
 from headrace.errors import Damaged
-from headrace.tables.catalog import BUCKETS, GENERIC, Row, bucket_of
-from headrace.tables.dynamodb import ConditionFailed, Item, Store, n, s
+from headrace.tables.items import ConditionFailed, Guard, Item, Member, MemoryTables, Names, Refusal, n, s
 from headrace.wal.state import LogConfig
+
+if TYPE_CHECKING:  # it loads pynamodb, which the adapters in memory do not need
+    from headrace.tables.dynamodb import Store
+
+TABLE = "catalog"
+BUCKETS = "0123456789abcdef"
+GENERIC = "generic"  # the profile of a log that was given none
+
+
+class Row(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a name stands for.
+
+    Attributes:
+        log_id: its log.
+        config: the log's configuration.
+        ended: the log has ended; listings omit it. A hint: the log's own state decides.
+        deadline_ms: not before this time can it expire; None when it never does.
+        profile: the kind of the log's profile, for listings.
+    """
+
+    log_id: str
+    config: LogConfig
+    ended: bool = False
+    deadline_ms: int | None = None
+    profile: str = GENERIC
+
+    @property
+    def surface(self) -> str:
+        """The surface that owns the name."""
+        return self.config.surface
+
+    @property
+    def name(self) -> str:
+        """The name."""
+        return self.config.name
+
+
+def bucket_of(surface: str, name: str) -> str:
+    """Hash key of a name's row: the surface and one hex digit, so that a listing merges 16 ordered queries."""
+    return f"{surface}#{hashlib.sha256(name.encode()).hexdigest()[0]}"
+
+
+class Catalog(Protocol):
+    """Names to logs. Every method may raise `StoreTimeout` or `StoreThrottled`."""
+
+    def get(self, surface: str, name: str) -> Row | None:
+        """The row of a name, ended or not."""
+
+    def living(self, surface: str, *, after: str = "", prefix: str = "", limit: int) -> list[Row]:
+        """Up to `limit` rows that have not ended, with names above `after` and beginning with `prefix`, in order."""
+
+    def every(self, surface: str, *, after: str = "", limit: int) -> list[Row]:
+        """Up to `limit` rows, ended or not, with names above `after`, in order: what a recovery looks at."""
+
+    def due(self, now_ms: int, *, limit: int) -> list[Row]:
+        """Rows whose deadline is at or before `now_ms`, as they are now. Not all: the index lags."""
+
+    def mark_ended(self, row: Row) -> None:
+        """Records that the row's log has ended, and drops its deadline. Nothing if the name has another log now."""
+
+    def set_hints(self, row: Row, *, deadline_ms: int | None = None, profile: str | None = None) -> None:
+        """Corrects deadline and profile (None: it stays). Nothing if the name has another log now, or it has ended."""
+
 
 INDEX = "expiry"
 _config_decoder = msgspec.json.Decoder(LogConfig)
@@ -60,6 +131,33 @@ def item_row(item: Item) -> Row:
         )
     except (KeyError, ValueError, RecursionError, msgspec.MsgspecError) as exc:
         raise Damaged(f"catalog row does not parse: bucket={item.get('bucket')} name={item.get('name')}") from exc
+
+
+class PutRow(Guard, frozen=True):
+    """Guard: the catalog row of a name is written if the name still stands for `replaces` (None: for nothing)."""
+
+    row: Row
+    replaces: str | None
+
+    def members(self, names: Names) -> list[Member]:
+        """A conditional put."""
+        put: Member = {"TableName": names[TABLE], "Item": row_item(self.row)}
+        if self.replaces is None:
+            put["ConditionExpression"] = "attribute_not_exists(log_id)"
+        else:
+            put["ConditionExpression"] = "log_id = :replaces"
+            put["ExpressionAttributeValues"] = {":replaces": s(self.replaces)}
+        return [{"Put": put}]
+
+    def check(self, tables: MemoryTables) -> Refusal | None:
+        """The name stands for what is replaced."""
+        current = tables[TABLE].rows.get((self.row.surface, self.row.name))
+        log_id = current.log_id if current is not None else None
+        return None if log_id == self.replaces else Refusal()
+
+    def apply(self, tables: MemoryTables) -> None:
+        """Puts the row."""
+        tables[TABLE].rows[self.row.surface, self.row.name] = self.row
 
 
 class DynamoCatalog:
@@ -178,3 +276,58 @@ class DynamoCatalog:
             )
         except ConditionFailed:
             return
+
+
+class MemoryCatalog:
+    """Rows in a dictionary. Rows are written by guards; the write-ahead log shares `lock`."""
+
+    def __init__(self, lock: threading.RLock | None = None) -> None:
+        self.lock = lock or threading.RLock()
+        self.rows: dict[tuple[str, str], Row] = {}
+
+    def get(self, surface: str, name: str) -> Row | None:
+        """The row of a name."""
+        with self.lock:
+            return self.rows.get((surface, name))
+
+    def living(self, surface: str, *, after: str = "", prefix: str = "", limit: int) -> list[Row]:
+        """Rows that have not ended, in byte order of the name."""
+        return [row for row in self._listed(surface, after, prefix) if not row.ended][:limit]
+
+    def every(self, surface: str, *, after: str = "", limit: int) -> list[Row]:
+        """Rows, ended or not, in byte order of the name."""
+        return self._listed(surface, after, "")[:limit]
+
+    def _listed(self, surface: str, after: str, prefix: str) -> list[Row]:
+        with self.lock:
+            found = [
+                row
+                for row in self.rows.values()
+                if row.surface == surface and row.name > after and row.name.startswith(prefix)
+            ]
+        return sorted(found, key=lambda row: row.name.encode())
+
+    def due(self, now_ms: int, *, limit: int) -> list[Row]:
+        """Rows whose deadline has come."""
+        with self.lock:
+            found = [r for r in self.rows.values() if r.deadline_ms is not None and r.deadline_ms <= now_ms]
+        return sorted(found, key=lambda row: row.deadline_ms or 0)[:limit]
+
+    def mark_ended(self, row: Row) -> None:
+        """Ends the row if it still stands for the same log."""
+        with self.lock:
+            current = self.rows.get((row.surface, row.name))
+            if current is not None and current.log_id == row.log_id:
+                ended = msgspec.structs.replace(current, ended=True, deadline_ms=None)
+                self.rows[row.surface, row.name] = ended
+
+    def set_hints(self, row: Row, *, deadline_ms: int | None = None, profile: str | None = None) -> None:
+        """Corrects the row if it still stands for the same, living log."""
+        with self.lock:
+            current = self.rows.get((row.surface, row.name))
+            if current is not None and current.log_id == row.log_id and not current.ended:
+                self.rows[row.surface, row.name] = msgspec.structs.replace(
+                    current,
+                    deadline_ms=current.deadline_ms if deadline_ms is None else deadline_ms,
+                    profile=current.profile if profile is None else profile,
+                )

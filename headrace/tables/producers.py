@@ -1,0 +1,137 @@
+"""Producers beyond those in a log's state.
+
+Rows are written only as guards of a commit (`PutProducer`): a producer leaves the state and enters its row
+in one step, so exactly-once holds for any number of producers. `get` is strongly consistent.
+
+Producer rows in DynamoDB. Table `producers`: `log_id` S (hash), `producer` S (range); `epoch` N, `seq` N.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any, Protocol
+
+from headrace.tables.items import Guard, Item, Member, MemoryTables, Names, Refusal, n, s
+from headrace.wal.state import Producer
+
+if TYPE_CHECKING:  # it loads pynamodb, which the adapters in memory do not need
+    from headrace.tables.dynamodb import Store
+
+TABLE = "producers"
+
+
+class Producers(Protocol):
+    """Rows by log id and producer id. Every method may raise `StoreTimeout` or `StoreThrottled`."""
+
+    def get(self, log_id: str, producer_id: str) -> Producer | None:
+        """The row of a producer."""
+
+    def purge(self, log_id: str) -> None:
+        """Drops every row of a log."""
+
+
+def producer_item(log_id: str, producer: Producer) -> Item:
+    """The item of a producer."""
+    return {
+        "log_id": s(log_id),
+        "producer": s(producer.id),
+        "epoch": n(producer.epoch),
+        "seq": n(producer.seq),
+    }
+
+
+class PutProducer(Guard, frozen=True):
+    """Guard: a producer's row is written, if no newer write of this producer stands there.
+
+    A writer whose picture is old would set it back with an entry that turns out to be dead.
+    """
+
+    log_id: str
+    producer: Producer
+
+    def members(self, names: Names) -> list[Member]:
+        """A conditional put."""
+        no_row = "attribute_not_exists(log_id)"
+        older_epoch = "epoch < :epoch"
+        no_newer_write = "(epoch = :epoch AND seq <= :seq)"
+        return [
+            {
+                "Put": {
+                    "TableName": names[TABLE],
+                    "Item": producer_item(self.log_id, self.producer),
+                    "ConditionExpression": f"{no_row} OR {older_epoch} OR {no_newer_write}",
+                    "ExpressionAttributeValues": {":epoch": n(self.producer.epoch), ":seq": n(self.producer.seq)},
+                }
+            }
+        ]
+
+    def check(self, tables: MemoryTables) -> Refusal | None:
+        """No newer write stands there."""
+        standing = tables[TABLE].rows.get((self.log_id, self.producer.id))
+        if standing is None:
+            return None
+        is_newer = (standing.epoch, standing.seq) > (self.producer.epoch, self.producer.seq)
+        return Refusal() if is_newer else None
+
+    def apply(self, tables: MemoryTables) -> None:
+        """Puts the row."""
+        tables[TABLE].rows[self.log_id, self.producer.id] = self.producer
+
+
+class DynamoProducers:
+    """The port `headrace.tables.producers.Producers` on DynamoDB."""
+
+    def __init__(self, store: Store, table: str) -> None:
+        self._store = store
+        self._table = table
+
+    def get(self, log_id: str, producer_id: str) -> Producer | None:
+        """One consistent read."""
+        answer = self._store.call(
+            "GetItem",
+            {
+                "TableName": self._table,
+                "ConsistentRead": True,
+                "Key": {"log_id": s(log_id), "producer": s(producer_id)},
+            },
+        )
+        item = answer.get("Item")
+        if item is None:
+            return None
+        return Producer(item["producer"]["S"], int(item["epoch"]["N"]), int(item["seq"]["N"]))
+
+    def purge(self, log_id: str) -> None:
+        """Queries and batched deletes until nothing is left."""
+        query: dict[str, Any] = {
+            "TableName": self._table,
+            "KeyConditionExpression": "log_id = :log",
+            "ExpressionAttributeValues": {":log": s(log_id)},
+            "ProjectionExpression": "log_id, producer",
+            "Limit": 25,
+        }
+        while True:
+            keys = self._store.call("Query", query)["Items"]
+            if not keys:
+                return
+            pending: dict[str, Any] = {self._table: [{"DeleteRequest": {"Key": key}} for key in keys]}
+            while pending:
+                pending = self._store.call("BatchWriteItem", {"RequestItems": pending}).get("UnprocessedItems", {})
+
+
+class MemoryProducers:
+    """Rows in a dictionary. Rows are written by guards; the write-ahead log shares `lock`."""
+
+    def __init__(self, lock: threading.RLock | None = None) -> None:
+        self.lock = lock or threading.RLock()
+        self.rows: dict[tuple[str, str], Producer] = {}
+
+    def get(self, log_id: str, producer_id: str) -> Producer | None:
+        """The row of a producer."""
+        with self.lock:
+            return self.rows.get((log_id, producer_id))
+
+    def purge(self, log_id: str) -> None:
+        """Drops every row of a log."""
+        with self.lock:
+            for key in [key for key in self.rows if key[0] == log_id]:
+                del self.rows[key]

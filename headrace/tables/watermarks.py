@@ -1,0 +1,307 @@
+"""Watermarks: per log, how far it is published, when it was last touched, and what was asked of its objects.
+
+Guarantees every adapter keeps:
+ 1. The published part is raised only by a newer generation of the same log, and its end never falls; a repeat changes
+    nothing. (A sealer that stood still while its log was purged publishes a newer generation with a lower end.)
+ 2. `touched_ms` and `index_generation` never fall.
+ 3. `get` and `counts` are strongly consistent.
+ 4. Counts only grow, and touch nothing else of the row. After `StoreTimeout` from `count` they may have been added.
+
+Watermarks in DynamoDB. Table `watermarks`: `log_id` S (hash).
+
+Attributes: `generation`, `end_slot`, `end_offset`, `sealed_bytes`, `touched_ms`, `index_generation`, and
+`requests.<name>` for each counter, all N; absent means zero. A log's note is an item of its own, `<log_id>#note`, so
+that nobody else reads it: `data` B.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+
+from headrace.tables.items import ConditionFailed, Guard, Item, Member, MemoryTables, Names, Refusal, n, s
+
+if TYPE_CHECKING:  # it loads pynamodb, which the adapters in memory do not need
+    from headrace.tables.dynamodb import Store
+
+TABLE = "watermarks"
+
+
+class Watermark(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How far a log is published.
+
+    Attributes:
+        generation: newest manifest known here (0: none). The bucket may hold a newer one.
+        end_slot: slot after the last entry that the manifest covers: entries below it are published.
+        end_offset: offset after the last published record.
+        sealed_bytes: logical bytes published.
+        touched_ms: last counted read of a stream with a sliding TTL.
+        index_generation: newest index manifest known here (0: none is). The bucket may hold a newer one.
+    """
+
+    generation: int = 0
+    end_slot: int = 0
+    end_offset: int = 0
+    sealed_bytes: int = 0
+    touched_ms: int = 0
+    index_generation: int = 0
+
+
+class Watermarks(Protocol):
+    """Rows by log id. Every method may raise `StoreTimeout` or `StoreThrottled`."""
+
+    def get(self, log_id: str) -> Watermark:
+        """The row; zeros when there is none."""
+
+    def publish(self, log_id: str, generation: int, end_slot: int, end_offset: int, sealed_bytes: int) -> bool:
+        """Raises the published part. False, and nothing changed, if this generation or a newer one stands there."""
+
+    def publish_index(self, log_id: str, generation: int) -> None:
+        """Raises `index_generation` to `generation`, of a log that is published and not purged."""
+
+    def touch(self, log_id: str, now_ms: int) -> None:
+        """Raises `touched_ms` to `now_ms`."""
+
+    def count(self, log_id: str, requests: Mapping[str, int]) -> None:
+        """Adds to the log's counters, by name."""
+
+    def counts(self, log_id: str) -> dict[str, int]:
+        """The log's counters; those that were never added to are left out."""
+
+    def note(self, log_id: str) -> bytes | None:
+        """What surfaces keep of a log beside it (templates of waiters); its loss costs no record. At most 300 KB."""
+
+    def set_note(self, log_id: str, data: bytes, replaces: bytes | None) -> bool:
+        """Writes the note if `replaces` stands there (None: if there is none). False, and nothing changed, if not."""
+
+    def drop_note(self, log_id: str) -> None:
+        """Removes the note."""
+
+    def delete(self, log_id: str) -> None:
+        """Drops the row, counters included, after everything of the log was purged."""
+
+
+_FIELDS = ("generation", "end_slot", "end_offset", "sealed_bytes", "touched_ms", "index_generation")
+_COUNTER = "requests."
+_NOTE = "#note"
+
+
+class TouchUnchanged(Guard, frozen=True):
+    """Guard: the log's last touch is still `touched_ms` (0: never touched)."""
+
+    log_id: str
+    touched_ms: int
+
+    def members(self, names: Names) -> list[Member]:
+        """A check of the row."""
+        check: Member = {"TableName": names[TABLE], "Key": {"log_id": s(self.log_id)}}
+        if self.touched_ms:
+            check["ConditionExpression"] = "touched_ms = :touched"
+            check["ExpressionAttributeValues"] = {":touched": n(self.touched_ms)}
+        else:
+            check["ConditionExpression"] = "attribute_not_exists(touched_ms)"
+        return [{"ConditionCheck": check}]
+
+    def check(self, tables: MemoryTables) -> Refusal | None:
+        """The touch is the same."""
+        return None if tables[TABLE].get(self.log_id).touched_ms == self.touched_ms else Refusal()
+
+
+class DynamoWatermarks:
+    """The port `headrace.tables.watermarks.Watermarks` on DynamoDB."""
+
+    def __init__(self, store: Store, table: str) -> None:
+        self._store = store
+        self._table = table
+
+    def get(self, log_id: str) -> Watermark:
+        """One consistent read."""
+        item = self._item(log_id)
+        return Watermark(**{name: int(item[name]["N"]) for name in _FIELDS if name in item})
+
+    def _item(self, log_id: str) -> Item:
+        answer = self._store.call(
+            "GetItem", {"TableName": self._table, "ConsistentRead": True, "Key": {"log_id": s(log_id)}}
+        )
+        item: Item = answer.get("Item", {})
+        return item
+
+    def publish(self, log_id: str, generation: int, end_slot: int, end_offset: int, sealed_bytes: int) -> bool:
+        """One conditional update."""
+        return self._update(
+            log_id,
+            "SET generation = :generation, end_slot = :slot, end_offset = :offset, sealed_bytes = :bytes",
+            "attribute_not_exists(generation) OR (generation < :generation AND end_slot <= :slot)",
+            {":generation": generation, ":slot": end_slot, ":offset": end_offset, ":bytes": sealed_bytes},
+        )
+
+    def publish_index(self, log_id: str, generation: int) -> None:
+        """One conditional update."""
+        is_newer = "(attribute_not_exists(index_generation) OR index_generation < :number)"
+        self._update(
+            log_id,
+            "SET index_generation = :number",
+            f"attribute_exists(generation) AND {is_newer}",
+            {":number": generation},
+        )
+
+    def touch(self, log_id: str, now_ms: int) -> None:
+        """One conditional update."""
+        self._update(
+            log_id,
+            "SET touched_ms = :now",
+            "attribute_not_exists(touched_ms) OR touched_ms < :now",
+            {":now": now_ms},
+        )
+
+    def count(self, log_id: str, requests: Mapping[str, int]) -> None:
+        """One update. Attributes of their own, since an update can't add to a map that is not there yet."""
+        if not requests:
+            return
+        added = list(enumerate(requests.items()))
+        self._store.call(
+            "UpdateItem",
+            {
+                "TableName": self._table,
+                "Key": {"log_id": s(log_id)},
+                "UpdateExpression": "ADD " + ", ".join(f"#c{number} :c{number}" for number, _ in added),
+                "ExpressionAttributeNames": {f"#c{number}": _COUNTER + name for number, (name, _) in added},
+                "ExpressionAttributeValues": {f":c{number}": n(count) for number, (_, count) in added},
+            },
+        )
+
+    def counts(self, log_id: str) -> dict[str, int]:
+        """One consistent read."""
+        return {
+            attribute.removeprefix(_COUNTER): int(value["N"])
+            for attribute, value in self._item(log_id).items()
+            if attribute.startswith(_COUNTER)
+        }
+
+    def note(self, log_id: str) -> bytes | None:
+        """One consistent read."""
+        data = self._item(log_id + _NOTE).get("data")
+        return bytes(data["B"]) if data is not None else None
+
+    def set_note(self, log_id: str, data: bytes, replaces: bytes | None) -> bool:
+        """One conditional update."""
+        values: Item = {":data": {"B": data}}
+        if replaces is not None:
+            values[":replaces"] = {"B": replaces}
+        try:
+            self._store.call(
+                "UpdateItem",
+                {
+                    "TableName": self._table,
+                    "Key": {"log_id": s(log_id + _NOTE)},
+                    "UpdateExpression": "SET #data = :data",
+                    "ConditionExpression": "attribute_not_exists(#data)" if replaces is None else "#data = :replaces",
+                    "ExpressionAttributeNames": {"#data": "data"},
+                    "ExpressionAttributeValues": values,
+                },
+            )
+        except ConditionFailed:
+            return False
+        return True
+
+    def drop_note(self, log_id: str) -> None:
+        """One delete."""
+        self._store.call("DeleteItem", {"TableName": self._table, "Key": {"log_id": s(log_id + _NOTE)}})
+
+    def delete(self, log_id: str) -> None:
+        """One delete."""
+        self._store.call("DeleteItem", {"TableName": self._table, "Key": {"log_id": s(log_id)}})
+
+    def _update(self, log_id: str, update: str, condition: str, values: dict[str, int]) -> bool:
+        try:
+            self._store.call(
+                "UpdateItem",
+                {
+                    "TableName": self._table,
+                    "Key": {"log_id": s(log_id)},
+                    "UpdateExpression": update,
+                    "ConditionExpression": condition,
+                    "ExpressionAttributeValues": {name: n(value) for name, value in values.items()},
+                },
+            )
+        except ConditionFailed:
+            return False
+        return True
+
+
+class MemoryWatermarks:
+    """Rows in a dictionary."""
+
+    def __init__(self, lock: threading.RLock | None = None) -> None:
+        self.lock = lock or threading.RLock()
+        self.rows: dict[str, Watermark] = {}
+        self.counters: dict[str, Counter[str]] = {}
+        self.notes: dict[str, bytes] = {}
+
+    def get(self, log_id: str) -> Watermark:
+        """The row, or zeros."""
+        with self.lock:
+            return self.rows.get(log_id, Watermark())
+
+    def publish(self, log_id: str, generation: int, end_slot: int, end_offset: int, sealed_bytes: int) -> bool:
+        """Raises the published part if `generation` is newer and does not end before it."""
+        with self.lock:
+            current = self.get(log_id)
+            if generation <= current.generation or end_slot < current.end_slot:
+                return False
+            self.rows[log_id] = msgspec.structs.replace(
+                current, generation=generation, end_slot=end_slot, end_offset=end_offset, sealed_bytes=sealed_bytes
+            )
+            return True
+
+    def publish_index(self, log_id: str, generation: int) -> None:
+        """Raises the number."""
+        with self.lock:
+            current = self.get(log_id)
+            if current.generation and generation > current.index_generation:
+                self.rows[log_id] = msgspec.structs.replace(current, index_generation=generation)
+
+    def touch(self, log_id: str, now_ms: int) -> None:
+        """Raises the last touch."""
+        with self.lock:
+            current = self.get(log_id)
+            if now_ms > current.touched_ms:
+                self.rows[log_id] = msgspec.structs.replace(current, touched_ms=now_ms)
+
+    def count(self, log_id: str, requests: Mapping[str, int]) -> None:
+        """Adds to the counters."""
+        with self.lock:
+            self.counters.setdefault(log_id, Counter()).update(requests)
+
+    def counts(self, log_id: str) -> dict[str, int]:
+        """The counters."""
+        with self.lock:
+            return dict(self.counters.get(log_id, {}))
+
+    def note(self, log_id: str) -> bytes | None:
+        """The note."""
+        with self.lock:
+            return self.notes.get(log_id)
+
+    def set_note(self, log_id: str, data: bytes, replaces: bytes | None) -> bool:
+        """Compares and sets."""
+        with self.lock:
+            if self.notes.get(log_id) != replaces:
+                return False
+            self.notes[log_id] = data
+            return True
+
+    def drop_note(self, log_id: str) -> None:
+        """Removes the note."""
+        with self.lock:
+            self.notes.pop(log_id, None)
+
+    def delete(self, log_id: str) -> None:
+        """Drops row and counters."""
+        with self.lock:
+            self.rows.pop(log_id, None)
+            self.counters.pop(log_id, None)

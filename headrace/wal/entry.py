@@ -1,0 +1,150 @@
+"""An entry as an item of the table `wal`, and the guard that puts a second log's entry.
+
+Table `wal`: `log_id` S (hash), `slot` N (range), stream of new images.
+
+Attributes of an item: `kind` S, `count` N, `ids` S (comma separated), `prev` N, `prev_id` S, `prev_committed` N,
+`committed` N (ms), `state` S (JSON of LogState), and where they apply `payload` B or `payload_key` S, `times` S (JSON
+runs), `config` S (JSON of LogConfig). `v` N is the version of this layout.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from headrace.errors import Damaged
+from headrace.tables.items import Guard, Item, Member, MemoryTables, Names, Refusal, n, s
+from headrace.wal.state import Entry, LogConfig, LogState, TimeRun
+
+TABLE = "wal"
+VERSION = 1
+
+_state_decoder = msgspec.json.Decoder(LogState)
+_config_decoder = msgspec.json.Decoder(LogConfig)
+_times_decoder = msgspec.json.Decoder(tuple[TimeRun, ...])
+_encode = msgspec.json.Encoder().encode
+
+
+def entry_item(entry: Entry) -> Item:
+    """The item of an entry."""
+    item: Item = {
+        "log_id": s(entry.log_id),
+        "slot": n(entry.slot),
+        "v": n(VERSION),
+        "kind": s(entry.kind),
+        "count": n(entry.count),
+        "ids": s(",".join(entry.request_ids)),
+        "prev": n(entry.prev_slot),
+        "prev_id": s(entry.prev_id),
+        "prev_committed": n(entry.prev_committed_ms),
+        "committed": n(entry.committed_ms),
+        "state": s(_encode(entry.state).decode()),
+    }
+    if entry.payload is not None:
+        item["payload"] = {"B": entry.payload}
+    if entry.payload_key is not None:
+        item["payload_key"] = s(entry.payload_key)
+    if entry.times:
+        item["times"] = s(_encode(entry.times).decode())
+    if entry.config is not None:
+        item["config"] = s(_encode(entry.config).decode())
+    return item
+
+
+def item_entry(item: Item) -> Entry:
+    """The entry of an item.
+
+    Raises:
+        Damaged: the item is not one that this version writes; names it.
+    """
+    try:
+        if item["v"]["N"] != str(VERSION):
+            raise ValueError(f"unknown version {item['v']['N']}")
+        payload = item.get("payload")
+        payload_key = item.get("payload_key")
+        times = item.get("times")
+        config = item.get("config")
+        return Entry(
+            log_id=item["log_id"]["S"],
+            slot=int(item["slot"]["N"]),
+            kind=item["kind"]["S"],
+            count=int(item["count"]["N"]),
+            request_ids=tuple(item["ids"]["S"].split(",")),
+            prev_slot=int(item["prev"]["N"]),
+            prev_id=item["prev_id"]["S"],
+            prev_committed_ms=int(item["prev_committed"]["N"]),
+            committed_ms=int(item["committed"]["N"]),
+            state=_state_decoder.decode(item["state"]["S"]),
+            payload=bytes(payload["B"]) if payload is not None else None,
+            payload_key=payload_key["S"] if payload_key is not None else None,
+            times=_times_decoder.decode(times["S"]) if times is not None else (),
+            config=_config_decoder.decode(config["S"]) if config is not None else None,
+        )
+    except (KeyError, ValueError, RecursionError, msgspec.MsgspecError) as exc:
+        where = f"log_id={item.get('log_id')} slot={item.get('slot')}"
+        raise Damaged(f"entry does not parse: {where}") from exc
+
+
+def put_entry(entry: Entry, names: Names) -> dict[str, Any]:
+    """Returns the arguments of a put that succeeds only if the slot is free, and else tells what stands there."""
+    return {
+        "TableName": names[TABLE],
+        "Item": entry_item(entry),
+        "ConditionExpression": "attribute_not_exists(log_id)",  # the slot is free
+        "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
+    }
+
+
+def present(item: Item | None) -> Item:
+    """Returns the item that a refused put met.
+
+    Raises:
+        Damaged: the store did not tell it.
+    """
+    if item is None:
+        raise Damaged("the store did not say what stands in a taken slot")
+    return item
+
+
+class PutEntry(Guard, frozen=True):
+    """Guard: a second log's entry commits too, if its slot is free and its predecessor stands (a fork and its source).
+
+    A free slot alone may be one that was used and trimmed: then half of the commit would be dead.
+    """
+
+    entry: Entry
+
+    @property
+    def entries(self) -> tuple[Entry, ...]:
+        """That entry."""
+        return (self.entry,)
+
+    def members(self, names: Names) -> list[Member]:
+        """A put, and a check of the predecessor."""
+        entry = self.entry
+        members = [{"Put": put_entry(entry, names)}]
+        if entry.prev_slot >= 0:
+            check = {
+                "TableName": names[TABLE],
+                "Key": {"log_id": s(entry.log_id), "slot": n(entry.prev_slot)},
+                "ConditionExpression": "ids = :id OR begins_with(ids, :first)",
+                "ExpressionAttributeValues": {":id": s(entry.prev_id), ":first": s(entry.prev_id + ",")},
+            }
+            members.append({"ConditionCheck": check})
+        return members
+
+    def standing(self, item: Item | None) -> Entry:
+        """The entry that stands in the slot."""
+        return item_entry(present(item))
+
+    def check(self, tables: MemoryTables) -> Refusal | None:
+        """The slot is free, and the predecessor stands."""
+        wal, entry = tables[TABLE], self.entry
+        standing, before = wal.at(entry.log_id, entry.slot), wal.at(entry.log_id, entry.prev_slot)
+        follows = entry.prev_slot < 0 or (before is not None and before.id == entry.prev_id)
+        return None if standing is None and follows else Refusal(standing)
+
+    def apply(self, tables: MemoryTables) -> None:
+        """Puts the entry."""
+        tables[TABLE].put(self.entry)
