@@ -35,7 +35,12 @@ def main() -> int:
     parser.add_argument("--keep", help="with --seed: the operations to run, such as 0-3,7")
     parser.add_argument("--calm", default="", help="with --seed: faults to leave out, such as 7:2,9:1")
     parser.add_argument("--mutant", choices=sorted(mutants.ALL), help="run on a broken variant")
-    parser.add_argument("--mutants", action="store_true", help="hunt every mutant (--seeds: 2000 at most for each)")
+    parser.add_argument(
+        "--mutants", action="store_true", help="hunt every mutant (--seeds: at most so many for each)"
+    )
+    parser.add_argument(
+        "--write", action="store_true", help="with --mutants: write where they were found into the docs"
+    )
     given = parser.parse_args()
     mutant = mutants.ALL[given.mutant] if given.mutant else None
     if given.seed is not None:
@@ -189,24 +194,31 @@ def _many(given: argparse.Namespace, mutant: mutants.Mutant | None) -> int:
 
 
 def _hunt(given: argparse.Namespace) -> int:
-    missed = 0
+    found: dict[str, mutants.Found] = {}
     tasks = [(name, given.first, given.seeds, given.operations) for name in mutants.ALL]
     with ProcessPoolExecutor(given.workers) as pool:
-        for name, seed, text in pool.map(_find, tasks):
-            missed += seed is None
-            found = f"seed {seed}: {text[:120]}" if seed is not None else f"survives {given.seeds} seeds"
-            print(f"{name:45} {found}", flush=True)
-    print(f"\n{len(mutants.ALL) - missed} of {len(mutants.ALL)} mutants found")
-    return int(missed > 0)
+        for name, seed, law, text in pool.map(_find, tasks):
+            if seed is None:
+                print(f"{name:45} survives {given.seeds} seeds", flush=True)
+            else:
+                print(f"{name:45} seed {seed}: {text[:120]}", flush=True)
+                if not mutants.is_broken(text):
+                    found[name] = mutants.Found(seed, law)
+    print(f"\n{len(found)} of {len(mutants.ALL)} mutants found")
+    if len(found) < len(mutants.ALL):
+        return 1
+    if given.write:
+        mutants.write_found(found)
+    return 0
 
 
-def _find(task: tuple[str, int, int, int]) -> tuple[str, int | None, str]:
+def _find(task: tuple[str, int, int, int]) -> tuple[str, int | None, str, str]:
     name, first, seeds, operations = task
     for seed in range(first, first + seeds):
         verdict = _watched(seed, operations, mutants.ALL[name])
         if verdict.law:
-            return name, seed, verdict.text
-    return name, None, ""
+            return name, seed, verdict.law, verdict.text
+    return name, None, "", ""
 
 
 if __name__ == "__main__":

@@ -5,9 +5,11 @@ Each is a patched adapter or an overridden step, here only. A mutant that surviv
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 from unittest.mock import patch
 
 from emr_jobs import segments
@@ -22,6 +24,12 @@ from tests.simulation import background
 from tests.simulation import mutated_steps as steps
 
 Patch = tuple[Any, str, Any]
+
+# Its table of mutants is the record of the seeds at which they are found.
+PAGE = Path(__file__).parents[2] / "docs" / "verification.md"
+_TABLE = re.compile(r"(\| mutant \| hazard \| found at seed \| by the law \|\n\|---\|---\|---\|---\|\n)((?:\|.*\n)+)")
+# A mutant that ends with one of these is broken itself: the engine has changed under it, and no law has noticed anything.
+_BROKEN = re.compile(r"(?:Attribute|Type|Name|Import)Error\(|got an unexpected keyword")
 
 
 class Mutant:
@@ -258,3 +266,34 @@ ALL: dict[str, Mutant] = {
         ),
     )
 }
+
+
+class Found(NamedTuple):
+    """Where a mutant is found: the first seed, and the law that it breaks there."""
+
+    seed: int
+    law: str
+
+
+def is_broken(text: str) -> bool:
+    """Returns whether a run ended because the mutant no longer fits the engine, and not because a law was broken."""
+    return _BROKEN.search(text) is not None
+
+
+def read_found() -> dict[str, Found]:
+    """Returns where each mutant was found when the table in docs/verification.md was written."""
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in _table()[2].splitlines()]
+    return {name: Found(int(seed), law) for name, _, seed, law in rows}
+
+
+def write_found(found: dict[str, Found]) -> None:
+    """Writes the table in docs/verification.md again."""
+    rows = "".join(f"| {name} | {ALL[name].hazard} | {one.seed} | {one.law} |\n" for name, one in found.items())
+    page, table = PAGE.read_text(), _table()
+    PAGE.write_text(page[: table.start(2)] + rows + page[table.end(2) :])
+
+
+def _table() -> re.Match[str]:
+    table = _TABLE.search(PAGE.read_text())
+    assert table is not None, f"{PAGE} has no table of mutants"
+    return table

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from emr_jobs import segments
 from functions.sealer import dispatch, seal
 from functions.sealer import purge as purging
+from functions.sealer.trim import Trimmed
 from headrace.errors import NotFound, OutcomeUnknown, Overloaded, StoreThrottled, StoreTimeout
 from headrace.log import append, create, decide, definition
 from headrace.log import picture as pictures
@@ -129,11 +130,11 @@ def remember_definition_only(self: definition.Definitions, log_id: str, number: 
 # The sealer.
 
 
-def _trim(parts: Any, log_id: str, end_slot: Any, time_of: Any) -> int:
+def _trim(parts: Any, log_id: str, end_slot: Any, time_of: Any) -> Trimmed:
     wal = parts.stores.wal
     newest = wal.newest(log_id)
     if newest is None:
-        return 0
+        return Trimmed()
     end = end_slot(parts.stores.watermarks.get(log_id), newest)
     oldest_kept_ms = parts.now_ms() - parts.limits.trim_age_ms
     doomed = []
@@ -143,20 +144,20 @@ def _trim(parts: Any, log_id: str, end_slot: Any, time_of: Any) -> int:
         doomed.append(entry.slot)
     if doomed:
         wal.remove(log_id, doomed)
-    return len(doomed)
+    return Trimmed(len(doomed))
 
 
-def trim_unpublished(parts: Any, log_id: str) -> int:
+def trim_unpublished(parts: Any, log_id: str) -> Trimmed:
     """Old is enough."""
     return _trim(parts, log_id, lambda watermark, newest: newest.slot, lambda entry: entry.committed_ms)
 
 
-def trim_newest(parts: Any, log_id: str) -> int:
+def trim_newest(parts: Any, log_id: str) -> Trimmed:
     """The newest, too."""
     return _trim(parts, log_id, lambda watermark, newest: watermark.end_slot, lambda entry: entry.committed_ms)
 
 
-def trim_by_offset(parts: Any, log_id: str) -> int:
+def trim_by_offset(parts: Any, log_id: str) -> Trimmed:
     """Whatever stands at or below the published end offset."""
     return _trim(
         parts,
@@ -168,7 +169,7 @@ def trim_by_offset(parts: Any, log_id: str) -> int:
     )
 
 
-def trim_by_hint(parts: Any, log_id: str) -> int:
+def trim_by_hint(parts: Any, log_id: str) -> Trimmed:
     """Ages by a time that clients may name."""
     return _trim(
         parts,

@@ -8,21 +8,24 @@ from tests.simulation import mutants
 from tests.simulation.plan import make
 from tests.simulation.run import run
 
-SEEDS = 150
-# These take hundreds of seeds: the command finds them.
-SHY = {
-    "purge without raising the watermark",
-    "fork not counted when its source moved",
-    "expiry ignores the touch",
-}
+OPERATIONS = 200
+WINDOW = 25  # seeds: changes of the engine move the seed at which a mutant is found
 
 
-@pytest.mark.parametrize("name", [name for name in mutants.ALL if name not in SHY])
-def test_a_mutant_is_found(name: str) -> None:
-    mutant = mutants.ALL[name]
-    assert any(run(make(seed, 200), mutant).law for seed in range(SEEDS)), f"{name} survives {SEEDS} seeds"
+@pytest.mark.parametrize("name", mutants.ALL)
+def test_a_mutant_is_found_where_it_was_and_the_engine_passes_there(name: str) -> None:
+    first = mutants.read_found()[name].seed
+    verdicts = (run(make(seed, OPERATIONS), mutants.ALL[name]) for seed in range(first, first + WINDOW))
+    found = next((verdict for verdict in verdicts if verdict.law), None)
+    assert found is not None, (
+        f"{name!r} survives {WINDOW} seeds from {first} on. Hunt for it again, if the engine has changed: "
+        "python -m tests.simulation --mutants --seeds 2000 --write"
+    )
+    assert not mutants.is_broken(found.text), f"{name!r} no longer fits the engine: {found.text}"
+    assert not run(found.plan).law, "the engine breaks a law, too"
 
 
-def test_there_is_a_mutant_for_each_hazard() -> None:
-    assert len(mutants.ALL) >= 12
-    assert set(mutants.ALL) > SHY
+def test_the_documented_table_has_every_mutant_with_its_hazard() -> None:
+    assert list(mutants.read_found()) == list(mutants.ALL)
+    page = mutants.PAGE.read_text()
+    assert [name for name, mutant in mutants.ALL.items() if f"| {name} | {mutant.hazard} |" not in page] == []
