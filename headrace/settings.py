@@ -11,6 +11,32 @@ from typing import Any
 import msgspec
 
 PREFIX = "HEADRACE_"
+# What makes a process act for a person.
+_PERSONAL = ("AWS_PROFILE", "AWS_DEFAULT_PROFILE", "AWS_SESSION_TOKEN", "AWS_SECURITY_TOKEN", "AWS_ROLE_ARN")
+
+SETTING_OF_OUTPUT = {
+    "WalTableName": "HEADRACE_WAL_TABLE",
+    "CatalogTableName": "HEADRACE_CATALOG_TABLE",
+    "WatermarksTableName": "HEADRACE_WATERMARKS_TABLE",
+    "ProducersTableName": "HEADRACE_PRODUCERS_TABLE",
+    "JobsTableName": "HEADRACE_JOBS_TABLE",
+    "BucketName": "HEADRACE_BUCKET",
+    "DelayQueueUrl": "HEADRACE_DELAY_QUEUE_URL",
+    "IndexQueueUrl": "HEADRACE_INDEX_QUEUE_URL",
+}
+"""The setting that each output of the stack gives."""
+
+
+def child_environment(base: Mapping[str, str], *layers: Mapping[str, str]) -> dict[str, str]:
+    """Returns `base` without a person's AWS identity or service endpoints, overlaid by `layers` in order."""
+    kept = {
+        name: value
+        for name, value in base.items()
+        if name not in _PERSONAL and not name.startswith("AWS_ENDPOINT_URL_")
+    }
+    for layer in layers:
+        kept.update(layer)
+    return kept
 
 
 class SettingsError(ValueError):

@@ -47,7 +47,7 @@ def build(*, artifact: str, target: Path, machine: Machine = LAMBDA) -> None:
 
     Raises RuntimeError if a step fails, ValueError if the result is too large for Lambda.
     """
-    wheels.install(group=artifact, target=target, machine=machine, services=SERVICES[artifact])
+    wheels.install(extra=artifact, target=target, machine=machine, services=SERVICES[artifact])
     copy_sources(artifact=artifact, target=target)
     bytecode.compile_all(target, version=machine.python, shown_as=LAMBDA_FOLDER)
     size = sum(path.stat().st_size for path in target.rglob("*") if path.is_file())

@@ -68,7 +68,7 @@ def pack_environment(folder: Path, machine: Machine = SPARK) -> None:
     with tempfile.TemporaryDirectory() as scratch:
         root = Path(scratch)
         libraries = root / _LIBRARIES
-        wheels.install(group="spark", target=libraries, machine=machine, services=SERVICES)
+        wheels.install(extra="spark", target=libraries, machine=machine, services=SERVICES)
         bytecode.compile_all(libraries, version=machine.python, shown_as=f"{UNPACKED}/{_LIBRARIES}")
         launcher = root / "bin" / "python"
         launcher.parent.mkdir()

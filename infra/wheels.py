@@ -58,15 +58,16 @@ _OF_WHEELS = (
 )
 
 
-def locked_requirements(group: str) -> str:
-    """The requirements, with hashes, that `uv.lock` holds for the library and a dependency group."""
+def locked_requirements(extra: str) -> str:
+    """Returns the requirements, with hashes, that `uv.lock` holds for an extra, without the client's own."""
     # Without colours: the CDK's CLI forces them, and a requirements file must not start with an escape.
-    export = "uv export --color never --quiet --frozen --no-default-groups --no-emit-project --group"
-    return run(shlex.split(export), group)
+    export = "uv export --color never --quiet --frozen --no-default-groups --no-emit-project"
+    client = "--prune click --prune rich --prune httpx --extra"
+    return run(shlex.split(f"{export} {client}"), extra)
 
 
-def install(*, group: str, target: Path, machine: Machine, services: Iterable[str]) -> None:
-    """Installs the wheels of a group for `machine`, then removes what is not needed.
+def install(*, extra: str, target: Path, machine: Machine, services: Iterable[str]) -> None:
+    """Installs the wheels of an extra for `machine`, then removes what is not needed.
 
     Args:
         services: of AWS that the code calls, as botocore names them; descriptions of others (some 400) go.
@@ -74,7 +75,7 @@ def install(*, group: str, target: Path, machine: Machine, services: Iterable[st
         RuntimeError: a wheel is missing, or is not the locked one.
     """
     with tempfile.NamedTemporaryFile("w", suffix=".txt") as requirements:
-        requirements.write(locked_requirements(group))
+        requirements.write(locked_requirements(extra))
         requirements.flush()
         run(
             shlex.split("uv pip install --quiet --require-hashes --no-deps --only-binary :all:"),

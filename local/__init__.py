@@ -1,0 +1,3 @@
+"""The emulator: the whole deployment in one process tree. `headrace dev` starts it."""
+
+COMMANDS = {"dev": ("local.dev:command", "Run the whole product on this machine.")}

@@ -6,21 +6,11 @@ from typing import Any
 
 import msgspec
 
+from headrace.settings import SETTING_OF_OUTPUT
 from local.access_door import Policies
 
 WRAPPER_VARIABLE = "AWS_LAMBDA_EXEC_WRAPPER"
 TASK_ROOT = "/var/task/"
-# Output of the template -> setting of the application.
-SETTING_OF_OUTPUT = {
-    "WalTableName": "HEADRACE_WAL_TABLE",
-    "CatalogTableName": "HEADRACE_CATALOG_TABLE",
-    "WatermarksTableName": "HEADRACE_WATERMARKS_TABLE",
-    "ProducersTableName": "HEADRACE_PRODUCERS_TABLE",
-    "JobsTableName": "HEADRACE_JOBS_TABLE",
-    "BucketName": "HEADRACE_BUCKET",
-    "DelayQueueUrl": "HEADRACE_DELAY_QUEUE_URL",
-    "IndexQueueUrl": "HEADRACE_INDEX_QUEUE_URL",
-}
 
 
 class Function(msgspec.Struct, frozen=True):

@@ -14,10 +14,10 @@ from typing import Any
 
 import click
 
+from cli.units import Duration, Size
 from local.dev_settings import DevSettings, InvalidSettings
 from local.supervisor import ChildFailed
 from local.template import TEMPLATE_PATH, UnusableTemplate
-from local.units import Duration, Size
 
 EXAMPLES = """
 Runs Headrace on this machine: the HTTP API, the functions behind it, and an emulated AWS. Nothing is installed, no

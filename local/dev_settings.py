@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from cli.units import format_duration
 from functions.api.door.access import is_loopback
 from functions.observability import METRICS_FILE
 from headrace.settings import Settings, SettingsError, UnsafeTrimAge
-from local.units import format_duration
 
 _CHECKED = (
     "HEADRACE_STATE_AGE_MS",

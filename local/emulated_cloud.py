@@ -15,8 +15,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
+from headrace.settings import child_environment
 from local.deployment import Deployment
-from local.environment import aws_environment, child_environment, client
+from local.environment import aws_environment, client
 from local.supervisor import Supervisor
 from local.template import TEMPLATE_PATH, deploy, read_template
 

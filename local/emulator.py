@@ -13,9 +13,10 @@ from typing import Any, Self
 
 import msgspec
 
+from headrace.settings import child_environment
 from local.deployment import Deployment
 from local.dev_settings import DevSettings
-from local.environment import as_role, aws_environment, child_environment
+from local.environment import as_role, aws_environment
 from local.supervisor import Child, ChildFailed, Supervisor
 from local.template import deploy, read_template
 

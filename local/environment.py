@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from typing import Any
 
 from local.access_calls import access_key
@@ -22,7 +21,6 @@ _FIXED = {
     "AWS_CONFIG_FILE": os.devnull,
     "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
 }
-_PERSONAL = ("AWS_PROFILE", "AWS_DEFAULT_PROFILE", "AWS_SESSION_TOKEN", "AWS_SECURITY_TOKEN", "AWS_ROLE_ARN")
 # Where a session of this process would look for a person's configuration: nowhere.
 _IMPERSONAL: dict[str, tuple[None, list[str], str | None, None]] = {
     "profile": (None, [], None, None),
@@ -42,18 +40,6 @@ def aws_environment(endpoint: str, emr_endpoint: str = "") -> dict[str, str]:
 def as_role(role: str) -> dict[str, str]:
     """What makes a process sign as `role`, a logical id of the template; nothing without one."""
     return {"AWS_ACCESS_KEY_ID": access_key(role)} if role else {}
-
-
-def child_environment(base: Mapping[str, str], *layers: Mapping[str, str]) -> dict[str, str]:
-    """`base` without a person's AWS identity or service endpoints, overlaid by `layers` in order."""
-    kept = {
-        name: value
-        for name, value in base.items()
-        if name not in _PERSONAL and not name.startswith("AWS_ENDPOINT_URL_")
-    }
-    for layer in layers:
-        kept.update(layer)
-    return kept
 
 
 def client(service: str, endpoint: str) -> Any:

@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from cli.units import Duration
 from functions.metrics import SealerMetric
 from headrace.manifest.merging import MergeLimits
 from headrace.settings import Settings
 from local.emulated_cloud import DevServer, dev_server
 from local.template import TEMPLATE_PATH
-from local.units import Duration
 from tests.chaos import injector, laws
 from tests.chaos.client import Client
 from tests.chaos.killer import Killer

@@ -7,9 +7,9 @@ import httpx
 import pytest
 from click.testing import CliRunner, Result
 
-from local.cli import options
-from local.cli.client import Client, open_client
-from local.cli.main import main
+from cli import options
+from cli.client import Client, open_client
+from cli.main import main
 from tests.cli.fake_server import FakeServer
 
 

@@ -125,7 +125,7 @@ def test_wrong_usage_is_exit_code_2(headrace: Shell) -> None:
 
 def test_help_imports_no_http_client() -> None:
     code = (
-        "import sys; from click.testing import CliRunner; from local.cli.main import main; "
+        "import sys; from click.testing import CliRunner; from cli.main import main; "
         "assert CliRunner().invoke(main, ['--help']).exit_code == 0; "
         "print([m for m in ('httpx', 'rich', 'msgspec.json', 'boto3') if m in sys.modules])"
     )

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from local.cli.main import main
+from cli.main import main
 
 
 def run(*arguments: str) -> Result:

@@ -14,9 +14,10 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
+from cli.main import main
 from headrace import VERSION
-from local.cli.doctor import report, rules, server
-from local.cli.doctor.facts import (
+from operators.doctor import report, rules, server
+from operators.doctor.facts import (
     AlarmFacts,
     BucketFacts,
     CloudFacts,
@@ -27,8 +28,7 @@ from local.cli.doctor.facts import (
     TableFacts,
     WaitingFacts,
 )
-from local.cli.doctor.report import Check
-from local.cli.main import main
+from operators.doctor.report import Check
 
 ROOT = Path(__file__).parents[2]
 HOUR_MS = 3_600_000

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from local.cli.elements import PAUSE, json_records, line_records
-from local.cli.errors import BadInput
+from cli.elements import PAUSE, json_records, line_records
+from cli.errors import BadInput
 
 SPACE = st.text(alphabet=" \t\r\n", max_size=3)
 SCALAR = st.one_of(

@@ -10,10 +10,11 @@ import httpx
 import pytest
 from click.testing import CliRunner
 
+from cli.commands import index
+from cli.main import main
 from headrace.errors import StoreTimeout
-from local.cli import cloud, index_queue
-from local.cli.commands import index
-from local.cli.main import main
+from operators import index as index_queue
+from operators import stores as cloud
 from tests.cli.conftest import Shell
 from tests.cli.fake_server import FakeServer
 from tests.unit.recovery.world import Ruins

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from cli.main import main
 from headrace.errors import StoreTimeout
-from local.cli import cloud
-from local.cli.main import main
+from operators import stores as cloud
 from tests.support.faults import Faulty
 from tests.unit.recovery.world import Ruins
 

@@ -4,11 +4,11 @@ import os
 
 import pytest
 
-from local.cli.batches import byte_batches, json_batches
-from local.cli.elements import PAUSE
-from local.cli.retry import RetryPolicy, retry_after_s
-from local.cli.sources import PAUSE_S, detect, literal, pipe_chunks, records
-from local.cli.sse import events, pages, split_lines
+from cli.batches import byte_batches, json_batches
+from cli.elements import PAUSE
+from cli.follow import events, pages, split_lines
+from cli.retry import RetryPolicy, retry_after_s
+from cli.sources import PAUSE_S, detect, literal, pipe_chunks, records
 
 
 def test_a_pipe_that_pauses_says_so_once() -> None:

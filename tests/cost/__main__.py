@@ -1,6 +1,6 @@
 """Measures everything that `headrace cost` reckons with, and writes the tables of docs/cost.md.
 
-uv run python -m tests.cost              writes local/cli/cost/counts.json and the tables
+uv run python -m tests.cost              writes operators/cost/counts.json and the tables
 uv run python -m tests.cost --tables     only the tables, from the counts that stand
 """
 
@@ -10,7 +10,7 @@ import sys
 
 import msgspec
 
-from local.cli.cost import counts
+from operators.cost import counts
 from tests.cost import measure, page
 
 

@@ -6,12 +6,12 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
-from local.cli.cost import peers, show
-from local.cli.cost.counts import counted
-from local.cli.cost.model import Reckoning, bill, jobs
-from local.cli.cost.prices import standard
-from local.cli.cost.workload import Workload
-from local.cli.tables import Column
+from cli.tables import Column
+from operators.cost import peers, show
+from operators.cost.counts import counted
+from operators.cost.model import Reckoning, bill, jobs
+from operators.cost.prices import standard
+from operators.cost.workload import Workload
 
 PAGE = Path(__file__).parents[2] / "docs" / "cost.md"
 _BLOCK = re.compile(r"(<!-- (?!end)([a-z ]+) -->\n).*?(<!-- end -->)", re.DOTALL)

@@ -6,10 +6,10 @@ import json
 
 import pytest
 
-from local.cli.cost import counts
-from local.cli.cost.model import Reckoning
-from local.cli.cost.prices import standard
-from local.cli.cost.workload import Workload
+from operators.cost import counts
+from operators.cost.model import Reckoning
+from operators.cost.prices import standard
+from operators.cost.workload import Workload
 from tests.cost import measure, page
 from tests.cost.metered import size_of, write_units
 

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from local.cli.cost import compare, peers, units
-from local.cli.cost.bill import Ledger
-from local.cli.cost.counts import counted
-from local.cli.cost.model import Reckoning, bill, jobs
-from local.cli.cost.prices import BadPrices, Prices, parse, standard
-from local.cli.cost.workload import DAYS, SECONDS, Workload
+from operators.cost import compare, peers, units
+from operators.cost.bill import Ledger
+from operators.cost.counts import counted
+from operators.cost.model import Reckoning, bill, jobs
+from operators.cost.prices import BadPrices, Prices, parse, standard
+from operators.cost.workload import DAYS, SECONDS, Workload
 
 WORKLOADS = st.builds(
     Workload,

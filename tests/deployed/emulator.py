@@ -23,7 +23,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from local.environment import aws_environment, child_environment, client
+from headrace.settings import child_environment
+from local.environment import aws_environment, client
 from local.supervisor import Supervisor
 
 PROJECT = Path(__file__).parent / "ministack"

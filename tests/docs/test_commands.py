@@ -107,7 +107,7 @@ def shell(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Shell]:
     python = shlex.quote(sys.executable)
     here = f"PYTHONPATH={shlex.quote(str(ROOT))}"
     for name, body in (
-        ("headrace", f'{here} exec {python} -m local.cli.main "$@"'),
+        ("headrace", f'{here} exec {python} -m cli.main "$@"'),
         (
             "curl",
             'command -p curl -sS "$@"; status=$?; echo; [ $status = 28 ] || exit $status',

@@ -38,7 +38,7 @@ def server() -> Iterator[DevServer]:
 def headrace(server: DevServer, *arguments: str) -> subprocess.CompletedProcess[bytes]:
     """Runs the command line as a user would."""
     done = subprocess.run(
-        [sys.executable, "-m", "local.cli.main", "--url", server.url, *arguments], capture_output=True, timeout=300
+        [sys.executable, "-m", "cli.main", "--url", server.url, *arguments], capture_output=True, timeout=300
     )
     assert done.returncode == 0, done.stderr.decode()
     return done

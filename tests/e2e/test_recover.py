@@ -33,9 +33,7 @@ def drop_items(pipeline: Pipeline) -> int:
 
 def headrace(*arguments: str) -> tuple[int, Any]:
     """Runs the command line; its exit code and JSON document."""
-    done = subprocess.run(
-        [sys.executable, "-m", "local.cli.main", *arguments, "--json"], capture_output=True, timeout=120
-    )
+    done = subprocess.run([sys.executable, "-m", "cli.main", *arguments, "--json"], capture_output=True, timeout=120)
     assert done.stdout, done.stderr.decode()
     return done.returncode, json.loads(done.stdout)
 

@@ -7,12 +7,12 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from local.cli.commands.list import descriptors
-from local.cli.elements import json_records, line_records
-from local.cli.errors import BadInput, CliError, envelope_message
-from local.cli.pages import elements as page_elements
-from local.cli.sse import events as parse_events
-from local.cli.sse import pages, split_lines
+from cli.commands.list import descriptors
+from cli.elements import json_records, line_records
+from cli.errors import BadInput, CliError, envelope_message
+from cli.follow import events as parse_events
+from cli.follow import pages, split_lines
+from cli.pages import elements as page_elements
 from tests.fuzz.grammar import json_text
 from tests.fuzz.samples import edited
 

@@ -14,6 +14,7 @@ import pytest
 from botocore.config import Config
 from botocore.exceptions import ClientError
 
+from headrace.settings import child_environment
 from local.access_calls import (
     access_key,
     arn,
@@ -26,7 +27,7 @@ from local.access_calls import (
 )
 from local.access_door import AccessDoor, Policies, noted
 from local.access_policies import Call, Statement, UnknownPolicy, is_allowed, read_statement
-from local.environment import child_environment, client
+from local.environment import client
 from local.supervisor import Supervisor
 from local.template import UnusableTemplate, read_template
 from local.template_policies import read_policies

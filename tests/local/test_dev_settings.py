@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from cli.units import format_duration, parse_bytes, parse_duration_ms
 from functions.api.door.access import is_loopback
 from local.dev import command
 from local.dev_settings import DevSettings, InvalidSettings
-from local.units import format_duration, parse_bytes, parse_duration_ms
 
 
 def settings(environ: dict[str, str] | None = None, **options: Any) -> DevSettings:

@@ -8,7 +8,8 @@ from urllib.parse import unquote_plus
 
 import pytest
 
-from local.deployment import SETTING_OF_OUTPUT, Deployment, EventTrigger, QueueTrigger, ScheduleTrigger
+from headrace.settings import SETTING_OF_OUTPUT
+from local.deployment import Deployment, EventTrigger, QueueTrigger, ScheduleTrigger
 from local.emulated_cloud import Cloud, emulated_cloud
 from local.template import UnusableTemplate, deployable_part, read_template
 from tests.local.small_template import FUNCTION, template

@@ -1,0 +1,135 @@
+"""HTTP for every command: one connection, bearer key, retries that are safe, errors that say what to do."""
+
+from __future__ import annotations
+
+import random as random_module
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from urllib.parse import urlsplit
+
+import httpx
+
+from cli.errors import BadInput, Unreachable, refusal
+from cli.retry import RetryPolicy, retry_after_s
+
+CONNECT_TIMEOUT_S = 5.0
+ANSWER_TIMEOUT_S = 90.0
+"""Longer than any server holds a long-poll."""
+
+
+@dataclass
+class Client:
+    """Sends requests and counts retries. Times are seconds.
+
+    Whatever `send` is given must be safe to repeat: reads, creates, appends with producer headers.
+    """
+
+    http: httpx.Client
+    policy: RetryPolicy = field(default_factory=RetryPolicy)
+    sleep: Callable[[float], None] = time.sleep
+    now: Callable[[], float] = time.time
+    random: Callable[[], float] = random_module.random
+    on_retry: Callable[[str, float], None] = lambda _reason, _wait_s: None
+    retries: int = 0
+    answered: bool = False
+    """Whether the server has ever answered. Until then a refused connection is final, later it is retried."""
+
+    def send(
+        self,
+        method: str,
+        url: str,
+        *,
+        what: str,
+        headers: Mapping[str, str] | None = None,
+        params: Mapping[str, str] | None = None,
+        content: bytes | None = None,
+        expect: tuple[int, ...] = (),
+    ) -> httpx.Response:
+        """The answer, with its whole body. Raises `Refused` for a final error status not in `expect`,
+        `Unreachable` when there is no answer after the last try."""
+        failures = 0
+        encoded = encode_headers(headers or {})
+        while True:
+            failures += 1
+            try:
+                answer = self.http.request(method, url, headers=encoded, params=params, content=content)
+            except (httpx.TransportError, httpx.InvalidURL) as error:
+                self.wait_or_raise(error, failures, url, what)
+                continue
+            self.answered = True
+            if answer.status_code < 400 or answer.status_code in expect:
+                return answer
+            if self.policy.gives_up(failures, answer.status_code):
+                raise self.refusal(what, answer)
+            after_s = retry_after_s(answer.headers.get("retry-after"), self.now())
+            self.pause(f"status {answer.status_code}", failures, after_s)
+
+    @contextmanager
+    def stream(self, url: str, *, what: str, params: Mapping[str, str]) -> Iterator[httpx.Response]:
+        """An answer whose body is still arriving. One try; httpx errors pass, a bad status is `Refused`."""
+        with self.http.stream("GET", url, params=params) as answer:
+            self.answered = True
+            if answer.status_code >= 400:
+                answer.read()
+                raise self.refusal(what, answer)
+            yield answer
+
+    def wait_or_raise(self, error: Exception, failures: int, url: str, what: str) -> None:
+        """Waits before the next try, or raises `Unreachable` when there should be none."""
+        never_there = isinstance(error, httpx.ConnectError) and not self.answered
+        never_works = isinstance(error, (httpx.UnsupportedProtocol, httpx.InvalidURL, httpx.LocalProtocolError))
+        if never_there or never_works or failures >= self.policy.tries:
+            raise unreachable(error, url, what) from error
+        self.pause(type(error).__name__, failures, None)
+
+    def pause(self, reason: str, failures: int, after_s: float | None) -> None:
+        wait_s = self.policy.wait_s(failures, after_s, self.random)
+        self.retries += 1
+        self.on_retry(reason, wait_s)
+        self.sleep(wait_s)
+
+    def refusal(self, what: str, answer: httpx.Response) -> Exception:
+        return refusal(what, answer.status_code, dict(answer.headers), answer.content)
+
+
+def encode_headers(headers: Mapping[str, str]) -> dict[bytes, bytes]:
+    """Header values as UTF-8. Raises `BadInput` for characters that no header can carry."""
+    for name, value in headers.items():
+        if any(ord(character) < 32 or ord(character) == 127 for character in value):
+            raise BadInput(f"{name} can't hold control characters: {value!r}")
+    return {name.encode(): value.encode() for name, value in headers.items()}
+
+
+def unreachable(error: Exception, url: str, what: str) -> Unreachable:
+    server = "{0.scheme}://{0.netloc}".format(urlsplit(url))
+    if isinstance(error, httpx.ConnectError):
+        return Unreachable(
+            f"{what}: can't connect to {server}",
+            "is `headrace dev` running? another server: --url or HEADRACE_URL",
+        )
+    if isinstance(error, httpx.TimeoutException):
+        return Unreachable(f"{what}: {server} did not answer in time", "try again; data sent last may be there")
+    return Unreachable(f"{what}: {server}: {error or type(error).__name__}", "check the URL and the network")
+
+
+def open_client(
+    url: str,
+    key: str | None,
+    *,
+    transport: httpx.BaseTransport | None = None,
+    policy: RetryPolicy | None = None,
+) -> Client:
+    """A client for the server of `url`. A loopback server is never asked for through a proxy."""
+    headers = {"user-agent": "headrace-cli"}
+    if key:
+        headers["authorization"] = f"Bearer {key.strip()}"
+    loopback = urlsplit(url).hostname in ("127.0.0.1", "::1", "localhost")
+    http = httpx.Client(
+        headers=encode_headers(headers),
+        timeout=httpx.Timeout(ANSWER_TIMEOUT_S, connect=CONNECT_TIMEOUT_S),
+        trust_env=not loopback,
+        transport=transport,
+    )
+    return Client(http, policy=policy or RetryPolicy())

@@ -1,0 +1,171 @@
+"""`headrace aggregate`."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import click
+
+from cli.documents import document, in_time, lost
+from cli.errors import BadInput
+from cli.options import Connection, connection_options, example, json_bytes, json_option
+from cli.tables import Column, print_table, print_tree
+
+STATISTICS = ("count", "sum", "avg", "min", "max", "p50", "p95", "p99")
+_LENGTH = re.compile(r"(\d+)(ms|s|m|h|d)")
+_UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+EPILOG = """\b
+Times are RFC 3339, like 2030-01-01T00:00:00Z, or nanoseconds since 1970. A bucket at the edge counts only what lies in
+the range. p50, p95 and p99 are lower bounds: powers of two, from the histogram.
+""" + example(
+    "headrace aggregate logs requests --last 1h --interval 1m",
+    "headrace aggregate logs requests --from 2030-01-01T00:00:00Z --to 2030-01-02T00:00:00Z --interval 1h",
+    "headrace aggregate logs requests --last 24h --interval 1h --group-by service --measure latency --stat avg,p95",
+    "headrace aggregate logs requests --last 1h --interval 1m --query 'service:billing' --json",
+)
+
+
+@click.command(epilog=EPILOG)
+@click.argument("name")
+@click.argument("rollup")
+@click.option("--from", "start", metavar="TIME", help="The first moment.")
+@click.option("--to", "end", metavar="TIME", help="The moment after the last one.")
+@click.option(
+    "--last", metavar="LENGTH", help="Instead of --from and --to: so long up to now, like 90s, 15m, 24h, 7d."
+)
+@click.option("--interval", required=True, help="Length of a bucket; one of those that the rollup is made for.")
+@click.option("--query", help="Only records that this query asks for; see `headrace search --help`.")
+@click.option(
+    "--group-by", multiple=True, help="A dimension, or several with commas. [default: one group of all records]"
+)
+@click.option("--measure", "measures", multiple=True, help="A measure, or several with commas. [default: all]")
+@click.option("--stat", multiple=True, help=f"Columns of a measure: {', '.join(STATISTICS)}. [default: all it has]")
+@click.option(
+    "--explain", is_flag=True, help="Say how the server went about it: plan, requests, bytes, caches, time."
+)
+@json_option
+@connection_options
+def command(
+    connection: Connection,
+    name: str,
+    rollup: str,
+    start: str | None,
+    end: str | None,
+    last: str | None,
+    interval: str,
+    query: str | None,
+    group_by: tuple[str, ...],
+    measures: tuple[str, ...],
+    stat: tuple[str, ...],
+    explain: bool,
+    as_json: bool,
+) -> None:
+    """Sum up the records of stream NAME by time and dimensions, as its ROLLUP is configured.
+
+    A row is one group in one bucket of time. Buckets without records are left out.
+    """
+    statistics = _split(stat)
+    unknown = [one for one in statistics if one not in STATISTICS]
+    if unknown:
+        raise BadInput(f"no such statistic: {', '.join(unknown)}", f"there are {', '.join(STATISTICS)}")
+    body: dict[str, Any] = {"rollup": rollup, "interval": interval, **_range(start, end, last, time.time())}
+    body |= {"q": query} if query else {}
+    body |= {"group_by": _split(group_by)} if group_by else {}
+    body |= {"measures": _split(measures)} if measures else {}
+    body |= {"explain": True} if explain else {}
+    target = connection.target(name)
+    what = f"aggregate of {target.name}"
+    client = connection.client(target.url)
+    answer = client.send(
+        "POST",
+        f"{target.url}/_aggregate",
+        what=what,
+        headers={"content-type": "application/json"},
+        content=json_bytes(body),
+        expect=(408,),
+    )
+    in_time(answer, what, "ask for less: a shorter range, a longer --interval, no --query")
+    found = document(answer, what)
+    if as_json:
+        click.echo(answer.content)
+        return
+    rows = list(groups(found))
+    if rows:
+        _print(rows, statistics)
+    else:
+        click.echo("no records in this range", err=True)
+    if explain and "explain" in found:
+        print_tree("explain", found["explain"])
+    missing = lost(found.get("coverage") or {})
+    if missing:
+        click.echo(f"warning: {missing}", err=True)
+
+
+Group = tuple[str, dict[str, Any], dict[str, dict[str, Any]]]
+"""Start of the bucket, the group's key, its measures."""
+
+
+def groups(found: dict[str, Any]) -> Iterator[Group]:
+    """The groups of all buckets, in the answer's order."""
+    for bucket in found.get("buckets", []):
+        for group in bucket.get("groups", []):
+            yield bucket["start"], group.get("key") or {}, group.get("measures") or {}
+
+
+def _print(rows: list[Group], wanted: list[str]) -> None:
+    dimensions = list(dict.fromkeys(name for _, key, _ in rows for name in key))
+    pairs = [
+        (measure, statistic)
+        for measure in dict.fromkeys(name for _, _, found in rows for name in found)
+        for statistic in wanted or STATISTICS
+        if any(found.get(measure, {}).get(statistic) is not None for _, _, found in rows)
+    ]
+    columns = [Column("start"), *map(Column, dimensions)]
+    columns += [
+        Column(measure if statistic == "count" and not _has_more(rows, measure) else f"{measure} {statistic}", True)
+        for measure, statistic in pairs
+    ]
+    print_table(
+        columns,
+        (
+            [
+                start,
+                *("-" if key.get(name) is None else key[name] for name in dimensions),
+                *(_number(found.get(measure, {}).get(statistic)) for measure, statistic in pairs),
+            ]
+            for start, key, found in rows
+        ),
+    )
+
+
+def _has_more(rows: list[Group], measure: str) -> bool:
+    return any("sum" in found.get(measure, {}) for _, _, found in rows)
+
+
+def _number(value: Any) -> str | None:
+    if value is None:
+        return None
+    return f"{value:,.6g}" if isinstance(value, float) else f"{value:,}"
+
+
+def _split(given: tuple[str, ...]) -> list[str]:
+    return [part for one in given for part in one.split(",") if part]
+
+
+def _range(start: str | None, end: str | None, last: str | None, now_s: float) -> dict[str, Any]:
+    """`from` and `to` of the request; numbers are milliseconds."""
+    if last is None:
+        if start is None or end is None:
+            raise BadInput("a range is missing", "--last 1h, or --from and --to")
+        return {"from": start, "to": end}
+    if start is not None or end is not None:
+        raise BadInput("--last excludes --from and --to")
+    found = _LENGTH.fullmatch(last)
+    if found is None or not int(found[1]):
+        raise BadInput(f"not a length of time: {last!r}", "like 90s, 15m, 24h or 7d")
+    now_ms = int(now_s * 1000) + 1  # what was appended just now counts too
+    return {"from": now_ms - int(found[1]) * _UNITS_MS[found[2]], "to": now_ms}

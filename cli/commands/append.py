@@ -1,0 +1,232 @@
+"""`headrace append`."""
+
+from __future__ import annotations
+
+import sys
+import time
+import uuid
+from collections.abc import Iterator
+from itertools import chain
+from pathlib import Path
+
+import click
+
+from cli.batches import Batch, byte_batches, json_batches
+from cli.client import Client
+from cli.errors import BadInput, CliError, Refused
+from cli.options import Connection, connection_options, example, json_option, print_json
+from cli.producer import Producer
+from cli.progress import ProgressBar
+from cli.sources import Source, from_file, from_stdin, literal, records
+from cli.target import Target
+
+MAX_BATCH_BYTES = 4 * 1024 * 1024
+JSON_TYPE = "application/json"
+
+EPILOG = example(
+    """headrace append orders --data '{"id": 1}' --data '{"id": 2}'""",
+    "headrace append flights --create --file flights.json     # an array: its elements are the records",
+    "tail -F app.log | headrace append logs                   # what arrives is sent when the input pauses",
+    "headrace append flights --file flights.json --producer-id import-7   # run it again if it was cut off",
+)
+
+
+@click.command(epilog=EPILOG)
+@click.argument("name")
+@click.option("--data", multiple=True, help="The data itself; may be given more than once.")
+@click.option(
+    "--file",
+    "files",
+    multiple=True,
+    help="A file, or - for standard input; may be given more than once.",
+    type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path),
+)
+@click.option(
+    "--format",
+    "file_format",
+    type=click.Choice(["auto", "json", "lines", "bytes"]),
+    default="auto",
+    show_default=True,
+    help="json: an array's elements, or values apart by white space. lines: a JSON value "
+    "a line. bytes: as it is, for streams that are not JSON.",
+)
+@click.option(
+    "--batch-records",
+    type=click.IntRange(1, 100_000),
+    default=1000,
+    show_default=True,
+    help="Records in one request, at most.",
+)
+@click.option(
+    "--batch-bytes",
+    type=click.IntRange(1, MAX_BATCH_BYTES),
+    default=1024 * 1024,
+    show_default=True,
+    help=f"Bytes in one request, at most; the limit is {MAX_BATCH_BYTES}.",
+)
+@click.option("--stream-key", help="Key of every record sent.")
+@click.option("--timestamp", help="Time of the records: RFC 3339, or nanoseconds since 1970.")
+@click.option(
+    "--seq",
+    "stream_seq",
+    help="Stream-Seq: refused unless it sorts after the last one. Later requests of this run add a number to it.",
+)
+@click.option(
+    "--producer-id",
+    help="Makes a rerun safe: with the same id, input, --format and --batch options only "
+    "what is missing is appended. Use a new id for new data. [default: a random one]",
+)
+@click.option(
+    "--producer-epoch",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="With --producer-id: a higher epoch starts anew and locks out runs with a lower one.",
+)
+@click.option("--close", is_flag=True, help="Close the stream afterwards.")
+@click.option("--create", is_flag=True, help="Create the stream first if it is missing.")
+@click.option("--content-type", help=f"Type of a stream made by --create. [default: {JSON_TYPE}]")
+@json_option
+@connection_options
+def command(
+    connection: Connection,
+    name: str,
+    data: tuple[str, ...],
+    files: tuple[Path, ...],
+    file_format: str,
+    batch_records: int,
+    batch_bytes: int,
+    stream_key: str | None,
+    timestamp: str | None,
+    stream_seq: str | None,
+    producer_id: str | None,
+    producer_epoch: int,
+    close: bool,
+    create: bool,
+    content_type: str | None,
+    as_json: bool,
+) -> None:
+    """Append to the stream NAME; without --data and --file, what comes on standard input.
+
+    The text of every JSON record arrives unchanged. Every request is applied once: after a lost answer or
+    from a busy server it is sent again with the same producer number, which the server knows.
+    """
+    target = connection.target(name)
+    client = connection.client(target.url)
+    stream_type = find_type(client, target, create=create, content_type=content_type)
+    sources = open_sources(data, files, is_rerun_safe=producer_id is not None, may_be_none=close)
+    producer = Producer(
+        client, target, stream_type, producer_id or f"cli-{uuid.uuid4().hex}", producer_epoch,
+        stream_key, timestamp, stream_seq,
+    )  # fmt: skip
+    file_format = resolve_format(file_format, stream_type)
+    sizes = [source.size for source in sources]
+    total = None if None in sizes else sum(size or 0 for size in sizes)
+    started = time.monotonic()
+    try:
+        with ProgressBar(f"append to {target.name}", total) as progress:
+            client.on_retry = progress.note_retry
+            for batch in batches(sources, file_format, batch_records, batch_bytes, progress):
+                producer.append(batch)
+                progress.add_records(batch.records)
+        if close:
+            producer.close()
+    except CliError as error:
+        add_progress_so_far(error, producer, was_named=producer_id is not None)
+        raise
+    report(producer, time.monotonic() - started, closed=close, as_json=as_json)
+
+
+def find_type(client: Client, target: Target, *, create: bool, content_type: str | None) -> str:
+    """The stream's content type, after creating the stream if that is asked for.
+
+    A key that may only write can't look; then `content_type` or JSON is assumed.
+    """
+    answer = client.send("HEAD", target.url, what=f"look up {target.name}", expect=(403, 404))
+    if answer.status_code == 404:
+        if not create:
+            raise Refused(
+                f"append to {target.name}: there is no such stream (404)",
+                "--create makes it",
+                status=404,
+                headers={},
+            )
+        wanted = content_type or JSON_TYPE
+        client.send("PUT", target.url, what=f"create {target.name}", headers={"content-type": wanted})
+        return wanted
+    if answer.status_code == 403:
+        return content_type or JSON_TYPE
+    return answer.headers.get("content-type", "") or JSON_TYPE
+
+
+def open_sources(
+    data: tuple[str, ...], files: tuple[Path, ...], *, is_rerun_safe: bool, may_be_none: bool
+) -> list[Source]:
+    sources = [literal(text) for text in data]
+    stdin = from_stdin(report_pauses=not is_rerun_safe)
+    sources += [stdin if str(path) == "-" else from_file(path) for path in files]
+    if sources:
+        return sources
+    if sys.stdin.isatty():
+        if may_be_none:
+            return []
+        click.echo("reading standard input until Ctrl-D", err=True)
+    return [stdin]
+
+
+def resolve_format(file_format: str, stream_type: str) -> str:
+    is_json = stream_type.partition(";")[0].strip().lower() == JSON_TYPE
+    if is_json and file_format == "bytes":
+        raise BadInput("a JSON stream takes JSON: --format json or lines", "for bytes create it with --content-type")
+    if not is_json and file_format in ("json", "lines"):
+        raise BadInput(f"the stream holds {stream_type}: leave --format out", "its data is sent as it is")
+    return file_format if is_json else "bytes"
+
+
+def batches(
+    sources: list[Source], file_format: str, batch_records: int, batch_bytes: int, progress: ProgressBar
+) -> Iterator[Batch]:
+    items = chain.from_iterable(records(source, file_format, progress.add_bytes) for source in sources)
+    if file_format == "bytes":
+        return byte_batches(items, batch_bytes)
+    return json_batches(items, batch_records, batch_bytes)
+
+
+def add_progress_so_far(error: CliError, producer: Producer, *, was_named: bool) -> None:
+    """Adds to the error what had been appended by then and how to go on."""
+    totals = producer.totals
+    if totals.requests:
+        error.message += f"\n  appended before that: {totals.records} records, {totals.bytes} bytes"
+        if was_named:
+            error.hint = f"{error.hint + '; ' if error.hint else ''}the same command goes on where this one stopped"
+
+
+def report(producer: Producer, seconds: float, *, closed: bool, as_json: bool) -> None:
+    totals = producer.totals
+    if as_json:
+        print_json(
+            {
+                "name": producer.target.name,
+                "url": producer.target.url,
+                "records": totals.records,
+                "bytes": totals.bytes,
+                "requests": totals.requests,
+                "duplicate_requests": totals.duplicates,
+                "retries": producer.client.retries,
+                "seconds": round(seconds, 3),
+                "next_offset": totals.next_offset or None,
+                "closed": closed,
+                "producer_id": producer.producer_id,
+            }
+        )
+        return
+    what = f"{totals.records:,} records, " if totals.records else ""
+    rate = f", {totals.records / seconds:,.0f} records/s" if totals.records and seconds else ""
+    click.echo(
+        f"appended {what}{totals.bytes:,} bytes in {totals.requests} requests, {seconds:.1f} s{rate}"
+        + (f", {producer.client.retries} retries" if producer.client.retries else "")
+        + (f"; {totals.duplicates} requests were there already" if totals.duplicates else "")
+        + ("; closed" if closed else ""),
+        err=True,
+    )
+    click.echo(totals.next_offset)

@@ -1,0 +1,82 @@
+"""Answers that are JSON documents. Members that nobody looks into keep the server's text."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import httpx
+
+from cli.errors import CliError, envelope_message
+from cli.json_text import object_members
+
+Members = dict[str, str]
+
+_BOUND = "events_upper_bound"
+
+
+def members(answer: httpx.Response, what: str) -> Members:
+    """The members of the object that the server answered.
+
+    Raises:
+        CliError: it answered something else.
+    """
+    try:
+        return object_members(answer.content.decode())
+    except (ValueError, RecursionError) as error:
+        raise _no_object(what, error) from error
+
+
+def document(answer: httpx.Response, what: str) -> dict[str, Any]:
+    """The object that the server answered. Raises as `members`."""
+    try:
+        found = json.loads(answer.content)
+    except (ValueError, RecursionError) as error:
+        raise _no_object(what, error) from error
+    if not isinstance(found, dict):
+        raise _no_object(what, "it is something else")
+    return found
+
+
+def in_time(answer: httpx.Response, what: str, hint: str) -> httpx.Response:
+    """The answer, unless it is a 408 without what was found so far.
+
+    Raises:
+        CliError: the server gave up.
+    """
+    if answer.status_code == 408 and envelope_message(answer.content):
+        raise CliError(f"{what}: the server did not finish in time (408)", hint)
+    return answer
+
+
+def value(raw: str | None) -> Any:
+    """What a member holds; None if there is none."""
+    return None if raw is None else json.loads(raw)
+
+
+def text(raw: str | None) -> str:
+    """Returns a member for a person: a string's characters, anything else as it was sent; empty for null or none."""
+    if raw is None or raw == "null":
+        return ""
+    return str(json.loads(raw)) if raw.startswith('"') else raw
+
+
+def lost(coverage: Mapping[str, Any]) -> str:
+    """What a coverage says that is missing from an answer; empty if nothing is."""
+    if coverage.get("complete", True):
+        return ""
+    missing = {
+        name.removeprefix("possible_missing_"): count
+        for name, count in coverage.items()
+        if name.startswith("possible_missing_") and isinstance(count, int) and count
+    }
+    records = missing.get(_BOUND)
+    if records is not None:
+        missing = {"records": records}  # the others say where these stand
+    shown = [f"up to {count:,} {name.replace('_', ' ')}" for name, count in missing.items()]
+    return "not everything was looked at" + (f": {', '.join(shown)} left out" if shown else "")
+
+
+def _no_object(what: str, problem: object) -> CliError:
+    return CliError(f"{what}: the answer is not a JSON object: {problem}", "is --url the URL of a server?")

@@ -1,0 +1,96 @@
+"""What can go wrong for a user of the command line, each with an exit code and a way out if there is one."""
+
+from __future__ import annotations
+
+import json
+from http import HTTPStatus
+
+EXIT_REFUSED = 1
+EXIT_USAGE = 2
+EXIT_UNREACHABLE = 3
+EXIT_INTERRUPTED = 130
+
+
+class CliError(Exception):
+    """Ends the command with `message` and `hint` on standard error, and `exit_code`."""
+
+    exit_code = EXIT_REFUSED
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+
+class BadInput(CliError):
+    """The command line, or the data that it names, can't be used."""
+
+    exit_code = EXIT_USAGE
+
+
+class Unreachable(CliError):
+    """No answer, or none any more. What was sent last may have been applied."""
+
+    exit_code = EXIT_UNREACHABLE
+
+
+class Refused(CliError):
+    """The server answered with an error status."""
+
+    def __init__(self, message: str, hint: str, *, status: int, headers: dict[str, str]) -> None:
+        super().__init__(message, hint)
+        self.status = status
+        self.headers = headers
+
+
+HINTS = {
+    401: "pass --key, or set HEADRACE_API_KEY",
+    403: "the key lacks the scope for this, or may not use this name",
+    404: "`headrace list` shows what exists, `headrace create NAME` creates it",
+    405: "is the URL that of a stream?",
+    408: "the outcome is unknown: read the stream's end before sending the same data again",
+    409: "`headrace info NAME` shows what the stream is",
+    410: "the stream was deleted, or made anew: then start again from --from -1",
+    413: "lower --batch-bytes or --batch-records; one record must fit into one request",
+    429: "the server is busy: try again later, or with larger batches",
+}
+
+
+def refusal(what: str, status: int, headers: dict[str, str], body: bytes) -> Refused:
+    """The error for a status of 400 or more. `what` is what was being done, like `append to orders`."""
+    reason = envelope_message(body) or phrase(status)
+    hint = HINTS.get(status, "")
+    if status == 409 and headers.get("stream-closed", "").lower() == "true":
+        reason = f"the stream is closed (its end is {headers.get('stream-next-offset', 'unknown')})"
+        hint = "it takes no more records; if an earlier run of the same input closed it, all is there"
+    elif status == 403 and "producer-epoch" in headers:
+        epoch = headers["producer-epoch"]
+        reason = f"this producer id is in use with epoch {epoch}"
+        hint = f"--producer-epoch {epoch} goes on with that run; a higher one starts anew and ends the old one"
+    elif status == 409 and "producer-expected-seq" in headers:
+        reason = f"the server expects request {headers['producer-expected-seq']} of this producer, not this one"
+        hint = "use another --producer-id, or a higher --producer-epoch"
+    elif status == 409 and "stream-expected-seq" in headers:
+        reason = f"Stream-Seq must be greater than {headers['stream-expected-seq']!r}"
+        hint = "pass a greater --seq"
+    return Refused(f"{what}: {reason} ({status})", hint, status=status, headers=headers)
+
+
+def phrase(status: int) -> str:
+    """What a status means when the server says no more."""
+    try:
+        return HTTPStatus(status).phrase.lower()
+    except ValueError:
+        return "refused"
+
+
+def envelope_message(body: bytes) -> str:
+    """The message of `{"error": {"code", "message"}}`, else the body's first line, else nothing."""
+    try:
+        error = json.loads(body).get("error")
+        if isinstance(error, dict):
+            return str(error.get("message") or error.get("code") or "")
+        return str(error or "")
+    except (ValueError, RecursionError, AttributeError):
+        text = body[:300].decode("utf-8", "replace").strip()
+        return text.splitlines()[0] if text and not text.startswith("<") else ""

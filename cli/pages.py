@@ -1,0 +1,69 @@
+"""Pages of a stream, as catch-up reads, long-polls and server-sent events all give them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import httpx
+
+from cli.client import Client
+from cli.errors import CliError
+from cli.json_text import array_elements
+from cli.target import Target
+
+
+@dataclass(frozen=True)
+class Page:
+    """Data from one answer. Reading on from `next_offset` neither skips nor repeats."""
+
+    body: bytes
+    next_offset: str
+    up_to_date: bool
+    closed: bool
+    cursor: str | None = None
+
+
+def page_of(answer: httpx.Response, asked_offset: str) -> Page:
+    headers = answer.headers
+    next_offset = headers.get("stream-next-offset", asked_offset)
+    is_end = headers.get("stream-end-offset") == next_offset
+    return Page(
+        body=b"" if answer.status_code == 204 else answer.content,
+        next_offset=next_offset,
+        up_to_date=is_end or is_true(headers, "stream-up-to-date"),
+        closed=is_true(headers, "stream-closed"),
+        cursor=headers.get("stream-cursor"),
+    )
+
+
+def is_true(headers: Mapping[str, str], name: str) -> bool:
+    return headers.get(name, "").lower() == "true"
+
+
+def is_json(content_type: str) -> bool:
+    return content_type.partition(";")[0].strip().lower() == "application/json"
+
+
+def catch_up(client: Client, target: Target, offset: str, since: str | None) -> Iterator[Page]:
+    """Pages from `offset` to the end that the stream has when it is reached. `since` is for the first page."""
+    params = {"since": since} if since else {"offset": offset}
+    while True:
+        answer = client.send("GET", target.url, what=f"read {target.name}", params=params)
+        page = page_of(answer, offset)
+        yield page
+        stands_still = page.next_offset == offset and not page.body.strip(b"[] \n")
+        if page.up_to_date or page.closed or stands_still:
+            return
+        offset = page.next_offset
+        params = {"offset": offset}
+
+
+def elements(body: bytes) -> list[bytes]:
+    """The elements of a JSON page, each as the bytes that the server sent."""
+    if not body.strip():
+        return []
+    try:
+        return [element.encode() for element in array_elements(body.decode())]
+    except (ValueError, RecursionError) as error:
+        raise CliError(f"the server sent no JSON array: {error}", "is the URL that of a stream?") from error

@@ -1,0 +1,118 @@
+"""Where appended data comes from: files, standard input, the command line. Read in chunks."""
+
+from __future__ import annotations
+
+import os
+import select
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from cli.elements import BYTE_ORDER_MARK, PAUSE, WHITE, json_records, line_records
+from cli.json_text import problem as json_problem
+
+CHUNK_BYTES = 256 * 1024
+SNIFF_BYTES = 64 * 1024
+PAUSE_S = 0.2
+"""Standard input that gives nothing for this long has paused: what is in hand is sent."""
+
+Chunks = Iterator[bytes | None]
+
+
+@dataclass(frozen=True)
+class Source:
+    """Something to append. `size` is its bytes when known beforehand; `open` gives its chunks."""
+
+    name: str
+    size: int | None
+    open: Callable[[], Chunks]
+
+
+def literal(text: str) -> Source:
+    data = text.encode()
+    return Source("--data", len(data), lambda: iter([data]))
+
+
+def from_file(path: Path) -> Source:
+    return Source(str(path), path.stat().st_size if path.is_file() else None, lambda: file_chunks(path))
+
+
+def from_stdin(*, report_pauses: bool) -> Source:
+    """Standard input. With pauses reported, batches depend on time: a run whose batches must come out the same
+    again does without."""
+    return Source("standard input", None, lambda: pipe_chunks(sys.stdin.fileno(), report_pauses))
+
+
+def file_chunks(path: Path) -> Chunks:
+    with path.open("rb") as file:
+        while chunk := file.read(CHUNK_BYTES):
+            yield chunk
+
+
+def pipe_chunks(descriptor: int, report_pauses: bool) -> Chunks:
+    """What a file descriptor gives until its end, with `PAUSE` once for each time that it gives nothing."""
+    dirty = False
+    while True:
+        if report_pauses and dirty and not select.select([descriptor], [], [], PAUSE_S)[0]:
+            dirty = False
+            yield PAUSE
+            continue
+        chunk = os.read(descriptor, CHUNK_BYTES)
+        if not chunk:
+            return
+        dirty = True
+        yield chunk
+
+
+def records(source: Source, file_format: str, count_bytes: Callable[[int], None]) -> Chunks:
+    """The source's records as `file_format` says: `auto`, `json`, `lines` or `bytes` (chunks as they come).
+
+    `count_bytes` is told of every chunk that is read.
+    """
+    chunks = counted(source.open(), count_bytes)
+    if file_format == "bytes":
+        return chunks
+    if file_format == "auto":
+        head, chunks = peek(chunks)
+        file_format = detect(head, is_whole=len(head) < SNIFF_BYTES)
+    return json_records(chunks) if file_format == "json" else line_records(chunks)
+
+
+def counted(chunks: Chunks, count_bytes: Callable[[int], None]) -> Chunks:
+    for chunk in chunks:
+        if chunk is not None:
+            count_bytes(len(chunk))
+        yield chunk
+
+
+def peek(chunks: Chunks) -> tuple[bytes, Chunks]:
+    """The first bytes, up to `SNIFF_BYTES` or the first pause, and the same chunks from the start."""
+    head: list[bytes | None] = []
+    size = 0
+    for chunk in chunks:
+        head.append(chunk)
+        size += len(chunk or b"")
+        if chunk is None or size >= SNIFF_BYTES:
+            break
+    return b"".join(chunk for chunk in head if chunk), chain(head, chunks)
+
+
+def chain(head: Iterable[bytes | None], rest: Chunks) -> Chunks:
+    yield from head
+    yield from rest
+
+
+def detect(head: bytes, *, is_whole: bool) -> str:
+    """`lines` when the first line is a JSON value by itself and another line starts after it, else `json`.
+
+    A single line that is a whole array is `json`: its elements are the records. When a line is longer than
+    `head`, an array is `json` and anything else is `lines`.
+    """
+    text = head.removeprefix(BYTE_ORDER_MARK).lstrip(WHITE)
+    first, newline, rest = text.partition(b"\n")
+    if newline and not json_problem(first.strip(WHITE)):
+        return "lines" if rest.strip(WHITE) or not first.startswith(b"[") else "json"
+    if not newline and not is_whole and not text.startswith(b"["):
+        return "lines"
+    return "json"

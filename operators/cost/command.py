@@ -1,0 +1,211 @@
+"""`headrace cost`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from cli.errors import BadInput
+from cli.options import json_option
+from cli.tables import print_table
+from cli.units import Duration, Size
+from operators.cost import show
+from operators.cost.counts import counted
+from operators.cost.model import Reckoning
+from operators.cost.prices import BadPrices, Prices, parse, standard
+from operators.cost.workload import Workload
+from operators.stores import print_json
+
+HELP = """What a month costs on AWS: calls as they were counted, times a dated price table.
+
+It talks to nobody. Give what you expect of a month; everything is spread evenly over it. The first table has a line for
+each price that is paid: the quantity, the sum, its share, and what is paid of it while nobody comes. The second compares
+Kinesis Data Streams on demand and a server that you run yourself, and says from where on which is cheaper.
+
+\b
+What makes it dear, and what to do:
+  many small requests   batch: 100 records of 500 bytes in one append cost as much as 5 appends
+  middling payloads     each started KB of an entry is paid twice, written and trimmed: with payloads of 5 to
+                        32 KB compressed a lower --spill-bytes (HEADRACE_SPILL_BYTES) is cheaper, and slower
+  open followers        a connection held on Lambda is paid by the second
+  eager indexing        a job run has a fixed price: raise --index-age (HEADRACE_INDEX_AGE_MS)
+  own metrics           the stream __stream_metrics__ is indexed, too: --metrics-interval 0s shows what goes without it
+
+Prices change, differ by region, and leave out free tiers, discounts, taxes and transfer to the internet. Check them:
+--show-prices names the page and the day of each. docs/cost.md explains the model."""
+
+EPILOG = """\b
+Examples:
+  headrace cost                                                  # nobody comes
+  headrace cost --appends-per-month 10e6 --batch 100 --record-bytes 500
+  headrace cost --appends-per-month 10e6 --batch 100 --searches 1e6 --retention-days 365
+  headrace cost --appends-per-month 1e6 --query 'exact requestId' --searches 1e6 --json | jq .usd
+  headrace cost --units                                          # a million appends, a GB kept, a million searches
+  headrace cost --show-prices
+  headrace cost --prices mine.toml --region-note eu-central-1
+
+\b
+A file for --prices has the tables that differ, such as:
+  [dynamodb.write]
+  usd = 0.7625
+  per = 1_000_000
+  unit = "write request unit"
+  as_of = 2026-01-31
+  source = "https://aws.amazon.com/dynamodb/pricing/on-demand/"
+
+\b
+Exit codes: 0 done, 2 wrong usage or input."""
+
+
+class Amount(click.ParamType):  # type: ignore[type-arg]
+    """A number that may be written as 10e6; not negative."""
+
+    name = "number"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Fails with advice."""
+        try:
+            number = float(str(value).replace(",", "").replace("_", ""))
+        except ValueError:
+            self.fail(f"{value!r} is no number, such as 1000000 or 1e6", param, ctx)
+        if not 0 <= number < 1e15:
+            self.fail(f"{value!r} is out of range: 0 to 1e15", param, ctx)
+        return number
+
+
+@click.command(help=HELP, epilog=EPILOG)
+@click.option("--appends-per-month", "appends", type=Amount(), default=0, help="Requests that append.")
+@click.option("--record-bytes", type=click.IntRange(1, 10**7), default=500, show_default=True, help="Of a record.")
+@click.option("--batch", type=click.IntRange(1, 100_000), default=1, show_default=True, help="Records of an append.")
+@click.option("--streams", type=click.IntRange(1), default=1, show_default=True, help="That share the appends.")
+@click.option("--retention-days", type=Amount(), default=30, show_default=True, help="How long data are kept.")
+@click.option("--readers", type=Amount(), default=1, show_default=True, help="Reads of each append while it is new.")
+@click.option("--replayed-gb", type=Amount(), default=0, help="Record data read from segments.")
+@click.option("--searches", type=Amount(), default=0, help="Searches and aggregates.")
+@click.option("--query", help="Their class, as --units lists them; else the mean of all.")
+@click.option("--indexed/--not-indexed", default=None, help="Job runs index; else only if there are searches.")
+@click.option("--followers", type=Amount(), default=0, help="Long-polls or SSE on Lambda that are always open.")
+@click.option("--cold-share", type=click.FloatRange(0, 1), default=0.001, show_default=True, help="Of requests.")
+@click.option("--spill-bytes", type=Size(), default="32KiB", show_default=True, help="As HEADRACE_SPILL_BYTES.")
+@click.option("--seal-age", type=Duration(), default="5m", show_default=True, help="As HEADRACE_SEAL_AGE_MS.")
+@click.option("--index-age", type=Duration(), default="1m", show_default=True, help="As HEADRACE_INDEX_AGE_MS.")
+@click.option(
+    "--metrics-interval",
+    type=Duration(),
+    default="10s",
+    show_default=True,
+    help="As HEADRACE_METRICS_INTERVAL_MS; 0s: never.",
+)
+@click.option(
+    "--noncurrent-days", type=Amount(), default=30, show_default=True, help="The bucket's old versions: 7 in dev."
+)
+@click.option(
+    "--prices",
+    "price_file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="TOML with prices that differ.",
+)
+@click.option("--region-note", help="Said of the prices instead of the table's region.")
+@click.option("--units", "as_units", is_flag=True, help="Prices of single things instead of a bill.")
+@click.option("--show-prices", is_flag=True, help="The price table, with the day and page of each price.")
+@json_option
+def command(
+    appends: float,
+    record_bytes: int,
+    batch: int,
+    streams: int,
+    retention_days: float,
+    readers: float,
+    replayed_gb: float,
+    searches: float,
+    query: str | None,
+    indexed: bool | None,
+    followers: float,
+    cold_share: float,
+    spill_bytes: int,
+    seal_age: int,
+    index_age: int,
+    metrics_interval: int,
+    noncurrent_days: float,
+    price_file: Path | None,
+    region_note: str | None,
+    as_units: bool,
+    show_prices: bool,
+    as_json: bool,
+) -> None:
+    """See HELP."""
+    counts = counted()
+    if query is not None and query not in counts.printed.queries:
+        raise BadInput(f"no such class of query: {query}", f"known: {'; '.join(counts.printed.queries)}")
+    if seal_age <= 0 or index_age <= 0:
+        raise BadInput("an age of 0 can't be reckoned with", "give one like 1s or 5m")
+    work = Workload(
+        appends=appends,
+        record_bytes=record_bytes,
+        batch=batch,
+        streams=streams,
+        retention_days=retention_days,
+        readers=readers,
+        replayed_gb=replayed_gb,
+        searches=searches,
+        query=query,
+        cold_share=cold_share,
+        followers=followers,
+        indexed=searches > 0 if indexed is None else indexed,
+        spill_bytes=spill_bytes,
+        seal_age_s=seal_age / 1000,
+        index_age_s=index_age / 1000,
+        metrics_s=metrics_interval / 1000,
+        noncurrent_days=noncurrent_days,
+    )
+    it = Reckoning(work, counts, _prices(price_file, region_note))
+    if as_json:
+        print_json(_unit_document(it) if as_units else it.prices if show_prices else show.document(it))
+    elif show_prices:
+        _print(show.price_sheet(it.prices))
+    elif as_units:
+        for sheet in (show.append_sheet(it), show.unit_sheet(it), show.search_sheet(it)):
+            _print(sheet)
+        _footer(it)
+    else:
+        _print(show.bill_sheet(it))
+        _print(show.comparison_sheet(it))
+        for line in show.assumptions(it):
+            click.echo(line)
+        _footer(it)
+
+
+def _prices(price_file: Path | None, region_note: str | None) -> Prices:
+    prices = standard()
+    try:
+        if price_file is not None:
+            prices = prices.replaced(parse(price_file.read_bytes()))
+    except BadPrices as exc:
+        raise BadInput(f"{price_file}: {exc}", "`headrace cost --help` shows the form") from exc
+    return Prices(region_note or prices.region, prices.entries)
+
+
+def _unit_document(it: Reckoning) -> dict[str, Any]:
+    from operators.cost import units
+
+    return {
+        "region": it.prices.region,
+        "prices_as_of": it.prices.oldest,
+        "appends": [one._asdict() for one in units.appends(it)],
+        "others": {one.of: one.usd for one in units.others(it)},
+        "searches": {name: {"opened": opened, "cold_process": cold} for name, opened, cold in units.searches(it)},
+    }
+
+
+def _print(sheet: show.Sheet) -> None:
+    print_table(sheet.columns, sheet.rows, sheet.title)
+    click.echo()
+
+
+def _footer(it: Reckoning) -> None:
+    click.echo(
+        f"prices of {it.prices.region}, the oldest of {it.prices.oldest}: check them (--show-prices). Without free tiers, "
+        "discounts, taxes and transfer to the internet."
+    )

@@ -1,0 +1,160 @@
+"""`headrace doctor`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import click
+
+from cli.errors import BadInput, CliError
+from cli.main import DEFAULT_URL
+from cli.options import Connection, connection_options, json_option
+from cli.tables import clean
+from cli.target import base_url
+from headrace import VERSION
+from headrace.settings import child_environment
+from operators.doctor import report, rules, server
+from operators.doctor.report import Check
+from operators.doctor.resources import Resources, of_environment, of_stack, of_state_file
+from operators.stores import print_json
+
+_DYNAMODB_TIMEOUT_S = 10.0
+
+HELP = """Look whether a deployment, or `headrace dev`, is well, and say what to do.
+
+\b
+It asks the server over HTTP:
+  server, version, lock, key     it answers, how fast, which release, whom it lets in
+With --stack or --state-file, or HEADRACE_*_TABLE and the like set, it also asks AWS:
+  tables, bucket, queues         they exist, with their protections; dead letters
+  sealing                        how old the oldest unsealed entry is, of up to 200 streams
+  indexing, job runs             how long logs wait, which failed and why, how the last runs ended
+  alarms                         which ring
+
+\b
+It reads and changes nothing. On AWS it needs the permissions to describe stacks, tables, buckets, queues, alarms and job
+runs, and to read the tables. For whether what is stored is whole: `headrace verify`."""
+
+EPILOG = """\b
+Examples:
+  headrace doctor                                        # a server on this machine
+  headrace doctor --state-file dev.json                  # of `headrace dev --state-file dev.json`
+  headrace doctor --stack headrace-prod --key "$KEY"     # URL and names from the stack
+  headrace doctor --json | jq '.checks[] | select(.level != "ok")'
+
+\b
+Exit codes: 0 nothing found, 1 something to watch, 2 something to do (or wrong usage)."""
+
+
+@click.command(help=HELP, epilog=EPILOG)
+@click.option("--stack", help="A CloudFormation stack, such as headrace-prod.")
+@click.option(
+    "--state-file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="What `headrace dev --state-file` wrote.",
+)
+@json_option
+@connection_options
+def command(connection: Connection, stack: str | None, state_file: Path | None, as_json: bool) -> None:
+    """See HELP."""
+    resources = _resources(stack, state_file)
+    url = base_url(_url(connection, resources))
+    checks = list(rules.server(server.look(url, connection.key), url, VERSION))
+    if resources is None:
+        checks.append(
+            Check("AWS", "skipped", "not asked: neither --stack nor --state-file, and HEADRACE_* is not set")
+        )
+    else:
+        checks += _cloud_checks(resources)
+    if as_json:
+        print_json({"exit_code": report.exit_code(checks), "url": url, "checks": checks})
+    else:
+        _print(checks)
+    click.get_current_context().exit(report.exit_code(checks))
+
+
+def _resources(stack: str | None, state_file: Path | None) -> Resources | None:
+    if stack is not None and state_file is not None:
+        raise BadInput("--stack and --state-file name two deployments", "give one of them")
+    if state_file is not None:
+        return of_state_file(state_file)
+    if stack is None:
+        return of_environment(os.environ)
+    import boto3
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    try:
+        return of_stack(boto3.client("cloudformation", region_name=_region(os.environ)), stack)
+    except (ClientError, BotoCoreError) as exc:
+        raise CliError(f"stack {stack}: {exc}", "are its name, the region and your permissions right?") from exc
+
+
+def _url(connection: Connection, resources: Resources | None) -> str:
+    """What was asked for; else the deployment's own."""
+    if connection.url != DEFAULT_URL or resources is None or not resources.url:
+        return connection.url
+    return resources.url
+
+
+def _cloud_checks(resources: Resources) -> list[Check]:
+    """Asks AWS, in the environment of the deployment if it is an emulator's."""
+    import boto3
+    from botocore.config import Config
+
+    from headrace.aws import aws_stores
+    from headrace.settings import Settings, SettingsError
+    from headrace.tables.dynamodb import Store
+    from headrace.tables.jobs import DynamoJobs
+    from operators.doctor.cloud import CloudDoctor
+
+    environment = {**os.environ, **resources.settings}
+    if "AWS_ENDPOINT_URL" in resources.settings:  # nobody's own AWS identity is used by accident
+        environment = child_environment(os.environ, resources.settings)
+    before = dict(os.environ)
+    os.environ.clear()
+    os.environ.update(environment)
+    try:
+        settings = Settings.from_environment(environment)
+        region = _region(environment)
+        config = Config(connect_timeout=5, read_timeout=20, retries={"mode": "standard", "total_max_attempts": 2})
+        stores = aws_stores(
+            settings, region, dynamodb_timeout_s=_DYNAMODB_TIMEOUT_S, s3_read_timeout_s=_DYNAMODB_TIMEOUT_S
+        )
+        jobs = (
+            DynamoJobs(Store(region, timeout_s=_DYNAMODB_TIMEOUT_S), settings.jobs_table)
+            if settings.jobs_table
+            else None
+        )
+        doctor = CloudDoctor(
+            resources,
+            settings,
+            stores,
+            jobs,
+            lambda service: boto3.client(service, region_name=region, config=config),
+            is_emulated=server.is_local(environment.get("AWS_ENDPOINT_URL", "")),
+        )
+        return list(rules.cloud(doctor.look()))
+    except SettingsError as exc:
+        raise BadInput(str(exc)) from exc
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+def _region(environment: Mapping[str, str]) -> str:
+    from headrace.aws import region_of
+
+    return region_of(environment)
+
+
+def _print(checks: list[Check]) -> None:
+    width = max(len(check.name) for check in checks)
+    for check in checks:
+        click.echo(f"{check.level:8}{check.name:{width}}  {clean(check.found)}")
+        if check.level in ("warn", "fail"):
+            for line in (check.advice, check.docs):
+                if line:
+                    click.echo(f"{'':8}{'':{width}}  -> {clean(line)}")
+    click.echo(report.summary(checks))

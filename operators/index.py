@@ -1,0 +1,95 @@
+"""`headrace index rebuild`: asks the indexer, through its queue, to build runs again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import boto3
+import click
+import msgspec
+
+from cli.errors import BadInput, CliError, Unreachable
+from headrace.names import STREAMS
+from headrace.settings import Settings
+from operators.stores import state_file_option, store_errors
+
+if TYPE_CHECKING:
+    from headrace.log.stores import Stores
+
+_BATCH = 10  # SQS
+REBUILD_EPILOG = """\b
+When to use it: never in normal operation. A changed search configuration, a new schema version and a lost job all lead
+to new runs by themselves. It is there for a run whose objects were damaged or removed by hand.
+
+\b
+What happens: the indexer takes every run of the stream out of use, and builds new ones from its segments. Until that is
+done searches look at the segments themselves, as far as a request's time allows, and say what they left out. `headrace
+index wait NAME` follows it, once it has begun.
+
+\b
+Examples:
+  headrace index rebuild logs
+  headrace index rebuild logs --state-file dev.json       # of `headrace dev --state-file dev.json`
+
+\b
+Exit codes: 0 asked for, 1 no such stream, 2 wrong usage, 3 AWS does not answer."""
+
+
+@click.command(epilog=REBUILD_EPILOG)
+@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@state_file_option
+def rebuild(stores: Stores, names: tuple[str, ...]) -> None:
+    """Ask the indexer to build the runs of the streams NAME anew.
+
+    It talks to AWS itself, not to a server, and answers as soon as the message is in the queue.
+    """
+    with store_errors("rebuild"):
+        log_ids = []
+        for name in names:
+            row = stores.catalog.get(STREAMS, name)
+            if row is None:
+                raise CliError(f"rebuild: no such stream: {name}", "`headrace list` shows what exists")
+            log_ids.append(row.log_id)
+        open_queue(stores.settings).rebuild(log_ids)
+    for name in names:
+        click.echo(f"asked for a rebuild of {name}")
+
+
+class IndexQueue(NamedTuple):
+    """A queue that the indexer listens to."""
+
+    client: Any
+    url: str
+
+    def rebuild(self, log_ids: Sequence[str]) -> None:
+        """Asks for runs of everything that is published of these logs.
+
+        Raises:
+            Unreachable: the queue did not take every message.
+        """
+        for start in range(0, len(log_ids), _BATCH):
+            entries = [
+                {
+                    "Id": str(number),
+                    "MessageBody": msgspec.json.encode({"verb": "rebuild", "log_id": log_id}).decode(),
+                }
+                for number, log_id in enumerate(log_ids[start : start + _BATCH])
+            ]
+            failed = self.client.send_message_batch(QueueUrl=self.url, Entries=entries).get("Failed", [])
+            if failed:
+                raise Unreachable(f"rebuild: the queue refused {len(failed)} messages", "ask again")
+
+
+def open_queue(settings: Settings) -> IndexQueue:
+    """The queue that the settings name.
+
+    Raises:
+        BadInput: they name none.
+    """
+    if not settings.index_queue_url:
+        raise BadInput(
+            "nothing says which queue the indexer listens to: HEADRACE_INDEX_QUEUE_URL not set",
+            "set it as the functions have it, or pass --state-file",
+        )
+    return IndexQueue(boto3.client("sqs"), settings.index_queue_url)

@@ -1,0 +1,117 @@
+"""The tables and the bucket of a deployment, for commands that talk to AWS itself and not to a server."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+import msgspec
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Column
+
+from cli.errors import BadInput, CliError, Unreachable
+from headrace.errors import StoreError
+from headrace.settings import Settings, SettingsError, child_environment
+
+if TYPE_CHECKING:  # half a second that `--help` need not wait for
+    from headrace.log.stores import Stores
+
+_TIMEOUT_S = 20.0  # nobody waits for an answer here
+_NEEDED = ("wal_table", "catalog_table", "watermarks_table", "producers_table", "bucket")
+
+EXIT_CODES = "\b\nExit codes: 0 clean, 1 findings or a log refused, 2 wrong usage, 3 AWS does not answer."
+
+
+def state_file_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds --state-file, and passes what it leads to as the argument `stores`."""
+
+    @click.option(
+        "--state-file",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        help="What `headrace dev --state-file` wrote; else HEADRACE_*_TABLE, HEADRACE_BUCKET and AWS_* are read.",
+    )
+    @wraps(command)
+    def with_stores(*args: Any, state_file: Path | None, **kwargs: Any) -> Any:
+        return command(*args, stores=open_stores(state_file), **kwargs)
+
+    return with_stores
+
+
+def open_stores(state_file: Path | None) -> Stores:
+    """The stores that a state file, or the environment of this process, names."""
+    if state_file is not None:
+        _take_environment(state_file)
+    try:
+        settings = Settings.from_environment(os.environ)
+    except SettingsError as exc:
+        raise BadInput(str(exc)) from exc
+    missing = [f"HEADRACE_{name.upper()}" for name in _NEEDED if not getattr(settings, name)]
+    if missing:
+        hint = "set them as the functions have them, or pass --state-file"
+        raise BadInput(f"nothing says where the data are: {', '.join(missing)} not set", hint)
+    from headrace.aws import aws_stores, region_of
+
+    return aws_stores(settings, region_of(os.environ), dynamodb_timeout_s=_TIMEOUT_S, s3_read_timeout_s=_TIMEOUT_S)
+
+
+def _take_environment(state_file: Path) -> None:
+    """This process becomes one of the emulator: nobody's own AWS identity is used by accident."""
+    try:
+        given = json.loads(state_file.read_bytes())["environment"]
+        environment = child_environment(os.environ, {str(name): str(value) for name, value in given.items()})
+    except (ValueError, KeyError, TypeError, AttributeError) as exc:
+        raise BadInput(f"not a state file: {state_file}", "`headrace dev --state-file` writes one") from exc
+    os.environ.clear()
+    os.environ.update(environment)
+
+
+@contextmanager
+def store_errors(what: str) -> Iterator[None]:
+    """Turns what AWS answers into messages for a person."""
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    try:
+        yield
+    except StoreError as exc:
+        raise Unreachable(f"{what}: {exc}", "nothing is half done that a second run would not finish") from exc
+    except (ClientError, BotoCoreError) as exc:
+        raise CliError(f"{what}: {exc}", "are the names, the region and the permissions right?") from exc
+
+
+def print_json(value: object) -> None:
+    """Prints one JSON document: values of msgspec too, which the client knows nothing of."""
+    click.echo(msgspec.json.encode(value))
+
+
+class Steps:
+    """Progress on standard error while that is a terminal: what is being done, and how much of it."""
+
+    def __init__(self) -> None:
+        self._progress = Progress(
+            TextColumn("{task.description}", table_column=Column(no_wrap=True, overflow="ellipsis", max_width=40)),
+            BarColumn(bar_width=24),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            console=(console := Console(stderr=True)),
+            transient=True,
+            disable=not console.is_terminal,
+        )
+        self._task = self._progress.add_task("", total=None)
+
+    def __enter__(self) -> Steps:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    def __call__(self, what: str, done: int, total: int) -> None:
+        """As `headrace.recovery.report.Progress`."""
+        self._progress.update(self._task, description=what, completed=done, total=total or None)
