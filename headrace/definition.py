@@ -1,37 +1,78 @@
-"""The definition of a stream: its schema registry and its profile, as one immutable value, and the object that holds it."""
+"""The definition of a log: its schema registry and what its surface adds, as one immutable value, and its object.
+
+The registry (schemas, lenses, search) means the same on every surface. What a surface adds is its own: a stream's profile.
+Here it is a document, with the two facts about it that indexes and listings need.
+"""
 
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import msgspec
 
-from headrace import profiles
-from headrace.errors import Damaged, InvalidRequest
 from headrace.json import lens, registry, search_config, validate
 from headrace.json.lens import Lens
 from headrace.json.registry import Registry
 from headrace.json.validate import Validator
 from headrace.objects import packed
-from headrace.profiles import Profile
 from headrace.query.language.config import SearchConfig
 
+GENERIC = "generic"  # the kind of a definition to which a surface adds nothing
 
-class Document(msgspec.Struct, frozen=True):
-    """What the object holds."""
+
+class Document(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the object holds.
+
+    Attributes:
+        own: what the surface adds.
+        families: index families that a surface asks for besides those of the search configuration.
+    """
 
     version: Literal[1]
     registry: Registry
-    profile: dict[str, Any]
+    own: dict[str, Any]
+    families: tuple[str, ...] = ()
+
+
+class Own(Protocol):
+    """What a surface adds to a definition."""
+
+    @property
+    def kind(self) -> str:
+        """What listings show."""
+
+    @property
+    def families(self) -> tuple[str, ...]:
+        """Index families that it asks for besides those of the search configuration."""
+
+    def document(self) -> dict[str, Any]:
+        """Returns it as it is stored."""
+
+
+class Stored(msgspec.Struct, frozen=True):
+    """What a surface added, as it is stored."""
+
+    content: dict[str, Any]
+    families: tuple[str, ...] = ()
+
+    @property
+    def kind(self) -> str:
+        """What listings show."""
+        return str(self.content.get("kind", GENERIC))
+
+    def document(self) -> dict[str, Any]:
+        """Returns it as it is stored."""
+        return self.content
 
 
 class Definition:
-    """A registry and a profile, with what is compiled from them when first needed. Immutable."""
+    """A registry and what a surface adds, with what is compiled from them when first needed. Immutable."""
 
-    def __init__(self, registry_: Registry, profile: Profile) -> None:
+    def __init__(self, registry_: Registry, own: Own) -> None:
         self.registry = registry_
-        self.profile = profile
+        self.own = own
+        self.memo: Any = None  # what the surface makes of `own`, kept by it
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Definition) and self.document == other.document
@@ -41,7 +82,7 @@ class Definition:
     @property
     def document(self) -> Document:
         """As it is stored."""
-        return Document(1, self.registry, self.profile.document())
+        return Document(1, self.registry, self.own.document(), tuple(self.own.families))
 
     @property
     def schema_version(self) -> int:
@@ -69,7 +110,7 @@ class Definition:
         return search_config.parse(self.registry.search, self.schema_version)
 
 
-EMPTY = Definition(Registry(), profiles.DEFAULT)
+EMPTY = Definition(Registry(), Stored({"kind": GENERIC}))
 
 
 def encode(definition: Definition) -> bytes:
@@ -85,16 +126,13 @@ def decode(data: bytes, source: str) -> Definition:
         source: the object's key, for the error.
 
     Raises:
-        Damaged: it is not a definition, or its profile is none.
+        Damaged: it is not a definition.
     """
     document = packed.decode(data, Document, source)
-    try:
-        return Definition(document.registry, profiles.parse(document.profile))
-    except InvalidRequest as exc:
-        raise Damaged(f"definition has a profile that is none: object={source} reason={exc}") from exc
+    return Definition(document.registry, Stored(document.own, document.families))
 
 
 def for_fork(definition: Definition, base: int) -> Definition:
     """The definition of a fork that begins at offset `base`: what it writes itself is of the current version."""
     moved = registry.cut(definition.registry, base)
-    return Definition(moved, definition.profile)
+    return Definition(moved, definition.own)

@@ -92,7 +92,7 @@ def plan_of(definition: Definition) -> Plan | None:
         families.append("fts")
     if rollups:
         families.append("agg")
-    if "mblk" in definition.profile.families:
+    if "mblk" in definition.own.families:
         families.append("mblk")
     registry = definition.registry
     return Plan(

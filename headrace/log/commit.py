@@ -10,14 +10,19 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 
+from msgspec.structs import replace
+
 from headrace.clock import Clock
 from headrace.errors import OutcomeUnknown, Overloaded, StoreThrottled, StoreTimeout
+from headrace.log.payload import Payloads
 from headrace.log.picture import Pictures, ReadTime
+from headrace.log.seam import Draft, NamedObject
 from headrace.log.stores import Stores
 from headrace.log.tail import chained
+from headrace.wal import slot as slots
 from headrace.tables.items import Guard
 from headrace.wal import Committed, Outcome, SlotTaken
-from headrace.wal.state import Entry
+from headrace.wal.state import Entry, LogState
 
 MAX_TRIES = 24  # conflicts with other writers before 429; each costs a write unit of the log's partition
 _FIRST_PAUSE_S = 0.004
@@ -121,3 +126,72 @@ class Committer:
         except (StoreThrottled, StoreTimeout):
             return False
         return True
+
+
+class Attempt:
+    """What is kept while one commit is decided again and again: its budget, payloads, nonces, and objects written.
+
+    Attributes:
+        budget: how long it may go on.
+    """
+
+    def __init__(self, stores: Stores, budget: Budget) -> None:
+        self.budget = budget
+        self._stores = stores
+        self._payloads: dict[str, Payloads] = {}
+        self._nonces: dict[bytes, str] = {}
+        self._written: set[str] = set()
+
+    def log(self) -> str:
+        """Returns the id of a new log."""
+        return self._stores.log_ids()
+
+    def nonce(self, data: bytes) -> str:
+        """Returns the nonce of an object: one for equal data."""
+        return self._nonces.setdefault(data, self._stores.request_ids())
+
+    def write(self, objects: Sequence[NamedObject]) -> None:
+        """Writes objects that were not written by this attempt."""
+        for one in objects:
+            if one.key not in self._written:
+                self._stores.objects.put(one.key, one.data)
+                self._written.add(one.key)
+
+    def entry(self, draft: Draft, before: Entry | None, request_ids: tuple[str, ...], now_ms: int) -> Entry:
+        """Returns the entry of a draft after `before` (None: the first of its log), its payload written if it is large."""
+        if before is not None:
+            entry = control_entry(before, draft.kind, draft.state, request_ids, now_ms)
+        else:
+            assert draft.config is not None, "a new log has a configuration"
+            entry = Entry(
+                log_id=draft.log_id,
+                slot=slots.first_slot(draft.config.base_offset),
+                kind=draft.kind,
+                state=draft.state,
+                request_ids=request_ids,
+                committed_ms=now_ms,
+                config=draft.config,
+            )
+        if not draft.records:
+            return entry
+        payload = self._payloads.setdefault(draft.log_id, Payloads(self._stores)).of(
+            draft.log_id, entry.slot, draft.records
+        )
+        return replace(
+            entry, count=len(draft.records), times=draft.times, payload=payload.inline, payload_key=payload.key
+        )
+
+
+def control_entry(newest: Entry, kind: str, state: LogState, request_ids: tuple[str, ...], now_ms: int) -> Entry:
+    """Returns the entry after `newest` that leaves its log in `state`. Delete and what follows use reserved slots."""
+    return Entry(
+        log_id=newest.log_id,
+        slot=newest.next_slot(deleting=bool(state.ended)),
+        kind=kind,
+        state=state,
+        request_ids=request_ids,
+        committed_ms=now_ms,
+        prev_slot=newest.slot,
+        prev_id=newest.id,
+        prev_committed_ms=newest.committed_ms,
+    )

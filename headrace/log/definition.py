@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+
+from msgspec.structs import replace
 
 from headrace.definition import EMPTY, Definition, decode, encode
 from headrace.errors import Damaged
+from headrace.log.seam import Decide, Decision, Draft, Ids, Look, NamedObject, Request, Rows
 from headrace.log.stores import Stores
 from headrace.objects import ObjectMissing, keys
+from headrace.tables.catalog import PutRow
 from headrace.wal.state import DefinitionRef, LogConfig, LogState
 
 _REMEMBERED = 256  # definitions of one process; a compiled schema takes some 10 KB
@@ -45,18 +49,11 @@ class Definitions:
             except ObjectMissing as exc:
                 raise Damaged(f"definition is missing: object={key}") from exc
             found = decode(data, key)
-        self._remember(key, found)
+        self.remember(key, found)
         return found
 
-    def put(self, log_id: str, number: int, definition: Definition) -> DefinitionRef:
-        """Writes a definition; nothing is in force before an entry names it."""
-        nonce = self._stores.request_ids()
-        key = keys.definition(log_id, number, nonce)
-        self._stores.objects.put(key, encode(definition))
-        self._remember(key, definition)
-        return DefinitionRef(number, nonce, definition.schema_version, definition.profile.kind)
-
-    def _remember(self, key: str, definition: Definition) -> None:
+    def remember(self, key: str, definition: Definition) -> None:
+        """Keeps what stands, or is about to stand, under a key."""
         with self._lock:
             self._known[key] = definition
             self._known.move_to_end(key)
@@ -65,3 +62,36 @@ class Definitions:
 
 
 Change = Callable[[Definition, LogConfig, LogState], Definition]
+"""Makes a definition of the one in force, given the log's configuration and the state that it will follow."""
+
+
+def name_definition(log_id: str, number: int, definition: Definition, ids: Ids) -> tuple[DefinitionRef, NamedObject]:
+    """Returns how a state names a definition, and the object that it names."""
+    data = encode(definition)
+    ref = DefinitionRef(number, ids.nonce(data), definition.schema_version, definition.own.kind)
+    return ref, NamedObject(keys.definition(log_id, number, ref.nonce), data, definition)
+
+
+def deciding(change: Change) -> Decide:
+    """Returns the decision that puts in force what `change` makes; the answer is the definition after it.
+
+    A change that changes nothing writes nothing. The row of the name is put with the entry when its label changes.
+    """
+
+    def decide(looks: Sequence[Look | None], _: Sequence[Request], rows: Rows, __: int, ids: Ids) -> Decision:
+        (look,) = looks
+        assert look is not None, "it was found"
+        row, state = look.row, look.state
+        before = rows.definition(row.log_id, state)
+        after = change(before, row.config, state)
+        if after == before:
+            return Decision((before,))
+        number = state.definition.number + 1 if state.definition is not None else 1
+        ref, named = name_definition(row.log_id, number, after, ids)
+        entry = Draft(row.log_id, "define", replace(state, definition=ref))
+        # The row in hand may be older than the state: only when both agree does it need no change.
+        is_listed = row.label == state.label == ref.label
+        guards = () if is_listed else (PutRow(replace(row, label=ref.label), row.log_id),)
+        return Decision((after,), (entry,), guards, (named,))
+
+    return decide

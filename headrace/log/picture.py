@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from headrace.errors import Damaged, NotFound
+from headrace.errors import Damaged
+from headrace.log.seam import Surface
 from headrace.log.stores import Stores
 from headrace.manifest.manifest import Manifest
 from headrace.tables.catalog import Row
@@ -40,7 +41,7 @@ class Picture(NamedTuple):
 class Pictures:
     """Pictures by name, manifests and touches by log."""
 
-    def __init__(self, stores: Stores, surface: str) -> None:
+    def __init__(self, stores: Stores, surface: Surface) -> None:
         self._stores = stores
         self._surface = surface
         self._lock = threading.Lock()
@@ -72,29 +73,29 @@ class Pictures:
         """A fresh picture: one catalog read and one query.
 
         Raises:
-            NotFound: the name stands for nothing.
+            HeadraceError: the name stands for nothing.
         """
         read = self.read_time()
         row = self.row(name)
         newest = self._stores.wal.newest(row.log_id)
         if newest is None:
             raise Damaged(f"log has no entry: log_id={row.log_id} name={name}")
-        return self.remember(name, row, newest, read)
+        return self.remember(row, newest, read)
 
     def row(self, name: str) -> Row:
         """The row of a name: one catalog read.
 
         Raises:
-            NotFound: the name stands for nothing.
+            HeadraceError: the name stands for nothing.
         """
-        row = self._stores.catalog.get(self._surface, name)
+        row = self._stores.catalog.get(self._surface.name, name)
         if row is None:
-            raise NotFound(f"stream not found: name={name}")
+            raise self._surface.missing(name)
         return row
 
-    def remember(self, name: str, row: Row, newest: Entry, read: ReadTime) -> Picture:
+    def remember(self, row: Row, newest: Entry, read: ReadTime) -> Picture:
         """Keeps a picture, unless a newer one of the same log is kept already; returns the one given."""
-        picture = Picture(row, replace(newest, payload=None), read)
+        name, picture = row.name, Picture(row, replace(newest, payload=None), read)
         with self._lock:
             kept = self._pictures.get(name)
             if kept is None or kept.row.log_id != row.log_id or kept.newest.slot <= newest.slot:

@@ -11,36 +11,39 @@ import threading
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import Any, Protocol
 
-from headrace.errors import HeadraceError
 from headrace.limits import GROUP_BYTES, GROUP_REQUESTS
-from headrace.log.requests import Appended, AppendRequest
-from headrace.wal.state import DefinitionRef
 
 
-class Prepared(NamedTuple):
-    """A request under the definition of one log: what it would write, or why it may not."""
+class Sized(Protocol):
+    """A request."""
 
-    log_id: str
-    definition: DefinitionRef | None
-    request: AppendRequest
-    fault: HeadraceError | None
+    @property
+    def size(self) -> int:
+        """Bytes that it brings."""
 
 
 class Ticket:
-    """A waiting request, its id, since when it waits, how it was prepared, and its answer."""
+    """A waiting request and its answer.
 
-    def __init__(self, request: AppendRequest, request_id: str, queued: float) -> None:
+    Attributes:
+        queued: since when it waits, monotonic seconds.
+        memo: what its surface remembers of it from one decision to the next.
+        tries: commits that it took.
+    """
+
+    def __init__(self, request: Sized, request_id: str, queued: float) -> None:
         self.request = request
         self.request_id = request_id
-        self.queued = queued  # monotonic seconds
-        self.prepared: Prepared | None = None
-        self.answer: Appended | None = None
+        self.queued = queued
+        self.memo: Any = None
+        self.tries = 0
+        self.answer: Any = None
         self.error: BaseException | None = None
         self._woken = threading.Event()
 
-    def settle(self, answer: Appended | None = None, error: BaseException | None = None) -> None:
+    def settle(self, answer: Any = None, error: BaseException | None = None) -> None:
         """Answers the request; the first answer stands."""
         if not self.settled:
             self.answer, self.error = answer, error
@@ -59,12 +62,10 @@ class Ticket:
         """Until answered, or woken to lead."""
         self._woken.wait()
 
-    def result(self) -> Appended:
-        """The answer, or raises the error."""
+    def check(self) -> None:
+        """Raises the error that is the answer, if it is one."""
         if self.error is not None:
             raise self.error
-        assert self.answer is not None
-        return self.answer
 
 
 class Group:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import base64
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from headrace.clock import Clock, SystemClock
 from headrace.manifest.store import ManifestStore
@@ -27,9 +28,21 @@ def request_id() -> str:
     return base64.urlsafe_b64encode(os.urandom(9)).decode()
 
 
+class SurfaceTable(Protocol):
+    """A table of a surface's own. Its rows belong to logs."""
+
+    def purge(self, log_id: str) -> None:
+        """Drops every row of a log."""
+
+
 @dataclass(frozen=True, slots=True)
 class Stores:
-    """Everything that the verbs act on."""
+    """Everything that the verbs act on.
+
+    Attributes:
+        surfaces: the surfaces that have names in the catalog.
+        tables: those that only some surfaces have, by the names that guards use.
+    """
 
     wal: Wal
     catalog: Catalog
@@ -40,6 +53,8 @@ class Stores:
     clock: Clock = field(default_factory=SystemClock)
     log_ids: Callable[[], str] = random_id
     request_ids: Callable[[], str] = request_id
+    surfaces: tuple[str, ...] = ()
+    tables: Mapping[str, SurfaceTable] = field(default_factory=dict)
 
     def manifests(self) -> ManifestStore:
         """A fresh view of the manifests."""

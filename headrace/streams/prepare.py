@@ -12,6 +12,7 @@ from headrace.json import jsontext, registry
 from headrace.limits import MAX_APPEND_BYTES
 from headrace.log.requests import JSON
 from headrace.record import MAX_KEY_BYTES, NewRecord
+from headrace.streams import profiles
 
 
 def prepare(
@@ -29,7 +30,7 @@ def prepare(
         InvalidRequest: one of them may not be appended; then none is.
     """
     routing = definition.registry.routing_key
-    validator, profile = definition.validator, definition.profile
+    validator, profile = definition.validator, profiles.of(definition)
     if validator is None and routing is None and not profile.reads_records:
         return records
     if content_type != JSON:

@@ -15,14 +15,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from headrace.errors import InvalidRequest
+from headrace.definition import Definition
+from headrace.errors import Damaged, InvalidRequest
 from headrace.names import SYSTEM_STREAM
-from headrace.profiles import strict
-from headrace.profiles.evlog import Evlog
-from headrace.profiles.generic import Generic
-from headrace.profiles.metrics import Metrics
-from headrace.profiles.profile import Profile
-from headrace.profiles.state_protocol import StateProtocol
+from headrace.streams.profiles import strict
+from headrace.streams.profiles.evlog import Evlog
+from headrace.streams.profiles.generic import Generic
+from headrace.streams.profiles.metrics import Metrics
+from headrace.streams.profiles.profile import Profile
+from headrace.streams.profiles.state_protocol import StateProtocol
 
 API_VERSION = "durable.streams/profile/v1"
 DEFAULT: Profile = Generic()
@@ -47,6 +48,24 @@ def parse(document: Any) -> Profile:
     if kind not in _PARSERS:
         raise InvalidRequest(f"profile.kind must be {'|'.join(KINDS)}")
     return _PARSERS[kind](options)
+
+
+def of(definition: Definition) -> Profile:
+    """Returns the profile of a stream's definition.
+
+    Raises:
+        Damaged: a stored profile is none.
+    """
+    own = definition.own
+    if isinstance(own, Profile):
+        return own
+    if definition.memo is None:
+        try:
+            definition.memo = parse(own.document())
+        except InvalidRequest as exc:
+            raise Damaged(f"definition has a profile that is none: reason={exc}") from exc
+    profile: Profile = definition.memo
+    return profile
 
 
 def parse_update(body: Any) -> Profile:

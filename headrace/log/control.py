@@ -1,0 +1,329 @@
+"""The one loop of everything that changes a log but an append: look, decide, put, and again when another was first.
+
+Ends are here too. A log ends by one control entry, and that is final the moment it answers; its companions end in the same
+commit. Expiry is conditional on an unchanged last touch: reads and appends renew a sliding deadline, appends by the commit
+time of their own entry, reads by a counted write on the touch row, at most one in a tenth of the TTL. Before anything
+answers "expired", that row is read consistently and the entry is committed, so that the answer is final on every process.
+
+A log that forks read from stays readable for them until its last fork goes; that cascades up a chain of forks. A crash
+between the steps leaves work for the sweep: every step looks before it acts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+from msgspec.structs import replace
+
+from headrace.definition import Definition
+from headrace.errors import Damaged, HeadraceError, NotFound, OutcomeUnknown, Overloaded, StoreError
+from headrace.log import decide as rules
+from headrace.log.commit import Attempt, Budget, Committer
+from headrace.log.definition import Definitions
+from headrace.log.picture import Picture, Pictures, ReadTime
+from headrace.log.seam import Decide, Decision, Draft, Ids, Look, NamedObject, Request, Rows, Surface
+from headrace.log.stores import Stores
+from headrace.tables.catalog import PutRow, Row
+from headrace.tables.watermarks import TouchUnchanged
+from headrace.wal import Committed
+from headrace.wal.entry import PutEntry
+from headrace.wal.state import Entry, LogConfig, LogState, Producer
+
+_TOUCH_FRACTION = 10
+
+
+class Asked(NamedTuple):
+    """A control request, as `Decide` gets it."""
+
+    request: Any = None
+    memo: Any = None
+
+
+class Found(NamedTuple):
+    """The logs that a decision is about.
+
+    Attributes:
+        pictures: None for a name that stands for nothing.
+        read: when the oldest of them was read.
+        is_named: their rows are those of their names, so that the pictures after the commit can be remembered.
+    """
+
+    pictures: tuple[Picture | None, ...]
+    read: ReadTime
+    is_named: bool = True
+
+
+class StoredRows:
+    """What decisions read beside states (`headrace.log.seam.Rows`)."""
+
+    def __init__(self, stores: Stores, definitions: Definitions, record: Callable[[Row, int], bytes]) -> None:
+        self._stores = stores
+        self._definitions = definitions
+        self.record = record
+
+    def producer(self, log_id: str, producer_id: str) -> Producer | None:
+        """Returns the row of a producer: one read."""
+        return self._stores.producers.get(log_id, producer_id)
+
+    def definition(self, log_id: str, state: LogState) -> Definition:
+        """Returns the definition that a state names: one GET, the first time."""
+        return self._definitions.of(log_id, state)
+
+    def remember(self, objects: Sequence[NamedObject]) -> None:
+        """Remembers the definitions among objects."""
+        for one in objects:
+            if one.definition is not None:
+                self._definitions.remember(one.key, one.definition)
+
+    def table(self, name: str) -> Any:
+        """Returns the adapter of a surface's own table."""
+        return self._stores.tables[name]
+
+
+class Controls:
+    """Control verbs of one surface."""
+
+    def __init__(
+        self, stores: Stores, surface: Surface, pictures: Pictures, committer: Committer, rows: StoredRows
+    ) -> None:
+        self._stores = stores
+        self._surface = surface
+        self._pictures = pictures
+        self._committer = committer
+        self._rows = rows
+
+    def run(self, find: Callable[[], Found], decide: Decide, request: Any = None) -> Any:
+        """Commits what `decide` makes of what `find` finds, and returns the answer. Both may be called more than once.
+
+        Raises:
+            HeadraceError: what they raise or answer; then nothing was written. Overloaded, OutcomeUnknown: as an append.
+        """
+        attempt = Attempt(self._stores, self._budget())
+        while True:
+            found = find()
+            looks = [self.look_at(picture) if picture is not None else None for picture in found.pictures]
+            now_ms = self._stores.clock.now_ms()
+            decision = decide(looks, (Asked(request),), self._rows, now_ms, attempt)
+            answer = decision.answers[0]
+            if isinstance(answer, HeadraceError):
+                raise answer
+            if not decision.entries or self._commit(attempt, found, decision, now_ms):
+                return answer
+            attempt.budget.again(f"others keep changing this {self._surface.noun}")
+
+    def _commit(self, attempt: Attempt, found: Found, decision: Decision, now_ms: int) -> bool:
+        """Whether the decision took effect; False if another writer was first."""
+        standing = {one.newest.log_id: one for one in found.pictures if one is not None}
+        self._rows.remember(decision.objects)
+        attempt.write(decision.objects)
+        entries = [
+            attempt.entry(
+                draft,
+                standing[draft.log_id].newest if draft.config is None else None,
+                (self._stores.request_ids(),),
+                now_ms,
+            )
+            for draft in decision.entries
+        ]
+        guards = [*decision.guards, *map(PutEntry, entries[1:])]
+        if not isinstance(self._committer.put(entries[0], guards, found.read, attempt.budget), Committed):
+            return False
+        if not found.is_named:
+            return True
+        rows = {one.row.log_id: one.row for one in found.pictures if one is not None}
+        rows |= {guard.row.log_id: guard.row for guard in guards if isinstance(guard, PutRow)}
+        for entry in entries:
+            row = rows.get(entry.log_id)
+            if entry.state.ended and row is not None:
+                self._pictures.drop(row.name)
+            elif row is not None:
+                self._pictures.remember(row, entry, found.read)
+        return True
+
+    def _budget(self) -> Budget:
+        return Budget(self._stores.clock, self._stores.settings.append_timeout_ms)
+
+    def look_at(self, picture: Picture) -> Look:
+        """Returns a picture as decisions see it."""
+        return Look(picture.row, picture.state, self._pictures.touched_ms(picture.row.log_id))
+
+    # What a decision is about.
+
+    def ensure_alive(self, picture: Picture) -> Picture:
+        """Returns the picture, or a fresh one that says that the log has ended (it may just have been ended here)."""
+        config, state = picture.row.config, picture.state
+        if state.ended:
+            return picture
+        touched_ms = self._pictures.touched_ms(picture.row.log_id)
+        deadline_ms = rules.deadline_ms(config, state, touched_ms)
+        if deadline_ms is None or self._stores.clock.now_ms() < deadline_ms:
+            return picture
+        self.expire_if_due(picture.row)
+        return self._pictures.look(config.name)
+
+    def living(self, picture: Picture) -> Picture:
+        """Returns the picture, or a newer one if it took a look to see that the log lives.
+
+        Raises:
+            HeadraceError: it has ended.
+        """
+        picture = self.ensure_alive(picture)
+        error = self._surface.ended(picture.row.config, picture.state)
+        if error is not None:
+            self._pictures.drop(picture.row.name)
+            raise error
+        return picture
+
+    def find_any(self, name: str) -> Found:
+        """Finds what a name stands for, ended or not, or nothing."""
+        read = self._pictures.read_time()
+        if self._stores.catalog.get(self._surface.name, name) is None:
+            return Found((None,), read)
+        return Found((self.ensure_alive(self._pictures.look(name)),), read)
+
+    def find(self, *names: str) -> Found:
+        """Finds what names stand for, ended or not.
+
+        Raises:
+            HeadraceError: one stands for nothing.
+        """
+        pictures = tuple(self.ensure_alive(self._pictures.look(name)) for name in names)
+        return Found(pictures, min(picture.read for picture in pictures))
+
+    def find_living(self, *names: str) -> Found:
+        """Finds the living logs of names.
+
+        Raises:
+            HeadraceError: one stands for nothing, or has ended.
+        """
+        pictures = tuple(self.living(self._pictures.look(name)) for name in names)
+        return Found(pictures, min(picture.read for picture in pictures))
+
+    # Ends.
+
+    def delete(self, name: str) -> bool:
+        """Deletes the log of a name: True. False if it had been deleted before.
+
+        Raises:
+            NotFound: it never existed, or it has expired.
+            Gone: it was deleted and forks still need it.
+        """
+        rows: list[Row] = []
+
+        def decide(looks: Sequence[Look | None], _: Sequence[Request], __: Rows, ___: int, ____: Ids) -> Decision:
+            (look,) = looks
+            assert look is not None, "it was found"
+            if look.state.ended:
+                if look.state.ended == "deleted" and not look.state.forks:
+                    return Decision((False,))
+                return Decision((self._surface.ended(look.config, look.state) or NotFound(name),))
+            rows[:] = [look.row]
+            return Decision((True,), (_end(look, "delete", "deleted"),))
+
+        if not self.run(lambda: self.find(name), decide):
+            return False
+        # It is deleted now, and that is the answer, whatever becomes of the rest: the purge does it again.
+        with suppress(StoreError, Overloaded, OutcomeUnknown):
+            self._stores.catalog.mark_ended(rows[0])
+            self.release_source(rows[0].log_id, rows[0].config)
+        return True
+
+    def expire_if_due(self, row: Row) -> int | None:
+        """Ends the log if nothing renewed it until its deadline.
+
+        Returns:
+            The deadline (ms) if it still lies ahead; None if the log has ended, or never expires.
+        """
+        has_ended = False
+        touched_ms = 0
+
+        def find() -> Found:
+            nonlocal touched_ms
+            read = self._pictures.read_time()
+            touched_ms = self._stores.watermarks.get(row.log_id).touched_ms
+            self._pictures.remember_touch(row.log_id, touched_ms)
+            newest = self._stores.wal.newest(row.log_id)
+            return Found((Picture(row, newest, read) if newest is not None else None,), read)
+
+        def decide(looks: Sequence[Look | None], _: Sequence[Request], __: Rows, now_ms: int, ____: Ids) -> Decision:
+            nonlocal has_ended
+            (look,) = looks
+            has_ended = True
+            if look is None or look.state.ended:
+                return Decision((None,))
+            deadline_ms = rules.deadline_ms(row.config, look.state, touched_ms)
+            if deadline_ms is None or now_ms < deadline_ms:
+                has_ended = False
+                return Decision((deadline_ms,))
+            guard = TouchUnchanged(row.log_id, touched_ms)
+            return Decision((None,), (_end(look, "expire", "expired"),), (guard,))
+
+        deadline_ms: int | None = self.run(find, decide)
+        if has_ended:
+            self._stores.catalog.mark_ended(row)
+        return deadline_ms
+
+    def touch(self, picture: Picture) -> None:
+        """Renews a sliding deadline, if a tenth of the TTL has passed since the last renewal known here."""
+        ttl_ms = picture.row.config.ttl_ms
+        if ttl_ms is None:
+            return
+        log_id = picture.row.log_id
+        now_ms = self._stores.clock.now_ms()
+        known_ms = max(picture.state.touched_ms, self._pictures.touched_ms(log_id))
+        if now_ms - known_ms >= ttl_ms // _TOUCH_FRACTION:
+            self._stores.watermarks.touch(log_id, now_ms)
+            self._pictures.remember_touch(log_id, now_ms)
+
+    # Forks.
+
+    def release_source(self, log_id: str, config: LogConfig) -> None:
+        """Gives back the hold on a fork's source, if the fork has ended and has no forks of its own; then upwards."""
+        while config.source is not None:
+            has_ended = self.run(lambda at=(log_id, config): self._fork_and_source(*at), _release)  # type: ignore[misc]
+            if not has_ended:
+                return
+            upper = self._config(config.source.log_id, config.source.name, config)
+            if upper is None:
+                return
+            log_id, config = config.source.log_id, upper
+
+    def _fork_and_source(self, log_id: str, config: LogConfig) -> Found:
+        """Finds the two newest entries; no row of a name is asked."""
+        read = self._pictures.read_time()
+        fork = self._stores.wal.newest(log_id)
+        assert config.source is not None
+        if fork is None or not fork.state.ended or fork.state.forks or not fork.state.holds_source:
+            return Found((None, None), read, is_named=False)
+        source = self._stores.wal.newest(config.source.log_id)
+        if source is None:
+            raise Damaged(f"a fork's source is gone: fork={log_id} source={config.source.log_id}")
+        pictures = (_nameless(fork, config, read), _nameless(source, config, read))
+        return Found(pictures, read, is_named=False)
+
+    def _config(self, log_id: str, name: str, fork: LogConfig) -> LogConfig | None:
+        """The configuration of a source: its row stands until a name is created again, which its forks prevent."""
+        row: Row | None = self._stores.catalog.get(fork.surface, name)
+        return row.config if row is not None and row.log_id == log_id else None
+
+
+def _end(look: Look, kind: str, how: str) -> Draft:
+    return Draft(look.log_id, kind, replace(look.state, ended=how))
+
+
+def _nameless(newest: Entry, config: LogConfig, read: ReadTime) -> Picture:
+    """A picture of which only the entry counts."""
+    return Picture(Row(newest.log_id, config), newest, read)
+
+
+def _release(looks: Sequence[Look | None], _: Sequence[Request], __: Rows, ___: int, ____: Ids) -> Decision:
+    """Decides that a fork no longer holds its source. The answer: the source has ended."""
+    fork, source = looks
+    if fork is None or source is None:
+        return Decision((False,))
+    released = replace(fork.state, holds_source=False)
+    uncounted = replace(source.state, forks=max(0, source.state.forks - 1))
+    entries = (Draft(fork.log_id, "release", released), Draft(source.log_id, "unfork", uncounted))
+    return Decision((bool(uncounted.ended),), entries)
