@@ -27,10 +27,10 @@ from benchmarks.peers.servers import PeerFailed
 from benchmarks.result import COLUMNS, Result, machine, markdown
 from benchmarks.wire import Connection, LoadFailed, Server
 from functions.api.door import bodies
-from headrace import profiles
 from headrace.definition import EMPTY, Definition
 from headrace.json import registry
-from headrace.log.prepare import prepare
+from headrace.streams import profiles
+from headrace.streams.prepare import prepare
 
 PRISMA = "@prisma/streams-server"
 SERVERS = (HEADRACE, PRISMA)
@@ -154,9 +154,7 @@ def _definition(kind: Kind) -> Definition:
         return EMPTY
     if kind.resource == "_schema":
         update = registry.parse_update(orjson.dumps(kind.document), "s")
-        return Definition(
-            registry.apply(EMPTY.registry, update, name="s", next_offset=0, is_empty=True), EMPTY.profile
-        )
+        return Definition(registry.apply(EMPTY.registry, update, name="s", next_offset=0, is_empty=True), EMPTY.own)
     profile = profiles.parse_update(kind.document)
     installed = profile.registry()
     assert installed is not None, "it brings a schema"

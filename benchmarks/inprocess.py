@@ -30,14 +30,15 @@ from functions.api.parts import assemble
 from functions.sealer.parts import assemble as assemble_sealer
 from functions.sealer.queue import MemoryQueue
 from functions.sealer.seal import seal
-from headrace.log.logs import Logs
-from headrace.log.requests import AppendRequest, At, CreateRequest
+from headrace.log.requests import At
 from headrace.log.stores import Stores
 from headrace.objects.memory import MemoryObjects
 from headrace.objects.s3 import S3Objects, make_client
 from headrace.offset import BEGINNING, Cursor
 from headrace.record import NewRecord
 from headrace.settings import Settings
+from headrace.streams.requests import AppendRequest, CreateRequest
+from headrace.streams.verbs import Streams
 from headrace.tables.catalog import DynamoCatalog
 from headrace.tables.dynamodb import Store
 from headrace.tables.producers import DynamoProducers
@@ -53,7 +54,15 @@ JSON = "application/json"
 def memory_stores(settings: Settings | None = None) -> Stores:
     """Every port in memory."""
     wal = MemoryWal()
-    return Stores(wal, wal.catalog, wal.watermarks, wal.producers, MemoryObjects(), settings or Settings())
+    return Stores(
+        wal,
+        wal.catalog,
+        wal.watermarks,
+        wal.producers,
+        MemoryObjects(),
+        settings or Settings(),
+        surfaces=("streams",),
+    )
 
 
 def append_cpu() -> dict[str, float]:
@@ -138,7 +147,7 @@ def import_ms() -> dict[str, float]:
 def pipeline() -> dict[str, float]:
     """Seals 100,000 events and reads them back from the segments."""
     stores = memory_stores(Settings(seal_records=50_000))
-    logs = Logs(stores)
+    logs = Streams(stores)
     logs.create("bench", CreateRequest(content_type=JSON))
     total, size = 100_000, 0
     for start in range(0, total, 1000):
@@ -149,7 +158,7 @@ def pipeline() -> dict[str, float]:
     begun = time.process_time()
     seal(assemble_sealer(stores, MemoryQueue()), log_id, force=True)
     sealed = time.process_time() - begun
-    fresh = Logs(stores)
+    fresh = Streams(stores)
     position, begun = BEGINNING, time.process_time()
     read = 0
     while read < total:
@@ -174,6 +183,7 @@ def aws_calls() -> dict[str, dict[str, int]]:
             DynamoProducers(store, tables["producers"]),
             S3Objects(settings.bucket, client),
             settings,
+            surfaces=("streams",),
         )
         sent: Counter[str] = Counter()
         for watched in (store.connection.client, client):
@@ -194,20 +204,20 @@ def _count_operations(stores: Stores, sent: Counter[str]) -> dict[str, dict[str,
     one = AppendRequest(content_type=JSON, records=(NewRecord(b"{}"),))
     batch = AppendRequest(content_type=JSON, records=tuple(NewRecord(event(n)) for n in range(50)))
     tail = At(Cursor(0, 53))
-    logs = Logs(stores)
+    logs = Streams(stores)
     measure("create", lambda: logs.create("calls", CreateRequest(content_type=JSON)))
     measure("append, warm", lambda: logs.append("calls", one))
-    measure("append, cold", lambda: Logs(stores).append("calls", one))
+    measure("append, cold", lambda: Streams(stores).append("calls", one))
     logs.append("calls", one)
     measure("append of 50 events, warm", lambda: logs.append("calls", batch))
     logs.read("calls", tail)
     measure("read at the tail, warm", lambda: logs.read("calls", tail))
-    measure("read at the tail, cold", lambda: Logs(stores).read("calls", tail))
+    measure("read at the tail, cold", lambda: Streams(stores).read("calls", tail))
     measure("read inside the last batch, warm", lambda: logs.read("calls", At(Cursor(0, 20))))
     measure("seal", lambda: seal(assemble_sealer(stores, MemoryQueue()), logs.head("calls").log_id, force=True))
     entries = stores.wal.read(logs.head("calls").log_id).entries
     stores.wal.remove(entries[0].log_id, [entry.slot for entry in entries[:-1]])  # as trimming does, later
-    reader = Logs(stores)
+    reader = Streams(stores)
     measure("read in a segment, cold", lambda: reader.read("calls", At(BEGINNING), max_records=2))
     measure("read in a segment, manifest known", lambda: reader.read("calls", At(BEGINNING), max_records=2))
     measure("head, warm", lambda: logs.head("calls"))

@@ -11,6 +11,7 @@ from headrace.log.stores import Stores
 from headrace.objects.parallel import ParallelRanges
 from headrace.objects.s3 import S3Objects, make_client
 from headrace.settings import Settings
+from headrace.streams.names import STREAMS
 from headrace.tables.catalog import DynamoCatalog
 from headrace.tables.dynamodb import Store
 from headrace.tables.producers import DynamoProducers
@@ -52,4 +53,5 @@ def aws_stores(
             settings.bucket, client, ranges=ParallelRanges(settings.bucket, client, timeout_s=s3_read_timeout_s)
         ),
         settings=settings,
+        surfaces=(STREAMS,),
     )

@@ -10,8 +10,8 @@ import click
 import msgspec
 
 from cli.errors import BadInput, CliError, Unreachable
-from headrace.names import STREAMS
 from headrace.settings import Settings
+from headrace.streams.names import STREAMS
 from operators.stores import state_file_option, store_errors
 
 if TYPE_CHECKING:

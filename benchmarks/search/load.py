@@ -20,14 +20,15 @@ from functions.sealer.seal import seal
 from headrace.definition import Definition
 from headrace.index.store import IndexManifestStore
 from headrace.json import registry
-from headrace.log.logs import Logs
-from headrace.log.requests import JSON, AppendRequest, CreateRequest
+from headrace.log.requests import JSON
 from headrace.log.stores import Stores
-from headrace.names import STREAMS
 from headrace.objects import Objects
 from headrace.record import NewRecord
 from headrace.recovery.recover import recover
 from headrace.settings import Settings
+from headrace.streams.names import STREAMS
+from headrace.streams.requests import AppendRequest, CreateRequest
+from headrace.streams.verbs import Streams
 from headrace.wal.state import LogConfig, LogState
 
 STREAM = "requests"
@@ -44,7 +45,7 @@ def fill(root: Path, blocks: Iterable[list[bytes]], progress: Callable[[int], No
     """
     settings = Settings(spill_bytes=_NEVER_SPILL)
     stores = replace(memory_stores(settings), objects=DirectoryObjects(root))
-    logs = Logs(stores)
+    logs = Streams(stores)
     sealer = assemble_sealer(stores, MemoryQueue())
     log_id = logs.create(STREAM, CreateRequest(content_type=JSON)).head.log_id
     logs.define(STREAM, _described)
@@ -78,4 +79,4 @@ def _described(before: Definition, _: LogConfig, state: LogState) -> Definition:
     update = registry.parse_update(orjson.dumps(SCHEMA_UPDATE), STREAM)
     is_empty = state.next_offset == 0
     after = registry.apply(before.registry, update, name=STREAM, next_offset=state.next_offset, is_empty=is_empty)
-    return Definition(after, before.profile)
+    return Definition(after, before.own)

@@ -26,10 +26,10 @@ from functions.observability import Meter
 from functions.observed import counted_gets
 from headrace.clock import Clock, SystemClock
 from headrace.index.run_cache import RunCache
-from headrace.log.logs import Logs
 from headrace.log.stores import Stores
 from headrace.objects.counting import CountingObjects, RequestCounts
 from headrace.settings import Settings
+from headrace.streams.verbs import Streams
 
 if TYPE_CHECKING:  # at run time it would cost every process the import of numpy and pyarrow
     from headrace.query.engine.engine import Engine
@@ -51,7 +51,7 @@ class Parts:
     """
 
     settings: Settings
-    logs: Callable[[], Logs]
+    logs: Callable[[], Streams]
     access: Keys
     meter: Meter[ApiMetric] = field(default_factory=lambda: Meter(ApiMetric))
     clock: Clock = field(default_factory=SystemClock)
@@ -138,9 +138,9 @@ def assemble(stores: Stores, access: Keys, meter: Meter[ApiMetric] | None = None
 _CACHE_BYTES = 256 * 1024 * 1024  # of the 512 MB that a Lambda function has below its temporary directory
 
 
-def _makers(stores: Stores, recorder: Recorder) -> tuple[Callable[[], Logs], Callable[[], Inspector]]:
+def _makers(stores: Stores, recorder: Recorder) -> tuple[Callable[[], Streams], Callable[[], Inspector]]:
     if stores.settings.cold:
-        return lambda: MeasuredLogs(stores, recorder), lambda: Inspector(stores, Logs(stores))
+        return lambda: MeasuredLogs(stores, recorder), lambda: Inspector(stores, Streams(stores))
     directory = Path(tempfile.gettempdir()) / "headrace-index" if on_lambda() else None
     cache = RunCache(stores.objects, stores.clock.monotonic, directory=directory, directory_bytes=_CACHE_BYTES)
     logs = MeasuredLogs(stores, recorder, cache)
@@ -148,7 +148,7 @@ def _makers(stores: Stores, recorder: Recorder) -> tuple[Callable[[], Logs], Cal
     return lambda: logs, lambda: inspector
 
 
-def _engine_maker(stores: Stores, logs: Callable[[], Logs]) -> Callable[[], Engine]:
+def _engine_maker(stores: Stores, logs: Callable[[], Streams]) -> Callable[[], Engine]:
     """Makes an engine when the first one is asked for: a process that never searches does not import one."""
     lock = threading.Lock()
     made: list[Engine] = []
@@ -157,10 +157,10 @@ def _engine_maker(stores: Stores, logs: Callable[[], Logs]) -> Callable[[], Engi
         from headrace.query.engine import engine
 
         if stores.settings.cold:
-            return engine.assemble(stores, logs())
+            return engine.assemble(stores, logs().log)
         with lock:
             if not made:
-                made.append(engine.assemble(stores, logs()))
+                made.append(engine.assemble(stores, logs().log))
         return made[0]
 
     return make

@@ -21,18 +21,19 @@ class Audited(NamedTuple):
     failed: tuple[tuple[str, Exception], ...]
 
 
-def audit(parts: Parts, after: str = "") -> Audited:
-    """Looks at one page of names, and asks for a sweep of their orphans."""
-    rows = parts.stores.catalog.living(parts.surface, after=after, limit=MAX_ROWS)
+def audit(parts: Parts, surface: str = "", after: str = "") -> Audited:
+    """Looks at one page of names of a surface, or of each, and asks for a sweep of their orphans."""
     waiting = 0
     failed: list[tuple[str, Exception]] = []
-    for row in rows:
-        try:
-            waiting += look(parts, row.log_id)
-        except Exception as exc:  # noqa: BLE001 - one poisoned log must not hide the others
-            failed.append((row.log_id, exc))
-    wanted = [Message("orphans", row.log_id) for row in rows]
-    if len(rows) == MAX_ROWS:
-        wanted.append(Message("audit", after=rows[-1].name))
-    parts.queue.send(wanted)
+    for one in (surface,) if surface else parts.stores.surfaces:
+        rows = parts.stores.catalog.living(one, after=after, limit=MAX_ROWS)
+        for row in rows:
+            try:
+                waiting += look(parts, row.log_id)
+            except Exception as exc:  # noqa: BLE001 - one poisoned log must not hide the others
+                failed.append((row.log_id, exc))
+        wanted = [Message("orphans", row.log_id) for row in rows]
+        if len(rows) == MAX_ROWS:
+            wanted.append(Message("audit", surface=one, after=rows[-1].name))
+        parts.queue.send(wanted)
     return Audited(waiting, tuple(failed))

@@ -111,7 +111,7 @@ class Dispatcher:
                 meter.add(IndexerMetric.OrphansRemoved, sweep_orphans(parts, message.log_id))
                 meter.add(IndexerMetric.GenerationsRemoved, remove_generations(parts, message.log_id))
             case "audit":
-                audited = audit(parts, message.after)
+                audited = audit(parts, message.surface, message.after)
                 meter.add(IndexerMetric.LogsWaiting, audited.waiting)
                 self._note_failures(audited.failed)
             case "tick":

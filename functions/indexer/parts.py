@@ -13,7 +13,6 @@ from headrace.log.definition import Definitions
 from headrace.log.stores import Stores
 from headrace.manifest.merging import MergeLimits
 from headrace.manifest.store import ManifestStore
-from headrace.names import STREAMS
 from headrace.objects.counting import CountingObjects, RequestCounts
 from headrace.tables.jobs import Jobs
 
@@ -23,7 +22,6 @@ class Parts:
     """The stores of the process, its queue, and job runs.
 
     Attributes:
-        surface: the surface whose catalog rows the audit walks.
         counts: requests to the object store that are not in the durable counters yet.
     """
 
@@ -34,7 +32,6 @@ class Parts:
     jobs: Jobs
     runs: JobRuns
     queue: WakeQueue
-    surface: str
     counts: RequestCounts
 
     @property
@@ -93,6 +90,5 @@ def assemble(stores: Stores, jobs: Jobs, runs: JobRuns, queue: WakeQueue) -> Par
         jobs=jobs,
         runs=runs,
         queue=queue,
-        surface=STREAMS,
         counts=counts,
     )

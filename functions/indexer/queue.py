@@ -24,11 +24,12 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
 
     Attributes:
         log_id: of look, rebuild and orphans.
-        after: where an audit goes on.
+        surface, after: where an audit goes on.
     """
 
     verb: Verb
     log_id: str = ""
+    surface: str = ""
     after: str = ""
 
 

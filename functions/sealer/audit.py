@@ -18,15 +18,16 @@ _WEEK_DAYS = 7  # others can have segments that were merged
 
 
 def audit(parts: Parts, surface: str = "", after: str = "") -> int:
-    """Sends messages for one page of names; returns how many were for work that had been missed."""
-    surface = surface or parts.surface
+    """Sends messages for one page of names of a surface, or of each; returns how many are for missed work."""
     now_ms = parts.now_ms()
-    rows = parts.stores.catalog.living(surface, after=after, limit=MAX_ROWS)
-    wanted = [message for row in rows for message in _missed(parts, row, now_ms)]
-    missed = sum(message.verb != "orphans" for message in wanted)
-    if len(rows) == MAX_ROWS:
-        wanted.append(Message("audit", surface=surface, after=rows[-1].name))
-    parts.queue.send(wanted, now_ms)
+    missed = 0
+    for one in (surface,) if surface else parts.stores.surfaces:
+        rows = parts.stores.catalog.living(one, after=after, limit=MAX_ROWS)
+        wanted = [message for row in rows for message in _missed(parts, row, now_ms)]
+        missed += sum(message.verb != "orphans" for message in wanted)
+        if len(rows) == MAX_ROWS:
+            wanted.append(Message("audit", surface=one, after=rows[-1].name))
+        parts.queue.send(wanted, now_ms)
     return missed
 
 
@@ -40,8 +41,8 @@ def _missed(parts: Parts, row: Row, now_ms: int) -> list[Message]:
         wanted.append(Message("purge", row.log_id))  # the row should say that it has ended
         if not newest.state.forks:
             return wanted
-    elif row.profile != newest.state.profile:
-        parts.stores.catalog.set_hints(row, profile=newest.state.profile)  # a change came hours late, and set it back
+    elif row.label != newest.state.label:
+        parts.stores.catalog.set_hints(row, label=newest.state.label)  # a change came hours late, and set it back
     end_slot = parts.stores.watermarks.get(row.log_id).end_slot
     idle_ms = now_ms - newest.committed_ms
     if policy.may_seal(newest.state) and newest.slot >= end_slot and idle_ms >= 2 * limits.age_ms:

@@ -7,10 +7,9 @@ from dataclasses import dataclass, replace
 
 from functions.sealer.policy import SealLimits
 from functions.sealer.queue import DelayQueue
-from headrace.log.logs import Logs
+from headrace.log.control import worker_controls
 from headrace.log.stores import Stores
 from headrace.manifest.store import ManifestStore
-from headrace.names import STREAMS
 from headrace.objects.counting import CountingObjects, RequestCounts
 from headrace.tables.catalog import Row
 from headrace.wal.state import LogConfig
@@ -21,7 +20,6 @@ class Parts:
     """The stores of the process, the queue, and two verbs of the library that write control entries.
 
     Attributes:
-        surface: the surface whose catalog rows the audit walks.
         expire_if_due: ends a log whose deadline has passed; the deadline (ms) if it still lies ahead.
         release_source: gives back what an ended fork holds of its source.
         counts: requests to the object store that are not in the durable counters yet.
@@ -30,7 +28,6 @@ class Parts:
     stores: Stores
     manifests: ManifestStore
     queue: DelayQueue
-    surface: str
     expire_if_due: Callable[[Row], int | None]
     release_source: Callable[[str, LogConfig], None]
     counts: RequestCounts
@@ -55,13 +52,12 @@ def assemble(stores: Stores, queue: DelayQueue) -> Parts:
     """The parts on given stores, with their requests to the object store counted."""
     counts = RequestCounts()
     stores = replace(stores, objects=CountingObjects(stores.objects, counts))
-    logs = Logs(stores)
+    controls = worker_controls(stores)
     return Parts(
         stores=stores,
         manifests=stores.manifests(),
         queue=queue,
-        surface=STREAMS,
-        expire_if_due=logs.expirer.expire_if_due,
-        release_source=logs.deleter.release_source,
+        expire_if_due=controls.expire_if_due,
+        release_source=controls.release_source,
         counts=counts,
     )

@@ -59,7 +59,7 @@ class Appender:
                             self._commit_batch(name, group.batch())
                 finally:
                     group.hand_over()
-        ticket.check()
+        ticket.result()
         return ticket
 
     def _commit_batch(self, name: str, tickets: Sequence[Ticket]) -> None:
@@ -86,9 +86,7 @@ class Appender:
         while True:
             picture = self._controls.ensure_alive(picture)
             now_ms = self._stores.clock.now_ms()
-            decision = self._surface.decide(
-                (self._controls.look_at(picture),), tickets, self._rows, now_ms, attempt
-            )
+            decision = self._surface.decide((self._controls.look_at(picture),), tickets, self._rows, now_ms, attempt)
             if decision.tells and (not fresh or self._pictures.is_old(picture.read)):
                 # What was decided on cached state, and no slot will check, is checked once against fresh state.
                 picture, fresh = self._pictures.look(name), True

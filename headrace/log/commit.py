@@ -19,9 +19,9 @@ from headrace.log.picture import Pictures, ReadTime
 from headrace.log.seam import Draft, NamedObject
 from headrace.log.stores import Stores
 from headrace.log.tail import chained
-from headrace.wal import slot as slots
 from headrace.tables.items import Guard
 from headrace.wal import Committed, Outcome, SlotTaken
+from headrace.wal import slot as slots
 from headrace.wal.state import Entry, LogState
 
 MAX_TRIES = 24  # conflicts with other writers before 429; each costs a write unit of the log's partition

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from msgspec.structs import replace
@@ -23,7 +24,7 @@ from headrace.log import decide as rules
 from headrace.log.commit import Attempt, Budget, Committer
 from headrace.log.definition import Definitions
 from headrace.log.picture import Picture, Pictures, ReadTime
-from headrace.log.seam import Decide, Decision, Draft, Ids, Look, NamedObject, Request, Rows, Surface
+from headrace.log.seam import AnySurface, Decide, Decision, Draft, Ids, Look, NamedObject, Request, Rows, Surface
 from headrace.log.stores import Stores
 from headrace.tables.catalog import PutRow, Row
 from headrace.tables.watermarks import TouchUnchanged
@@ -34,7 +35,8 @@ from headrace.wal.state import Entry, LogConfig, LogState, Producer
 _TOUCH_FRACTION = 10
 
 
-class Asked(NamedTuple):
+@dataclass
+class Asked:
     """A control request, as `Decide` gets it."""
 
     request: Any = None
@@ -307,6 +309,18 @@ class Controls:
         """The configuration of a source: its row stands until a name is created again, which its forks prevent."""
         row: Row | None = self._stores.catalog.get(fork.surface, name)
         return row.config if row is not None and row.log_id == log_id else None
+
+
+def worker_controls(stores: Stores) -> Controls:
+    """Returns controls that expire and release logs of every surface, for a process that serves none."""
+    surface = AnySurface()
+    pictures = Pictures(stores, surface)
+
+    def no_record(row: Row, position: int) -> bytes:
+        raise NotImplementedError(f"a worker reads no records: log_id={row.log_id} position={position}")
+
+    rows = StoredRows(stores, Definitions(stores), no_record)
+    return Controls(stores, surface, pictures, Committer(stores, pictures), rows)
 
 
 def _end(look: Look, kind: str, how: str) -> Draft:

@@ -102,5 +102,3 @@ def _incarnations(source: Look, base: int) -> list[Ancestor]:
         found.append(Ancestor(source.log_id, incarnation, min(recovery.at, base)))
         incarnation = recovery.incarnation
     return [*found, Ancestor(source.log_id, incarnation, base)]
-
-

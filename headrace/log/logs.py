@@ -71,7 +71,7 @@ class Log:
             name: is woken afterwards; appends to it and to the names in `others` wait meanwhile.
         """
         with self._in_time(), ExitStack() as turns:
-            for one in (name, *others):
+            for one in sorted({name, *others}):  # in one order, so that no two wait for each other
                 turns.enter_context(turns.enter_context(self._groups.of(one)).control_turn())
             answer = self.controls.run(lambda: find(self.controls), decide, request)
         self.wakeups.notify(name)

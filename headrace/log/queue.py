@@ -62,10 +62,11 @@ class Ticket:
         """Until answered, or woken to lead."""
         self._woken.wait()
 
-    def check(self) -> None:
-        """Raises the error that is the answer, if it is one."""
+    def result(self) -> Any:
+        """Returns the answer, or raises the error."""
         if self.error is not None:
             raise self.error
+        return self.answer
 
 
 class Group:

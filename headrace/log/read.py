@@ -18,8 +18,8 @@ from headrace.errors import Damaged, Gone, InvalidRequest, SegmentMissing
 from headrace.index import fetching
 from headrace.limits import PAGE_BYTES, PAGE_RECORDS, SCAN_CHUNK_BYTES
 from headrace.log import decide, prune, tail
+from headrace.log.control import Controls
 from headrace.log.definition import Definitions
-from headrace.log.expire import Expirer
 from headrace.log.payload import PayloadTrimmed, read_payload
 from headrace.log.picture import Picture, Pictures
 from headrace.log.prune import Ahead, Pruner
@@ -47,17 +47,15 @@ class Reader:
     def __init__(
         self,
         stores: Stores,
-        surface: str,
         pictures: Pictures,
-        expirer: Expirer,
+        controls: Controls,
         manifests: ManifestStore,
         definitions: Definitions,
         pruner: Pruner,
     ) -> None:
         self._stores = stores
-        self._surface = surface
         self._pictures = pictures
-        self._expirer = expirer
+        self._controls = controls
         self._manifests = manifests
         self._definitions = definitions
         self._pruner = pruner
@@ -73,20 +71,9 @@ class Reader:
         if picture is not None:
             read = self._pictures.read_time()
             newest = self._stores.wal.newest(picture.row.log_id)
-            if newest is None or newest.state.ended:
-                picture = None  # perhaps the name has another log by now
-            else:
-                picture = self._pictures.remember(name, picture.row, newest, read)
-        return self._head(self._living(name, picture or self._pictures.look(name)))
-
-    def _living(self, name: str, picture: Picture) -> Picture:
-        """The picture, or a newer one if it took a look to see that the stream lives."""
-        picture = self._expirer.ensure_alive(name, picture)
-        error = decide.ended(picture.row.config, picture.state)
-        if error is not None:
-            self._pictures.drop(name)
-            raise error
-        return picture
+            has_ended = newest is None or newest.state.ended  # perhaps the name has another log by now
+            picture = self._pictures.remember(picture.row, newest, read) if newest and not has_ended else None
+        return self._head(self._controls.living(picture or self._pictures.look(name)))
 
     def _head(self, picture: Picture) -> Head:
         touched_ms = self._pictures.touched_ms(picture.row.log_id)
@@ -125,7 +112,7 @@ class Reader:
             foreign = False
             position = head.state.next_offset if at.since_ms is None else self._times.position(head, at.since_ms)
         if touch:
-            self._expirer.touch(picture)
+            self._controls.touch(picture)
         monotonic = self._stores.clock.monotonic
         page = Collector(view, max_records, max_bytes, lambda: until is not None and monotonic() >= until)
         start = position
@@ -190,8 +177,8 @@ class Reader:
                 row = picture.row
                 found = tail.recent(self._stores.wal, row.log_id)
         assert found.newest is not None
-        picture = self._pictures.remember(name, row, found.newest, read)
-        living = self._living(name, picture)
+        picture = self._pictures.remember(row, found.newest, read)
+        living = self._controls.living(picture)
         if living is not picture:
             found = Tail([], None)  # the stream was renewed, perhaps as another log: that was not its end
         return found, self._head(living), living

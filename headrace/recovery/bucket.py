@@ -164,10 +164,10 @@ def check_definitions(objects: Objects, notes: Notes, named: Iterable[Definition
         except Damaged as exc:
             notes.error("definition.damaged", key, found=exc)
             continue
-        expected = (ref.schema_version, ref.profile)
-        found = (document.registry.current_version, document.profile.get("kind"))
+        expected = (ref.schema_version, ref.label)
+        found = (document.registry.current_version, document.own.get("kind"))
         if found != expected:
-            notes.error("definition.damaged", key, expected=f"version, profile {expected}", found=str(found))
+            notes.error("definition.damaged", key, expected=f"version, label {expected}", found=str(found))
 
 
 def earlier_definitions(log_id: str, standing: Iterable[str], named: Iterable[DefinitionRef]) -> set[str]:

@@ -8,7 +8,7 @@ import msgspec
 from msgspec.structs import replace
 
 from headrace.log import decide
-from headrace.log.expire import control_entry
+from headrace.log.commit import control_entry
 from headrace.recovery import names
 from headrace.recovery.names import Names
 from headrace.recovery.report import Loss, Status
@@ -83,7 +83,7 @@ def _nameless(facts: Facts, holds_source: bool, rewound: bool, now_ms: int, requ
     if newest is None or (newest.state.ended and not (rewound and (facts.has_older or holds_source))):
         return Plan(facts, "gone", state)
     state = replace(state, ended=facts.tombstone.ended or "deleted", forks=0, holds_source=holds_source)
-    return Plan(facts, "ended", state, entry=control_entry(newest, "recover", state, request_ids(), now_ms))
+    return Plan(facts, "ended", state, entry=control_entry(newest, "recover", state, (request_ids(),), now_ms))
 
 
 def _refusal(facts: Facts, judged: Names, by_id: Mapping[str, Facts]) -> str:
@@ -136,7 +136,7 @@ def _end_offset(facts: Facts) -> int:
 
 def _says(standing: Row, row: Row) -> bool:
     """What a row must say of a log that lives; its deadline only bounds the true one, its end is marked apart."""
-    return standing.config == row.config and (row.ended or standing.profile == row.profile)
+    return standing.config == row.config and (row.ended or standing.label == row.label)
 
 
 class _Planner:
@@ -164,7 +164,7 @@ class _Planner:
     def plan(self) -> Plan:
         before = self._facts.state or self._unpublished()
         state = self._state(before)
-        row = Row(self._facts.log_id, self._config, bool(state.ended), self._deadline_ms(state), state.profile)
+        row = Row(self._facts.log_id, self._config, bool(state.ended), self._deadline_ms(state), state.label)
         standing = self._facts.row
         is_ours = standing is not None and standing.log_id == row.log_id
         is_right = standing is not None and is_ours and (self._is_gone or _says(standing, row))
@@ -253,7 +253,7 @@ class _Planner:
     def _entry(self, state: LogState) -> Entry:
         facts, manifest = self._facts, self._facts.manifest
         if facts.newest is not None and not self._tail_is_lost:
-            return control_entry(facts.newest, "recover", state, self._request_ids(), self._now_ms)
+            return control_entry(facts.newest, "recover", state, (self._request_ids(),), self._now_ms)
         if manifest is None:
             slot = slots.first_slot(state.next_offset) + (_ENDED if self._is_gone else 0)
             return Entry(

@@ -7,6 +7,7 @@ import msgspec
 from headrace.errors import HeadraceError, StoreError
 from headrace.log.commit import Budget, Committer
 from headrace.log.picture import Pictures
+from headrace.log.seam import AnySurface
 from headrace.log.stores import Stores
 from headrace.manifest import manifest as manifests
 from headrace.manifest.manifest import Manifest
@@ -129,7 +130,7 @@ class _Run:
             return
         stores, row = self._stores, plan.facts.row
         guards = [PutRow(plan.row, row.log_id if row is not None else None)] if plan.row is not None else []
-        pictures = Pictures(stores, plan.row.surface if plan.row is not None else "")
+        pictures = Pictures(stores, AnySurface())
         budget = Budget(stores.clock, _BUDGET_MS)
         outcome = Committer(stores, pictures).put(entry, guards, pictures.read_time(), budget)
         if not isinstance(outcome, Committed):

@@ -18,7 +18,6 @@ from headrace.log.stores import Stores
 from headrace.manifest import invariants
 from headrace.manifest.manifest import Manifest, decode
 from headrace.manifest.marks import Description, Tombstone
-from headrace.names import STREAMS
 from headrace.objects import ObjectMissing, Objects, keys
 from headrace.recovery.report import Progress, no_progress
 from headrace.tables.catalog import Row
@@ -105,7 +104,7 @@ class Facts(msgspec.Struct, frozen=True):
 def survey(stores: Stores, progress: Progress = no_progress) -> list[Facts]:
     """Every log that the bucket or the catalog knows, by log id."""
     listed = {one.log_id: one for one in list_logs(stores.objects)}
-    rows = {row.log_id: row for surface in _surfaces() for row in _rows(stores, surface)}
+    rows = {row.log_id: row for surface in stores.surfaces for row in _rows(stores, surface)}
     found: dict[str, Facts] = {}
     wanted = sorted(listed.keys() | rows.keys())
     while wanted:
@@ -235,10 +234,6 @@ def sources_of(config: LogConfig) -> set[str]:
     """The logs that a fork was made from and reads."""
     made_from = {config.source.log_id} if config.source is not None else set()
     return made_from | {ancestor.log_id for ancestor in config.lineage}
-
-
-def _surfaces() -> tuple[str, ...]:
-    return (STREAMS,)
 
 
 def _rows(stores: Stores, surface: str) -> Iterator[Row]:

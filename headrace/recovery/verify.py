@@ -214,8 +214,8 @@ class _Walk:
                 notes.error("catalog.differs", where, expected=self._log_id, found=row.log_id)
         elif facts.tombstone is None and row.config != config:
             notes.error("catalog.differs", where, expected=config, found=row.config)
-        elif state is not None and not state.ended and row.profile != state.profile:
-            notes.warn("catalog.differs", where, expected=f"profile {state.profile}", found=f"profile {row.profile}")
+        elif state is not None and not state.ended and row.label != state.label:
+            notes.warn("catalog.differs", where, expected=f"label {state.label}", found=f"label {row.label}")
         elif state is not None and row.ended != bool(state.ended):
             notes.warn("catalog.differs", where, expected=f"ended {state.ended!r}", found=f"ended {row.ended}")
 

@@ -12,18 +12,18 @@ from headrace.definition import for_fork
 from headrace.errors import Conflict, HeadraceError, InvalidRequest, NotFound
 from headrace.log import decide as rules
 from headrace.log.definition import name_definition
-from headrace.log.read import check_cursor
+from headrace.log.read import Reader
 from headrace.log.requests import JSON, Head
 from headrace.log.seam import Decision, Draft, Ids, Look, NamedObject, Request, Rows, Surface
 from headrace.record import NewRecord
 from headrace.streams.errors import ProducerGap, SequenceConflict, StaleProducer, StreamClosed
+from headrace.streams.names import STREAMS
 from headrace.streams.prepare import prepare
 from headrace.streams.requests import Appended, AppendRequest, Created, CreateRequest, ForkRequest
 from headrace.tables.catalog import PutRow, Row
 from headrace.tables.producers import PutProducer
 from headrace.wal.state import DefinitionRef, ForkSource, LogConfig, LogState, Producer, TimeRun, incarnation_of
 
-NAME = "streams"  # the surface of `/v1/stream/…`
 DEFAULT_CONTENT_TYPE = "application/octet-stream"
 
 
@@ -63,7 +63,7 @@ class Prepared(NamedTuple):
 class StreamSurface(Surface):
     """Streams, as the log knows them."""
 
-    name = NAME
+    name = STREAMS
     noun = "stream"
 
     def decide(
@@ -295,7 +295,7 @@ def _create(
     if source is None or request.fork is None:
         base = 0
         config = LogConfig(
-            surface=NAME,
+            surface=STREAMS,
             name=name,
             incarnation=incarnation,
             content_type=request.content_type or DEFAULT_CONTENT_TYPE,
@@ -339,7 +339,7 @@ def _fork_point(source: Look, fork: ForkRequest, rows: Rows) -> tuple[int, list[
     tail = source.state.next_offset
     position = tail if fork.at is None else fork.at.position
     if fork.at is not None:
-        check_cursor(source.config, fork.at, source.state.recoveries)
+        Reader.check_cursor(source.config, fork.at, source.state.recoveries)
     if position > tail:
         raise InvalidRequest(f"fork offset is beyond the stream: tail={tail} fork={position}")
     if not fork.sub_offset:

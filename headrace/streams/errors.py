@@ -1,10 +1,10 @@
 """What else can be wrong with a request to a stream.
 
-    Conflict
-    ├── StreamClosed      appends are over
-    ├── SequenceConflict  Stream-Seq did not rise
-    └── ProducerGap       a producer skipped a sequence number
-    StaleProducer         a newer epoch of this producer exists
+Conflict
+├── StreamClosed      appends are over
+├── SequenceConflict  Stream-Seq did not rise
+└── ProducerGap       a producer skipped a sequence number
+StaleProducer         a newer epoch of this producer exists
 """
 
 from __future__ import annotations

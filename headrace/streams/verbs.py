@@ -45,7 +45,7 @@ class Streams:
     def append(self, name: str, request: AppendRequest) -> Appended:
         """Appends, closes, or both."""
         ticket = self.log.append(name, request)
-        appended: Appended = ticket.answer
+        appended: Appended = ticket.result()
         return appended._replace(tries=ticket.tries)
 
     def define(self, name: str, change: Change) -> Definition:

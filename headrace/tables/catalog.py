@@ -7,7 +7,7 @@ Guarantees every adapter keeps:
 
 The catalog in DynamoDB. Table `catalog`: `bucket` S (hash), `name` S (range).
 
-Attributes: `log_id` S, `config` S (JSON of LogConfig), `ended` BOOL (only when true), `profile` S (absent: generic), and
+Attributes: `log_id` S, `config` S (JSON of LogConfig), `ended` BOOL (only when true), `label` S (absent: generic), and
 while the log can expire
 `expiry_shard` S and `expires_at_ms` N, the keys of the sparse index `expiry`.
 """
@@ -32,7 +32,7 @@ if TYPE_CHECKING:  # it loads pynamodb, which the adapters in memory do not need
 
 TABLE = "catalog"
 BUCKETS = "0123456789abcdef"
-GENERIC = "generic"  # the profile of a log that was given none
+GENERIC = "generic"  # the label of a log that was given none
 
 
 class Row(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -43,14 +43,14 @@ class Row(msgspec.Struct, frozen=True, omit_defaults=True):
         config: the log's configuration.
         ended: the log has ended; listings omit it. A hint: the log's own state decides.
         deadline_ms: not before this time can it expire; None when it never does.
-        profile: the kind of the log's profile, for listings.
+        label: what listings show of the log's definition.
     """
 
     log_id: str
     config: LogConfig
     ended: bool = False
     deadline_ms: int | None = None
-    profile: str = GENERIC
+    label: str = GENERIC
 
     @property
     def surface(self) -> str:
@@ -86,8 +86,8 @@ class Catalog(Protocol):
     def mark_ended(self, row: Row) -> None:
         """Records that the row's log has ended, and drops its deadline. Nothing if the name has another log now."""
 
-    def set_hints(self, row: Row, *, deadline_ms: int | None = None, profile: str | None = None) -> None:
-        """Corrects deadline and profile (None: it stays). Nothing if the name has another log now, or it has ended."""
+    def set_hints(self, row: Row, *, deadline_ms: int | None = None, label: str | None = None) -> None:
+        """Corrects deadline and label (None: it stays). Nothing if the name has another log now, or it has ended."""
 
 
 INDEX = "expiry"
@@ -106,8 +106,8 @@ def row_item(row: Row) -> Item:
     }
     if row.ended:
         item["ended"] = {"BOOL": True}
-    if row.profile != GENERIC:
-        item["profile"] = s(row.profile)
+    if row.label != GENERIC:
+        item["label"] = s(row.label)
     if row.deadline_ms is not None:
         item["expiry_shard"] = s(bucket[-1])
         item["expires_at_ms"] = n(row.deadline_ms)
@@ -127,7 +127,7 @@ def item_row(item: Item) -> Row:
             config=_config_decoder.decode(item["config"]["S"]),
             ended=item.get("ended", {}).get("BOOL", False),
             deadline_ms=int(deadline["N"]) if deadline is not None else None,
-            profile=item["profile"]["S"] if "profile" in item else GENERIC,
+            label=item["label"]["S"] if "label" in item else GENERIC,
         )
     except (KeyError, ValueError, RecursionError, msgspec.MsgspecError) as exc:
         raise Damaged(f"catalog row does not parse: bucket={item.get('bucket')} name={item.get('name')}") from exc
@@ -249,16 +249,16 @@ class DynamoCatalog:
         """A conditional update."""
         self._update(row, "SET ended = :ended REMOVE expiry_shard, expires_at_ms", {":ended": {"BOOL": True}})
 
-    def set_hints(self, row: Row, *, deadline_ms: int | None = None, profile: str | None = None) -> None:
+    def set_hints(self, row: Row, *, deadline_ms: int | None = None, label: str | None = None) -> None:
         """A conditional update."""
         changes: list[str] = []
         values: Item = {}
         if deadline_ms is not None:
             changes += ["expiry_shard = :shard", "expires_at_ms = :deadline"]
             values |= {":shard": s(bucket_of(row.surface, row.name)[-1]), ":deadline": n(deadline_ms)}
-        if profile is not None:
-            changes.append("profile = :profile")
-            values[":profile"] = s(profile)
+        if label is not None:
+            changes.append("label = :label")
+            values[":label"] = s(label)
         if changes:
             self._update(row, f"SET {', '.join(changes)}", values, " AND attribute_not_exists(ended)")
 
@@ -321,7 +321,7 @@ class MemoryCatalog:
                 ended = msgspec.structs.replace(current, ended=True, deadline_ms=None)
                 self.rows[row.surface, row.name] = ended
 
-    def set_hints(self, row: Row, *, deadline_ms: int | None = None, profile: str | None = None) -> None:
+    def set_hints(self, row: Row, *, deadline_ms: int | None = None, label: str | None = None) -> None:
         """Corrects the row if it still stands for the same, living log."""
         with self.lock:
             current = self.rows.get((row.surface, row.name))
@@ -329,5 +329,5 @@ class MemoryCatalog:
                 self.rows[row.surface, row.name] = msgspec.structs.replace(
                     current,
                     deadline_ms=current.deadline_ms if deadline_ms is None else deadline_ms,
-                    profile=current.profile if profile is None else profile,
+                    label=current.label if label is None else label,
                 )

@@ -8,8 +8,6 @@ import msgspec
 
 from headrace.wal import slot as slots
 
-Kind = Literal["create", "data", "close", "fork", "unfork", "release", "delete", "expire", "recover", "define"]
-
 
 class Producer(msgspec.Struct, frozen=True, array_like=True):
     """The last accepted write of an idempotent producer."""
@@ -33,13 +31,13 @@ class DefinitionRef(msgspec.Struct, frozen=True, array_like=True):
         number: how often they were changed, this change included.
         nonce: of the object's key, so that two writers of one number never meet.
         schema_version: of the current schema; 0 without one.
-        profile: its kind.
+        label: what listings show, given by the surface.
     """
 
     number: int
     nonce: str
     schema_version: int
-    profile: str
+    label: str
 
 
 class LogState(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -82,9 +80,9 @@ class LogState(msgspec.Struct, frozen=True, omit_defaults=True):
         return self.definition.schema_version if self.definition is not None else 0
 
     @property
-    def profile(self) -> str:
-        """Kind of the profile in force."""
-        return self.definition.profile if self.definition is not None else "generic"
+    def label(self) -> str:
+        """What listings show of the definition in force."""
+        return self.definition.label if self.definition is not None else "generic"
 
 
 class Ancestor(msgspec.Struct, frozen=True, array_like=True):
@@ -150,6 +148,8 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     """One item of the write-ahead log: a batch of records, or a control entry, and the state after it.
 
     Attributes:
+        kind: the log itself writes create, data, fork, unfork, release, delete, expire, recover and define; surfaces
+            have kinds of their own.
         slot: its place; `count` records stand at offsets from `offset` on.
         prev_slot, prev_id: place and first request id of its predecessor (-1 and "" for the first). The id tells the
             predecessor from a dead item that a late writer put into a slot already trimmed.
@@ -162,7 +162,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 
     log_id: str
     slot: int
-    kind: Kind
+    kind: str
     state: LogState
     request_ids: tuple[str, ...]
     committed_ms: int

@@ -14,10 +14,10 @@ from headrace.aws import aws_stores, region_of
 from headrace.log.stores import Stores
 from headrace.manifest import merging
 from headrace.manifest.merging import MergeLimits
-from headrace.names import STREAMS
 from headrace.recovery.survey import list_logs
 from headrace.recovery.verify import verify_all
 from headrace.settings import Settings, child_environment
+from headrace.streams.names import STREAMS
 from headrace.tables.catalog import Row
 from local.emulated_cloud import DevServer
 from local.environment import client

@@ -135,14 +135,14 @@ def test_a_deadline_moves_only_for_its_own_living_log(ports: Ports) -> None:
 
 def test_a_profile_is_corrected_only_for_its_own_living_log(ports: Ports) -> None:
     put(ports, row("n", "new", deadline_ms=10), row("gone", "l", ended=True))
-    ports.catalog.set_hints(row("n", "old"), profile="metrics")
-    ports.catalog.set_hints(row("gone", "l"), profile="metrics")
+    ports.catalog.set_hints(row("n", "old"), label="metrics")
+    ports.catalog.set_hints(row("gone", "l"), label="metrics")
     ports.catalog.set_hints(row("n", "new"))
     assert ports.catalog.get("streams", "n") == row("n", "new", deadline_ms=10)
     assert ports.catalog.get("streams", "gone") == row("gone", "l", ended=True)
     for profile in ("metrics", "generic"):
-        ports.catalog.set_hints(row("n", "new"), profile=profile)
-        assert ports.catalog.get("streams", "n") == row("n", "new", deadline_ms=10, profile=profile)
+        ports.catalog.set_hints(row("n", "new"), label=profile)
+        assert ports.catalog.get("streams", "n") == row("n", "new", deadline_ms=10, label=profile)
 
 
 def test_names_spread_over_every_bucket() -> None:

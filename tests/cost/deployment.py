@@ -14,9 +14,9 @@ from functions.indexer.queue import MemoryQueue as WakeQueue
 from functions.sealer import parts as sealer
 from functions.sealer.queue import MemoryQueue
 from headrace.clock import ManualClock
-from headrace.log.logs import Logs
 from headrace.log.stores import Stores
 from headrace.settings import Settings
+from headrace.streams.verbs import Streams
 from headrace.tables.catalog import DynamoCatalog
 from headrace.tables.jobs import DynamoJobs
 from headrace.tables.producers import DynamoProducers
@@ -55,16 +55,17 @@ class Deployment:
             clock=self.clock,
             log_ids=lambda: _digest(next(numbers), 16).hex(),
             request_ids=lambda: base64.urlsafe_b64encode(_digest(next(numbers), 9)).decode(),
+            surfaces=("streams",),
         )
-        self.logs = Logs(self.stores)
+        self.logs = Streams(self.stores)
         self.meters = Meters(store, self.objects)
         self.sealer = sealer.assemble(self.stores, self.queue)
         runs: Any = self.runs
         self.indexer = indexer.assemble(self.stores, DynamoJobs(store, create_jobs_table()), runs, self.wakes)
 
-    def cold(self) -> Logs:
+    def cold(self) -> Streams:
         """A process that knows nothing."""
-        return Logs(self.stores)
+        return Streams(self.stores)
 
 
 def _digest(number: int, size: int) -> bytes:

@@ -21,13 +21,14 @@ from functions.sealer.seal import seal
 from functions.sealer.sweep import sweep
 from functions.sealer.trim import trim
 from headrace.index.job import VERSION, JobResult
-from headrace.log.requests import AppendRequest, At, CreateRequest
-from headrace.names import SYSTEM_STREAM
+from headrace.log.requests import At
 from headrace.objects import keys, packed
 from headrace.offset import BEGINNING, Cursor
 from headrace.query.engine import engine as engines
 from headrace.query.engine.search import search
 from headrace.record import NewRecord
+from headrace.streams.names import SYSTEM_STREAM
+from headrace.streams.requests import AppendRequest, CreateRequest
 from headrace.wal.entry import entry_item
 from tests.cost import deployed_template, printed
 from tests.cost.deployment import Deployment, deployed

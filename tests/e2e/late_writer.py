@@ -14,6 +14,7 @@ from headrace.errors import OutcomeUnknown
 from headrace.log.commit import Budget, Committer
 from headrace.log.picture import Pictures, ReadTime
 from headrace.settings import Settings
+from headrace.streams.decide import SURFACE
 from headrace.wal import Committed
 from tests.support.builders import first_entry, next_entry
 
@@ -34,7 +35,7 @@ def main(log: str, step: str) -> None:
         assert stores.watermarks.publish(log, 1, newest.next_slot(), 3, 3)
         stores.wal.remove(log, [first.slot, second.slot])
         return
-    pictures = Pictures(stores, "streams")
+    pictures = Pictures(stores, SURFACE)
     now = pictures.read_time()
     read = ReadTime(now.monotonic - SLEPT_S, now.wall_ms - SLEPT_S * 1000)
     try:

@@ -17,10 +17,10 @@ import pytest
 
 from headrace.aws import aws_stores
 from headrace.clock import ManualClock
-from headrace.log.logs import Logs
-from headrace.log.requests import AppendRequest, CreateRequest
 from headrace.record import NewRecord
 from headrace.settings import Settings
+from headrace.streams.requests import AppendRequest, CreateRequest
+from headrace.streams.verbs import Streams
 from local.emulated_cloud import DevServer, dev_server
 from tests.support.pipeline import NO_METRICS, Pipeline
 
@@ -54,7 +54,7 @@ def append_an_hour_ago(server: DevServer, monkeypatch: pytest.MonkeyPatch) -> No
         monkeypatch.setenv(name, value)
     settings = Settings.from_environment(os.environ)
     stores = aws_stores(settings, "us-east-1", dynamodb_timeout_s=5, s3_read_timeout_s=5)
-    logs = Logs(replace(stores, clock=ManualClock(round(time.time() * 1000) - HOUR_MS)))
+    logs = Streams(replace(stores, clock=ManualClock(round(time.time() * 1000) - HOUR_MS)))
     logs.create("late", CreateRequest(content_type="application/json"))
     logs.append("late", AppendRequest(content_type="application/json", records=(NewRecord(b"{}"),)))
     monkeypatch.undo()

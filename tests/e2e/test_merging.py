@@ -15,11 +15,11 @@ import httpx
 import pytest
 
 from headrace import offset as offsets
-from headrace.log.logs import Logs
 from headrace.log.requests import At
 from headrace.log.stores import Stores
 from headrace.manifest.manifest import Manifest
 from headrace.objects.counting import CountingObjects, RequestCounts
+from headrace.streams.verbs import Streams
 from local.emulated_cloud import DevServer, dev_server
 from tests.chaos.rest import stores_of
 from tests.e2e.test_indexing import SEARCH, children, eventually, runs_under_way
@@ -99,7 +99,7 @@ class Slow:
 def reading_costs(stores: Stores, name: str) -> tuple[list[Any], int]:
     """What a process that knows nothing reads, and how many GETs of segments it takes."""
     counts = RequestCounts()
-    logs = Logs(dataclasses.replace(stores, objects=CountingObjects(stores.objects, counts)))
+    logs = Streams(dataclasses.replace(stores, objects=CountingObjects(stores.objects, counts)))
     found, at = [], offsets.BEGINNING
     while True:
         page = logs.read(name, At(at))
@@ -153,7 +153,7 @@ def test_a_slow_log_is_merged_and_answers_as_before(
     read, dear = reading_costs(stores, "slow")
     assert read == slow.written
     assert dear >= SEGMENTS - 1
-    old = Logs(stores)
+    old = Streams(stores)
     assert len(old.read("slow", At(offsets.BEGINNING), max_records=3).data) == 3
     assert http.put("branch", headers={**JSON, "Stream-Forked-From": "/v1/stream/slow"}).status_code == 201
     inherited = list(slow.written)

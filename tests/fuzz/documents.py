@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from headrace import profiles
 from headrace.definition import Definition, Document
 from headrace.errors import Conflict, Damaged, InvalidRequest, PayloadTooLarge
 from headrace.json import jsontext, lens, pointer, registry, validate
@@ -19,8 +18,9 @@ from headrace.log.definition import Definitions
 from headrace.log.stores import Stores
 from headrace.objects import keys, packed
 from headrace.objects.memory import MemoryObjects
-from headrace.profiles import Profile
 from headrace.settings import Settings
+from headrace.streams import profiles
+from headrace.streams.profiles import Profile
 from headrace.wal.memory import MemoryWal
 from headrace.wal.state import DefinitionRef, LogState
 from tests.fuzz import choices, vocabulary

@@ -7,11 +7,11 @@ from typing import Any
 
 from headrace.errors import Damaged, InvalidRequest
 from headrace.json import extract, jsontext, search_config
-from headrace.profiles.touch import activate, templates, wait
-from headrace.profiles.touch.config import parse_config
-from headrace.profiles.touch.cursor import TouchCursor, parse_cursor
 from headrace.query.language import match, query
 from headrace.query.language.canonical import Value
+from headrace.streams.profiles.touch import activate, templates, wait
+from headrace.streams.profiles.touch.config import parse_config
+from headrace.streams.profiles.touch.cursor import TouchCursor, parse_cursor
 from tests.fuzz import choices, vocabulary
 from tests.fuzz.documents import accepted
 from tests.fuzz.grammar import json_text

@@ -179,4 +179,4 @@ def item() -> Item:
 
 def row() -> Item:
     """The item of a catalog row."""
-    return row_item(Row(LOG, config(), ended=True, deadline_ms=NOW_MS + 60_000, profile="evlog"))
+    return row_item(Row(LOG, config(), ended=True, deadline_ms=NOW_MS + 60_000, label="evlog"))

@@ -20,7 +20,7 @@ import orjson
 from functions.api.door import access, bodies, paths, times
 from functions.api.door.headers import Headers
 from functions.api.streams import queries
-from headrace import limits, names, offset
+from headrace import limits, offset
 from headrace.errors import Damaged, InvalidRequest
 from headrace.manifest import invariants
 from headrace.manifest import manifest as manifests
@@ -29,6 +29,7 @@ from headrace.objects.memory import MemoryObjects
 from headrace.record import MAX_KEY_BYTES, decode_frames, encode_frames
 from headrace.segment import keypage, pageheader, reader
 from headrace.segment.descriptor import Segment
+from headrace.streams import names
 from headrace.tables.catalog import item_row, row_item
 from headrace.tables.items import Item
 from headrace.wal.entry import entry_item, item_entry

@@ -15,13 +15,11 @@ from headrace.errors import (
     NotFound,
     OutcomeUnknown,
     Overloaded,
-    ProducerGap,
-    SequenceConflict,
-    StaleProducer,
     StoreError,
-    StreamClosed,
 )
-from headrace.log.requests import Appended, AppendRequest, Created, Head, ReadPage
+from headrace.log.requests import Head, ReadPage
+from headrace.streams.errors import ProducerGap, SequenceConflict, StaleProducer, StreamClosed
+from headrace.streams.requests import Appended, AppendRequest, Created
 from tests.simulation import definitions
 from tests.simulation.model import LogModel
 
@@ -128,7 +126,7 @@ class Answers:
             return
         self._usable(running, self._world.model.logs[written.log_id])
         self._law("acknowledged is written")
-        if definitions.facts(written.entry.state.definition)[1:] != (answer.schema_version, answer.profile.kind):
+        if definitions.facts(written.entry.state.definition)[1:] != (answer.schema_version, answer.own.kind):
             self._fails(running, f"told of another definition: {answer.document}")
 
     # Reads.

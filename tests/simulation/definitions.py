@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from headrace import profiles
 from headrace.definition import Definition
 from headrace.json.registry import Boundary
 from headrace.log.requests import JSON
 from headrace.record import NewRecord
+from headrace.streams import profiles
 from headrace.wal.state import DefinitionRef, LogConfig, LogState
 
 PLAIN, CHANGES = "generic", "state-protocol"
@@ -29,7 +29,7 @@ class Define(NamedTuple):
     def change(self, before: Definition, config: LogConfig, state: LogState) -> Definition:
         """The definition after it."""
         if not self.evolves:
-            return Definition(before.registry, profiles.parse({"kind": _other(before.profile.kind)}))
+            return Definition(before.registry, profiles.parse({"kind": _other(before.own.kind)}))
         version = before.schema_version + 1
         lenses = dict(before.registry.lenses)
         if version > 1:
@@ -41,7 +41,7 @@ class Define(NamedTuple):
             lenses=lenses,
             boundaries=(*before.registry.boundaries, Boundary(state.next_offset, version)),
         )
-        return Definition(grown, before.profile)
+        return Definition(grown, before.own)
 
     def expected(self, before: DefinitionRef | None) -> tuple[int, int, str]:
         """Number, version and profile after it."""
@@ -51,7 +51,7 @@ class Define(NamedTuple):
 
 def facts(ref: DefinitionRef | None) -> tuple[int, int, str]:
     """Number, version and profile of a definition."""
-    return (0, 0, PLAIN) if ref is None else (ref.number, ref.schema_version, ref.profile)
+    return (0, 0, PLAIN) if ref is None else (ref.number, ref.schema_version, ref.label)
 
 
 def record(version: int, text: str) -> bytes:

@@ -80,9 +80,9 @@ class Judge(Answers):
             return
         stored = self._world.objects._objects.get(keys.definition(entry.log_id, ref.number, ref.nonce))
         found = None if stored is None else packed.decode(stored, Document, "simulation")
-        if found is None or (found.registry.current_version, found.profile["kind"]) != (
+        if found is None or (found.registry.current_version, found.own["kind"]) != (
             ref.schema_version,
-            ref.profile,
+            ref.label,
         ):
             self._broken(self.law, f"{entry.log_id[-8:]} {ref} {found}")
 
@@ -91,8 +91,8 @@ class Judge(Answers):
         self._law("listings show the profile in force")
         log = self._world.model.logs[entry.log_id]
         row = self._world.raw["catalog"].get(log.config.surface, log.config.name)
-        if row.profile != entry.state.profile != log.entries[-2].state.profile:
-            self._broken(self.law, f"{row.name} shows {row.profile}: {entry.state.definition}")
+        if row.label != entry.state.label != log.entries[-2].state.label:
+            self._broken(self.law, f"{row.name} shows {row.label}: {entry.state.definition}")
 
     def _due(self, entry: Entry) -> int:
         self._law("expiry")
@@ -353,8 +353,8 @@ class Judge(Answers):
         self._law("listings show the profile in force")
         for row in world.raw["catalog"].rows.values():
             log = world.model.logs[row.log_id]
-            if not log.now.ended and row.profile != definitions.facts(log.now.definition)[2]:
-                self._broken(self.law, f"{row.name} shows {row.profile}: {log.now.definition}")
+            if not log.now.ended and row.label != definitions.facts(log.now.definition)[2]:
+                self._broken(self.law, f"{row.name} shows {row.label}: {log.now.definition}")
         self._refused()
 
     def _forks(self, log: LogModel) -> None:

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from headrace.log.requests import AppendRequest, CreateRequest
 from headrace.record import NewRecord
+from headrace.streams.requests import AppendRequest, CreateRequest
 from headrace.wal.state import DefinitionRef, Entry, LogConfig, Recovery
 from tests.simulation import definitions
 

@@ -14,11 +14,12 @@ from unittest.mock import patch
 
 from emr_jobs import segments
 from functions.sealer import orphans, seal
-from headrace.log import append, create, definition, expire, picture, read, tail
-from headrace.log.commit import Committer
+from headrace.log import control, picture, read, seam, tail
+from headrace.log.commit import Attempt, Committer
 from headrace.manifest import merging
 from headrace.recovery import names, survey
 from headrace.recovery import plan as recovering
+from headrace.streams import decide as streams
 from headrace.tables.watermarks import Watermark
 from tests.simulation import background
 from tests.simulation import mutated_steps as steps
@@ -156,11 +157,11 @@ ALL: dict[str, Mutant] = {
             (seal._Run, "_seal_sources", lambda self, config: None),
         ),
         Mutant("fork not counted when its source moved", "forks: half of a transaction", adapter=_guards_may_fail),
-        Mutant("expiry without a control entry", "expiry", (expire.Expirer, "ensure_alive", steps.alive_by_clock)),
+        Mutant("expiry without a control entry", "expiry", (control.Controls, "ensure_alive", steps.alive_by_clock)),
         Mutant(
             "expiry ignores the touch",
             "expiry against renewal",
-            (expire, "TouchUnchanged", steps.no_guard),
+            (control, "TouchUnchanged", steps.no_guard),
             (Committer, "put", steps.put_without_none_guards),
         ),
         Mutant(
@@ -173,17 +174,17 @@ ALL: dict[str, Mutant] = {
         Mutant(
             "refusal from stale state",
             "refusal on an old picture",
-            (append._Plan, "tells", steps.tells_duplicates_only),
+            (seam.Decision, "tells", steps.tells_duplicates_only),
         ),
         Mutant(
             "duplicate from stale state",
             "repeat on an old picture",
-            (append._Plan, "tells", steps.tells_refusals_only),
+            (seam.Decision, "tells", steps.tells_refusals_only),
         ),
         Mutant(
             "producer forgotten when it leaves the state",
             "producers",
-            (append, "PutProducer", steps.no_guard),
+            (streams, "PutProducer", steps.no_guard),
             (Committer, "put", steps.put_without_none_guards),
         ),
         Mutant(
@@ -192,7 +193,7 @@ ALL: dict[str, Mutant] = {
             *steps.everywhere("purge", steps.purge_without_watermark),
         ),
         Mutant(
-            "incarnation not raised", "a name created again", (create.Creator, "_first", steps.first_of_incarnation_0)
+            "incarnation not raised", "a name created again", (streams, "_create", steps.create_with_incarnation_0)
         ),
         Mutant(
             "fresh payloads swept",
@@ -252,12 +253,12 @@ ALL: dict[str, Mutant] = {
         Mutant(
             "prepared once for all definitions",
             "an append that lost its slot to a change keeps the verdict of the schema before",
-            (append.Appender, "_prepare", steps.prepare_once),
+            (streams, "_prepare", steps.prepare_once),
         ),
         Mutant(
             "definition named before it is written",
             "order of defining",
-            (definition.Definitions, "put", steps.remember_definition_only),
+            (Attempt, "write", steps.write_nothing),
         ),
         Mutant(
             "profile changed without its row",

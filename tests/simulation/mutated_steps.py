@@ -15,18 +15,20 @@ from functions.sealer import dispatch, seal
 from functions.sealer import purge as purging
 from functions.sealer.trim import Trimmed
 from headrace.errors import NotFound, OutcomeUnknown, Overloaded, StoreThrottled, StoreTimeout
-from headrace.log import append, create, decide, definition
+from headrace.log import decide
 from headrace.log import picture as pictures
 from headrace.log.commit import Committer
-from headrace.log.expire import Expirer
+from headrace.log.control import Controls
 from headrace.log.payload import read_payload
+from headrace.log.seam import Decision
 from headrace.manifest import manifest as manifests
 from headrace.manifest import merging
 from headrace.objects import keys
 from headrace.recovery import names, survey
+from headrace.streams import decide as streams
 from headrace.wal import Committed, GuardRefused, Outcome, SlotTaken
 from headrace.wal import slot as slots
-from headrace.wal.state import DefinitionRef, Entry, incarnation_of
+from headrace.wal.state import Entry, incarnation_of
 from tests.simulation import background
 
 
@@ -112,19 +114,16 @@ def is_old_by_monotonic(self: pictures.Pictures, read: Any) -> bool:
 
 # Definitions.
 
-_prepare = append.Appender._prepare
+_prepare = streams._prepare
 
 
-def prepare_once(self: append.Appender, picture: Any, ticket: Any, now_ms: int) -> Any:
+def prepare_once(look: Any, asked: Any, rows: Any, now_ms: int) -> Any:
     """What was prepared stays so."""
-    return ticket.prepared or _prepare(self, picture, ticket, now_ms)
+    return asked.memo or _prepare(look, asked, rows, now_ms)
 
 
-def remember_definition_only(self: definition.Definitions, log_id: str, number: int, wanted: Any) -> DefinitionRef:
-    """This process knows it."""
-    nonce = self._stores.request_ids()
-    self._remember(keys.definition(log_id, number, nonce), wanted)
-    return DefinitionRef(number, nonce, wanted.schema_version, wanted.profile.kind)
+def write_nothing(self: Any, objects: Any) -> None:
+    """This process knows what the objects hold."""
 
 
 # The sealer.
@@ -291,7 +290,7 @@ def payloads_without_age(parts: Any, log_id: str) -> Iterator[str]:
 # Answers.
 
 
-def alive_by_clock(self: Expirer, name: str, picture: Any) -> Any:
+def alive_by_clock(self: Controls, picture: Any) -> Any:
     """A deadline that has passed is answered as an end."""
     touched_ms = self._pictures.touched_ms(picture.row.log_id)
     deadline_ms = decide.deadline_ms(picture.row.config, picture.state, touched_ms)
@@ -326,23 +325,23 @@ def believe_all(entries: Sequence[Entry], newest_is_last: bool) -> list[Entry]:
     return list(entries)
 
 
-def _refused(self: append._Plan) -> bool:
+def _refused(self: Decision) -> bool:
     return any(isinstance(answer, Exception) for answer in self.answers)
 
 
-def _repeated(self: append._Plan) -> bool:
+def _repeated(self: Decision) -> bool:
     return any(not isinstance(answer, Exception) and answer.duplicate for answer in self.answers)
 
 
 tells_refusals_only = property(_refused)
 tells_duplicates_only = property(_repeated)
 
-_first = create.Creator._first
+_create = streams._create
 
 
-def first_of_incarnation_0(self: Any, name: str, old: Any, incarnation: int, *rest: Any) -> Any:
+def create_with_incarnation_0(name: str, replaces: Any, incarnation: int, *rest: Any) -> Any:
     """A name that is created again begins as if it were new."""
-    return _first(self, name, old, 0, *rest)
+    return _create(name, replaces, 0, *rest)
 
 
 # Recovery.

@@ -6,10 +6,11 @@ from dataclasses import replace
 from typing import Any
 
 from headrace import offset as offsets
-from headrace.errors import ProducerGap, StaleProducer
-from headrace.log.logs import Logs
-from headrace.log.requests import JSON, AppendRequest, At, CreateRequest, ForkRequest
+from headrace.log.requests import JSON, At
 from headrace.record import NewRecord
+from headrace.streams.errors import ProducerGap, StaleProducer
+from headrace.streams.requests import AppendRequest, CreateRequest, ForkRequest
+from headrace.streams.verbs import Streams
 from headrace.wal.state import Producer
 from tests.simulation import definitions
 from tests.simulation.background import Background
@@ -68,7 +69,7 @@ class _Api:
 
     def __init__(self, world: World, process: Process, running: Running) -> None:
         self._world = world
-        self._logs: Logs = process.logs
+        self._logs: Streams = process.logs
         self._clock = process.clock
         self._running = running
         self._op = running.op
@@ -292,7 +293,7 @@ class _Api:
         """The next schema, or another profile."""
         request = self._running.request = definitions.Define(evolves=self._dice[0] < 0.7)
         answer = self._logs.define(self._op.name, request.change)
-        self._told(f"version={answer.schema_version} profile={answer.profile.kind}")
+        self._told(f"version={answer.schema_version} profile={answer.own.kind}")
         self._world.judge.defined(self._running, answer)
 
     def list(self) -> None:

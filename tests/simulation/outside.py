@@ -29,7 +29,7 @@ class Outside:
         api = [slot for slot in self._world.slots if slot.startswith("api")]
         slot = api[int(self._dice[0] * len(api))]
         process = self._world.slots[slot]
-        pictures = process.logs._pictures
+        pictures = process.logs.log._pictures
         self._world.memories[slot] = (
             copy.copy(pictures._pictures),
             copy.copy(pictures._manifests),
@@ -47,7 +47,7 @@ class Outside:
         slot = idle[int(self._dice[0] * len(idle))]
         memory = world.memories[taken[int(self._dice[1] * len(taken))]]
         process = Process(world, slot, "api")
-        pictures = process.logs._pictures
+        pictures = process.logs.log._pictures
         pictures._pictures, pictures._manifests, pictures._touched = (copy.copy(one) for one in memory[:3])
         process.clock.lost = world.scheduler.now - int(memory[3] * 1e6)
         world.slots[slot] = process

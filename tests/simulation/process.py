@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from functions.sealer.dispatch import Dispatcher
 from functions.sealer.parts import assemble
-from headrace.log.logs import Logs
 from headrace.log.stores import Stores
+from headrace.streams.verbs import Streams
 from tests.simulation.faults import RECOVERY
 from tests.simulation.ports import Port
 from tests.simulation.scheduler import Actor, Killed
@@ -65,6 +65,7 @@ class Process:
             clock=self.clock,
             log_ids=world.new_log_id,
             request_ids=world.new_request_id,
+            surfaces=("streams",),
         )
         queue: Any = Port(world, self, "queue")
         if kind == "sealer":
@@ -72,7 +73,7 @@ class Process:
             silent: Any = _Silent(world)
             self.dispatcher = Dispatcher(self.parts, silent, silent)
         elif kind == "api":
-            self.logs = Logs(self.stores)
+            self.logs = Streams(self.stores)
 
     def enter(self, actor: Actor) -> None:
         """An actor begins a verb."""

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from functions.sealer.queue import Message, delay_s
-from headrace.log.requests import AppendRequest, CreateRequest
 from headrace.objects.memory import MemoryObjects
 from headrace.record import NewRecord, decode_frames
 from headrace.settings import Settings
+from headrace.streams.requests import AppendRequest, CreateRequest
 from headrace.tables.catalog import MemoryCatalog, Row
 from headrace.wal.memory import MemoryWal
 from headrace.wal.state import Entry

@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
-from headrace.log.requests import AppendRequest
 from headrace.record import NewRecord, encode_frames
+from headrace.streams.requests import AppendRequest
 from headrace.tables.catalog import Row
 from headrace.wal.state import Entry, LogConfig, LogState, Producer, TimeRun
 

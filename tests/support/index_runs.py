@@ -20,11 +20,11 @@ from headrace.index import plan as plans
 from headrace.index.job import Task
 from headrace.index.run import Run
 from headrace.index.store import IndexManifestStore
-from headrace.log.logs import Logs
 from headrace.log.requests import Head
 from headrace.log.stores import Stores
 from headrace.objects import Objects, keys
 from headrace.segment.descriptor import Segment
+from headrace.streams.verbs import Streams
 
 CREATED_MS = 1_700_000_000_000
 _numbers = itertools.count(1)
@@ -64,7 +64,7 @@ def make(objects: Objects, tasks: Sequence[Task]) -> list[Run]:
     return made
 
 
-def sealed(stores: Stores, logs: Logs, name: str) -> list[Segment]:
+def sealed(stores: Stores, logs: Streams, name: str) -> list[Segment]:
     """Seals everything of a stream's own log; its segments."""
     head = logs.head(name)
     seal(assemble(stores, MemoryQueue()), head.log_id, force=True)
@@ -78,7 +78,7 @@ def segments_of(stores: Stores, head: Head) -> list[Segment]:
     return [] if manifest is None else list(store.segments_from(manifest, head.config.base_offset))
 
 
-def index(stores: Stores, logs: Logs, name: str, *, span: int = 16, skip: int = 0) -> list[Run]:
+def index(stores: Stores, logs: Streams, name: str, *, span: int = 16, skip: int = 0) -> list[Run]:
     """Builds and publishes runs over the published segments that none of the current plan covers.
 
     Args:
@@ -104,7 +104,7 @@ def index(stores: Stores, logs: Logs, name: str, *, span: int = 16, skip: int = 
     return runs
 
 
-def compact(stores: Stores, logs: Logs, name: str) -> Run:
+def compact(stores: Stores, logs: Streams, name: str) -> Run:
     """Merges all runs of the current plan into one, and publishes it."""
     head = logs.head(name)
     plan = plans.hash_of(logs.definition_of(head))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headrace.errors import InvalidRequest
-from headrace.names import RESERVED_SEGMENTS, check
+from headrace.streams.names import RESERVED_SEGMENTS, check
 
 
 @pytest.mark.parametrize(

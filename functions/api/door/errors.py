@@ -20,15 +20,12 @@ from headrace.errors import (
     OutcomeUnknown,
     Overloaded,
     PayloadTooLarge,
-    ProducerGap,
     RequestTimeout,
-    SequenceConflict,
-    StaleProducer,
     StoreError,
     StoreThrottled,
     StoreTimeout,
-    StreamClosed,
 )
+from headrace.streams.errors import ProducerGap, SequenceConflict, StaleProducer, StreamClosed
 
 _log = logging.getLogger(__name__)
 

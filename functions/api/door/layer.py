@@ -22,7 +22,7 @@ from functions.api.door.meter import error_metric
 from functions.api.streams.openapi.queries import SEARCH_HEADERS
 from functions.metrics import ApiMetric
 from functions.observability import Meter
-from headrace import names
+from headrace.streams import names
 
 _log = logging.getLogger(__name__)
 

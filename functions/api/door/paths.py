@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote, unquote_to_bytes
 
-from headrace import names
 from headrace.errors import InvalidRequest
+from headrace.streams import names
 
 STREAM_PREFIX = "/v1/stream/"
 _ASKING = ("/_search", "/_aggregate")  # resources whose POST only asks, in a body

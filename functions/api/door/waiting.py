@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from headrace import offset as offsets
-from headrace.log.logs import Logs
 from headrace.log.requests import At, ReadPage
+from headrace.streams.verbs import Streams
 
 _FIRST_S = 0.020
 _LAST_S = 0.250
@@ -43,7 +43,7 @@ class Waiter:
 
 
 @contextmanager
-def listening(logs: Logs, name: str) -> Iterator[Waiter]:
+def listening(logs: Streams, name: str) -> Iterator[Waiter]:
     """A waiter that hears of changes of `name` by this process."""
     waiter = Waiter()
     loop = asyncio.get_running_loop()

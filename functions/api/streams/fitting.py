@@ -8,13 +8,13 @@ from typing import Any
 from functions.api.door.buffered import AnswerTooLarge, fits, is_buffered
 from functions.api.streams import pages, sse
 from functions.api.streams.queries import ReadQuery
-from headrace.log.logs import Logs
 from headrace.log.requests import At, ReadPage, Selection
+from headrace.streams.verbs import Streams
 
 Read = Callable[..., ReadPage]
 
 
-def reader(scope: Mapping[str, Any], logs: Logs, query: ReadQuery) -> Read:
+def reader(scope: Mapping[str, Any], logs: Streams, query: ReadQuery) -> Read:
     """`logs.read`, with pages that fit through the request's door.
 
     It raises `AnswerTooLarge` besides: a page begins with a record that does not fit.

@@ -12,10 +12,10 @@ from functions.api.streams import cursors, pages
 from functions.api.streams.fitting import reader
 from functions.api.streams.queries import ReadQuery
 from headrace.errors import RequestTimeout
-from headrace.log.logs import Logs
+from headrace.streams.verbs import Streams
 
 
-async def long_poll(parts: Parts, logs: Logs, request: Request, name: str, query: ReadQuery) -> Response:
+async def long_poll(parts: Parts, logs: Streams, request: Request, name: str, query: ReadQuery) -> Response:
     """The answer.
 
     Raises:

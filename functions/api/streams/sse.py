@@ -24,8 +24,8 @@ from functions.api.parts import Parts
 from functions.api.streams import cursors, pages
 from functions.api.streams.queries import ReadQuery
 from headrace.errors import HeadraceError, StoreError
-from headrace.log.logs import Logs
 from headrace.log.requests import JSON, ReadPage
+from headrace.streams.verbs import Streams
 
 _log = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ class EventStream(Response):
 
     media_type = None
 
-    def __init__(self, parts: Parts, logs: Logs, name: str, query: ReadQuery, page: ReadPage) -> None:
+    def __init__(self, parts: Parts, logs: Streams, name: str, query: ReadQuery, page: ReadPage) -> None:
         headers = {"Content-Type": CONTENT_TYPE, "Cache-Control": "no-cache, no-store"}
         if _needs_base64(page.head.config.content_type):
             headers["Stream-SSE-Data-Encoding"] = "base64"

@@ -18,14 +18,15 @@ from functions.api.parts import Parts
 from headrace import offset as offsets
 from headrace.errors import InvalidRequest, NotFound, Overloaded, RequestTimeout
 from headrace.json import jsontext
-from headrace.log.logs import Logs
 from headrace.log.requests import At, Head, ReadPage
-from headrace.profiles.touch import activate, meta, templates, wait
-from headrace.profiles.touch.config import TouchConfig
-from headrace.profiles.touch.cursor import TouchCursor
-from headrace.profiles.touch.meta import Counters, Place
-from headrace.profiles.touch.templates import TemplateBook
-from headrace.profiles.touch.wait import Interest
+from headrace.streams import profiles
+from headrace.streams.profiles.touch import activate, meta, templates, wait
+from headrace.streams.profiles.touch.config import TouchConfig
+from headrace.streams.profiles.touch.cursor import TouchCursor
+from headrace.streams.profiles.touch.meta import Counters, Place
+from headrace.streams.profiles.touch.templates import TemplateBook
+from headrace.streams.profiles.touch.wait import Interest
+from headrace.streams.verbs import Streams
 
 _BROAD_KEYS = 64
 _STREAMS = 1024  # whose counters a process keeps
@@ -71,20 +72,20 @@ class TouchCounters:
             self.add(log_id, **{kind: -1, "broad_waiters": -broad})
 
 
-def open_touching(logs: Logs, name: str) -> Touching:
+def open_touching(logs: Streams, name: str) -> Touching:
     """The stream, if it can be waited on.
 
     Raises:
         NotFound: its profile has no touch routes, or they are not enabled.
     """
     head = logs.head(name)
-    config = logs.definition_of(head).profile.touch
+    config = profiles.of(logs.definition_of(head)).touch
     if config is None or not config.enabled:
         raise NotFound("touch not enabled")
     return Touching(head, config)
 
 
-def show_meta(logs: Logs, name: str, counters: TouchCounters, now_ms: int) -> dict[str, Any]:
+def show_meta(logs: Streams, name: str, counters: TouchCounters, now_ms: int) -> dict[str, Any]:
     """The state document."""
     head, config = open_touching(logs, name)
     active = _book(logs, head).active(now_ms)
@@ -97,7 +98,7 @@ def show_meta(logs: Logs, name: str, counters: TouchCounters, now_ms: int) -> di
     )
 
 
-def activate_templates(logs: Logs, name: str, body: Any, now_ms: int) -> dict[str, Any]:
+def activate_templates(logs: Streams, name: str, body: Any, now_ms: int) -> dict[str, Any]:
     """Activates templates. They begin at the end of the log as it is before they are stored.
 
     Raises:
@@ -110,7 +111,7 @@ def activate_templates(logs: Logs, name: str, body: Any, now_ms: int) -> dict[st
 
 
 async def wait_for_touch(
-    parts: Parts, logs: Logs, request: Request, name: str, body: Any, counters: TouchCounters
+    parts: Parts, logs: Streams, request: Request, name: str, body: Any, counters: TouchCounters
 ) -> dict[str, Any]:
     """Answers when something that the body names is touched, when its cursor is stale, or when time is up.
 
@@ -176,12 +177,12 @@ def _end(head: Head) -> Place:
     return Place(TouchCursor(head.incarnation, head.state.next_offset), head.state.append_time_ms)
 
 
-def _book(logs: Logs, head: Head) -> TemplateBook:
+def _book(logs: Streams, head: Head) -> TemplateBook:
     data = logs.note(head.log_id)
     return templates.load(data) if data is not None else TemplateBook()
 
 
-def _use(logs: Logs, head: Head, config: TouchConfig, ids: frozenset[int], now_ms: int) -> None:
+def _use(logs: Streams, head: Head, config: TouchConfig, ids: frozenset[int], now_ms: int) -> None:
     """Notes the use of templates, at most once in a while. Losing it to another request costs nothing."""
     data = logs.note(head.log_id)
     if data is None:
@@ -193,7 +194,7 @@ def _use(logs: Logs, head: Head, config: TouchConfig, ids: frozenset[int], now_m
 
 
 def _store(
-    logs: Logs,
+    logs: Streams,
     name: str,
     head: Head,
     config: TouchConfig,

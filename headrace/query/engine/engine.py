@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from headrace.clock import Clock
 from headrace.index.cache import CachedRanges
 from headrace.index.opening import Runs
-from headrace.log.logs import Logs
+from headrace.log.logs import Log
 from headrace.log.stores import Stores
 from headrace.objects import Objects
 from headrace.query.engine.key_pages import KeyPages
@@ -37,7 +37,7 @@ class Engine:
     key_pages: KeyPages = field(default_factory=KeyPages)
 
 
-def assemble(stores: Stores, logs: Logs, *, budget: Budget | None = None) -> Engine:
+def assemble(stores: Stores, logs: Log, *, budget: Budget | None = None) -> Engine:
     """An engine on these stores.
 
     Args:

@@ -20,7 +20,7 @@ from headrace.index.manifest import IndexManifest
 from headrace.index.run import Run
 from headrace.index.store import IndexManifestStore
 from headrace.log import tail as tails
-from headrace.log.logs import Logs
+from headrace.log.logs import Log
 from headrace.log.payload import PayloadTrimmed, read_payload
 from headrace.log.requests import Head
 from headrace.log.stores import Stores
@@ -175,7 +175,7 @@ class Snapshot:
 class Sources:
     """Makes snapshots. Keeps the manifests that it has met; thread-safe."""
 
-    def __init__(self, stores: Stores, logs: Logs) -> None:
+    def __init__(self, stores: Stores, logs: Log) -> None:
         self._stores = stores
         self._logs = logs
         self._manifests = stores.manifests()

@@ -17,7 +17,7 @@ from typing import Any
 
 from headrace.definition import Definition
 from headrace.errors import Damaged, InvalidRequest
-from headrace.names import SYSTEM_STREAM
+from headrace.streams.names import SYSTEM_STREAM
 from headrace.streams.profiles import strict
 from headrace.streams.profiles.evlog import Evlog
 from headrace.streams.profiles.generic import Generic

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from headrace.profiles import strict
-from headrace.profiles.profile import Profile
+from headrace.streams.profiles import strict
+from headrace.streams.profiles.profile import Profile
 
 
 class Generic(Profile, frozen=True):

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from headrace.errors import InvalidRequest
-from headrace.profiles.touch.config import TouchConfig
+from headrace.streams.profiles.touch.config import TouchConfig
 
 JSON = "application/json"
 

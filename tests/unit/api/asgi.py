@@ -50,6 +50,7 @@ def memory_stores(settings: Settings | None = None, clock: Clock | None = None) 
         objects=MemoryObjects(),
         settings=settings or Settings(metrics_interval_ms=0),  # nothing appears by itself
         clock=clock or SystemClock(),
+        surfaces=("streams",),
     )
 
 

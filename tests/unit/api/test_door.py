@@ -10,8 +10,8 @@ from functions.api.door import errors
 from functions.api.streams import openapi
 from headrace import errors as library
 from headrace.errors import HeadraceError, StoreThrottled, StoreTimeout
-from headrace.log.logs import Logs
 from headrace.settings import Settings
+from headrace.streams.verbs import Streams
 from tests.unit.api.asgi import TEXT, Answer, Server
 
 S = "/v1/stream/s"
@@ -56,7 +56,7 @@ def test_an_unknown_route_is_404_in_the_envelope(target: str) -> None:
     assert answer.headers["cache-control"] == "no-store"
 
 
-class Failing(Logs):
+class Failing(Streams):
     error: Exception = RuntimeError("secret detail")
 
     def read(self, *_: object, **__: object) -> None:  # type: ignore[override]

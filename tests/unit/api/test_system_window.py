@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from functions.api.streams.system.recorder import Recorder
 from functions.api.streams.system.window import MAX_STREAMS, Series, Summary, Window
 from headrace.clock import ManualClock
-from headrace.names import SYSTEM_STREAM
-from headrace.profiles.metrics import Metrics
+from headrace.streams.names import SYSTEM_STREAM
+from headrace.streams.profiles.metrics import Metrics
 
 BYTES = Series("tieredstore.append.bytes", "bytes", "orders")
 VALUES = st.lists(st.integers(0, 2**70), max_size=30)

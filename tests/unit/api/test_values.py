@@ -14,8 +14,8 @@ from functions.api.door import bodies, paths, times
 from functions.api.door.headers import Headers
 from functions.api.streams import cursors
 from headrace.errors import InvalidRequest
-from headrace.log.requests import ForkRequest
 from headrace.record import NewRecord
+from headrace.streams.requests import ForkRequest
 from headrace.wal.state import Producer
 
 

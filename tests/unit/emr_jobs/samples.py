@@ -10,7 +10,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from hypothesis import strategies as st
 
-from headrace import profiles
 from headrace.definition import Definition
 from headrace.index import terms
 from headrace.index.job import JobInput, Task, Work
@@ -24,6 +23,7 @@ from headrace.query.language.rollup import Groups
 from headrace.record import Record
 from headrace.segment import writer
 from headrace.segment.descriptor import Segment
+from headrace.streams import profiles
 
 LOG = "log-1"
 FIRST_MS = 1_700_000_000_000
@@ -160,7 +160,7 @@ def put_definition(objects: Objects, found: Definition, number: int = 1) -> str:
     document = {
         "version": 1,
         "registry": found.registry,
-        "profile": found.profile.document(),
+        "own": found.own.document(),
     }
     objects.put(key, packed.encode(document))
     return key

@@ -11,7 +11,7 @@ from emr_jobs import intervals
 from headrace.definition import Definition
 from headrace.json import registry
 from headrace.objects.memory import MemoryObjects
-from headrace.profiles.metrics import Metrics
+from headrace.streams.profiles.metrics import Metrics
 from tests.support import index_runs
 from tests.unit.emr_jobs import samples
 

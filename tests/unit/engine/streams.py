@@ -13,12 +13,12 @@ from functions.sealer.seal import seal
 from headrace.clock import ManualClock
 from headrace.index.run import Run
 from headrace.index.store import IndexManifestStore
-from headrace.log.requests import AppendRequest, CreateRequest, ForkRequest
 from headrace.offset import Cursor
 from headrace.query.engine.engine import Engine, assemble
 from headrace.query.engine.overlay import Budget
 from headrace.query.engine.sources import Snapshot
 from headrace.record import NewRecord
+from headrace.streams.requests import AppendRequest, CreateRequest, ForkRequest
 from tests.support import index_runs
 from tests.support.builders import JSON
 from tests.unit.log.test_definitions import installing
@@ -57,7 +57,7 @@ class Stream:
     def fresh_engine(self) -> Engine:
         """One of another process."""
         process = self.world.process(self.clock)
-        return assemble(process.stores, process.logs, budget=self.budget)
+        return assemble(process.stores, process.logs.log, budget=self.budget)
 
     def define(self, **definition: Any) -> None:
         """Changes the schema."""

@@ -11,8 +11,6 @@ from headrace.errors import Damaged, InvalidRequest, NotFound
 from headrace.index.fetching import run
 from headrace.index.job import Task
 from headrace.index.store import IndexManifestStore
-from headrace.log.logs import Logs
-from headrace.log.requests import CreateRequest, ForkRequest
 from headrace.manifest import merging
 from headrace.objects import keys
 from headrace.offset import Cursor, encode
@@ -20,6 +18,8 @@ from headrace.query.engine import sources, waves
 from headrace.query.engine.overlay import Budget
 from headrace.query.engine.search import search
 from headrace.query.language import query
+from headrace.streams.requests import CreateRequest, ForkRequest
+from headrace.streams.verbs import Streams
 from headrace.wal.slot import first_slot
 from tests.unit.engine.world import CONFIG, JSON, NAME, Stream
 from tests.unit.search.samples import field
@@ -230,7 +230,7 @@ def test_a_rename_changes_the_plan_and_loses_no_hit() -> None:
 
 
 def test_a_fork_uses_the_runs_of_its_source(stream: Stream) -> None:
-    logs = Logs(stream.stores)
+    logs = Streams(stream.stores)
     logs.create("fork", CreateRequest(fork=ForkRequest(NAME)))
     stream.append(events(5, 500), name="fork")
     stream.append(events(5, 200))  # of the source alone
@@ -243,7 +243,7 @@ def test_a_fork_uses_the_runs_of_its_source(stream: Stream) -> None:
 
 
 def test_a_fork_with_another_configuration_scans(stream: Stream) -> None:
-    logs = Logs(stream.stores)
+    logs = Streams(stream.stores)
     logs.create("fork", CreateRequest(fork=ForkRequest(NAME)))
     stream.update(
         {"search": {**CONFIG, "fields": {**CONFIG["fields"], "more": field("keyword", "/m", "exact")}}}, "fork"
@@ -372,7 +372,7 @@ def test_a_record_without_a_time_comes_first_descending_and_last_ascending() -> 
 
 def test_a_fork_in_the_middle_of_a_run_sees_only_what_it_inherits(stream: Stream) -> None:
     head = stream.logs.head(NAME)
-    logs = Logs(stream.stores)
+    logs = Streams(stream.stores)
     logs.create("fork", CreateRequest(fork=ForkRequest(NAME, at=Cursor(head.incarnation, 70))))
     stream.append(events(2, 900), name="fork")
     answer = search(stream.engine(), "fork", {"q": "has:code", "size": 500, "sort": ["at:asc"]})
@@ -384,7 +384,7 @@ def test_a_fork_in_the_middle_of_a_run_sees_only_what_it_inherits(stream: Stream
 def test_a_fork_of_a_tail_sees_it(stream: Stream) -> None:
     stream.append(events(10, 200))
     head = stream.logs.head(NAME)
-    logs = Logs(stream.stores)
+    logs = Streams(stream.stores)
     logs.create("fork", CreateRequest(fork=ForkRequest(NAME, at=Cursor(head.incarnation, 205))))
     stream.append(events(2, 900), name="fork")
     answer = search(stream.engine(), "fork", {"q": "code:id-002* OR code:id-009*", "size": 500})

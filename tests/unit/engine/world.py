@@ -9,13 +9,13 @@ from typing import Any
 
 from headrace.definition import Definition
 from headrace.json import extract, registry
-from headrace.log.logs import Logs
-from headrace.log.requests import AppendRequest, CreateRequest
 from headrace.query.engine import engine as engines
 from headrace.query.engine.engine import Engine
 from headrace.query.engine.search import SearchAnswer, search
 from headrace.query.language import match, query
 from headrace.record import NewRecord
+from headrace.streams.requests import AppendRequest, CreateRequest
+from headrace.streams.verbs import Streams
 from tests.support import index_runs
 from tests.unit.api.asgi import memory_stores
 from tests.unit.search.samples import SEARCH, field
@@ -41,7 +41,7 @@ class Stream:
 
     def __init__(self, config: dict[str, Any] | None = None, schema: dict[str, Any] | None = None) -> None:
         self.stores = memory_stores()
-        self.logs = Logs(self.stores)
+        self.logs = Streams(self.stores)
         self.logs.create(NAME, CreateRequest(content_type=JSON))
         self.documents: list[Any] = []
         self.update({"schema": schema or {"type": "object"}, "search": config or CONFIG})
@@ -58,7 +58,7 @@ class Stream:
                 next_offset=state.next_offset,
                 is_empty=state.next_offset == 0,
             )
-            return Definition(after, before.profile)
+            return Definition(after, before.own)
 
         self.logs.define(name, change)
 
@@ -83,7 +83,7 @@ class Stream:
 
     def engine(self, **options: Any) -> Engine:
         """A process that knows nothing yet."""
-        return engines.assemble(self.stores, Logs(self.stores), **options)
+        return engines.assemble(self.stores, Streams(self.stores), **options)
 
     def search(self, q: str, **asked: Any) -> SearchAnswer:
         """A search in such a process."""

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace import profiles
 from headrace.definition import Definition, for_fork
 from headrace.index import plan as plans
 from headrace.index import terms
@@ -18,6 +17,7 @@ from headrace.index.plan import hash_of, plan_of
 from headrace.json import registry
 from headrace.json.registry import Registry
 from headrace.query.language import canonical
+from headrace.streams import profiles
 
 SEARCH: dict[str, Any] = {
     "primaryTimestampField": "time",
@@ -177,7 +177,7 @@ def test_lenses_and_where_versions_begin_change_the_hash() -> None:
     one, two = _defined(), _defined(versions=2)
     assert hash_of(one) != hash_of(two)
     moved = msgspec.structs.replace(two.registry, boundaries=(registry.Boundary(5, 1), registry.Boundary(50, 2)))
-    assert hash_of(Definition(moved, two.profile)) != hash_of(two)
+    assert hash_of(Definition(moved, two.own)) != hash_of(two)
 
 
 def test_a_fork_has_the_plan_of_its_ancestor() -> None:

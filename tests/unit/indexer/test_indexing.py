@@ -23,9 +23,9 @@ from headrace.errors import StoreTimeout
 from headrace.index.manifest import with_runs
 from headrace.index.plan import NONE
 from headrace.index.run import Run
-from headrace.log.requests import CreateRequest
 from headrace.objects import keys
 from headrace.settings import Settings
+from headrace.streams.requests import CreateRequest
 from headrace.tables.jobs import Place
 from tests.support.builders import JSON, appending
 from tests.unit.indexer.world import SETTINGS, World, dispatcher

@@ -22,7 +22,6 @@ from functions.sealer.trim import trim
 from headrace import offset as offsets
 from headrace.errors import Damaged, StoreError
 from headrace.index.job import Task
-from headrace.log.logs import Logs
 from headrace.log.requests import At, Selection
 from headrace.manifest import merging
 from headrace.manifest.invariants import check
@@ -30,6 +29,7 @@ from headrace.objects import keys
 from headrace.recovery.verify import verify
 from headrace.segment.descriptor import Segment
 from headrace.settings import Settings
+from headrace.streams.verbs import Streams
 from tests.unit.indexer.world import World, dispatcher, each_call
 from tests.unit.sealer.world import Dead, Dies, Interrupts, Stutters
 
@@ -71,7 +71,7 @@ def counts(world: World, log_id: str) -> list[int]:
     return [one.count for one in world.stores.manifests().segments_from(manifest, 0)]
 
 
-def read_all(logs: Logs, name: str = "a", page: int = 4, selection: Selection | None = None) -> list[bytes]:
+def read_all(logs: Streams, name: str = "a", page: int = 4, selection: Selection | None = None) -> list[bytes]:
     """The whole stream, page by page."""
     found: list[bytes] = []
     at = 0
@@ -148,18 +148,18 @@ def test_an_audit_finds_what_no_news_told() -> None:
 
 def test_keys_times_and_bytes_are_those_of_before() -> None:
     world, log_id, _ = slow_log()
-    before = read_all(Logs(world.stores), selection=Selection(key="k10"))
-    since = Logs(world.stores).read("a", At(since_ms=world.clock.now_ms() - 901_030)).start
+    before = read_all(Streams(world.stores), selection=Selection(key="k10"))
+    since = Streams(world.stores).read("a", At(since_ms=world.clock.now_ms() - 901_030)).start
     merge(world, log_id)
     assert before
-    assert read_all(Logs(world.stores), selection=Selection(key="k10")) == before
-    assert Logs(world.stores).read("a", At(since_ms=world.clock.now_ms() - 901_030)).start == since
+    assert read_all(Streams(world.stores), selection=Selection(key="k10")) == before
+    assert Streams(world.stores).read("a", At(since_ms=world.clock.now_ms() - 901_030)).start == since
 
 
 @pytest.mark.parametrize("key", [None, "k10"])
 def test_a_reader_with_an_old_manifest_goes_on_when_its_segments_are_gone(key: str | None) -> None:
     world, log_id, written = slow_log(6)
-    logs = Logs(world.stores)
+    logs = Streams(world.stores)
     selection = Selection(key=key) if key else None
     before = read_all(logs, selection=selection)
     first = logs.read("a", At(offsets.Cursor(None, 0)), max_records=4)
@@ -169,7 +169,7 @@ def test_a_reader_with_an_old_manifest_goes_on_when_its_segments_are_gone(key: s
     rest = logs.read("a", At(offsets.Cursor(None, first.next)), max_records=100)
     assert [*first.data, *rest.data] == written
     assert read_all(logs, selection=selection) == before
-    at = Logs(world.stores)
+    at = Streams(world.stores)
     assert at.read("a", At(since_ms=0), max_records=100).data == written
     world.objects.delete([merged_key])
     with pytest.raises(Damaged):
@@ -178,7 +178,7 @@ def test_a_reader_with_an_old_manifest_goes_on_when_its_segments_are_gone(key: s
 
 def test_a_time_is_found_although_its_key_page_was_merged_away() -> None:
     world, log_id, _ = slow_log(6)
-    logs = Logs(world.stores)
+    logs = Streams(world.stores)
     times = [world.clock.now_ms() - 901_060 + 10 * step for step in range(8)]
     before = [logs.read("a", At(since_ms=one)).start for one in times]
     merge(world, log_id)

@@ -6,10 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
-from headrace import profiles
 from headrace.definition import Definition
-from headrace.log.requests import At, CreateRequest, ForkRequest
+from headrace.log.requests import At
 from headrace.offset import Cursor
+from headrace.streams import profiles
+from headrace.streams.requests import CreateRequest, ForkRequest
 from headrace.wal import memory as wal_memory
 from tests.support.builders import JSON, appending
 from tests.unit.log.world import Process, World
@@ -76,4 +77,4 @@ def test_a_profile_that_others_changed_since_the_row_was_read_is_listed_as_it_is
     process.wal.on("newest", lambda: definitions(other, 0))
     definitions(process, 1)
     [row] = world.process().logs.list(limit=9)
-    assert row.profile == world.process().logs.head("s").state.profile == "generic"
+    assert row.label == world.process().logs.head("s").state.label == "generic"

@@ -9,12 +9,13 @@ import pytest
 from functions.sealer.parts import assemble
 from functions.sealer.queue import MemoryQueue
 from functions.sealer.seal import seal
-from headrace.log.logs import Logs
-from headrace.log.requests import At, CreateRequest
+from headrace.log.requests import At
 from headrace.log.stores import Stores
 from headrace.objects.s3 import S3Objects
 from headrace.offset import BEGINNING, Cursor
 from headrace.settings import Settings
+from headrace.streams.requests import CreateRequest
+from headrace.streams.verbs import Streams
 from headrace.tables.catalog import DynamoCatalog
 from headrace.tables.producers import DynamoProducers
 from headrace.tables.watermarks import DynamoWatermarks
@@ -31,9 +32,9 @@ class Deployment:
         self.stores = stores
         self.calls = calls
 
-    def cold(self) -> Logs:
+    def cold(self) -> Streams:
         """A process that knows nothing."""
-        return Logs(self.stores)
+        return Streams(self.stores)
 
 
 @pytest.fixture(scope="module")

@@ -7,20 +7,13 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from headrace.errors import (
-    Conflict,
-    Gone,
-    InvalidRequest,
-    NotFound,
-    ProducerGap,
-    SequenceConflict,
-    StaleProducer,
-    StreamClosed,
-)
+from headrace.errors import Conflict, Gone, InvalidRequest, NotFound
 from headrace.limits import PRODUCERS_IN_STATE
-from headrace.log import decide
-from headrace.log.decide import Accepted, Refused, Unchanged
-from headrace.log.requests import AppendRequest
+from headrace.log import decide as rules
+from headrace.streams import decide
+from headrace.streams.decide import Accepted, Refused, Unchanged
+from headrace.streams.errors import ProducerGap, SequenceConflict, StaleProducer, StreamClosed
+from headrace.streams.requests import AppendRequest
 from headrace.wal.state import LogState, Producer
 from tests.support.builders import appending, closing, config, producing
 
@@ -147,8 +140,8 @@ def test_a_close_without_records_is_no_append_time() -> None:
 
 def test_deadlines() -> None:
     touched = replace(OPEN, touched_ms=50)
-    assert decide.deadline_ms(config(), touched, 99) is None
-    assert decide.deadline_ms(config(expires_at_ms=7), touched, 99) == 7
-    assert decide.deadline_ms(config(ttl_ms=10, created_ms=40), touched, 0) == 60
-    assert decide.deadline_ms(config(ttl_ms=10, created_ms=40), touched, 99) == 109
-    assert decide.deadline_ms(config(ttl_ms=10, created_ms=70), touched, 0) == 80
+    assert rules.deadline_ms(config(), touched, 99) is None
+    assert rules.deadline_ms(config(expires_at_ms=7), touched, 99) == 7
+    assert rules.deadline_ms(config(ttl_ms=10, created_ms=40), touched, 0) == 60
+    assert rules.deadline_ms(config(ttl_ms=10, created_ms=40), touched, 99) == 109
+    assert rules.deadline_ms(config(ttl_ms=10, created_ms=70), touched, 0) == 80

@@ -12,12 +12,13 @@ from functions.sealer.parts import assemble
 from functions.sealer.queue import MemoryQueue
 from functions.sealer.seal import seal
 from functions.sealer.trim import trim
-from headrace import profiles
 from headrace.definition import Definition
 from headrace.errors import Conflict, Damaged, InvalidRequest, NotFound
 from headrace.json import registry
-from headrace.log.requests import At, CreateRequest, ForkRequest, Selection
+from headrace.log.requests import At, Selection
 from headrace.offset import BEGINNING
+from headrace.streams import profiles
+from headrace.streams.requests import CreateRequest, ForkRequest
 from headrace.wal.state import LogConfig, LogState
 from tests.support.builders import BYTES, JSON, appending
 from tests.unit.log.world import Process, World
@@ -51,7 +52,7 @@ def installing(name: str = "s", **body: Any) -> Any:
     def change(before: Definition, config: LogConfig, state: LogState) -> Definition:
         offset = state.next_offset
         after = registry.apply(before.registry, update, name=name, next_offset=offset, is_empty=offset == 0)
-        return Definition(after, before.profile)
+        return Definition(after, before.own)
 
     return change
 
@@ -265,7 +266,7 @@ def test_a_profile_stands_in_the_row_that_listings_show() -> None:
     process.create(content_type=JSON)
     process.logs.define("s", lambda before, *_: Definition(before.registry, profiles.parse({"kind": "metrics"})))
     [row] = process.logs.list(limit=9)
-    assert row.profile == "metrics"
+    assert row.label == "metrics"
 
 
 def test_a_missing_definition_is_damage_and_never_an_answer() -> None:

@@ -17,8 +17,9 @@ from functions.sealer.seal import seal
 from functions.sealer.trim import trim
 from headrace.clock import ManualClock
 from headrace.errors import HeadraceError
-from headrace.log.requests import At, CreateRequest, ForkRequest
+from headrace.log.requests import At
 from headrace.offset import Cursor
+from headrace.streams.requests import CreateRequest, ForkRequest
 from tests.support.builders import BYTES, appending
 from tests.support.builders import producing as produced
 from tests.unit.log.world import Process, World

@@ -7,19 +7,11 @@ import threading
 import pytest
 
 from headrace.clock import ManualClock
-from headrace.errors import (
-    Gone,
-    NotFound,
-    OutcomeUnknown,
-    Overloaded,
-    ProducerGap,
-    SequenceConflict,
-    StaleProducer,
-    StoreThrottled,
-    StreamClosed,
-)
-from headrace.log.requests import At, CreateRequest, ForkRequest
+from headrace.errors import Gone, NotFound, OutcomeUnknown, Overloaded, StoreThrottled
+from headrace.log.requests import At
 from headrace.offset import BEGINNING, Cursor
+from headrace.streams.errors import ProducerGap, SequenceConflict, StaleProducer, StreamClosed
+from headrace.streams.requests import CreateRequest, ForkRequest
 from headrace.wal import slot as slots
 from tests.support.builders import BYTES, appending, closing, first_entry, producing
 from tests.unit.log.world import World
@@ -355,8 +347,8 @@ def test_forks_share_count_and_release_their_source_through_crashes() -> None:
         process.logs.delete("f2")
     other = world.process()
     row = world.memory.catalog.rows["streams", "f2"]
-    other.logs.deleter.release_source(row.log_id, row.config)
-    other.logs.deleter.release_source(row.log_id, row.config)
+    other.logs.log.controls.release_source(row.log_id, row.config)
+    other.logs.log.controls.release_source(row.log_id, row.config)
     assert world.memory.newest(source).state.forks == 0  # type: ignore[union-attr]
     with pytest.raises(NotFound):
         other.logs.head("source")

@@ -20,13 +20,14 @@ from headrace.index import selected
 from headrace.index.run_cache import RunCache
 from headrace.index.store import KEPT_MS, IndexManifestStore
 from headrace.log import prune, read, view
-from headrace.log.requests import AppendRequest, At, ReadPage, Selection
+from headrace.log.requests import At, ReadPage, Selection
 from headrace.objects import Range, keys
 from headrace.objects.memory import MemoryObjects
 from headrace.offset import Cursor
 from headrace.query.engine import engine as engines
 from headrace.query.engine.search import search
 from headrace.record import NewRecord
+from headrace.streams.requests import AppendRequest
 from tests.support import index_runs
 from tests.support.builders import JSON
 from tests.unit.log import selections
@@ -249,7 +250,7 @@ def test_reads_and_searches_share_what_they_keep_of_runs(eager: None) -> None:
     process = shop.process()
     found(process, key="k7")
     assert shop.objects.take("run.msgpack.zst", "/lex-") == {"run.msgpack.zst": 1, "/lex-": 1}
-    engine = engines.assemble(process.stores, process.logs)
+    engine = engines.assemble(process.stores, process.logs.log)
     assert len(search(engine, "s", {"q": "who:w7"}).hits) == 8
     assert shop.objects.take("run.msgpack.zst", "/col-") == {"run.msgpack.zst": 0, "/col-": 1}
     found(process, query="who:w7")

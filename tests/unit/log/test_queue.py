@@ -11,9 +11,9 @@ import pytest
 from headrace.clock import SystemClock
 from headrace.errors import HeadraceError, Overloaded
 from headrace.limits import GROUP_REQUESTS
-from headrace.log.logs import Logs
 from headrace.log.queue import Groups, Ticket
-from headrace.log.requests import Appended, CreateRequest
+from headrace.streams.requests import Appended, CreateRequest
+from headrace.streams.verbs import Streams
 from headrace.wal import MAX_GUARDS
 from tests.support.builders import BYTES, appending, closing, producing
 from tests.unit.log.world import Process, World
@@ -35,10 +35,10 @@ def run(count: int, work: Callable[[int], None]) -> None:
     assert not any(thread.is_alive() for thread in threads), "somebody waits for ever"
 
 
-def real_time(process: Process) -> Logs:
+def real_time(process: Process) -> Streams:
     """A process's verbs with the machine's clock, as threads need."""
     stores = process.stores
-    return Logs(type(stores)(*(getattr(stores, port) for port in PORTS), stores.settings, SystemClock()))
+    return Streams(type(stores)(*(getattr(stores, port) for port in PORTS), stores.settings, SystemClock()))
 
 
 PORTS = ("wal", "catalog", "watermarks", "producers", "objects")
@@ -158,11 +158,11 @@ def test_refusals_inside_a_batch_reach_those_they_are_for() -> None:
 def test_a_batch_that_waited_too_long_is_told_that_nothing_was_written() -> None:
     process = World(append_timeout_ms=1000).process()
     process.create()
-    with process.logs._groups.of("s") as group:
+    with process.logs.log._groups.of("s") as group:
         stale = Ticket(appending(b"x"), "id", process.clock.monotonic())
         process.clock.advance(1.5)
         assert group.enter(stale)
-        process.logs._appender._commit_batch("s", group.batch())
+        process.logs.log._appender._commit_batch("s", group.batch())
         group.hand_over()
     with pytest.raises(Overloaded):
         stale.result()
@@ -182,7 +182,7 @@ def test_control_verbs_take_turns_with_appenders() -> None:
             while not stop.is_set():
                 logs.append("s", appending(b"x"))
             return
-        from headrace.log.requests import ForkRequest
+        from headrace.streams.requests import ForkRequest
 
         for fork in range(5):
             request = CreateRequest(content_type=BYTES, fork=ForkRequest("s"))

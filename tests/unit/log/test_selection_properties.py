@@ -17,10 +17,11 @@ from functions.sealer.seal import SourceUnsealed, seal
 from functions.sealer.trim import trim
 from headrace.clock import ManualClock
 from headrace.log import read, tail, view
-from headrace.log.requests import At, CreateRequest, ForkRequest, ReadPage, Selection
+from headrace.log.requests import At, ReadPage, Selection
 from headrace.offset import Cursor
 from headrace.segment import reader as segments
 from headrace.segment import writer
+from headrace.streams.requests import CreateRequest, ForkRequest
 from headrace.wal import memory as wal_memory
 from tests.support.builders import JSON, appending
 from tests.unit.log import selections

@@ -6,12 +6,13 @@ import itertools
 from typing import Any
 
 from headrace.clock import ManualClock
-from headrace.log.logs import Logs
-from headrace.log.requests import At, CreateRequest
+from headrace.log.requests import At
 from headrace.log.stores import Stores
 from headrace.objects.memory import MemoryObjects
 from headrace.offset import BEGINNING, Cursor
 from headrace.settings import Settings
+from headrace.streams.requests import CreateRequest
+from headrace.streams.verbs import Streams
 from headrace.wal.memory import MemoryWal
 from tests.support.builders import BYTES
 from tests.support.faults import Faulty
@@ -58,8 +59,9 @@ class Process:
             world.settings,
             clock,
             request_ids=world.next_id,
+            surfaces=("streams",),
         )
-        self.logs = Logs(self.stores)
+        self.logs = Streams(self.stores)
 
     def create(self, name: str = "s", **fields: Any) -> str:
         """Creates a stream of bytes; its log id."""

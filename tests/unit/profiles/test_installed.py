@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from headrace import profiles
 from headrace.json import extract, jsontext, registry, search_config, validate
+from headrace.streams import profiles
 
 INTERVAL = {"metric": "Latency", "unit": "ms", "windowStart": 0, "windowEnd": 10, "count": 1, "sum": 2}
 EVENT = {"requestId": "R", "status": 503, "service": "Shop", "error": {"message": "Card declined"}}

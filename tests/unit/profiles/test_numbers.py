@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.profiles.numbers import number_or_none, number_text
+from headrace.streams.profiles.numbers import number_or_none, number_text
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from headrace import profiles
 from headrace.errors import InvalidRequest
-from headrace.profiles import Profile
+from headrace.streams import profiles
+from headrace.streams.profiles import Profile
 from tests.unit.profiles.json_values import VALUES, objects
 
 EVERY = [profiles.parse({"kind": kind}) for kind in profiles.KINDS]

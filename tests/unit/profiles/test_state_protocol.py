@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import InvalidRequest
-from headrace.profiles.state_protocol import StateProtocol
+from headrace.streams.profiles.state_protocol import StateProtocol
 from tests.unit.profiles.json_values import VALUES, objects
 
 PROFILE = StateProtocol.parse({"kind": "state-protocol"})

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from headrace import profiles
 from headrace.definition import Definition
 from headrace.errors import InvalidRequest
 from headrace.json import registry
 from headrace.log.requests import JSON
 from headrace.objects import keys
+from headrace.streams import profiles
 from headrace.wal.state import LogConfig, LogState
 from tests.support.builders import appending
 from tests.unit.recovery.test_skewed_restores import rewind_entries
@@ -33,7 +33,7 @@ def install(world: Ruins, name: str, schema: Any, lens: Any = None) -> None:
     def change(before: Definition, _: LogConfig, state: LogState) -> Definition:
         end = state.next_offset
         after = registry.apply(before.registry, update, name=name, next_offset=end, is_empty=end == 0)
-        return Definition(after, before.profile)
+        return Definition(after, before.own)
 
     world.logs.define(name, change)
 
@@ -92,7 +92,7 @@ def test_what_is_published_brings_its_definition_back() -> None:
     world.lose_tables()
     world.recover()
     assert shown(world, "s") == [{"m": 1}]
-    assert [row.profile for row in world.logs.list(limit=1)] == ["state-protocol"]
+    assert [row.label for row in world.logs.list(limit=1)] == ["state-protocol"]
     assert not world.recover().changed
     assert not world.verify().findings
 
@@ -105,7 +105,7 @@ def test_a_row_from_before_a_change_of_profile_is_put_right() -> None:
     world.wal.catalog.rows = earlier
     assert [(one.kind, one.severity) for one in world.verify().findings] == [("catalog.differs", "warning")]
     assert world.recovered()[log_id].wrote == ("entry", "row")
-    assert [row.profile for row in world.logs.list(limit=1)] == ["state-protocol"]
+    assert [row.label for row in world.logs.list(limit=1)] == ["state-protocol"]
     assert not world.recover().changed
     assert not world.verify().findings
 

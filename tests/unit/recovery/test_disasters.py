@@ -11,9 +11,9 @@ from functions.sealer.seal import SourceUnsealed
 from functions.sealer.trim import trim
 from headrace.errors import Conflict, Gone, NotFound
 from headrace.log.requests import At
-from headrace.names import STREAMS
 from headrace.objects import keys
 from headrace.offset import Cursor
+from headrace.streams.names import STREAMS
 from headrace.wal.memory import MemoryWal
 from tests.unit.recovery.world import Ruins
 from tests.unit.sealer.world import SETTINGS

@@ -11,15 +11,17 @@ from msgspec.structs import replace
 from emr_jobs import merge
 from functions.sealer.purge import purge
 from functions.sealer.trim import trim
-from headrace.errors import Damaged, Gone, InvalidRequest, NotFound, ProducerGap, StreamClosed
+from headrace.errors import Damaged, Gone, InvalidRequest, NotFound
 from headrace.index.job import Task
-from headrace.log.requests import At, CreateRequest, ForkRequest
+from headrace.log.requests import At
 from headrace.manifest import merging
 from headrace.manifest.invariants import check
-from headrace.names import STREAMS
 from headrace.objects import keys
 from headrace.offset import Cursor
 from headrace.recovery.recover import recover
+from headrace.streams.errors import ProducerGap, StreamClosed
+from headrace.streams.names import STREAMS
+from headrace.streams.requests import CreateRequest, ForkRequest
 from tests.unit.recovery.world import HOUR_S, Ruins
 from tests.unit.sealer.world import PORTS, SETTINGS, Dead, Dies, Watched
 

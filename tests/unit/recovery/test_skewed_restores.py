@@ -9,12 +9,13 @@ import pytest
 from msgspec.structs import replace
 
 from functions.sealer.purge import purge
-from headrace.errors import Gone, NotFound, ProducerGap
-from headrace.log.expire import control_entry
+from headrace.errors import Gone, NotFound
+from headrace.log.commit import control_entry
 from headrace.log.requests import At
-from headrace.names import STREAMS
 from headrace.objects import keys
 from headrace.offset import Cursor
+from headrace.streams.errors import ProducerGap
+from headrace.streams.names import STREAMS
 from headrace.wal.memory import MemoryWal
 from tests.unit.recovery.world import Ruins
 from tests.unit.sealer.world import SETTINGS

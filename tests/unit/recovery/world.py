@@ -7,14 +7,15 @@ import dataclasses
 from typing import Any, NamedTuple
 
 from functions.sealer.parts import assemble
-from headrace.log.logs import Logs
-from headrace.log.requests import AppendRequest, At
+from headrace.log.requests import At
 from headrace.objects import keys
 from headrace.offset import BEGINNING, decode
 from headrace.record import NewRecord
 from headrace.recovery.recover import recover
 from headrace.recovery.report import LogRecovered, RecoverReport, VerifyReport
 from headrace.recovery.verify import verify_all
+from headrace.streams.requests import AppendRequest
+from headrace.streams.verbs import Streams
 from headrace.tables.catalog import Row
 from headrace.tables.watermarks import Watermark
 from headrace.wal.memory import MemoryWal
@@ -63,7 +64,7 @@ class Ruins(World):
         self.stores = dataclasses.replace(
             self.stores, wal=wal, catalog=wal.catalog, watermarks=wal.watermarks, producers=wal.producers
         )
-        self.logs = Logs(self.stores)
+        self.logs = Streams(self.stores)
         self.parts = assemble(self.stores, self.queue)
 
     def tables(self) -> Tables:
@@ -85,7 +86,7 @@ class Ruins(World):
     def recover(self, **options: Any) -> RecoverReport:
         """In fresh processes."""
         report = recover(self.stores, **options)
-        self.logs = Logs(self.stores)
+        self.logs = Streams(self.stores)
         return report
 
     def seconds(self) -> int:

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from functions.sealer.queue import DelayQueue, MemoryQueue, Message, NotQueued, SqsQueue, delay_s
-from headrace.names import STREAMS
+from headrace.streams.names import STREAMS
 from tests.unit.sealer.world import SETTINGS, World, dispatcher
 
 

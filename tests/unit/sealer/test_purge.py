@@ -11,8 +11,9 @@ from functions.sealer.seal import Sealed
 from headrace.errors import NotFound, OutcomeUnknown
 from headrace.log.commit import Budget, Committer
 from headrace.log.picture import Pictures
-from headrace.names import STREAMS
 from headrace.objects import keys
+from headrace.streams.decide import SURFACE
+from headrace.streams.names import STREAMS
 from headrace.wal import Committed
 from tests.unit.sealer.world import SETTINGS, World
 
@@ -152,7 +153,7 @@ def test_a_late_writer_is_not_acknowledged_into_a_purged_log() -> None:
     world = World()
     log_id = world.create("a")
     world.fill("a", 3)
-    pictures = Pictures(world.stores, STREAMS)
+    pictures = Pictures(world.stores, SURFACE)
     picture = pictures.look("a")
     late = replace(
         picture.newest,

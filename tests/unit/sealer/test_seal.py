@@ -9,8 +9,8 @@ from msgspec.structs import replace
 
 from functions.sealer.seal import MAX_ROUNDS, Sealed, SourceUnsealed, seal
 from headrace.errors import Damaged
-from headrace.log.requests import AppendRequest
 from headrace.objects import keys
+from headrace.streams.requests import AppendRequest
 from headrace.tables.watermarks import Watermark
 from tests.unit.sealer.world import SETTINGS, World, noise
 

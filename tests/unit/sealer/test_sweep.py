@@ -13,10 +13,10 @@ from functions.sealer.audit import audit
 from functions.sealer.orphans import sweep_orphans
 from functions.sealer.queue import Message
 from functions.sealer.sweep import sweep
-from headrace import profiles
 from headrace.definition import Definition
-from headrace.names import STREAMS
 from headrace.objects import keys
+from headrace.streams import profiles
+from headrace.streams.names import STREAMS
 from headrace.tables.catalog import Row
 from tests.unit.sealer.world import SETTINGS, World
 
@@ -160,6 +160,6 @@ def test_an_audit_puts_rows_right_that_a_late_write_set_back() -> None:
     world.wal.catalog.rows |= {(STREAMS, "a"): before, (STREAMS, "s"): living}
     audit(world.parts)
     after = world.stores.catalog.get(STREAMS, "a")
-    assert after == replace(before, profile="state-protocol")
+    assert after == replace(before, label="state-protocol")
     wanted = world.queue.receive(world.clock.now_ms())
     assert Message("purge", source) in wanted and Message("purge", log_id) not in wanted

@@ -15,14 +15,14 @@ from functions.sealer.queue import MemoryQueue
 from functions.sealer.seal import Sealed, seal
 from headrace.clock import ManualClock
 from headrace.errors import StoreTimeout
-from headrace.log.logs import Logs
-from headrace.log.requests import AppendRequest, CreateRequest, ForkRequest
 from headrace.log.stores import Stores
 from headrace.manifest.manifest import Manifest
 from headrace.objects.memory import MemoryObjects
 from headrace.record import NewRecord
 from headrace.segment.reader import read_data
 from headrace.settings import Settings
+from headrace.streams.requests import AppendRequest, CreateRequest, ForkRequest
+from headrace.streams.verbs import Streams
 from headrace.wal.entry import entry_item
 from headrace.wal.memory import MemoryWal
 from headrace.wal.state import Entry
@@ -49,8 +49,9 @@ class World:
             clock=self.clock,
             log_ids=lambda: f"{next(numbers):032x}",
             request_ids=lambda: f"r{next(numbers)}",
+            surfaces=("streams",),
         )
-        self.logs = Logs(self.stores)
+        self.logs = Streams(self.stores)
         self.parts = assemble(self.stores, self.queue)
 
     def create(self, name: str, **request: Any) -> str:

@@ -11,8 +11,8 @@ from functions.api.door import times
 from functions.api.streams.inspection import status
 from functions.api.streams.inspection.seen import Seen
 from functions.api.streams.inspection.status import text_or_none
-from headrace import profiles
 from headrace.json import jsontext, registry
+from headrace.streams import profiles
 
 Json = dict[str, Any]
 
@@ -38,7 +38,7 @@ def document(seen: Seen, requests: Mapping[str, int]) -> Json:
     """
     return {
         "stream": _summary(seen),
-        "profile": profiles.resource(seen.definition.profile),
+        "profile": profiles.resource(profiles.of(seen.definition)),
         "schema": registry.document(seen.definition.registry, seen.name),
         "index_status": status.document(seen),
         "storage": _storage(seen),
@@ -64,7 +64,7 @@ def _summary(seen: Seen) -> Json:
     config, state, published = seen.config, seen.state, seen.published
     pending_rows = str(state.next_offset - published.end_offset)
     pending_bytes = _pending_bytes(seen)
-    profile = seen.definition.profile
+    profile = profiles.of(seen.definition)
     observability = profile.observability(seen.name)
     return {
         "name": seen.name,

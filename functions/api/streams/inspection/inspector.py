@@ -17,11 +17,11 @@ from headrace.index import plan as plans
 from headrace.index.manifest import IndexManifest
 from headrace.log import decide
 from headrace.log.definition import Definitions
-from headrace.log.logs import Logs
 from headrace.log.stores import Stores
 from headrace.manifest import manifest as manifests
 from headrace.manifest.manifest import ManifestPage
 from headrace.objects import ObjectMissing, keys
+from headrace.streams.verbs import Streams
 from headrace.tables.catalog import Row
 from headrace.tables.watermarks import Watermark
 from headrace.wal.state import LogConfig, LogState, incarnation_of
@@ -41,7 +41,7 @@ class _PageFigures(NamedTuple):
 class Inspector:
     """Streams by name, for one surface. Every method blocks; any thread may call any."""
 
-    def __init__(self, stores: Stores, logs: Logs) -> None:
+    def __init__(self, stores: Stores, logs: Streams) -> None:
         self._stores = stores
         self._logs = logs
         self._definitions = Definitions(stores)
@@ -117,7 +117,7 @@ class Inspector:
         # The watermark was read after the entry: it may know of records that the entry does not.
         sealed_end = min(max(watermark.end_offset, config.base_offset), state.next_offset)
         incarnation = incarnation_of(config, state)
-        return Listed(config, state.profile, incarnation, state.next_offset, sealed_end - 1, deadline_ms)
+        return Listed(config, state.label, incarnation, state.next_offset, sealed_end - 1, deadline_ms)
 
     def _indexed(self, log_id: str, published: Published, definition: Definition, index: IndexManifest) -> Indexed:
         """Segments are counted by the pages of the manifest; one that runs cover in part is read, the first time."""

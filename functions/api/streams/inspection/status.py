@@ -16,6 +16,7 @@ from functions.api.door import times
 from functions.api.streams.inspection.seen import Coverage, Seen
 from headrace.index.run import Family, Run
 from headrace.query.language.config import SearchConfig
+from headrace.streams import profiles
 
 Json = dict[str, Any]
 
@@ -30,7 +31,7 @@ def document(seen: Seen) -> Json:
     families = list(_families(seen))
     return {
         "stream": seen.name,
-        "profile": seen.definition.profile.kind,
+        "profile": seen.definition.own.kind,
         "desired_index_plan_generation": _plan_generation(seen) if families else 0,
         "segments": {"total_count": published.segments, "uploaded_count": published.segments},
         "manifest": {
@@ -173,5 +174,5 @@ def _families(seen: Seen) -> Iterator[tuple[str, list[str]]]:
             "agg": sorted(search.rollups or {}),
         }
         yield from ((family, names) for family, names in served.items() if names)
-        profile = seen.definition.profile
+        profile = profiles.of(seen.definition)
         yield from ((family, [profile.kind]) for family in profile.families)

@@ -16,11 +16,11 @@ from functions.api.door.layer import require
 from functions.api.parts import Parts
 from functions.api.streams import pages
 from functions.api.streams.routes import resources
-from headrace import profiles
 from headrace.definition import Definition
 from headrace.errors import InvalidRequest
 from headrace.json import jsontext, registry
 from headrace.log.requests import JSON
+from headrace.streams import profiles
 from headrace.wal.state import LogConfig, LogState
 
 MAX_DOCUMENT_BYTES = 1024 * 1024  # of a schema or a profile; a process keeps it in memory
@@ -49,14 +49,14 @@ def add_routes(app: FastAPI, parts: Parts) -> None:
                 next_offset=state.next_offset,
                 is_empty=state.next_offset == 0,
             )
-            return Definition(after, before.profile)
+            return Definition(after, before.own)
 
         return document(registry.document((await run(logs.define, name, change)).registry, name))
 
     async def show_profile(request: Request) -> Response:
         name = _name(request, "/_profile", Scope.READ)
         definition = await run(parts.logs().definition, name)
-        return document(profiles.resource(definition.profile))
+        return document(profiles.resource(profiles.of(definition)))
 
     async def change_profile(request: Request) -> Response:
         name = _name(request, "/_profile", Scope.ADMIN)
@@ -65,7 +65,7 @@ def add_routes(app: FastAPI, parts: Parts) -> None:
 
         def change(before: Definition, config: LogConfig, state: LogState) -> Definition:
             update = profiles.install(
-                before.profile,
+                profiles.of(before),
                 wanted,
                 content_type=config.content_type,
                 is_empty=state.next_offset == 0,
@@ -75,7 +75,7 @@ def add_routes(app: FastAPI, parts: Parts) -> None:
             fresh = registry.install(update, name=name, next_offset=state.next_offset)
             return Definition(fresh, wanted)
 
-        return document(profiles.resource((await run(logs.define, name, change)).profile))
+        return document(profiles.resource(profiles.of(await run(logs.define, name, change))))
 
     resources.add(app, "/_schema", GET=show_schema, POST=change_schema)
     resources.add(app, "/_profile", GET=show_profile, POST=change_profile)

@@ -19,7 +19,7 @@ from functions.api.streams.inspection.inspector import Inspector
 from functions.api.streams.inspection.seen import Listed
 from functions.api.streams.queries import ListQuery, list_query
 from functions.metrics import ApiMetric
-from headrace.log.logs import Logs
+from headrace.streams.verbs import Streams
 
 
 def add_routes(app: FastAPI, parts: Parts) -> None:
@@ -36,7 +36,7 @@ def add_routes(app: FastAPI, parts: Parts) -> None:
         return Response(orjson.dumps([_descriptor(listed) for listed in found]), headers=headers)
 
 
-def _list(logs: Logs, inspector: Inspector, grant: Grant, query: ListQuery) -> list[Listed]:
+def _list(logs: Streams, inspector: Inspector, grant: Grant, query: ListQuery) -> list[Listed]:
     """The page. Rows of streams that have ended unnoticed are left out, and others take their place.
 
     The catalog is asked for no more than the page (and what it skips); its rows are then looked at side by side.

@@ -22,8 +22,9 @@ from functions.api.streams.routes.resources import PATH
 from functions.api.streams.sse import EventStream
 from functions.metrics import ApiMetric
 from headrace.errors import InvalidRequest
-from headrace.log.logs import Logs
-from headrace.log.requests import Appended, AppendRequest, Created, CreateRequest, Head
+from headrace.log.requests import Head
+from headrace.streams.requests import Appended, AppendRequest, Created, CreateRequest
+from headrace.streams.verbs import Streams
 
 
 def add_routes(app: FastAPI, parts: Parts) -> None:
@@ -118,7 +119,7 @@ def _create_request(headers: Headers) -> CreateRequest:
     )
 
 
-def _create(logs: Logs, name: str, asked: CreateRequest, headers: Headers, body: bytes) -> Created:
+def _create(logs: Streams, name: str, asked: CreateRequest, headers: Headers, body: bytes) -> Created:
     content_type = asked.content_type
     if body and content_type is None and asked.fork is not None:
         content_type = logs.head(asked.fork.source).config.content_type  # says how to cut the body
@@ -133,7 +134,7 @@ def _created(request: Request, headers: Headers, created: Created) -> Response:
     return Response(None, 201 if created.created else 200, answer)
 
 
-def _append(logs: Logs, name: str, headers: Headers, body: bytes) -> tuple[AppendRequest, Appended]:
+def _append(logs: Streams, name: str, headers: Headers, body: bytes) -> tuple[AppendRequest, Appended]:
     content_type = None
     if body:
         content_type = headers.content_type

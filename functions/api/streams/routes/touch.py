@@ -19,7 +19,7 @@ from functions.api.streams.routes import resources
 from functions.api.streams.routes.definitions import document
 from functions.api.streams.touching import TouchCounters, activate_templates, show_meta, wait_for_touch
 from headrace.json import jsontext
-from headrace.profiles.touch import meta
+from headrace.streams.profiles.touch import meta
 
 MAX_BODY_BYTES = 1024 * 1024
 

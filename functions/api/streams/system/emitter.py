@@ -13,15 +13,16 @@ from collections.abc import Callable, Iterable
 from functions.api.door.periodic import Periodic
 from functions.api.streams.system.recorder import Recorder
 from functions.api.streams.system.window import Series, Window
-from headrace import profiles
 from headrace.clock import Clock
 from headrace.definition import Definition
 from headrace.errors import NotFound, Overloaded, StoreThrottled
 from headrace.json import jsontext, registry
-from headrace.log.logs import Logs
-from headrace.log.requests import JSON, AppendRequest, CreateRequest
-from headrace.names import SYSTEM_STREAM
+from headrace.log.requests import JSON
 from headrace.record import NewRecord
+from headrace.streams import profiles
+from headrace.streams.names import SYSTEM_STREAM
+from headrace.streams.requests import AppendRequest, CreateRequest
+from headrace.streams.verbs import Streams
 from headrace.wal.state import LogConfig, LogState
 
 _log = logging.getLogger(__name__)
@@ -38,7 +39,7 @@ class Emitter:
     def __init__(
         self,
         recorder: Recorder,
-        logs: Callable[[], Logs],
+        logs: Callable[[], Streams],
         gauges: Callable[[], Iterable[tuple[Series, int]]],
         clock: Clock,
         *,
@@ -103,7 +104,7 @@ class Emitter:
         records = tuple(NewRecord(jsontext.dumps(record)) for record in found)
         logs.append(SYSTEM_STREAM, AppendRequest(content_type=JSON, records=records))
 
-    def _open(self, logs: Logs) -> None:
+    def _open(self, logs: Streams) -> None:
         created = logs.create(SYSTEM_STREAM, CreateRequest(content_type=JSON))
         self._recorder.own_log(created.head.log_id)
         logs.define(SYSTEM_STREAM, _as_it_shall_be)
@@ -114,7 +115,7 @@ def _as_it_shall_be(before: Definition, config: LogConfig, state: LogState) -> D
     wanted = profiles.of_system_stream(SYSTEM_STREAM)
     assert wanted is not None, "this is its name"
     update = profiles.install(
-        before.profile, wanted, content_type=config.content_type, is_empty=state.next_offset == 0
+        profiles.of(before), wanted, content_type=config.content_type, is_empty=state.next_offset == 0
     )
     if update is None:
         return before

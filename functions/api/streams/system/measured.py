@@ -10,29 +10,21 @@ from headrace.clock import Clock
 from headrace.errors import HeadraceError, Overloaded, StoreError, StoreThrottled
 from headrace.index.run_cache import RunCache
 from headrace.limits import PAGE_BYTES, PAGE_RECORDS
-from headrace.log.logs import Logs
-from headrace.log.requests import (
-    EVERYTHING,
-    Appended,
-    AppendRequest,
-    At,
-    Created,
-    CreateRequest,
-    ReadPage,
-    Selection,
-)
+from headrace.log.requests import EVERYTHING, At, ReadPage, Selection
 from headrace.log.stores import Stores
 from headrace.objects import ObjectMissing, Objects, Range, keys
 from headrace.record import NewRecord
+from headrace.streams.requests import Appended, AppendRequest, Created, CreateRequest
+from headrace.streams.verbs import Streams
 
 T = TypeVar("T")
 
 
-class MeasuredLogs(Logs):
-    """Logs whose appends and reads are measured."""
+class MeasuredLogs(Streams):
+    """Streams whose appends and reads are measured."""
 
     def __init__(self, stores: Stores, recorder: Recorder, run_cache: RunCache | None = None) -> None:
-        """`run_cache` as in `Logs`."""
+        """`run_cache` as in `Streams`."""
         super().__init__(stores, run_cache=run_cache)
         self._recorder = recorder
         self._clock = stores.clock

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from functions.api.streams.system.window import Series, Unit, Window
 from headrace.clock import Clock
-from headrace.names import SYSTEM_STREAM
+from headrace.streams.names import SYSTEM_STREAM
 
 
 class Recorder:

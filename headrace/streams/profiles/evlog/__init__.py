@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from headrace.profiles.evlog import envelope, schema
-from headrace.profiles.evlog.options import Options, parse_options
-from headrace.profiles.profile import Profile
+from headrace.streams.profiles.evlog import envelope, schema
+from headrace.streams.profiles.evlog.options import Options, parse_options
+from headrace.streams.profiles.profile import Profile
 
 
 class Evlog(Profile, frozen=True):

@@ -13,9 +13,9 @@ from typing import Any
 from headrace.errors import InvalidRequest
 from headrace.json import jsontext
 from headrace.json.lens.times import from_millis
-from headrace.profiles import strict
-from headrace.profiles.evlog.options import Options
-from headrace.profiles.numbers import integer_or_none, number_or_none
+from headrace.streams.profiles import strict
+from headrace.streams.profiles.evlog.options import Options
+from headrace.streams.profiles.numbers import integer_or_none, number_or_none
 
 FIELDS = (
     *("timestamp", "level", "service", "environment", "version", "region", "requestId", "traceId", "spanId"),

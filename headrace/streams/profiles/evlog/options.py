@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from headrace.errors import InvalidRequest
-from headrace.profiles import strict
+from headrace.streams.profiles import strict
 
 _MOST_NAMES = 64  # of each list, as the Prisma Streams server allows
 

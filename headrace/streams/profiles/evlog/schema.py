@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from headrace.profiles.evlog.envelope import FIELDS, LEVELS
-from headrace.profiles.fields import keyword, text, typed
+from headrace.streams.profiles.evlog.envelope import FIELDS, LEVELS
+from headrace.streams.profiles.fields import keyword, text, typed
 
 _OPEN_OBJECT = {"type": "object", "additionalProperties": True}
 _TYPES: dict[str, dict[str, Any]] = {

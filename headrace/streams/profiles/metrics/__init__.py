@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from headrace.profiles import strict
-from headrace.profiles.metrics import envelope, schema
-from headrace.profiles.profile import Profile
+from headrace.streams.profiles import strict
+from headrace.streams.profiles.metrics import envelope, schema
+from headrace.streams.profiles.profile import Profile
 
 
 class Metrics(Profile, frozen=True):

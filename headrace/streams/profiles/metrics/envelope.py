@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import Any
 
 from headrace.errors import InvalidRequest
-from headrace.profiles import strict
-from headrace.profiles.numbers import Number, is_finite, number_or_none, number_text
+from headrace.streams.profiles import strict
+from headrace.streams.profiles.numbers import Number, is_finite, number_or_none, number_text
 
 API_VERSION = "durable.streams/metrics/v1"
 

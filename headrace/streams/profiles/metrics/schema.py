@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from headrace.profiles.fields import keyword, typed
-from headrace.profiles.metrics.envelope import API_VERSION
+from headrace.streams.profiles.fields import keyword, typed
+from headrace.streams.profiles.metrics.envelope import API_VERSION
 
 _TEXT = {"type": "string"}
 _TEXT_OR_NULL = {"type": ["string", "null"]}

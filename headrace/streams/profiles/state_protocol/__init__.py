@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from headrace.profiles import strict
-from headrace.profiles.profile import Profile
-from headrace.profiles.state_protocol import records
-from headrace.profiles.touch.config import TouchConfig, parse_config
+from headrace.streams.profiles import strict
+from headrace.streams.profiles.profile import Profile
+from headrace.streams.profiles.state_protocol import records
+from headrace.streams.profiles.touch.config import TouchConfig, parse_config
 
 
 class StateProtocol(Profile, frozen=True):

@@ -11,7 +11,7 @@ from typing import Any
 from headrace import offset
 from headrace.errors import InvalidRequest
 from headrace.json.validate import is_date_time
-from headrace.profiles import strict
+from headrace.streams.profiles import strict
 
 OPERATIONS = ("insert", "update", "delete")
 CONTROLS = ("snapshot-start", "snapshot-end", "reset")

@@ -8,12 +8,12 @@ from typing import Any
 import msgspec
 
 from headrace.errors import InvalidRequest
-from headrace.profiles import strict
-from headrace.profiles.numbers import is_finite
-from headrace.profiles.touch import keys
-from headrace.profiles.touch.config import TemplateLimits, TouchConfig
-from headrace.profiles.touch.cursor import TouchCursor
-from headrace.profiles.touch.templates import MAX_FIELDS, Activation, Declaration
+from headrace.streams.profiles import strict
+from headrace.streams.profiles.numbers import is_finite
+from headrace.streams.profiles.touch import keys
+from headrace.streams.profiles.touch.config import TemplateLimits, TouchConfig
+from headrace.streams.profiles.touch.cursor import TouchCursor
+from headrace.streams.profiles.touch.templates import MAX_FIELDS, Activation, Declaration
 
 MAX_TEMPLATES = 256  # of one request
 

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from headrace.errors import InvalidRequest
-from headrace.profiles import strict
-from headrace.profiles.numbers import Number, is_finite
+from headrace.streams.profiles import strict
+from headrace.streams.profiles.numbers import Number, is_finite
 
 _PLACE = "profile.touch"
 ON_MISSING_BEFORE = ("coarse", "skipBefore", "error")

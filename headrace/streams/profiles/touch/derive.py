@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from headrace.profiles.touch import keys
-from headrace.profiles.touch.templates import Template
+from headrace.streams.profiles.touch import keys
+from headrace.streams.profiles.touch.templates import Template
 
 _ABSENT = object()
 

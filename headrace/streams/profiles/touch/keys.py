@@ -20,8 +20,8 @@ from typing import Any
 import xxhash
 
 from headrace.json.lens.times import from_millis
-from headrace.profiles.numbers import is_finite, number_text
 from headrace.query.language.dates import parse_ms
+from headrace.streams.profiles.numbers import is_finite, number_text
 
 ENCODINGS = ("string", "int64", "bool", "datetime", "bytes")
 KEY_ID_MASK = 0xFFFF_FFFF

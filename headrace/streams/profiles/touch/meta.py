@@ -10,10 +10,10 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from headrace.errors import InvalidRequest
-from headrace.profiles.numbers import number_or_none
-from headrace.profiles.touch.config import TouchConfig
-from headrace.profiles.touch.cursor import TouchCursor
-from headrace.profiles.touch.wait import DEFAULT_TIMEOUT_MS, MAX_TIMEOUT_MS, Interest
+from headrace.streams.profiles.numbers import number_or_none
+from headrace.streams.profiles.touch.config import TouchConfig
+from headrace.streams.profiles.touch.cursor import TouchCursor
+from headrace.streams.profiles.touch.wait import DEFAULT_TIMEOUT_MS, MAX_TIMEOUT_MS, Interest
 
 
 class Place(NamedTuple):

@@ -15,9 +15,9 @@ import msgspec
 from msgspec.structs import replace
 
 from headrace.errors import Damaged
-from headrace.profiles.numbers import Number
-from headrace.profiles.touch import keys
-from headrace.profiles.touch.config import TemplateLimits
+from headrace.streams.profiles.numbers import Number
+from headrace.streams.profiles.touch import keys
+from headrace.streams.profiles.touch.config import TemplateLimits
 
 VERSION = 1
 MAX_FIELDS = 3

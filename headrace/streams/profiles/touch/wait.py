@@ -12,14 +12,14 @@ from typing import Any, NamedTuple
 import msgspec
 
 from headrace.errors import InvalidRequest
-from headrace.profiles import strict
-from headrace.profiles.numbers import is_finite
-from headrace.profiles.touch import keys
-from headrace.profiles.touch.activate import parse_declarations, parse_ttl_ms
-from headrace.profiles.touch.config import TouchConfig
-from headrace.profiles.touch.cursor import TouchCursor, parse_cursor
-from headrace.profiles.touch.derive import Touched, change_of, touched
-from headrace.profiles.touch.templates import Declaration, Template
+from headrace.streams.profiles import strict
+from headrace.streams.profiles.numbers import is_finite
+from headrace.streams.profiles.touch import keys
+from headrace.streams.profiles.touch.activate import parse_declarations, parse_ttl_ms
+from headrace.streams.profiles.touch.config import TouchConfig
+from headrace.streams.profiles.touch.cursor import TouchCursor, parse_cursor
+from headrace.streams.profiles.touch.derive import Touched, change_of, touched
+from headrace.streams.profiles.touch.templates import Declaration, Template
 
 MAX_KEYS = 1024
 MAX_EXACT_KEYS = 16

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 
 from headrace.errors import InvalidRequest
-from headrace.profiles.touch.config import parse_config
+from headrace.streams.profiles.touch.config import parse_config
 from tests.unit.profiles.json_values import VALUES, objects
 
 DEFAULTS = {

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from headrace.profiles.touch import keys
+from headrace.streams.profiles.touch import keys
 from tests.unit.profiles.json_values import TEXTS, VALUES
 
 FIELDS = ("status", "tenantId", "userId")

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import Damaged
-from headrace.profiles.touch import keys
-from headrace.profiles.touch.config import TemplateLimits, parse_config
-from headrace.profiles.touch.templates import (
+from headrace.streams.profiles.touch import keys
+from headrace.streams.profiles.touch.config import TemplateLimits, parse_config
+from headrace.streams.profiles.touch.templates import (
     MAX_NAME,
     Activation,
     Declaration,
