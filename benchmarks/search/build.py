@@ -15,7 +15,7 @@ from functions.indexer.parts import Parts, assemble
 from functions.indexer.queue import MemoryQueue
 from functions.indexer.runs import Outcome
 from functions.indexer.start import start
-from headrace.index.run import Run
+from headrace.index.descriptors import Run
 from headrace.objects import keys
 from headrace.settings import Settings
 from headrace.tables.jobs import MemoryJobs

@@ -18,7 +18,7 @@ from functions.sealer.parts import assemble as assemble_sealer
 from functions.sealer.queue import MemoryQueue
 from functions.sealer.seal import seal
 from headrace.definition import Definition
-from headrace.index.store import IndexManifestStore
+from headrace.index.manifest import IndexManifestStore
 from headrace.json import registry
 from headrace.log.logs import Logs
 from headrace.log.requests import JSON, AppendRequest, CreateRequest

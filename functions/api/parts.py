@@ -25,7 +25,7 @@ from functions.metrics import ApiMetric
 from functions.observability import Meter
 from functions.observed import counted_gets
 from headrace.clock import Clock, SystemClock
-from headrace.index.run_cache import RunCache
+from headrace.index.fetching import RunCache
 from headrace.log.logs import Logs
 from headrace.log.stores import Stores
 from headrace.objects.counting import CountingObjects, RequestCounts

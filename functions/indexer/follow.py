@@ -23,8 +23,7 @@ from functions.indexer.retire import remove_run
 from functions.indexer.runs import Outcome
 from functions.indexer.start import GIVE_UP_MS, free_rows, launch
 from headrace.errors import Damaged, StoreError
-from headrace.index.descriptors import made
-from headrace.index.job import JobInput, Task
+from headrace.index.job import JobInput, Task, find_run
 from headrace.index.plan import hash_of
 from headrace.segment.descriptor import Segment
 from headrace.tables.jobs import Place, Waiting
@@ -168,7 +167,7 @@ def _settle_log(parts: Parts, job: JobInput, log_id: str, tasks: Sequence[Task],
         if row is not None:
             parts.jobs.drop(row)
         return Followed()
-    runs = [(task, made(parts.stores.objects, task)) for task in tasks if task.work != "merge"]
+    runs = [(task, find_run(parts.stores.objects, task)) for task in tasks if task.work != "merge"]
     found = [(run, tuple(one.id for one in task.inputs)) for task, run in runs if run is not None]
     plan = hash_of(parts.definitions.of(log_id, newest.state))
     published = publish(parts, log_id, found, plan) if found else 0

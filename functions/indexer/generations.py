@@ -9,7 +9,7 @@ from __future__ import annotations
 from functions.indexer import policy
 from functions.indexer.parts import Parts
 from headrace.errors import Damaged
-from headrace.index.store import KEPT_MS
+from headrace.index.manifest import KEPT_MS
 from headrace.objects import keys
 
 

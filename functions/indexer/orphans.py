@@ -12,8 +12,8 @@ from itertools import groupby
 from functions.indexer.parts import Parts, made_ms
 from functions.indexer.picture import is_over
 from headrace.errors import Damaged
+from headrace.index.descriptors import Descriptor, Run
 from headrace.index.manifest import IndexManifest
-from headrace.index.run import Descriptor, Run
 from headrace.objects import ObjectMissing, keys, packed
 
 _DAY_MS = 24 * 3600 * 1000

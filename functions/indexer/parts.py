@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 from functions.indexer.policy import IndexLimits
 from functions.indexer.queue import WakeQueue
 from functions.indexer.runs import JobRuns
-from headrace.index.manifest import IndexManifest
-from headrace.index.store import IndexManifestStore
+from headrace.index.manifest import IndexManifest, IndexManifestStore
 from headrace.log.definition import Definitions
 from headrace.log.stores import Stores
 from headrace.manifest.merging import MergeLimits

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 from functions.indexer.parts import Parts
 from headrace.errors import StoreThrottled
+from headrace.index.descriptors import Run
 from headrace.index.manifest import IndexManifest, with_runs
-from headrace.index.run import Run
 
 _TRIES = 8
 

@@ -17,9 +17,9 @@ from functions.sealer.queue import MemoryQueue
 from functions.sealer.seal import seal
 from headrace.index import manifest as manifests
 from headrace.index import plan as plans
+from headrace.index.descriptors import Run
 from headrace.index.job import Task
-from headrace.index.run import Run
-from headrace.index.store import IndexManifestStore
+from headrace.index.manifest import IndexManifestStore
 from headrace.log.logs import Logs
 from headrace.log.requests import Head
 from headrace.log.stores import Stores

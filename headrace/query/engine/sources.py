@@ -16,9 +16,8 @@ from headrace.definition import Definition
 from headrace.errors import Damaged
 from headrace.index import manifest as manifests
 from headrace.index import plan as plans
-from headrace.index.manifest import IndexManifest
-from headrace.index.run import Run
-from headrace.index.store import IndexManifestStore
+from headrace.index.descriptors import Run
+from headrace.index.manifest import IndexManifest, IndexManifestStore
 from headrace.log import tail as tails
 from headrace.log.logs import Logs
 from headrace.log.payload import PayloadTrimmed, read_payload

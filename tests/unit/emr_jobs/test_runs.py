@@ -16,8 +16,8 @@ from emr_jobs import compact
 from headrace.definition import Definition
 from headrace.errors import Damaged
 from headrace.index import writing
+from headrace.index.descriptors import Run
 from headrace.index.plan import plan_of
-from headrace.index.run import Run
 from headrace.objects import Objects
 from headrace.objects.memory import MemoryObjects
 from headrace.record import Record

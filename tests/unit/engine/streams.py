@@ -11,8 +11,8 @@ from functions.sealer.parts import assemble as assemble_sealer
 from functions.sealer.queue import MemoryQueue
 from functions.sealer.seal import seal
 from headrace.clock import ManualClock
-from headrace.index.run import Run
-from headrace.index.store import IndexManifestStore
+from headrace.index.descriptors import Run
+from headrace.index.manifest import IndexManifestStore
 from headrace.log.requests import AppendRequest, CreateRequest, ForkRequest
 from headrace.offset import Cursor
 from headrace.query.engine.engine import Engine, assemble

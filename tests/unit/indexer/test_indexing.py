@@ -20,9 +20,9 @@ from functions.indexer.rebuild import rebuild
 from functions.indexer.start import GIVE_UP_MS, start
 from functions.sealer.purge import purge
 from headrace.errors import StoreTimeout
+from headrace.index.descriptors import Run
 from headrace.index.manifest import with_runs
 from headrace.index.plan import NONE
-from headrace.index.run import Run
 from headrace.log.requests import CreateRequest
 from headrace.objects import keys
 from headrace.settings import Settings

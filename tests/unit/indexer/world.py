@@ -17,9 +17,9 @@ from functions.indexer.picture import see
 from functions.indexer.queue import MemoryQueue
 from functions.indexer.runs import Outcome
 from functions.indexer.start import start
+from headrace.index.descriptors import Descriptor, Part
 from headrace.index.job import VERSION, Failure, JobResult, Task
 from headrace.index.manifest import IndexManifest, gaps
-from headrace.index.run import Descriptor, Part
 from headrace.objects import Objects, keys, packed
 from headrace.settings import Settings
 from headrace.tables.jobs import MemoryJobs

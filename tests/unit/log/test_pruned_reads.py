@@ -16,9 +16,9 @@ from functions.sealer.parts import assemble
 from functions.sealer.queue import MemoryQueue
 from functions.sealer.seal import seal
 from functions.sealer.trim import trim
-from headrace.index import selected
-from headrace.index.run_cache import RunCache
-from headrace.index.store import KEPT_MS, IndexManifestStore
+from headrace.index import evaluate
+from headrace.index.fetching import RunCache
+from headrace.index.manifest import KEPT_MS, IndexManifestStore
 from headrace.log import prune, read, view
 from headrace.log.requests import AppendRequest, At, ReadPage, Selection
 from headrace.objects import Range, keys
@@ -115,7 +115,7 @@ def test_a_pruned_read_is_what_a_look_at_every_record_finds(
     steps: list[tuple[Any, ...]], data: st.DataObject
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        for owner, name, value in (*_SMALL, (read, "ROUND_BYTES", 300), (selected, "FEW", 1)):
+        for owner, name, value in (*_SMALL, (read, "ROUND_BYTES", 300), (evaluate, "FEW", 1)):
             patch.setattr(owner, name, value)
         _make_eager(patch)
         run = IndexedRun()

@@ -8,7 +8,7 @@ from typing import TypeVar
 from functions.api.streams.system.recorder import Recorder
 from headrace.clock import Clock
 from headrace.errors import HeadraceError, Overloaded, StoreError, StoreThrottled
-from headrace.index.run_cache import RunCache
+from headrace.index.fetching import RunCache
 from headrace.limits import PAGE_BYTES, PAGE_RECORDS
 from headrace.log.logs import Logs
 from headrace.log.requests import (
