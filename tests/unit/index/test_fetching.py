@@ -119,7 +119,7 @@ def test_the_cache_says_what_the_store_says(rounds: list[list[Range]], memory: i
     shared = CachedRanges(objects, memory_bytes=memory)
     for asked in rounds:
         assert shared.fetches().get_ranges(asked) == objects.get_ranges(asked)
-    assert sum(map(len, shared._kept.values())) == shared._bytes <= memory
+    assert sum(kept.weight for kept in shared._memory._values.values()) == shared._memory._weight <= memory
 
 
 def test_what_is_kept_is_not_fetched_again_and_counted() -> None:
