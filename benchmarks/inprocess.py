@@ -30,13 +30,13 @@ from functions.api.parts import assemble
 from functions.sealer.parts import assemble as assemble_sealer
 from functions.sealer.queue import MemoryQueue
 from functions.sealer.seal import seal
+from headrace.batch import Batch
 from headrace.log.logs import Logs
 from headrace.log.requests import AppendRequest, At, CreateRequest
 from headrace.log.stores import Stores
 from headrace.objects.memory import MemoryObjects
 from headrace.objects.s3 import S3Objects, make_client
 from headrace.offset import BEGINNING, Cursor
-from headrace.record import NewRecord
 from headrace.settings import Settings
 from headrace.tables.catalog import DynamoCatalog
 from headrace.tables.dynamodb import Store
@@ -142,8 +142,8 @@ def pipeline() -> dict[str, float]:
     logs.create("bench", CreateRequest(content_type=JSON))
     total, size = 100_000, 0
     for start in range(0, total, 1000):
-        records = tuple(NewRecord(event(number)) for number in range(start, start + 1000))
-        size += sum(len(record.data) for record in records)
+        records = Batch.of([event(number) for number in range(start, start + 1000)])
+        size += len(records.data)
         logs.append("bench", AppendRequest(content_type=JSON, records=records))
     log_id = logs.head("bench").log_id
     begun = time.process_time()
@@ -191,8 +191,8 @@ def _count_operations(stores: Stores, sent: Counter[str]) -> dict[str, dict[str,
         operation()
         found[name] = dict(sorted(sent.items()))
 
-    one = AppendRequest(content_type=JSON, records=(NewRecord(b"{}"),))
-    batch = AppendRequest(content_type=JSON, records=tuple(NewRecord(event(n)) for n in range(50)))
+    one = AppendRequest(content_type=JSON, records=Batch.of([b"{}"]))
+    batch = AppendRequest(content_type=JSON, records=Batch.of([event(n) for n in range(50)]))
     tail = At(Cursor(0, 53))
     logs = Logs(stores)
     measure("create", lambda: logs.create("calls", CreateRequest(content_type=JSON)))

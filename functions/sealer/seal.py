@@ -209,7 +209,9 @@ class _Run:
     def _put_segment(self, manifest: Manifest | None, config: LogConfig, span: Span) -> list[Segment]:
         if not span.records:
             return []
-        built = writer.build(span.records, text=writer.is_text(config.content_type), log_id=self._log_id)
+        built = writer.build(
+            span.first_offset, span.records, text=writer.is_text(config.content_type), log_id=self._log_id
+        )
         number = manifest.segment_count if manifest else 0
         sealed = manifest.sealed_count if manifest else 0
         key = keys.segment(self._log_id, sealed, self._stores.request_ids())

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from headrace.batch import Batch
 from headrace.errors import HeadraceError, Overloaded, StoreError
 from headrace.log import decide
 from headrace.log.commit import Budget, Committer
@@ -22,7 +23,6 @@ from headrace.log.queue import Groups, Prepared, Ticket
 from headrace.log.requests import Appended, AppendRequest
 from headrace.log.stores import Stores
 from headrace.log.wakeups import Wakeups
-from headrace.record import NewRecord
 from headrace.tables.items import Guard
 from headrace.tables.producers import PutProducer
 from headrace.wal import Committed, SlotTaken
@@ -136,7 +136,7 @@ class Appender:
         state, newest = picture.state, picture.newest
         answers: list[Appended | HeadraceError] = []
         accepted: list[Ticket] = []
-        records: list[NewRecord] = []
+        batches: list[Batch] = []
         times: list[TimeRun] = []
         evicted: dict[str, Producer] = {}
         for ticket in tickets:
@@ -163,15 +163,15 @@ class Appender:
                     evicted[decision.evicted.id] = decision.evicted
                 if prepared.request.records:
                     times.append(TimeRun(len(prepared.request.records), decision.time_ms))
-                records.extend(prepared.request.records)
+                    batches.append(prepared.request.records)
         if not accepted:
             return _Plan(None, (), answers)
         slot = newest.next_slot()
         entry = Entry(
             log_id=newest.log_id,
             slot=slot,
-            kind="data" if records else "close",
-            count=len(records),
+            kind="data" if batches else "close",
+            count=sum(map(len, batches)),
             times=tuple(times),
             state=state,
             request_ids=tuple(ticket.request_id for ticket in accepted),
@@ -180,7 +180,7 @@ class Appender:
             prev_id=newest.id,
             prev_committed_ms=newest.committed_ms,
         )
-        payload = payloads.of(newest.log_id, slot, records)
+        payload = payloads.of(newest.log_id, slot, batches)
         entry = replace(entry, payload=payload.inline, payload_key=payload.key)
         guards = tuple(PutProducer(newest.log_id, producer) for producer in evicted.values())
         return _Plan(entry, guards, answers)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from headrace.batch import EMPTY, Batch, concat
 from headrace.definition import for_fork
 from headrace.errors import Conflict, InvalidRequest, NotFound
 from headrace.limits import MAX_FORK_DEPTH
@@ -17,7 +18,6 @@ from headrace.log.prepare import prepare
 from headrace.log.read import Reader
 from headrace.log.requests import JSON, Created, CreateRequest, ForkRequest, Head
 from headrace.log.stores import Stores
-from headrace.record import NewRecord
 from headrace.tables.catalog import PutRow, Row
 from headrace.wal import Committed, GuardRefused
 from headrace.wal import slot as slots
@@ -121,7 +121,7 @@ class Creator:
     ) -> tuple[Entry, PutRow]:
         now_ms = self._stores.clock.now_ms()
         log_id = self._stores.log_ids()
-        records = list(request.records)
+        records = request.records
         if source is None or request.fork is None:
             base = 0
             config = LogConfig(
@@ -138,12 +138,12 @@ class Creator:
             definition: DefinitionRef | None = None
             if source.state.definition is not None:
                 inherited = for_fork(self._definitions.of(source.row.log_id, source.state), base)
-                records = list(prepare(inherited, source.row.config.content_type, request.records, now_ms))
+                records = prepare(inherited, source.row.config.content_type, request.records, now_ms)
                 definition = self._definitions.put(log_id, 1, inherited)
-            records = [*partial, *records]
+            records = concat([partial, records])
             config = _fork_config(name, incarnation, now_ms, request, request.fork, source, base, definition)
         slot = slots.first_slot(base)
-        payload = Payloads(self._stores).of(log_id, slot, records)
+        payload = Payloads(self._stores).of(log_id, slot, [records])
         time_ms = decide.record_time(0, now_ms, request.time_hint_ms)
         if source is not None:
             time_ms = max(time_ms, source.state.append_time_ms)  # inherited records are never younger than own ones
@@ -151,7 +151,7 @@ class Creator:
             next_offset=base + len(records),
             append_time_ms=time_ms if records or source is not None else 0,
             touched_ms=now_ms,
-            total_bytes=sum(len(record.data) for record in records),
+            total_bytes=len(records.data),
             closed=request.closed,
             holds_source=source is not None,
             definition=config.definition,
@@ -172,7 +172,7 @@ class Creator:
         row = Row(log_id, config, deadline_ms=decide.deadline_ms(config, state, 0), profile=state.profile)
         return entry, PutRow(row, old.log_id if old is not None else None)
 
-    def _fork_point(self, source: Picture, fork: ForkRequest) -> tuple[int, list[NewRecord]]:
+    def _fork_point(self, source: Picture, fork: ForkRequest) -> tuple[int, Batch]:
         """Offset where the fork begins, and the part of a record that it takes over as its first."""
         tail = source.state.next_offset
         position = tail if fork.at is None else fork.at.position
@@ -181,19 +181,19 @@ class Creator:
         if position > tail:
             raise InvalidRequest(f"fork offset is beyond the stream: tail={tail} fork={position}")
         if not fork.sub_offset:
-            return position, []
+            return position, EMPTY
         if source.row.config.content_type == JSON:
             if position + fork.sub_offset > tail:
                 raise InvalidRequest(f"fork sub-offset is beyond the stream: tail={tail}")
-            return position + fork.sub_offset, []
+            return position + fork.sub_offset, EMPTY
         data = self._reader.read_one(source.row, position) if position < tail else b""
         if fork.sub_offset > len(data):
             raise InvalidRequest(
                 f"fork sub-offset is beyond the record: length={len(data)} received={fork.sub_offset}"
             )
         if fork.sub_offset == len(data):
-            return position + 1, []
-        return position, [NewRecord(data[: fork.sub_offset])]
+            return position + 1, EMPTY
+        return position, Batch.of([data[: fork.sub_offset]])
 
 
 def head(row: Row, state: LogState, touched_ms: int) -> Head:

@@ -164,7 +164,7 @@ def _accept(config: LogConfig, state: LogState, request: AppendRequest, now_ms: 
         next_offset=state.next_offset + len(request.records),
         append_time_ms=time_ms if request.records else state.append_time_ms,
         touched_ms=max(state.touched_ms, now_ms),
-        total_bytes=state.total_bytes + sum(len(record.data) for record in request.records),
+        total_bytes=state.total_bytes + len(request.records.data),
         last_seq=request.seq if request.seq is not None else state.last_seq,
         closed=request.close,
         closed_by=request.producer if request.close else None,

@@ -16,10 +16,10 @@ import httpx
 import pytest
 
 from headrace.aws import aws_stores
+from headrace.batch import Batch
 from headrace.clock import ManualClock
 from headrace.log.logs import Logs
 from headrace.log.requests import AppendRequest, CreateRequest
-from headrace.record import NewRecord
 from headrace.settings import Settings
 from local.emulated_cloud import DevServer, dev_server
 from tests.support.pipeline import NO_METRICS, Pipeline
@@ -56,7 +56,7 @@ def append_an_hour_ago(server: DevServer, monkeypatch: pytest.MonkeyPatch) -> No
     stores = aws_stores(settings, "us-east-1", dynamodb_timeout_s=5, s3_read_timeout_s=5)
     logs = Logs(replace(stores, clock=ManualClock(round(time.time() * 1000) - HOUR_MS)))
     logs.create("late", CreateRequest(content_type="application/json"))
-    logs.append("late", AppendRequest(content_type="application/json", records=(NewRecord(b"{}"),)))
+    logs.append("late", AppendRequest(content_type="application/json", records=Batch.of([b"{}"])))
     monkeypatch.undo()
 
 

@@ -250,11 +250,12 @@ _read_records = segments.read_records
 def read_records_but_one(objects: Any, segment: Any) -> Any:
     """One record is there twice, in the place of its neighbour, where that does not show by its size."""
     records = _read_records(objects, segment)
-    for at, (one, following) in enumerate(itertools.pairwise(records)):
-        if len(one.data) == len(following.data):
-            records[at] = one._replace(data=following.data)
+    data = records.slices()
+    for at, (one, following) in enumerate(itertools.pairwise(data)):
+        if len(one) == len(following):
+            data[at] = following
             break
-    return records
+    return with_fields(records, data=b"".join(data))
 
 
 def removable_at_once(manifest: Any, now_ms: int, age_ms: int) -> list[str]:

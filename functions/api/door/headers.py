@@ -8,10 +8,10 @@ from typing import Any
 
 from functions.api.door import paths, times
 from headrace import offset as offsets
+from headrace.batch import MAX_KEY_BYTES
 from headrace.errors import InvalidRequest
 from headrace.limits import MAX_PRODUCER_ID_BYTES, MAX_SAFE_INTEGER, MAX_SEQ_BYTES
 from headrace.log.requests import ForkRequest
-from headrace.record import MAX_KEY_BYTES
 from headrace.wal.state import Producer
 
 _TOKEN = r"[!#$%&'*+.^_`|~0-9a-z-]{1,127}"

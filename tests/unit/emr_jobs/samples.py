@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 from hypothesis import strategies as st
 
 from headrace import profiles
+from headrace.batch import Record
 from headrace.definition import Definition
 from headrace.index import families
 from headrace.index.descriptors import Descriptor, Family, Run
@@ -21,9 +22,9 @@ from headrace.json.registry import Registry
 from headrace.objects import Objects, keys, packed
 from headrace.query.language import canonical, rollup, rollup_text
 from headrace.query.language.rollup import Groups
-from headrace.record import Record
 from headrace.segment import writer
 from headrace.segment.descriptor import Segment
+from tests.support.builders import batch_of
 
 LOG = "log-1"
 FIRST_MS = 1_700_000_000_000
@@ -175,7 +176,7 @@ def put_segments(
     for count in [*counts, len(found)]:
         some = found[start : start + count]
         if some:
-            built = writer.build(some, text=True, log_id=log_id)
+            built = writer.build(some[0].offset, batch_of(some), text=True, log_id=log_id)
             key = keys.segment(log_id, len(segments), f"n{some[0].offset}")
             objects.put(key, built.data)
             objects.put(keys.segment_keys(key), built.key_page)

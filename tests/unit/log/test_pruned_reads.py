@@ -16,6 +16,7 @@ from functions.sealer.parts import assemble
 from functions.sealer.queue import MemoryQueue
 from functions.sealer.seal import seal
 from functions.sealer.trim import trim
+from headrace.batch import Batch
 from headrace.index import evaluate
 from headrace.index.fetching import RunCache
 from headrace.index.manifest import KEPT_MS, IndexManifestStore
@@ -26,7 +27,6 @@ from headrace.objects.memory import MemoryObjects
 from headrace.offset import Cursor
 from headrace.query.engine import engine as engines
 from headrace.query.engine.search import search
-from headrace.record import NewRecord
 from tests.support import index_runs
 from tests.support.builders import JSON
 from tests.unit.log import selections
@@ -191,9 +191,10 @@ class Shop:
         trim(self.parts, self.log_id)
 
     def append(self, segment: int) -> None:
-        records = tuple(
-            NewRecord(json.dumps({"n": segment, "who": f"w{row}", "pad": "x" * 200}).encode(), f"k{row}")
-            for row in range(PER_SEGMENT)
+        rows = range(PER_SEGMENT)
+        records = Batch.of(
+            [json.dumps({"n": segment, "who": f"w{row}", "pad": "x" * 200}).encode() for row in rows],
+            key=[f"k{row}" for row in rows],
         )
         self.maker.logs.append("s", _append(records))
 
@@ -208,7 +209,7 @@ class Shop:
         return process
 
 
-def _append(records: tuple[NewRecord, ...]) -> AppendRequest:
+def _append(records: Batch) -> AppendRequest:
     return AppendRequest(content_type=JSON, records=records)
 
 

@@ -13,6 +13,7 @@ from functions.sealer.dispatch import Dispatcher
 from functions.sealer.parts import Parts, assemble
 from functions.sealer.queue import MemoryQueue
 from functions.sealer.seal import Sealed, seal
+from headrace.batch import Batch
 from headrace.clock import ManualClock
 from headrace.errors import StoreTimeout
 from headrace.log.logs import Logs
@@ -20,7 +21,6 @@ from headrace.log.requests import AppendRequest, CreateRequest, ForkRequest
 from headrace.log.stores import Stores
 from headrace.manifest.manifest import Manifest
 from headrace.objects.memory import MemoryObjects
-from headrace.record import NewRecord
 from headrace.segment.reader import read_data
 from headrace.settings import Settings
 from headrace.wal.entry import entry_item
@@ -63,7 +63,7 @@ class World:
 
     def append(self, name: str, *data: bytes) -> None:
         """One entry."""
-        records = tuple(NewRecord(one, key=f"k{len(one)}") for one in data)
+        records = Batch.of(data, key=[f"k{len(one)}" for one in data])
         self.logs.append(name, AppendRequest(content_type=BYTES, records=records))
 
     def fill(self, name: str, batches: int, records: int = 3, size: int = 10) -> list[bytes]:

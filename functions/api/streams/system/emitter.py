@@ -14,6 +14,7 @@ from functions.api.door.periodic import Periodic
 from functions.api.streams.system.recorder import Recorder
 from functions.api.streams.system.window import Series, Window
 from headrace import profiles
+from headrace.batch import Batch
 from headrace.clock import Clock
 from headrace.definition import Definition
 from headrace.errors import NotFound, Overloaded, StoreThrottled
@@ -21,7 +22,6 @@ from headrace.json import jsontext, registry
 from headrace.log.logs import Logs
 from headrace.log.requests import JSON, AppendRequest, CreateRequest
 from headrace.names import SYSTEM_STREAM
-from headrace.record import NewRecord
 from headrace.wal.state import LogConfig, LogState
 
 _log = logging.getLogger(__name__)
@@ -100,7 +100,7 @@ class Emitter:
         for series, value in self._gauges():
             window.add(series, value, window.last_ms)
         found = window.records(now_ms=now_ms, interval_ms=self._interval_ms, instance=self._instance)
-        records = tuple(NewRecord(jsontext.dumps(record)) for record in found)
+        records = Batch.of([jsontext.dumps(record) for record in found])
         logs.append(SYSTEM_STREAM, AppendRequest(content_type=JSON, records=records))
 
     def _open(self, logs: Logs) -> None:

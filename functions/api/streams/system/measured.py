@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
 from functions.api.streams.system.recorder import Recorder
+from headrace.batch import Batch
 from headrace.clock import Clock
 from headrace.errors import HeadraceError, Overloaded, StoreError, StoreThrottled
 from headrace.index.fetching import RunCache
@@ -23,7 +24,6 @@ from headrace.log.requests import (
 )
 from headrace.log.stores import Stores
 from headrace.objects import ObjectMissing, Objects, Range, keys
-from headrace.record import NewRecord
 
 T = TypeVar("T")
 
@@ -85,9 +85,8 @@ class MeasuredLogs(Logs):
             self._recorder.count("tieredstore.backpressure.over_limit", "count", 1, name)
             raise
 
-    def _appended(self, name: str, records: tuple[NewRecord, ...], began: float) -> None:
-        size = sum(len(record.data) for record in records)
-        self._recorder.count("tieredstore.append.bytes", "bytes", size, name)
+    def _appended(self, name: str, records: Batch, began: float) -> None:
+        self._recorder.count("tieredstore.append.bytes", "bytes", len(records.data), name)
         self._recorder.count("tieredstore.append.entries", "count", len(records), name)
         self._recorder.count("tieredstore.ingest.flush.latency", "ns", _since(self._clock, began), name)
 
