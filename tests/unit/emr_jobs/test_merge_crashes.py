@@ -56,7 +56,7 @@ class World:
         self.check_unchanged()
 
     def check_one(self, task: Task, made: Segment) -> None:
-        assert segments.read_records(self.bucket, made) == records_of(task)
+        assert segments.read_records(self.bucket, made) == batch_of(records_of(task))
         assert merge.compared(self.bucket, task, made) == (4, "")
 
     def finish(self) -> None:
