@@ -27,8 +27,8 @@ from benchmarks.events import event
 from functions.api.app import create_app
 from functions.api.door.access import parse
 from functions.api.parts import assemble
-from functions.sealer.parts import assemble as assemble_sealer
-from functions.sealer.queue import MemoryQueue
+from functions.queue import MemoryQueue
+from functions.sealer.context import assemble as assemble_sealer
 from functions.sealer.seal import seal
 from headrace.batch import Batch
 from headrace.log.logs import Logs

@@ -14,8 +14,8 @@ import orjson
 from benchmarks.inprocess import memory_stores
 from benchmarks.search.directory import DirectoryObjects
 from benchmarks.search.events import SCHEMA_UPDATE
-from functions.sealer.parts import assemble as assemble_sealer
-from functions.sealer.queue import MemoryQueue
+from functions.queue import MemoryQueue
+from functions.sealer.context import assemble as assemble_sealer
 from functions.sealer.seal import seal
 from headrace.batch import Batch
 from headrace.definition import Definition

@@ -15,7 +15,7 @@ from functions.indexer.follow import follow
 from functions.indexer.inputs import load_input
 from functions.indexer.look import look
 from functions.indexer.start import start
-from functions.sealer.dispatch import hints_by_log
+from functions.sealer.handler import hints_by_log
 from functions.sealer.policy import messages
 from functions.sealer.seal import seal
 from functions.sealer.sweep import sweep

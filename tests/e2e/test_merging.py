@@ -19,7 +19,7 @@ from headrace.log.logs import Logs
 from headrace.log.requests import At
 from headrace.log.stores import Stores
 from headrace.manifest.manifest import Manifest
-from headrace.objects.counting import CountingObjects, RequestCounts
+from headrace.objects.observed import ObservedObjects, RequestCounts
 from local.emulated_cloud import DevServer, dev_server
 from tests.chaos.rest import stores_of
 from tests.e2e.test_indexing import SEARCH, children, eventually, runs_under_way
@@ -99,7 +99,7 @@ class Slow:
 def reading_costs(stores: Stores, name: str) -> tuple[list[Any], int]:
     """What a process that knows nothing reads, and how many GETs of segments it takes."""
     counts = RequestCounts()
-    logs = Logs(dataclasses.replace(stores, objects=CountingObjects(stores.objects, counts)))
+    logs = Logs(dataclasses.replace(stores, objects=ObservedObjects(stores.objects, stores.clock, counts.observe)))
     found, at = [], offsets.BEGINNING
     while True:
         page = logs.read(name, At(at))

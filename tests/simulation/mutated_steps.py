@@ -11,7 +11,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from emr_jobs import segments
-from functions.sealer import dispatch, seal
+from functions.sealer import handler, seal
 from functions.sealer import purge as purging
 from functions.sealer.trim import Trimmed
 from headrace.errors import NotFound, OutcomeUnknown, Overloaded, StoreThrottled, StoreTimeout
@@ -32,7 +32,7 @@ from tests.simulation import background
 
 def everywhere(name: str, value: Any) -> tuple[tuple[Any, str, Any], ...]:
     """A verb of the sealer, wherever it was imported to."""
-    return ((dispatch, name, value), (background, name, value))
+    return ((handler, name, value), (background, name, value))
 
 
 # The commit.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from functions.sealer.queue import Message, delay_s
+from functions.queue import Message, delay_s
 from headrace.batch import EMPTY, Batch, decode_frames
 from headrace.log.requests import AppendRequest, CreateRequest
 from headrace.objects.memory import MemoryObjects

@@ -12,8 +12,8 @@ from emr_jobs import describe, items, job, layout, reports
 from emr_jobs.items import Reader
 from emr_jobs.parts import Finisher, Puts
 from emr_jobs.reports import Report
-from functions.sealer.parts import assemble
-from functions.sealer.queue import MemoryQueue
+from functions.queue import MemoryQueue
+from functions.sealer.context import assemble
 from functions.sealer.seal import seal
 from headrace.index import manifest as manifests
 from headrace.index import plan as plans

@@ -6,7 +6,7 @@ import copy
 import dataclasses
 from typing import Any, NamedTuple
 
-from functions.sealer.parts import assemble
+from functions.sealer.context import assemble
 from headrace.batch import Batch
 from headrace.log.logs import Logs
 from headrace.log.requests import AppendRequest, At
