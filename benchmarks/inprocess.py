@@ -27,15 +27,15 @@ from benchmarks.events import event
 from functions.api.app import create_app
 from functions.api.door.access import parse
 from functions.api.parts import assemble
-from functions.sealer.parts import assemble as assemble_sealer
-from functions.sealer.queue import MemoryQueue
+from functions.queue import MemoryQueue
+from functions.sealer.context import assemble as assemble_sealer
 from functions.sealer.seal import seal
+from headrace.batch import Batch
 from headrace.log.requests import At
 from headrace.log.stores import Stores
 from headrace.objects.memory import MemoryObjects
 from headrace.objects.s3 import S3Objects, make_client
 from headrace.offset import BEGINNING, Cursor
-from headrace.record import NewRecord
 from headrace.settings import Settings
 from headrace.streams.requests import AppendRequest, CreateRequest
 from headrace.streams.verbs import Streams
@@ -54,15 +54,7 @@ JSON = "application/json"
 def memory_stores(settings: Settings | None = None) -> Stores:
     """Every port in memory."""
     wal = MemoryWal()
-    return Stores(
-        wal,
-        wal.catalog,
-        wal.watermarks,
-        wal.producers,
-        MemoryObjects(),
-        settings or Settings(),
-        surfaces=("streams",),
-    )
+    return Stores(wal, wal.catalog, wal.watermarks, wal.producers, MemoryObjects(), settings or Settings())
 
 
 def append_cpu() -> dict[str, float]:
@@ -151,8 +143,8 @@ def pipeline() -> dict[str, float]:
     logs.create("bench", CreateRequest(content_type=JSON))
     total, size = 100_000, 0
     for start in range(0, total, 1000):
-        records = tuple(NewRecord(event(number)) for number in range(start, start + 1000))
-        size += sum(len(record.data) for record in records)
+        records = Batch.of([event(number) for number in range(start, start + 1000)])
+        size += len(records.data)
         logs.append("bench", AppendRequest(content_type=JSON, records=records))
     log_id = logs.head("bench").log_id
     begun = time.process_time()
@@ -183,7 +175,6 @@ def aws_calls() -> dict[str, dict[str, int]]:
             DynamoProducers(store, tables["producers"]),
             S3Objects(settings.bucket, client),
             settings,
-            surfaces=("streams",),
         )
         sent: Counter[str] = Counter()
         for watched in (store.connection.client, client):
@@ -201,8 +192,8 @@ def _count_operations(stores: Stores, sent: Counter[str]) -> dict[str, dict[str,
         operation()
         found[name] = dict(sorted(sent.items()))
 
-    one = AppendRequest(content_type=JSON, records=(NewRecord(b"{}"),))
-    batch = AppendRequest(content_type=JSON, records=tuple(NewRecord(event(n)) for n in range(50)))
+    one = AppendRequest(content_type=JSON, records=Batch.of([b"{}"]))
+    batch = AppendRequest(content_type=JSON, records=Batch.of([event(n) for n in range(50)]))
     tail = At(Cursor(0, 53))
     logs = Streams(stores)
     measure("create", lambda: logs.create("calls", CreateRequest(content_type=JSON)))

@@ -13,9 +13,9 @@ from emr_jobs.layout import Bucket, Place, Wanted
 from headrace.definition import Definition
 from headrace.errors import Damaged
 from headrace.index import plan as plans
+from headrace.index.descriptors import Family
 from headrace.index.job import Task
 from headrace.index.plan import Plan
-from headrace.index.run import Family
 from headrace.query.language import rollup
 from headrace.segment.descriptor import Segment
 

@@ -13,9 +13,8 @@ from emr_jobs.extract import Counts, FieldCounts
 from emr_jobs.layout import Bucket, Wanted
 from emr_jobs.postings import Postings
 from headrace.errors import Damaged
-from headrace.index.descriptors import decode
+from headrace.index.descriptors import Descriptor, Family, Part, Run, decode
 from headrace.index.job import Task
-from headrace.index.run import Descriptor, Family, Part, Run
 from headrace.objects import Objects
 from headrace.query.language import rollup
 

@@ -8,9 +8,9 @@ from typing import TypeVar
 from emr_jobs.extract import Counts, FieldCounts
 from emr_jobs.reports import Columns, Counted, Distinct, Report, Written
 from headrace.errors import Damaged
+from headrace.index.descriptors import VERSION, Descriptor, Family, FieldStats, Part
 from headrace.index.job import Task
 from headrace.index.plan import Plan
-from headrace.index.run import VERSION, Descriptor, Family, FieldStats, Part
 
 N = TypeVar("N", int, float)
 

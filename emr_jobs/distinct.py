@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from emr_jobs.postings import first_from, new_terms
-from headrace.index import terms
+from headrace.index import families
 
 
 class Distinct:
@@ -17,7 +17,7 @@ class Distinct:
     def __init__(self, fields: Sequence[str]) -> None:
         """Counts those of `fields`."""
         self.counts = dict.fromkeys(fields, 0)
-        self._ranges = {name: (low := terms.word_term(name, ""), terms.after(low)) for name in fields}
+        self._ranges = {name: (low := families.word_term(name, ""), families.after(low)) for name in fields}
         self._last: bytes | None = None
 
     def through(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

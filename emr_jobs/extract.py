@@ -20,7 +20,7 @@ from emr_jobs.postings import Numbers, Postings
 from emr_jobs.segments import Records
 from headrace.definition import Definition
 from headrace.errors import Damaged, InvalidRequest
-from headrace.index import ascending, families, terms
+from headrace.index import docsets, families
 from headrace.index.plan import FieldPlan, Plan
 from headrace.json import jsontext, lens, registry
 from headrace.query.language import rollup
@@ -32,7 +32,7 @@ _LEAST_TIME, _GREATEST_TIME = -(2**63), 2**63 - 1  # what a descriptor can hold
 
 
 class FieldCounts(msgspec.Struct, frozen=True):
-    """What records say of a field; as `headrace.index.run.FieldStats`, but for what only a whole run knows."""
+    """What records say of a field; as `headrace.index.descriptors.FieldStats`, but for what only a whole run knows."""
 
     present: int
     lossy: int
@@ -142,9 +142,9 @@ def _terms(first_offset: int, plan: Plan, found: dict[str, Column]) -> Postings:
     for field in sorted(plan.fields, key=lambda field: field.name):
         column = found[field.name]
         if field.kind != "text":
-            has.append(postings.one_term(terms.has_term(field.name), column.rows + first_offset))
+            has.append(postings.one_term(families.has_term(field.name), column.rows + first_offset))
         is_lossy = np.flatnonzero(column.is_lossy)
-        lossy.append(postings.one_term(terms.lossy_term(field.name), is_lossy + first_offset))
+        lossy.append(postings.one_term(families.lossy_term(field.name), is_lossy + first_offset))
         if field.terms:
             texts, codes = columns.printed(column.values)
             named = _named(field.name, texts)
@@ -159,8 +159,8 @@ def _words(first_offset: int, plan: Plan, found: dict[str, Column]) -> Postings:
         if not field.words:
             continue
         column = found[field.name]
-        rows = ascending.distinct(column.rows)
-        has.append(postings.one_term(terms.has_term(field.name), rows + first_offset, words=True))
+        rows = docsets.sort_unique(column.rows)
+        has.append(postings.one_term(families.has_term(field.name), rows + first_offset, words=True))
         words = [word for text in column.values for word in text]  # type: ignore[union-attr]
         lengths = np.fromiter(map(len, column.values), np.int64, len(column.values))  # type: ignore[arg-type]
         texts, codes = columns.in_order(words)
@@ -171,7 +171,7 @@ def _words(first_offset: int, plan: Plan, found: dict[str, Column]) -> Postings:
 
 
 def _named(name: str, texts: pa.Array) -> pa.Array:
-    return pc.binary_join_element_wise(pa.scalar(terms.word_term(name, ""), pa.binary()), texts, b"")
+    return pc.binary_join_element_wise(pa.scalar(families.word_term(name, ""), pa.binary()), texts, b"")
 
 
 def _places(rows: Numbers, lengths: Numbers) -> Numbers:
@@ -248,7 +248,7 @@ def _field_counts(field: FieldPlan, column: Column, kept: pa.Array | None) -> Fi
         bounds = pc.min_max(numbers)
         least, greatest = bounds["min"].as_py(), bounds["max"].as_py()
     return FieldCounts(
-        present=len(ascending.distinct(column.rows)),
+        present=len(docsets.sort_unique(column.rows)),
         lossy=int(column.is_lossy.sum()),
         least=least,
         greatest=greatest,

@@ -18,8 +18,8 @@ from emr_jobs import build, compact, layout, reports
 from emr_jobs.arrow import map_in_arrow
 from emr_jobs.layout import Bucket, Place
 from emr_jobs.stores import Door
+from headrace.index.descriptors import Family, Part
 from headrace.index.job import Task
-from headrace.index.run import Family, Part
 from headrace.segment.descriptor import PageIndex, Segment
 
 _NO_PAGES = PageIndex(0, (), (), ())

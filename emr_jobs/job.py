@@ -23,9 +23,9 @@ from emr_jobs.stores import Door
 from headrace.errors import Damaged, StoreError
 from headrace.index import descriptors
 from headrace.index import plan as plans
-from headrace.index.job import VERSION, Failure, JobInput, JobResult, Task
+from headrace.index.descriptors import Descriptor, Run
+from headrace.index.job import VERSION, Failure, JobInput, JobResult, Task, find_run
 from headrace.index.plan import Plan
-from headrace.index.run import Descriptor, Run
 from headrace.objects import ObjectMissing, Objects, keys, packed
 from headrace.segment.descriptor import Segment
 
@@ -72,7 +72,7 @@ def run(spark: SparkSession, door: Door, input_key: str) -> JobResult:
             merges.append((number, task))
             continue
         try:
-            done = stores.patiently(lambda task=task: descriptors.made(objects, task))  # type: ignore[misc]
+            done = stores.patiently(lambda task=task: find_run(objects, task))  # type: ignore[misc]
             if done is not None:
                 runs[task.run_id] = done
             else:
@@ -182,7 +182,7 @@ def finished(objects: Objects, task: Task, descriptor: Descriptor) -> Run:
     data = descriptors.encode(descriptor)
     if stores.patiently(lambda: objects.create(key, data)):
         return descriptors.describe(descriptor, key, data)
-    found = stores.patiently(lambda: descriptors.made(objects, task))
+    found = stores.patiently(lambda: find_run(objects, task))
     if found is None:  # cleaned up in between: the indexer has given the task up
         raise StoreError(f"run was removed: object={key}")
     return found

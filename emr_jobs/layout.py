@@ -22,7 +22,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StructField, StructType
 
 from emr_jobs.postings import Postings
-from headrace.index.run import Family
+from headrace.index.descriptors import Family
 
 SCHEMA = StructType(
     [

@@ -19,10 +19,10 @@ from emr_jobs import reports, segments, stores
 from emr_jobs.arrow import map_in_arrow
 from emr_jobs.reports import Compared, Merged, Report
 from emr_jobs.stores import Door
+from headrace.batch import Batch, concat
 from headrace.errors import Damaged
 from headrace.index.job import Task
 from headrace.objects import Objects, keys
-from headrace.record import Record
 from headrace.segment import keypage, writer
 from headrace.segment.descriptor import Segment
 
@@ -38,15 +38,17 @@ def merged(objects: Objects, task: Task, planned_ms: int, nonce: Callable[[], st
         Damaged: an object is missing, or is not what was published, or segments don't follow each other.
         StoreError: the store fails and fails.
     """
-    records: list[Record] = []
+    parts: list[Batch] = []
+    expected = task.first_offset
     for segment in task.segments:
-        expected = records[-1].offset + 1 if records else task.first_offset
         if segment.first_offset != expected:
             raise Damaged(f"segments have a gap: log={task.log_id} expected={expected} found={segment.first_offset}")
-        records += stores.patiently(lambda one=segment: segments.read_records(objects, one))  # type: ignore[misc]
-    if len(task.segments) < 2 or records[-1].offset + 1 != task.end_offset:
+        parts.append(stores.patiently(lambda one=segment: segments.read_records(objects, one)))  # type: ignore[misc]
+        expected = segment.end_offset
+    if len(task.segments) < 2 or expected != task.end_offset:
         raise Damaged(f"segments are not those of the task: log={task.log_id} expected={task.end_offset}")
-    built = writer.build(records, text=writer.is_text(task.content_type), log_id=task.log_id)
+    records = concat(parts)
+    built = writer.build(task.first_offset, records, text=writer.is_text(task.content_type), log_id=task.log_id)
     first = task.segments[0]
     key = keys.merged_segment(task.log_id, first.key, planned_ms, nonce())
     whole = built.describe(first.number, key)
@@ -69,7 +71,7 @@ def compared(objects: Objects, task: Task, made: Segment) -> tuple[int, str]:
     at = 0
     for segment in task.segments:
         expected = stores.patiently(lambda one=segment: segments.read_records(objects, one))  # type: ignore[misc]
-        if found[at : at + segment.count] != expected:
+        if found.part(at, at + segment.count) != expected:
             return at, f"differs from {segment.key}, behind record {at}"
         at += segment.count
     if at != len(found):

@@ -25,8 +25,8 @@ from emr_jobs.reports import Report
 from emr_jobs.stores import Door
 from headrace.index import families, writing
 from headrace.index import plan as plans
+from headrace.index.descriptors import Family
 from headrace.index.job import Task
-from headrace.index.run import Family
 from headrace.objects import keys
 from headrace.query.language import rollup
 

@@ -11,7 +11,7 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 
 from emr_jobs.extract import Counts
 from headrace.errors import Damaged, HeadraceError, StoreError
-from headrace.index.run import Family, Part
+from headrace.index.descriptors import Family, Part
 from headrace.segment.descriptor import Segment
 
 SCHEMA = StructType([StructField("report", BinaryType(), False)])

@@ -9,10 +9,10 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from headrace.batch import Batch
 from headrace.errors import Damaged
 from headrace.objects import ObjectMissing, Objects
 from headrace.objects import keys as object_keys
-from headrace.record import Record
 from headrace.segment import keypage
 from headrace.segment.descriptor import Segment
 
@@ -56,7 +56,7 @@ def read(objects: Objects, segment: Segment, first_offset: int, end_offset: int)
     return Records(segment.first_offset + start, keys, data.cast(pa.binary()).to_pylist())
 
 
-def read_records(objects: Objects, segment: Segment) -> list[Record]:
+def read_records(objects: Objects, segment: Segment) -> Batch:
     """Every record of a segment, with all that it holds of them.
 
     Raises:
@@ -66,7 +66,7 @@ def read_records(objects: Objects, segment: Segment) -> list[Record]:
     return records_in(checked(objects, segment.key, segment.sha256), segment)
 
 
-def records_in(raw: bytes, segment: Segment) -> list[Record]:
+def records_in(raw: bytes, segment: Segment) -> Batch:
     """Every record in the bytes of a segment.
 
     Raises:
@@ -76,22 +76,18 @@ def records_in(raw: bytes, segment: Segment) -> list[Record]:
         table = pq.read_table(pa.BufferReader(raw), use_threads=False)
         if tuple(table.column_names) != _COLUMNS:
             raise Damaged(f"segment has other columns: object={segment.key} found={table.column_names}")
-        columns = [
-            table["offset"].to_pylist(),
-            table["append_time"].cast(pa.timestamp("ms")).cast(pa.int64()).to_pylist(),
-            table["key"].to_pylist(),
+        offsets = table["offset"].to_pylist()
+        records = Batch.of(
             table["data"].cast(pa.binary()).to_pylist(),
-        ]
+            key=table["key"].to_pylist(),
+            time_ms=table["append_time"].cast(pa.timestamp("ms")).cast(pa.int64()).to_pylist(),
+        )
     except (pa.ArrowException, OSError, KeyError) as exc:
         raise Damaged(f"segment is not Parquet: object={segment.key}") from exc
-    records = [Record(*row) for row in zip(*columns, strict=True)]
-    found = (
-        [record.offset for record in records],
-        sum(len(record.data) for record in records),
-        *((records[0].time_ms, records[-1].time_ms) if records else (0, 0)),
-    )
-    offsets = list(range(segment.first_offset, segment.end_offset))
-    if found != (offsets, segment.payload_bytes, segment.min_time_ms, segment.max_time_ms):
+    times = records.time_ms if isinstance(records.time_ms, list) else [records.time_ms]
+    found = (offsets, len(records.data), times[0], times[-1])
+    expected = list(range(segment.first_offset, segment.end_offset))
+    if found != (expected, segment.payload_bytes, segment.min_time_ms, segment.max_time_ms):
         raise Damaged(f"segment has other records: object={segment.key} rows={len(records)}")
     return records
 

@@ -21,9 +21,8 @@ from emr_jobs import compact, job, merge, reports, segments, stores
 from emr_jobs.layout import Bucket
 from emr_jobs.reports import Report
 from emr_jobs.stores import Door
-from headrace.index.descriptors import decode, made
-from headrace.index.job import JobInput, JobResult, Task
-from headrace.index.run import Descriptor, Family
+from headrace.index.descriptors import Descriptor, Family, decode
+from headrace.index.job import JobInput, JobResult, Task, find_run
 from headrace.objects import ObjectMissing, Objects, keys, packed
 from headrace.segment.descriptor import Segment
 
@@ -122,7 +121,7 @@ def _merged(objects: Objects, found: JobInput) -> dict[str, Segment]:
 
 def _descriptor(objects: Objects, task: Task) -> Descriptor:
     key = keys.run_descriptor(task.log_id, task.run_id)
-    run_ = stores.patiently(lambda: made(objects, task))
+    run_ = stores.patiently(lambda: find_run(objects, task))
     if run_ is None:
         raise ValueError(f"run does not exist: object={key}")
     raw = stores.patiently(lambda: segments.checked(objects, key, run_.sha256))

@@ -21,6 +21,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from functions.metrics import NAMESPACE, Metric
 from headrace.errors import HeadraceError, StoreError
+from headrace.objects.observed import Request
 
 METRICS_FILE = "HEADRACE_METRICS_FILE"
 _PACKAGES = {"functions", "headrace"}  # they log with the standard library; in a function that becomes structured
@@ -50,6 +51,7 @@ class Meter(Generic[M]):
     """
 
     def __init__(self, metrics: type[M], write: Write | None = None) -> None:
+        self._metrics = metrics
         self._emf = AmazonCloudWatchEMFProvider(namespace=NAMESPACE, service=metrics.service)
         self._write = write
         self._lock = threading.Lock()
@@ -66,6 +68,19 @@ class Meter(Generic[M]):
                 values[0] += value
             else:
                 values.append(value)
+
+    def observe(self, request: Request) -> None:
+        """Counts a request to the object store: every function has metrics of these names."""
+        if request.operation == "get":
+            self.add(self._metrics["ObjectGets"], len(request.keys))
+        elif request.operation == "put":
+            self.add(self._metrics["ObjectPuts"])
+        if request.outcome == "throttled":
+            self.count_throttle()
+
+    def count_throttle(self) -> None:
+        """Counts a call that a store refused for load."""
+        self.add(self._metrics["StoreThrottles"])
 
     def flush(self) -> None:
         """Writes one line if there is anything; more only for more than 100 values of one metric. Never raises."""

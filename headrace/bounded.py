@@ -20,13 +20,13 @@ class _Kept(NamedTuple, Generic[V]):
 
 
 class Bounded(Generic[K, V]):
-    """Values by key, up to a total weight; the newest always stays. Thread-safe: no call holds the lock while it loads."""
+    """Values by key, up to a total weight. Thread-safe: no call holds the lock while it loads."""
 
     def __init__(self, limit: int, *, weigh: Callable[[V], int] | None = None, clock: Clock | None = None) -> None:
         """Creates an empty cache.
 
         Args:
-            limit: total weight to keep, inclusive.
+            limit: total weight to keep, inclusive. A value that weighs more alone is not kept.
             weigh: the weight of a value, asked once, when it is put; None: every value weighs 1, so `limit` is a count.
             clock: makes values age; needed for `max_age_s`.
         """
@@ -54,7 +54,7 @@ class Bounded(Generic[K, V]):
         return kept.value
 
     def put(self, key: K, value: V, *, read: Moment | None = None) -> list[tuple[K, V]]:
-        """Keeps a value in place of any other under its key, and returns those that had to leave for it.
+        """Keeps a value in place of any other under its key, and returns those that had no room: perhaps the value itself.
 
         Args:
             read: when the value was read; None: now. Take it with `clock.moment` before the read, so that no value
@@ -101,12 +101,15 @@ class Bounded(Generic[K, V]):
     def _put(self, key: K, value: V, read: Moment | None) -> list[tuple[K, V]]:
         before = self._values.pop(key, None)
         weight = 1 if self._weigh is None else self._weigh(value)
+        if weight > self._limit:
+            self._weight -= before.weight if before is not None else 0
+            return [(key, value)]
         if read is None and self._clock is not None:
             read = moment(self._clock)
         self._values[key] = _Kept(value, weight, read)
         self._weight += weight - (before.weight if before is not None else 0)
         gone = []
-        while self._weight > self._limit and len(self._values) > 1:
+        while self._weight > self._limit:
             oldest, kept = self._values.popitem(last=False)
             self._weight -= kept.weight
             gone.append((oldest, kept.value))

@@ -1,6 +1,6 @@
 """Numbers and names that an operator may change, from environment variables `HEADRACE_*`.
 
-Components (clock, stores, clients) are not here: `components.py` of each function builds those.
+Components (clock, stores, clients) are not here: `functions/wiring.py` builds those.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from typing import Any
 from aws_cdk import App
 
 from infra import findings
-from infra.context import environment_of
+from infra.environments import environment_of
 from infra.machine import LAMBDA, Machine
 from infra.stack import HeadraceStack
 

@@ -1,7 +1,7 @@
 """What differs between two deployments, and nothing else: every number that a platform team tunes.
 
 An environment is a preset (`dev`, `prod`) with any of its values replaced, in `cdk.json` or on the command line:
-`cdk deploy -c environment=prod -c headrace:request_burst=800` (`infra/context.py`). A value is checked when it is given,
+`cdk deploy -c environment=prod -c headrace:request_burst=800`. A value is checked when it is given,
 so that a wrong one fails the synth and not a deployment that is under way.
 
 `python -m infra.environments` prints the table in `docs/operations.md`.
@@ -9,8 +9,10 @@ so that a wrong one fails the synth and not a deployment that is under way.
 
 from __future__ import annotations
 
+import difflib
 import re
-from dataclasses import Field, dataclass, field, fields
+from collections.abc import Mapping
+from dataclasses import Field, dataclass, field, fields, replace
 from typing import Any
 
 from aws_cdk import aws_logs as logs
@@ -222,6 +224,9 @@ PROD = Environment(
     spark_warm_executors=0,
 )
 
+PREFIX = "headrace:"
+"""What a value's key in the CDK's context starts with."""
+
 ENVIRONMENTS = {environment.name: environment for environment in (DEV, PROD)}
 
 
@@ -238,6 +243,41 @@ def _shown(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def environment_of(context: Mapping[str, Any]) -> Environment:
+    """The environment; `dev` unless said otherwise. Other keys of the context are none of our business.
+
+    Raises:
+        BadEnvironment: an unknown preset or value, or one that makes no sense.
+    """
+    preset = context.get("environment") or DEV.name
+    if preset not in ENVIRONMENTS:
+        raise BadEnvironment(f"unknown environment: expected={sorted(ENVIRONMENTS)} actual={preset}")
+    kinds = {one.name: str(one.type) for one in fields(Environment)}
+    given: dict[str, Any] = {}
+    for key, value in context.items():
+        name = key.removeprefix(PREFIX)
+        if name == key:
+            continue
+        if name not in kinds:
+            near = difflib.get_close_matches(name, kinds, n=1)
+            advice = f"did you mean {PREFIX}{near[0]}?" if near else f"known={','.join(kinds)}"
+            raise BadEnvironment(f"unknown value {key}: {advice}")
+        given[name] = _parsed(kinds[name], value)
+    return replace(ENVIRONMENTS[preset], **given)
+
+
+def _parsed(kind: str, value: Any) -> Any:
+    """Text as a number or a truth value where one is wanted. What it can't be stays as it is, and is refused."""
+    if not isinstance(value, str):
+        return value
+    text = value.strip()
+    if kind == "bool":
+        return {"true": True, "false": False}.get(text.lower(), value)
+    if kind == "int":
+        return int(text) if text.isascii() and text.isdigit() else value
+    return text
 
 
 if __name__ == "__main__":

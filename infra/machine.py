@@ -1,10 +1,14 @@
-"""What code is packed for: a processor, and a Python whose byte code is shipped."""
+"""The machine that code is packed for (a processor and a Python), and the commands that pack it on this one."""
 
 from __future__ import annotations
 
 import platform
+import shlex
+import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 ARM = "arm64"
 X86 = "x86_64"
@@ -12,6 +16,7 @@ X86 = "x86_64"
 # silently resolve a pyarrow that is years old.
 PLATFORMS = {ARM: "aarch64-manylinux_2_28", X86: "x86_64-manylinux_2_28"}
 PYTHONS = ("3.11", "3.12", "3.13")  # what pyproject.toml allows
+REPOSITORY = Path(__file__).resolve().parent.parent
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,3 +48,13 @@ def here(python: str = "") -> Machine:
 
 
 LAMBDA = Machine(architecture=ARM, python="3.13")
+
+
+def run(command: Sequence[str], *arguments: str) -> str:
+    """What the command printed; raises RuntimeError with it if the command fails."""
+    full = [*command, *arguments]
+    finished = subprocess.run(full, cwd=REPOSITORY, capture_output=True, text=True, check=False)
+    if finished.returncode != 0:
+        printed = finished.stdout + finished.stderr
+        raise RuntimeError(f"bundling failed: command={shlex.join(full)}\n{printed}")
+    return finished.stdout

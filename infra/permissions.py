@@ -17,7 +17,7 @@ from aws_cdk import aws_s3 as s3
 from aws_cdk import aws_secretsmanager as secretsmanager
 from aws_cdk import aws_sqs as sqs
 
-from infra.tables import DUE_INDEX, EXPIRY_INDEX, Tables
+from infra.storage import DUE_INDEX, EXPIRY_INDEX, Tables
 
 # One log. Its id has 32 characters, and a star would reach across slashes: into the indexes of a log, for example.
 LOG = f"logs/{'?' * 32}"

@@ -13,10 +13,9 @@ import tarfile
 import tempfile
 from pathlib import Path
 
-from infra import bytecode, wheels
+from infra import wheels
 from infra.bundle import copy_packages
-from infra.commands import REPOSITORY
-from infra.machine import X86, Machine
+from infra.machine import REPOSITORY, X86, Machine
 
 # Python 3.11 is the oldest that the library knows, and the one that most of its tests run on.
 SPARK = Machine(architecture=X86, python="3.11")
@@ -69,7 +68,7 @@ def pack_environment(folder: Path, machine: Machine = SPARK) -> None:
         root = Path(scratch)
         libraries = root / _LIBRARIES
         wheels.install(extra="spark", target=libraries, machine=machine, services=SERVICES)
-        bytecode.compile_all(libraries, version=machine.python, shown_as=f"{UNPACKED}/{_LIBRARIES}")
+        wheels.compile_all(libraries, version=machine.python, shown_as=f"{UNPACKED}/{_LIBRARIES}")
         launcher = root / "bin" / "python"
         launcher.parent.mkdir()
         launcher.write_text(_LAUNCHER.format(version=machine.python, libraries=_LIBRARIES))

@@ -11,22 +11,16 @@ from typing import Any
 from aws_cdk import CfnOutput, DefaultStackSynthesizer, Duration, RemovalPolicy, Stack
 from constructs import Construct
 
-from infra.admin_key import AdminKey
 from infra.alarms import Alarms
-from infra.bucket import DataBucket
+from infra.bundle import PythonFunction
 from infra.dashboard import Dashboard
+from infra.doors import MODULE, WRAPPER, AdminKey, HttpDoor, StreamingDoor
 from infra.environments import STREAMING_SPARE_SECONDS, Environment
-from infra.http_door import HttpDoor
-from infra.indexer_triggers import IndexerTriggers
-from infra.key import DataKey
 from infra.machine import LAMBDA, Machine
 from infra.permissions import api_statements, indexer_statements, sealer_statements
-from infra.python_function import PythonFunction
-from infra.queues import Queues
-from infra.sealer_triggers import SealerTriggers
 from infra.spark import Spark
-from infra.streaming_door import MODULE, WRAPPER, StreamingDoor
-from infra.tables import Tables
+from infra.storage import DataBucket, DataKey, Tables
+from infra.triggers import IndexerTriggers, Queues, SealerTriggers
 
 # An HTTP API gives up after 30 s; the function must answer, or fail, before its client is told nothing.
 API_TIMEOUT = Duration.seconds(29)

@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from infra.app import build_app
-from infra.context import PREFIX
-from infra.environments import PROD
+from infra.environments import PREFIX, PROD
 
 TEMPLATE = Path(__file__).resolve().parent / "template" / "headrace.template.json"
 

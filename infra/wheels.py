@@ -1,18 +1,20 @@
-"""Locked wheels in a folder, without what nothing imports: for Lambda artifacts and for the environment of Spark jobs.
+"""Locked wheels in a folder, without files that nothing imports, and byte code: for Lambda artifacts and Spark jobs.
 
 Everything here gives the same bytes on any machine, since what is deployed is named by its hash.
 """
 
 from __future__ import annotations
 
+import os
 import shlex
 import shutil
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
-from infra.commands import run
-from infra.machine import Machine
+from infra.machine import Machine, run
 
 # Tests, headers, sources, type stubs, console scripts, bills of materials; and the installer's notes, which would differ
 # from machine to machine. Metadata and licences stay.
@@ -101,3 +103,40 @@ def _remove(path: Path) -> None:
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)
+
+
+def compile_all(folder: Path, *, version: str, shown_as: str) -> bool:
+    """Compiles everything in `folder`; False, with a warning, if there is no Python to do it with.
+
+    Byte code of another minor version is ignored where it runs: without a Python of `version` the code ships without any,
+    works, and starts later (docs/benchmarks.md). Unchecked hashes keep file times out of the byte code, so the same sources
+    give the same artifact.
+
+    Args:
+        version: of the Python that will run it, "3.13".
+        shown_as: the folder in tracebacks: they must not show this machine's.
+    """
+    python = matching_python(version)
+    if python is None:
+        advice = f"uv python install {version}"
+        print(f"artifact without byte code, cold starts will be slower; try: {advice}", file=sys.stderr)
+        return False
+    options = f"-m compileall -q --invalidation-mode unchecked-hash -p {shlex.quote(shown_as)} -s"
+    run([python, *shlex.split(options)], str(folder), str(folder))
+    return True
+
+
+def matching_python(version: str) -> str | None:
+    """The first interpreter of a minor version that runs; a pyenv shim may be on the path and refuse to."""
+    kept = [
+        (Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions", f"{version}.*"),
+        (Path(run(shlex.split("uv python dir")).strip()), f"cpython-{version}.*"),
+    ]
+    installed = [str(path) for folder, name in kept for path in sorted(folder.glob(f"{name}/bin/python3"))]
+    candidates = [sys.executable, shutil.which(f"python{version}"), *installed]
+    for candidate in filter(None, candidates):
+        probe = [candidate, "-c", "import sys; print('%d.%d' % sys.version_info[:2])"]
+        answer = subprocess.run(probe, capture_output=True, text=True, check=False)
+        if answer.stdout.strip() == version:
+            return candidate
+    return None

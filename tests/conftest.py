@@ -1,9 +1,13 @@
-"""Settings of every test, and the option `--full`."""
+"""Settings of every test, the option `--full`, and the plugins that judge a session and share it between processes."""
 
 from __future__ import annotations
 
 import pytest
 from hypothesis import settings
+
+from tests import grouping
+from tests.budget import Budget
+from tests.conformance import coverage
 
 # The machine is shared and noisy: how long one example takes says nothing.
 settings.register_profile("headrace", deadline=None)
@@ -14,6 +18,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--full", action="store_true", help="every configuration, stage and seed, and tests marked `full`"
     )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(grouping)
+    config.pluginmanager.register(Budget(config))
+    config.pluginmanager.register(coverage.Judge(config), coverage.NAME)
 
 
 def is_full(config: pytest.Config) -> bool:

@@ -9,13 +9,13 @@ from typing import NamedTuple
 from benchmarks.search.directory import DirectoryObjects
 from benchmarks.search.load import reopened
 from benchmarks.search.spend import Spent, spend
+from functions.indexer.context import Context, assemble
 from functions.indexer.follow import follow
 from functions.indexer.look import look
-from functions.indexer.parts import Parts, assemble
-from functions.indexer.queue import MemoryQueue
 from functions.indexer.runs import Outcome
 from functions.indexer.start import start
-from headrace.index.run import Run
+from functions.queue import MemoryQueue
+from headrace.index.descriptors import Run
 from headrace.objects import keys
 from headrace.settings import Settings
 from headrace.tables.jobs import MemoryJobs
@@ -80,7 +80,7 @@ def build(root: Path, log_id: str, level: str) -> list[Built]:
     return built
 
 
-def _start(parts: Parts, log_id: str) -> bool:
+def _start(parts: Context, log_id: str) -> bool:
     """Whether a job run was started. What waits is due at once."""
     row = parts.jobs.get(log_id)
     if row is not None and row.due_ms > parts.now_ms():

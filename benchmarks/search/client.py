@@ -90,8 +90,8 @@ class Api:
         from functions.api.app import create_app
         from functions.api.door.access import parse
         from functions.api.parts import assemble
-        from headrace.index.cache import CachedRanges
-        from headrace.index.opening import Runs
+        from headrace.index.fetching import CachedRanges
+        from headrace.index.reading import Runs
         from headrace.objects.parallel import ParallelRanges
         from headrace.objects.s3 import S3Objects, make_client
         from headrace.settings import Settings

@@ -14,16 +14,16 @@ import orjson
 from benchmarks.inprocess import memory_stores
 from benchmarks.search.directory import DirectoryObjects
 from benchmarks.search.events import SCHEMA_UPDATE
-from functions.sealer.parts import assemble as assemble_sealer
-from functions.sealer.queue import MemoryQueue
+from functions.queue import MemoryQueue
+from functions.sealer.context import assemble as assemble_sealer
 from functions.sealer.seal import seal
+from headrace.batch import Batch
 from headrace.definition import Definition
-from headrace.index.store import IndexManifestStore
+from headrace.index.manifest import IndexManifestStore
 from headrace.json import registry
 from headrace.log.requests import JSON
 from headrace.log.stores import Stores
 from headrace.objects import Objects
-from headrace.record import NewRecord
 from headrace.recovery.recover import recover
 from headrace.settings import Settings
 from headrace.streams.names import STREAMS
@@ -51,7 +51,7 @@ def fill(root: Path, blocks: Iterable[list[bytes]], progress: Callable[[int], No
     logs.define(STREAM, _described)
     for block in blocks:
         for at in range(0, len(block), _BATCH):
-            records = tuple(NewRecord(data) for data in block[at : at + _BATCH])
+            records = Batch.of(block[at : at + _BATCH])
             logs.append(STREAM, AppendRequest(content_type=JSON, records=records))
             progress(len(records))
         seal(sealer, log_id)  # full segments only

@@ -23,7 +23,7 @@ from typing import Any
 from benchmarks import result
 from benchmarks.starts import streaming
 from benchmarks.starts.measure import EVENTS, Start, start
-from infra import bytecode
+from infra import wheels
 from infra.bundle import build
 from infra.machine import LAMBDA, Machine, here
 from local.emulated_cloud import emulated_cloud
@@ -63,7 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _machine() -> tuple[Machine, str]:
     """What to build for, and the interpreter to run it with; one without packages of its own, where that can be had."""
-    found = bytecode.matching_python(LAMBDA.python)
+    found = wheels.matching_python(LAMBDA.python)
     if found is not None:
         return here(LAMBDA.python), found
     return here(), os.path.realpath(sys.executable)

@@ -18,7 +18,7 @@ import pyarrow.dataset
 import pyarrow.fs
 
 from headrace.index import descriptors
-from headrace.index.store import IndexManifestStore
+from headrace.index.manifest import IndexManifestStore
 from headrace.manifest.store import ManifestStore
 from headrace.objects.s3 import S3Objects
 
@@ -46,7 +46,7 @@ def objects_of(environment: dict[str, str], stream: str) -> dict[str, list[str]]
     segments = manifests.segments_from(published, 0) if published else ()
     found = {"segments": [segment.key for segment in segments]}
     for run in IndexManifestStore(objects).newest(log_id).runs:
-        for family, parts in descriptors.opened(run, objects.get(run.descriptor)).parts.items():
+        for family, parts in descriptors.open_descriptor(run, objects.get(run.descriptor)).parts.items():
             found.setdefault(family, []).extend(part.key for part in parts)
     return found
 

@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
-from dataclasses import replace
-from functools import partial
-
-import boto3
-from botocore.config import Config
 
 from functions.api.door import timeouts
 from functions.api.door.access import Access, check_exposure, parse
@@ -16,11 +10,8 @@ from functions.api.door.blocking import on_lambda
 from functions.api.door.keyring import Keyring, Keys
 from functions.api.parts import Parts, assemble
 from functions.metrics import ApiMetric
-from functions.observability import make_meter
-from functions.observed import ObservedObjects, StoreMetrics
-from headrace.aws import aws_stores, region_of
+from functions.wiring import Wiring, open_wiring
 from headrace.clock import SystemClock
-from headrace.settings import Settings
 
 
 def build() -> Parts:
@@ -30,27 +21,13 @@ def build() -> Parts:
         SettingsError: the environment makes no sense.
         AccessError: the keys are malformed, or there are none where there must be.
     """
-    settings = Settings.from_environment(os.environ)
-    region = region_of(os.environ)
-    access = _access(settings, region)
-    meter = make_meter(ApiMetric, os.environ)
-    refused = partial(meter.add, ApiMetric.StoreThrottles)
-    stores = aws_stores(
-        settings,
-        region,
-        dynamodb_timeout_s=timeouts.DYNAMODB_S,
-        s3_read_timeout_s=timeouts.OBJECT_STORE_S,
-        refused=refused,
-    )
-    observed = StoreMetrics(
-        gets=partial(meter.add, ApiMetric.ObjectGets),
-        puts=partial(meter.add, ApiMetric.ObjectPuts),
-        throttles=refused,
-    )
-    return assemble(replace(stores, objects=ObservedObjects(stores.objects, observed)), access, meter)
+    wiring = open_wiring(ApiMetric, dynamodb_timeout_s=timeouts.DYNAMODB_S, s3_read_timeout_s=timeouts.OBJECT_STORE_S)
+    return assemble(wiring.stores, _access(wiring), wiring.meter)
 
 
-def _access(settings: Settings, region: str) -> Keys:
+def _access(wiring: Wiring[ApiMetric]) -> Keys:
+    settings = wiring.settings
+
     def check(access: Access) -> None:
         check_exposure(
             access, host=settings.host, on_lambda=on_lambda(), allow_insecure=settings.allow_insecure_no_auth
@@ -60,14 +37,13 @@ def _access(settings: Settings, region: str) -> Keys:
         access = parse(settings.api_keys)
         check(access)
         return access
-    read = _secret_reader(settings.api_keys_secret, region)
+    read = _secret_reader(settings.api_keys_secret, wiring)
     return Keyring(read, SystemClock(), age_ms=settings.keys_age_ms, check=check)
 
 
-def _secret_reader(name: str, region: str) -> Callable[[], str]:
+def _secret_reader(name: str, wiring: Wiring[ApiMetric]) -> Callable[[], str]:
     """Reads the text of a Secrets Manager secret. A request may wait for it. No connection is kept for a snapshot."""
-    config = Config(connect_timeout=1.0, read_timeout=1.0, retries={"mode": "standard", "total_max_attempts": 2})
-    client = boto3.client("secretsmanager", region_name=region, config=config)
+    client = wiring.client("secretsmanager", read_timeout_s=1.0, tries=2)
 
     def read() -> str:
         try:

@@ -7,6 +7,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,15 +20,14 @@ from functions.api.streams.inspection.inspector import Inspector
 from functions.api.streams.inspection.traffic import Traffic
 from functions.api.streams.system.emitter import Emitter
 from functions.api.streams.system.gauges import gauges
-from functions.api.streams.system.measured import MeasuredLogs, TimedObjects
+from functions.api.streams.system.measured import MeasuredLogs
 from functions.api.streams.system.recorder import Recorder
 from functions.metrics import ApiMetric
 from functions.observability import Meter
-from functions.observed import counted_gets
 from headrace.clock import Clock, SystemClock
-from headrace.index.run_cache import RunCache
+from headrace.index.fetching import RunCache
 from headrace.log.stores import Stores
-from headrace.objects.counting import CountingObjects, RequestCounts
+from headrace.objects.observed import ObservedObjects, Request, RequestCounts
 from headrace.settings import Settings
 from headrace.streams.verbs import Streams
 
@@ -74,9 +74,13 @@ class Parts:
     @contextmanager
     def query(self) -> Iterator[None]:
         """Around the work of one query: counts its GETs."""
-        with counted_gets() as gets:
+        gets: list[int] = []
+        token = _gets.set(gets)
+        try:
             yield
-        self.meter.add(ApiMetric.QueryGets, gets.count)
+        finally:
+            _gets.reset(token)
+        self.meter.add(ApiMetric.QueryGets, sum(gets))
 
     def ms_since(self, began: float) -> int:
         """Milliseconds since a moment (monotonic seconds)."""
@@ -86,6 +90,16 @@ class Parts:
         """Does what was left for later: a server that ends in good order loses no numbers."""
         self.counts.flush()
         self.metrics.flush()
+
+
+# Gets of one query, in all its threads: each gets a copy of the context with this same list in it.
+_gets: ContextVar[list[int] | None] = ContextVar("gets of this query", default=None)
+
+
+def _observe_query(request: Request) -> None:
+    gets = _gets.get()
+    if gets is not None and request.operation == "get":
+        gets.append(len(request.keys))
 
 
 _SCAN_SHARE = 0.6  # of a request's time that a scan may take: then it answers with how far it came
@@ -109,7 +123,8 @@ def assemble(stores: Stores, access: Keys, meter: Meter[ApiMetric] | None = None
         runs_between_requests=is_server,
     )
     recorder = Recorder(clock, enabled=settings.metrics_interval_ms > 0)
-    objects = TimedObjects(CountingObjects(stores.objects, counts), recorder, clock)
+    meter = meter or Meter(ApiMetric)
+    objects = ObservedObjects(stores.objects, clock, counts.observe, recorder.observe, meter.observe, _observe_query)
     measured = replace(stores, objects=objects)
     logs, inspector = _makers(measured, recorder)
     traffic = Traffic()
@@ -125,7 +140,7 @@ def assemble(stores: Stores, access: Keys, meter: Meter[ApiMetric] | None = None
         settings,
         logs,
         access,
-        meter or Meter(ApiMetric),
+        meter,
         clock,
         inspector=inspector,
         engine=_engine_maker(measured, logs),

@@ -1,7 +1,7 @@
 """The indexer: has job runs build, compact and rebuild index runs, and publishes them.
 
-handler      the Lambda entry: events to verbs, verbs to metrics
-dispatch     which verbs an event asks for; who retries what failed
+handler      the Lambda entry: events to verbs, verbs to metrics; the frame is `functions/worker.py`
+context      what the verbs act on
 policy       pure: what of a log is due, which tasks that gives, when to look again
 picture      what the stores say of one log
 look         verb: notes that a log waits
@@ -15,8 +15,6 @@ audit        verb: finds logs that every event missed
 inputs       the two objects of a job: what it is told, what it answers
 runs         port: job runs, on EMR Serverless
 submit       pure: what EMR Serverless is asked
-queue        port: messages to later runs of the indexer
-components   settings to adapters
 
 No verb is needed for correctness twice: what is published is decided by create-if-absent on the index manifest alone, so
 each may run twice, at once, late, or not at all.

@@ -13,18 +13,17 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from functions.indexer import policy
+from functions.indexer.context import Context
 from functions.indexer.inputs import load_input, load_result
 from functions.indexer.look import wake
 from functions.indexer.merge import publish_merged, remove_merged
-from functions.indexer.parts import Parts
 from functions.indexer.picture import is_over
 from functions.indexer.publish import publish
 from functions.indexer.retire import remove_run
 from functions.indexer.runs import Outcome
 from functions.indexer.start import GIVE_UP_MS, free_rows, launch
 from headrace.errors import Damaged, StoreError
-from headrace.index.descriptors import made
-from headrace.index.job import JobInput, Task
+from headrace.index.job import JobInput, Task, find_run
 from headrace.index.plan import hash_of
 from headrace.segment.descriptor import Segment
 from headrace.tables.jobs import Place, Waiting
@@ -67,7 +66,7 @@ class Followed(NamedTuple):
         )
 
 
-def follow(parts: Parts) -> Followed:
+def follow(context: Context) -> Followed:
     """Looks at every place.
 
     Raises:
@@ -75,11 +74,11 @@ def follow(parts: Parts) -> Followed:
     """
     done = Followed()
     trouble: StoreError | None = None
-    for number in range(max(1, parts.limits.jobs)):
+    for number in range(max(1, context.limits.jobs)):
         try:
-            place = parts.jobs.place(number)
+            place = context.jobs.place(number)
             if place is not None:
-                done = done.plus(_follow(parts, place))
+                done = done.plus(_follow(context, place))
         except StoreError as exc:
             trouble = exc
     if trouble is not None:
@@ -87,52 +86,52 @@ def follow(parts: Parts) -> Followed:
     return done
 
 
-def _follow(parts: Parts, place: Place) -> Followed:
-    age_ms = parts.now_ms() - place.since_ms
+def _follow(context: Context, place: Place) -> Followed:
+    age_ms = context.now_ms() - place.since_ms
     if place.phase == "planning":
         if age_ms >= PLANNING_MS:
-            _abandon(parts, place)
+            _abandon(context, place)
         return Followed()
     if place.phase == "starting":
         if age_ms >= STARTING_MS:
-            launch(parts, place)
+            launch(context, place)
         return Followed()
-    outcome = parts.runs.outcome(place.run_id)
+    outcome = context.runs.outcome(place.run_id)
     if outcome == "running" and age_ms < GIVE_UP_MS:
         return Followed(ages_ms=(age_ms,))
-    found = _settle(parts, place, outcome)
-    parts.jobs.release(place)
+    found = _settle(context, place, outcome)
+    context.jobs.release(place)
     return found._replace(jobs_failed=int(outcome != "succeeded"), took_ms=(age_ms,))
 
 
-def _abandon(parts: Parts, place: Place) -> None:
+def _abandon(context: Context, place: Place) -> None:
     """Its planner is gone. The place goes first, so that a planner that is not can start nothing more."""
-    if parts.jobs.release(place):
-        job = load_input(parts.stores.objects, place.job_id)
+    if context.jobs.release(place):
+        job = load_input(context.stores.objects, place.job_id)
         if job is not None:
-            free_rows(parts, job)
+            free_rows(context, job)
 
 
-def _settle(parts: Parts, place: Place, outcome: Outcome) -> Followed:
+def _settle(context: Context, place: Place, outcome: Outcome) -> Followed:
     try:
-        job = load_input(parts.stores.objects, place.job_id)
+        job = load_input(context.stores.objects, place.job_id)
     except Damaged:
         job = None
     if job is None:  # its rows come free when their claim is over
         return Followed(1, 0, (("", f"job has no input: job_id={place.job_id}"),))
-    answered = _answered(parts, job, f"job run {outcome}: run_id={place.run_id}")
+    answered = _answered(context, job, f"job run {outcome}: run_id={place.run_id}")
     done = Followed(jobs=1)
     trouble: StoreError | None = None
     for log_id, tasks in groupby(sorted(job.tasks, key=lambda task: task.log_id), key=lambda task: task.log_id):
         try:
-            settled = _settle_log(parts, job, log_id, list(tasks), answered)
+            settled = _settle_log(context, job, log_id, list(tasks), answered)
         except StoreError as exc:
-            if parts.now_ms() - place.since_ms < GIVE_UP_MS:
+            if context.now_ms() - place.since_ms < GIVE_UP_MS:
                 trouble = exc
                 continue
-            settled = _note(parts, job, log_id, str(exc), damaged=False)
+            settled = _note(context, job, log_id, str(exc), damaged=False)
         except Exception as exc:  # noqa: BLE001 - one poisoned log must not hold up the others
-            settled = _note(parts, job, log_id, str(exc), damaged=True)
+            settled = _note(context, job, log_id, str(exc), damaged=True)
         done = done.plus(settled)
     if trouble is not None:
         raise trouble
@@ -147,9 +146,9 @@ class _Answered(NamedTuple):
     merged: dict[str, Segment]
 
 
-def _answered(parts: Parts, job: JobInput, otherwise: str) -> _Answered:
+def _answered(context: Context, job: JobInput, otherwise: str) -> _Answered:
     try:
-        result = load_result(parts.stores.objects, job.job_id)
+        result = load_result(context.stores.objects, job.job_id)
     except Damaged as exc:
         result, otherwise = None, str(exc)
     failures = result.failures if result is not None else ()
@@ -157,35 +156,35 @@ def _answered(parts: Parts, job: JobInput, otherwise: str) -> _Answered:
     return _Answered({one.run_id: (one.reason, one.damaged) for one in failures}, otherwise, merged)
 
 
-def _settle_log(parts: Parts, job: JobInput, log_id: str, tasks: Sequence[Task], answered: _Answered) -> Followed:
+def _settle_log(context: Context, job: JobInput, log_id: str, tasks: Sequence[Task], answered: _Answered) -> Followed:
     segments = [(task, answered.merged[task.run_id]) for task in tasks if task.run_id in answered.merged]
-    newest = parts.stores.wal.newest(log_id)
+    newest = context.stores.wal.newest(log_id)
     if newest is None or is_over(newest.state):
         for task in tasks:  # its purge may have been before the job's last object
-            remove_run(parts, log_id, task.run_id)
-        remove_merged(parts, log_id)
-        row = parts.jobs.get(log_id)
+            remove_run(context, log_id, task.run_id)
+        remove_merged(context, log_id)
+        row = context.jobs.get(log_id)
         if row is not None:
-            parts.jobs.drop(row)
+            context.jobs.drop(row)
         return Followed()
-    runs = [(task, made(parts.stores.objects, task)) for task in tasks if task.work != "merge"]
+    runs = [(task, find_run(context.stores.objects, task)) for task in tasks if task.work != "merge"]
     found = [(run, tuple(one.id for one in task.inputs)) for task, run in runs if run is not None]
-    plan = hash_of(parts.definitions.of(log_id, newest.state))
-    published = publish(parts, log_id, found, plan) if found else 0
-    merged = sum(publish_merged(parts, task, made_segment) for task, made_segment in segments)
+    plan = hash_of(context.definitions.of(log_id, newest.state))
+    published = publish(context, log_id, found, plan) if found else 0
+    merged = sum(publish_merged(context, task, made_segment) for task, made_segment in segments)
     missing = [task for task, run in runs if run is None]
     missing += [task for task in tasks if task.work == "merge" and task.run_id not in answered.merged]
     reason, damaged = "", False
     if missing:
         reason, damaged = answered.by_run.get(missing[0].run_id, (answered.otherwise, False))
-    return _note(parts, job, log_id, reason, damaged=damaged)._replace(published=published, merged=merged)
+    return _note(context, job, log_id, reason, damaged=damaged)._replace(published=published, merged=merged)
 
 
-def _note(parts: Parts, job: JobInput, log_id: str, reason: str, *, damaged: bool) -> Followed:
+def _note(context: Context, job: JobInput, log_id: str, reason: str, *, damaged: bool) -> Followed:
     """The log's row after the job: to be looked at again, or later if there is a reason why it failed."""
     for _ in range(8):
-        row = parts.jobs.get(log_id)
-        now_ms = parts.now_ms()
+        row = context.jobs.get(log_id)
+        now_ms = context.now_ms()
         if row is not None and row.job_id != job.job_id:
             break  # another job has it, or it was noted since
         row = row or Waiting(log_id, now_ms, since_ms=now_ms)
@@ -193,7 +192,7 @@ def _note(parts: Parts, job: JobInput, log_id: str, reason: str, *, damaged: boo
             changed = policy.failed(row, now_ms, reason, damaged=damaged)
         else:
             changed = replace(row, due_ms=now_ms, job_id="", failures=0, reason="")
-        if parts.jobs.put(changed) is not None:
-            wake(parts, changed.due_ms)
+        if context.jobs.put(changed) is not None:
+            wake(context, changed.due_ms)
             break
     return Followed(failed=((log_id, reason),), poisoned=int(damaged)) if reason else Followed()

@@ -1,30 +1,159 @@
-"""Lambda entry of the indexer: created manifests, job-state events, and the schedule."""
+"""Lambda entry of the indexer: which verbs an event asks for, and the metrics of each.
+
+Queue: a message is an object that was created, and names a log; or one verb. Looks come before anything is started.
+
+Job-state event, schedule: what became of job runs is asked, and the next one is started. The rest is in
+`functions/worker.py`.
+"""
 
 from __future__ import annotations
 
+import functools
+import json
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
+from urllib.parse import unquote_plus
 
-from functions.indexer.components import meter, parts
-from functions.indexer.dispatch import Dispatcher
+import msgspec
+
+from functions.indexer.audit import audit
+from functions.indexer.context import Context, open_context
+from functions.indexer.follow import follow
+from functions.indexer.generations import remove_generations
+from functions.indexer.look import look
+from functions.indexer.orphans import sweep_orphans
+from functions.indexer.rebuild import rebuild
+from functions.indexer.start import start
+from functions.metrics import IndexerMetric
 from functions.observability import make_logger
-from headrace.objects import counting
+from functions.queue import Message
+from functions.worker import SCHEDULED, Worker
+from headrace.objects import keys
 
-logger = make_logger("indexer")
+JOB_STATE = "EMR Serverless Job Run State Change"
+
+
+class Indexer(Worker[Context]):
+    """The verbs of the indexer."""
+
+    scheduled = Message("tick")
+    scheduled_by = frozenset({JOB_STATE, SCHEDULED})
+    failed = IndexerMetric.VerbFailures
+    poisoned = IndexerMetric.PoisonedLogs
+
+    def parse(self, body: str) -> Iterable[Message]:
+        """Returns a verb, or a look at each log whose manifest the body says was created."""
+        return messages(body)
+
+    def run_each(self, messages: Iterable[Message]) -> list[Message]:
+        """Runs the messages, a tick last; after looks without a tick, starts what they found."""
+        wanted = sorted(messages, key=lambda message: message.verb == "tick")
+        failed = super().run_each(wanted)
+        verbs = {message.verb for message in wanted}
+        if "tick" not in verbs and verbs & {"look", "rebuild"}:
+            self._try_to_start()
+        return failed
+
+    def _try_to_start(self) -> None:
+        """What waits has its row: if this fails, the next tick starts it."""
+        try:
+            self._start()
+        except Exception:  # noqa: BLE001
+            self.note_failure("start")
+
+    def run(self, message: Message) -> None:
+        """Runs one verb and adds its metrics."""
+        context, meter = self.context, self.context.meter
+        match message.verb:
+            case "look":
+                look(context, message.log_id)
+            case "rebuild":
+                meter.add(IndexerMetric.RunsRetired, rebuild(context, message.log_id))
+            case "orphans":
+                meter.add(IndexerMetric.OrphansRemoved, sweep_orphans(context, message.log_id))
+                meter.add(IndexerMetric.GenerationsRemoved, remove_generations(context, message.log_id))
+            case "audit":
+                audited = audit(context, message.surface, message.after)
+                meter.add(IndexerMetric.LogsWaiting, audited.waiting)
+                self._note_failures(audited.failed)
+            case "tick":
+                self._tick()
+            case _:
+                raise ValueError(f"the indexer has no such verb: verb={message.verb}")
+
+    def _tick(self) -> None:
+        meter = self.context.meter
+        meter.add(IndexerMetric.Ticks)  # also of one that fails: the function lives
+        for metric in (IndexerMetric.PoisonedLogs, IndexerMetric.StoreThrottles):
+            meter.add(metric, 0)
+        try:
+            followed = follow(self.context)
+            meter.add(IndexerMetric.JobsSucceeded, followed.jobs - followed.jobs_failed)
+            meter.add(IndexerMetric.JobsFailed, followed.jobs_failed)
+            meter.add(IndexerMetric.RunsPublished, followed.published)
+            meter.add(IndexerMetric.SegmentsMerged, followed.merged)
+            meter.add(IndexerMetric.IndexFailures, len(followed.failed))
+            meter.add(IndexerMetric.PoisonedLogs, followed.poisoned)
+            for age_ms in followed.ages_ms:
+                meter.add(IndexerMetric.JobAgeMs, age_ms)
+            for took_ms in followed.took_ms:
+                meter.add(IndexerMetric.JobMs, took_ms)
+            for log_id, reason in followed.failed:
+                self.logger.error("log could not be indexed", log_id=log_id, reason=reason)
+            if followed.jobs:
+                self.logger.info(
+                    "job is over", jobs=followed.jobs, published=followed.published, merged=followed.merged
+                )
+        finally:
+            self._start()
+
+    def _start(self) -> None:
+        started = start(self.context)
+        self.context.meter.add(IndexerMetric.JobsStarted, started.jobs)
+        self.context.meter.add(IndexerMetric.TasksStarted, started.tasks)
+        if started.jobs:
+            self.context.meter.add(IndexerMetric.IndexWaitMs, started.waited_ms)
+        self._note_failures(started.failed)
+        if started.jobs:
+            self.logger.info("job started", jobs=started.jobs, tasks=started.tasks, logs=started.logs)
+
+    def _note_failures(self, failed: Sequence[tuple[str, Exception]]) -> None:
+        self.context.meter.add(IndexerMetric.IndexFailures, len(failed))
+        for log_id, exc in failed:
+            self.count_poisoned(exc)
+            self.logger.error("log could not be looked at", log_id=log_id, exc_info=exc)
+
+
+def messages(body: str) -> Iterator[Message]:
+    """What the body of a message asks for: a verb, or a look at each log whose manifest it says was created.
+
+    Raises:
+        ValueError, msgspec.MsgspecError: it is none of these.
+    """
+    said = json.loads(body)
+    if "verb" in said:
+        yield msgspec.convert(said, Message)
+        return
+    if said.get("Event") == "s3:TestEvent":  # S3 sends one when the notification is set
+        return
+    for record in said["Records"]:
+        log_id = published_log(unquote_plus(record["s3"]["object"]["key"]))
+        if log_id is not None:
+            yield Message("look", log_id)
+
+
+def published_log(key: str) -> str | None:
+    """The log whose manifest stands under a key; None for any other object."""
+    found = keys.artifact(key)
+    return found[0] if found is not None and found[1] == "manifest" else None
+
+
+@functools.cache
+def worker() -> Indexer:
+    """Returns the indexer of this process, made at the first call."""
+    return Indexer(open_context(), make_logger("indexer"))
 
 
 def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     """Runs the verbs that the event asks for."""
-    logger.append_keys(request_id=getattr(context, "aws_request_id", None))
-    try:
-        return Dispatcher(parts(), logger, meter()).dispatch(event)
-    finally:
-        _keep_counts()
-        meter().flush()
-
-
-def _keep_counts() -> None:
-    """Adds what was asked of the object store to the streams' counters. Nothing fails because of a counter."""
-    try:
-        counting.flush(parts().counts, parts().stores.watermarks)
-    except Exception:
-        logger.exception("request counts were not added")
+    return worker().handle(event, context)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 
-from functions.indexer.parts import Parts
+from functions.indexer.context import Context
 from headrace.errors import Damaged, StoreThrottled
 from headrace.index.job import Task
 from headrace.manifest import merging
@@ -23,7 +23,7 @@ from headrace.segment.descriptor import Segment
 _TRIES = 8
 
 
-def publish_merged(parts: Parts, task: Task, made: Segment) -> bool:
+def publish_merged(context: Context, task: Task, made: Segment) -> bool:
     """Publishes what a task made; False if that has come too late.
 
     Raises:
@@ -37,34 +37,34 @@ def publish_merged(parts: Parts, task: Task, made: Segment) -> bool:
     manifest: Manifest | None = None
     is_checked = False
     for _ in range(_TRIES):
-        generation = parts.stores.watermarks.get(log_id).generation
-        manifest = parts.manifests.newest(log_id, manifest, generation)
+        generation = context.stores.watermarks.get(log_id).generation
+        manifest = context.manifests.newest(log_id, manifest, generation)
         if manifest is None:
             return False
         if merging.names(manifest, made.key):
-            _raise_watermark(parts, manifest)
+            _raise_watermark(context, manifest)
             return True
-        now_ms = parts.now_ms()  # after the look: who takes an orphan away relies on that
+        now_ms = context.now_ms()  # after the look: who takes an orphan away relies on that
         if now_ms - planned_ms > merging.PUBLISH_MS:
             return False
         successor = merging.merged(manifest, task.segments, made, now_ms)
         if successor is None:
             return False
         if not is_checked:
-            _check(parts, made)
+            _check(context, made)
             is_checked = True
-        if parts.manifests.publish(successor):
-            _raise_watermark(parts, successor)
+        if context.manifests.publish(successor):
+            _raise_watermark(context, successor)
             return True
     raise StoreThrottled(f"manifest moves on: log_id={log_id}")
 
 
-def remove_merged(parts: Parts, log_id: str) -> int:
+def remove_merged(context: Context, log_id: str) -> int:
     """Removes what jobs made for a log after its purge; returns how many objects.
 
     Before it, everything stays: tables that are restored to an earlier time can bring the log back.
     """
-    objects = parts.stores.objects
+    objects = context.stores.objects
     try:
         objects.get(keys.tombstone(log_id))
     except ObjectMissing:
@@ -75,9 +75,9 @@ def remove_merged(parts: Parts, log_id: str) -> int:
     return len(found)
 
 
-def _check(parts: Parts, made: Segment) -> None:
+def _check(context: Context, made: Segment) -> None:
     """Both objects stand there as the job said, each byte of them: nothing is given up for less."""
-    objects, page_key = parts.stores.objects, keys.segment_keys(made.key)
+    objects, page_key = context.stores.objects, keys.segment_keys(made.key)
     try:
         data, page = objects.get(made.key), objects.get(page_key)
     except ObjectMissing as exc:
@@ -87,7 +87,7 @@ def _check(parts: Parts, made: Segment) -> None:
     keypage.decode(page, sha256=made.keys_sha256, count=made.count, source=page_key)
 
 
-def _raise_watermark(parts: Parts, manifest: Manifest) -> None:
-    parts.stores.watermarks.publish(
+def _raise_watermark(context: Context, manifest: Manifest) -> None:
+    context.stores.watermarks.publish(
         manifest.log_id, manifest.generation, manifest.end_slot, manifest.end_offset, manifest.sealed_bytes
     )

@@ -9,44 +9,44 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import groupby
 
-from functions.indexer.parts import Parts, made_ms
+from functions.indexer.context import Context, made_ms
 from functions.indexer.picture import is_over
 from headrace.errors import Damaged
+from headrace.index.descriptors import Descriptor, Run
 from headrace.index.manifest import IndexManifest
-from headrace.index.run import Descriptor, Run
 from headrace.objects import ObjectMissing, keys, packed
 
 _DAY_MS = 24 * 3600 * 1000
 
 
-def sweep_orphans(parts: Parts, log_id: str) -> int:
+def sweep_orphans(context: Context, log_id: str) -> int:
     """Removes orphans of a living log; returns how many objects."""
-    newest = parts.stores.wal.newest(log_id)
+    newest = context.stores.wal.newest(log_id)
     if newest is None or is_over(newest.state):
         return 0  # purge removes everything
     prefix = keys.run(log_id, "").removesuffix("/")
-    found = list(parts.stores.objects.list(prefix))  # before the manifest: what is named since is not in this list
-    index = parts.indexes.newest(log_id)
-    doomed = list(_orphans(parts, index, prefix, found))
+    found = list(context.stores.objects.list(prefix))  # before the manifest: what is named since is not in this list
+    index = context.indexes.newest(log_id)
+    doomed = list(_orphans(context, index, prefix, found))
     if doomed:
-        parts.stores.objects.delete(doomed)
+        context.stores.objects.delete(doomed)
     return len(doomed)
 
 
-def _orphans(parts: Parts, index: IndexManifest, prefix: str, found: list[str]) -> Iterator[str]:
+def _orphans(context: Context, index: IndexManifest, prefix: str, found: list[str]) -> Iterator[str]:
     named = {run.id: run for run in index.runs}
     retired = {one.run.id for one in index.retired}  # their time comes, and then everything of them goes
     for run_id, group in groupby(found, key=lambda key: key.removeprefix(prefix).partition("/")[0]):
         planned_ms = made_ms(run_id)
-        if planned_ms is None or parts.now_ms() - planned_ms < _DAY_MS or run_id in retired:
+        if planned_ms is None or context.now_ms() - planned_ms < _DAY_MS or run_id in retired:
             continue
-        kept = _named_by(parts, index.log_id, named[run_id]) if run_id in named else frozenset()
+        kept = _named_by(context, index.log_id, named[run_id]) if run_id in named else frozenset()
         yield from (key for key in group if key not in kept)
 
 
-def _named_by(parts: Parts, log_id: str, run: Run) -> frozenset[str]:
+def _named_by(context: Context, log_id: str, run: Run) -> frozenset[str]:
     try:
-        descriptor = packed.decode_msgpack(parts.stores.objects.get(run.descriptor), Descriptor, run.descriptor)
+        descriptor = packed.decode_msgpack(context.stores.objects.get(run.descriptor), Descriptor, run.descriptor)
     except ObjectMissing as exc:
         raise Damaged(f"descriptor of a run is missing: log_id={log_id} object={run.descriptor}") from exc
     return frozenset({run.descriptor, *(part.key for family in descriptor.parts.values() for part in family)})

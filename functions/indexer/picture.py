@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from functions.indexer import policy
-from functions.indexer.parts import Parts
+from functions.indexer.context import Context
 from functions.indexer.policy import Picture
 from headrace.definition import Definition
 from headrace.errors import Damaged
@@ -22,7 +22,7 @@ def is_over(state: LogState) -> bool:
     return bool(state.ended) and not state.forks
 
 
-def see(parts: Parts, log_id: str) -> Picture | None:
+def see(context: Context, log_id: str) -> Picture | None:
     """The log; None if there is nothing to do for it: it is unknown, over, unpublished, or has nothing to search by while
     segments are not merged.
 
@@ -30,18 +30,18 @@ def see(parts: Parts, log_id: str) -> Picture | None:
         Damaged: what it finds contradicts itself.
         StoreTimeout, StoreThrottled: repeat later.
     """
-    newest = parts.stores.wal.newest(log_id)
+    newest = context.stores.wal.newest(log_id)
     if newest is None or is_over(newest.state):
         return None
-    generation = parts.stores.watermarks.get(log_id).generation
-    manifest = parts.manifests.newest(log_id, None, generation)
+    generation = context.stores.watermarks.get(log_id).generation
+    manifest = context.manifests.newest(log_id, None, generation)
     if manifest is None or not manifest.segment_count:
         return None
-    definition = parts.definitions.of(log_id, newest.state)
+    definition = context.definitions.of(log_id, newest.state)
     plan = hash_of(definition)
-    index = parts.indexes.newest(log_id)
-    is_indexed = plan != NONE or bool(index.runs) or _has_keys(parts, manifest, definition)
-    if not is_indexed and not parts.limits.merge.segments:
+    index = context.indexes.newest(log_id)
+    is_indexed = plan != NONE or bool(index.runs) or _has_keys(context, manifest, definition)
+    if not is_indexed and not context.limits.merge.segments:
         return None
     ref = newest.state.definition
     base_offset, end_offset = manifest.config.base_offset, manifest.end_offset
@@ -55,38 +55,40 @@ def see(parts: Parts, log_id: str) -> Picture | None:
         end_offset=end_offset,
         published_ms=manifest.end_published_ms,
         manifest=index,
-        unindexed=_newest_in(parts, manifest, ranges, policy.enough(parts.limits)),
+        unindexed=_newest_in(context, manifest, ranges, policy.enough(context.limits)),
         open_page=manifest.open_page,
     )
 
 
-def _has_keys(parts: Parts, manifest: Manifest, definition: Definition) -> bool:
+def _has_keys(context: Context, manifest: Manifest, definition: Definition) -> bool:
     """Whether records have routing keys: they shall, or the newest segment's do."""
     if definition.registry.routing_key is not None:
         return True
-    newest = next(parts.manifests.segments_from(manifest, manifest.end_offset - 1), None)
+    newest = next(context.manifests.segments_from(manifest, manifest.end_offset - 1), None)
     if newest is None:
         raise Damaged(f"manifest has no last segment: log_id={manifest.log_id} generation={manifest.generation}")
     key = keys.segment_keys(newest.key)
     try:
-        data = parts.stores.objects.get(key)
+        data = context.stores.objects.get(key)
     except ObjectMissing as exc:
         raise Damaged(f"key page is missing: object={key}") from exc
     return bool(keypage.decode(data, sha256=newest.keys_sha256, count=newest.count, source=key).keys)
 
 
-def _newest_in(parts: Parts, manifest: Manifest, ranges: list[tuple[int, int]], limit: int) -> tuple[Segment, ...]:
+def _newest_in(
+    context: Context, manifest: Manifest, ranges: list[tuple[int, int]], limit: int
+) -> tuple[Segment, ...]:
     """The newest `limit` segments that hold records of the ranges, ascending."""
     found: list[Segment] = []
     for start, end in reversed(ranges):
-        inside = list(_last_in(parts, manifest, start, end, limit - len(found)))
+        inside = list(_last_in(context, manifest, start, end, limit - len(found)))
         found = inside + [one for one in found if not inside or one.number > inside[-1].number]
         if len(found) >= limit:
             break
     return tuple(found[-limit:])
 
 
-def _last_in(parts: Parts, manifest: Manifest, start: int, end: int, limit: int) -> Iterator[Segment]:
+def _last_in(context: Context, manifest: Manifest, start: int, end: int, limit: int) -> Iterator[Segment]:
     """Segments of `[start, end)`, from a page on behind which at least `limit` of them stand, if there are so many."""
     behind = sum(one.first_offset < end for one in manifest.open_page)
     first = start
@@ -96,7 +98,7 @@ def _last_in(parts: Parts, manifest: Manifest, start: int, end: int, limit: int)
             break
         if page.first_offset < end:
             behind += page.count if page.end_offset <= end else 0
-    for segment in parts.manifests.segments_from(manifest, first):
+    for segment in context.manifests.segments_from(manifest, first):
         if segment.first_offset >= end:
             return
         yield segment

@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
+from headrace.index.descriptors import Run
 from headrace.index.job import Task
 from headrace.index.manifest import IndexManifest, gaps
-from headrace.index.run import Run
 from headrace.manifest import merging
 from headrace.manifest.merging import MergeLimits
 from headrace.segment.descriptor import Segment

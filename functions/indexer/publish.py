@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from functions.indexer.parts import Parts
+from functions.indexer.context import Context
 from headrace.errors import StoreThrottled
+from headrace.index.descriptors import Run
 from headrace.index.manifest import IndexManifest, with_runs
-from headrace.index.run import Run
 
 _TRIES = 8
 
 
-def publish(parts: Parts, log_id: str, made: Sequence[tuple[Run, tuple[str, ...]]], plan: str) -> int:
+def publish(context: Context, log_id: str, made: Sequence[tuple[Run, tuple[str, ...]]], plan: str) -> int:
     """Publishes runs, each with the ids of its inputs; returns how many were new.
 
     Args:
@@ -27,12 +27,12 @@ def publish(parts: Parts, log_id: str, made: Sequence[tuple[Run, tuple[str, ...]
     """
     index: IndexManifest | None = None
     for _ in range(_TRIES):
-        index = parts.indexes.newest(log_id, index)
+        index = context.indexes.newest(log_id, index)
         read = {run.id for run in index.runs}
         fitting = [run for run, inputs in made if read.issuperset(inputs)]
-        successor = with_runs(index, fitting, parts.now_ms(), plan=plan)
+        successor = with_runs(index, fitting, context.now_ms(), plan=plan)
         if successor is index:
             return 0
-        if parts.publish(successor):
+        if context.publish(successor):
             return len({run.id for run in successor.runs} - read)
     raise StoreThrottled(f"index manifest moves on: log_id={log_id}")

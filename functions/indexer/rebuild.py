@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from functions.indexer.context import Context
 from functions.indexer.look import look
-from functions.indexer.parts import Parts
 from headrace.errors import StoreThrottled
 from headrace.index.manifest import IndexManifest, Retired
 
 _TRIES = 8
 
 
-def rebuild(parts: Parts, log_id: str) -> int:
+def rebuild(context: Context, log_id: str) -> int:
     """Retires the runs and asks for new ones; returns how many were retired.
 
     Raises:
@@ -23,9 +23,9 @@ def rebuild(parts: Parts, log_id: str) -> int:
     """
     index: IndexManifest | None = None
     for _ in range(_TRIES):
-        index = parts.indexes.newest(log_id, index)
-        if not index.runs or parts.publish(_emptied(index, parts.now_ms())):
-            look(parts, log_id)
+        index = context.indexes.newest(log_id, index)
+        if not index.runs or context.publish(_emptied(index, context.now_ms())):
+            look(context, log_id)
             return len(index.runs)
     raise StoreThrottled(f"index manifest moves on: log_id={log_id}")
 

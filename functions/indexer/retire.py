@@ -7,25 +7,25 @@ finds an object missing, loads the newest manifest, and asks again.
 from __future__ import annotations
 
 from functions.indexer import policy
-from functions.indexer.parts import Parts
+from functions.indexer.context import Context
 from headrace.index.manifest import IndexManifest, without
 from headrace.objects import keys
 
 
-def retire(parts: Parts, index: IndexManifest) -> IndexManifest:
+def retire(context: Context, index: IndexManifest) -> IndexManifest:
     """Removes what may go; the manifest in force afterwards, as far as this function knows."""
-    doomed = policy.expired(index, parts.now_ms(), parts.limits)
+    doomed = policy.expired(index, context.now_ms(), context.limits)
     if not doomed:
         return index
     for run in doomed:
-        remove_run(parts, index.log_id, run.id)
-    successor = without(index, {run.id for run in doomed}, parts.now_ms())
-    return successor if parts.publish(successor) else parts.indexes.newest(index.log_id, index)
+        remove_run(context, index.log_id, run.id)
+    successor = without(index, {run.id for run in doomed}, context.now_ms())
+    return successor if context.publish(successor) else context.indexes.newest(index.log_id, index)
 
 
-def remove_run(parts: Parts, log_id: str, run_id: str) -> int:
+def remove_run(context: Context, log_id: str, run_id: str) -> int:
     """Removes everything of a run, its descriptor first; returns how many objects."""
-    objects = parts.stores.objects
+    objects = context.stores.objects
     descriptor = keys.run_descriptor(log_id, run_id)
     found = sorted(objects.list(keys.run(log_id, run_id)), key=lambda key: key != descriptor)
     if found:

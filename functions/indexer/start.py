@@ -20,9 +20,9 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from functions.indexer import policy
+from functions.indexer.context import Context
 from functions.indexer.inputs import put_input
 from functions.indexer.look import wake
-from functions.indexer.parts import Parts
 from functions.indexer.picture import see
 from functions.indexer.retire import retire
 from functions.indexer.submit import TIMEOUT_MINUTES
@@ -52,17 +52,17 @@ class Started(NamedTuple):
     waited_ms: int = 0
 
 
-def start(parts: Parts) -> Started:
+def start(context: Context) -> Started:
     """Starts a job run in each free place, as long as something is due."""
     done = Started()
-    for number in range(parts.limits.jobs):
-        if parts.jobs.place(number) is not None or not parts.jobs.due(parts.now_ms(), limit=1):
+    for number in range(context.limits.jobs):
+        if context.jobs.place(number) is not None or not context.jobs.due(context.now_ms(), limit=1):
             continue
-        job_id = parts.new_id()
-        place = Place(number, job_id, "planning", parts.now_ms())
-        if not parts.jobs.take(place):
+        job_id = context.new_id()
+        place = Place(number, job_id, "planning", context.now_ms())
+        if not context.jobs.take(place):
             continue
-        started = _start_in(parts, place)
+        started = _start_in(context, place)
         done = Started(
             done.jobs + started.jobs,
             done.tasks + started.tasks,
@@ -73,53 +73,53 @@ def start(parts: Parts) -> Started:
     return done
 
 
-def launch(parts: Parts, place: Place) -> bool:
+def launch(context: Context, place: Place) -> bool:
     """Starts the run of a job whose input is written, or finds it; False if the place is another's by now."""
-    run_id = parts.runs.start(place.job_id)
-    return parts.jobs.move(replace(place, phase="running", since_ms=parts.now_ms(), run_id=run_id))
+    run_id = context.runs.start(place.job_id)
+    return context.jobs.move(replace(place, phase="running", since_ms=context.now_ms(), run_id=run_id))
 
 
-def free_rows(parts: Parts, job: JobInput) -> None:
+def free_rows(context: Context, job: JobInput) -> None:
     """Gives back the logs that a job claimed and did not work on."""
     for log_id in {task.log_id for task in job.tasks}:
-        row = parts.jobs.get(log_id)
+        row = context.jobs.get(log_id)
         if row is not None and row.job_id == job.job_id:
-            parts.jobs.put(replace(row, job_id="", due_ms=parts.now_ms()))
+            context.jobs.put(replace(row, job_id="", due_ms=context.now_ms()))
 
 
-def _start_in(parts: Parts, place: Place) -> Started:
-    gathered = _Gathered(parts)
+def _start_in(context: Context, place: Place) -> Started:
+    gathered = _Gathered(context)
     try:
         gathered.gather()
         if not gathered.tasks:
-            parts.jobs.release(place)
+            context.jobs.release(place)
             return Started(failed=tuple(gathered.failed))
-        job = JobInput(VERSION, place.job_id, parts.now_ms(), tuple(gathered.tasks))
-        put_input(parts.stores.objects, job)
+        job = JobInput(VERSION, place.job_id, context.now_ms(), tuple(gathered.tasks))
+        put_input(context.stores.objects, job)
     except Exception:
-        parts.jobs.release(place)
+        context.jobs.release(place)
         raise
-    claimed = [_claim(parts, row, place.job_id) for row in gathered.rows]
-    if not any(claimed) or not parts.jobs.move(replace(place, phase="starting", since_ms=parts.now_ms())):
-        free_rows(parts, job)
-        parts.jobs.release(place)
+    claimed = [_claim(context, row, place.job_id) for row in gathered.rows]
+    if not any(claimed) or not context.jobs.move(replace(place, phase="starting", since_ms=context.now_ms())):
+        free_rows(context, job)
+        context.jobs.release(place)
         return Started(failed=tuple(gathered.failed))
-    launch(parts, place)
-    waited_ms = max((parts.now_ms() - row.since_ms for row in gathered.rows if row.since_ms), default=0)
+    launch(context, place)
+    waited_ms = max((context.now_ms() - row.since_ms for row in gathered.rows if row.since_ms), default=0)
     return Started(1, len(gathered.tasks), len(gathered.rows), tuple(gathered.failed), waited_ms)
 
 
-def _claim(parts: Parts, row: Waiting, job_id: str) -> bool:
+def _claim(context: Context, row: Waiting, job_id: str) -> bool:
     """False if somebody changed the row meanwhile; the log's tasks then run all the same, and what is twice is refused."""
-    claimed = replace(row, job_id=job_id, due_ms=parts.now_ms() + GIVE_UP_MS, since_ms=0)
-    return parts.jobs.put(claimed) is not None
+    claimed = replace(row, job_id=job_id, due_ms=context.now_ms() + GIVE_UP_MS, since_ms=0)
+    return context.jobs.put(claimed) is not None
 
 
 class _Gathered:
     """Tasks of the logs that are due, up to what one job run should have."""
 
-    def __init__(self, parts: Parts) -> None:
-        self._parts = parts
+    def __init__(self, context: Context) -> None:
+        self._context = context
         self.tasks: list[Task] = []
         self.rows: list[Waiting] = []
         self.failed: list[tuple[str, Exception]] = []
@@ -129,7 +129,7 @@ class _Gathered:
         """Looks at rows until there is work, or none is due."""
         seen: set[str] = set()
         for _ in range(_ROUNDS):
-            due = self._parts.jobs.due(self._parts.now_ms(), limit=_ROWS)
+            due = self._context.jobs.due(self._context.now_ms(), limit=_ROWS)
             rows = [row for row in due if row.log_id not in seen]
             if not rows or self.tasks:
                 return
@@ -147,7 +147,7 @@ class _Gathered:
             return
         except Exception as exc:  # noqa: BLE001 - one poisoned log must not hold up the others
             self.failed.append((row.log_id, exc))
-            self._parts.jobs.put(policy.failed(row, self._parts.now_ms(), str(exc), damaged=True))
+            self._context.jobs.put(policy.failed(row, self._context.now_ms(), str(exc), damaged=True))
             return
         if tasks:
             self.tasks += tasks
@@ -156,22 +156,22 @@ class _Gathered:
 
     def _tasks_of(self, row: Waiting) -> list[Task]:
         """What is due of a log; if nothing is, its row says when it will be, or goes."""
-        parts = self._parts
-        picture = see(parts, row.log_id)
+        context = self._context
+        picture = see(context, row.log_id)
         if picture is None:
-            parts.jobs.drop(row)
+            context.jobs.drop(row)
             return []
-        picture = picture._replace(manifest=retire(parts, picture.manifest))
-        now_ms = parts.now_ms()
-        tasks = policy.tasks(picture, row.since_ms, now_ms, parts.limits, parts.new_id)
+        picture = picture._replace(manifest=retire(context, picture.manifest))
+        now_ms = context.now_ms()
+        tasks = policy.tasks(picture, row.since_ms, now_ms, context.limits, context.new_id)
         if tasks:
             return tasks
-        due_ms = policy.next_look_ms(picture, row.since_ms, now_ms, parts.limits)
+        due_ms = policy.next_look_ms(picture, row.since_ms, now_ms, context.limits)
         if due_ms is None:
-            parts.jobs.drop(row)
+            context.jobs.drop(row)
         else:
             since_ms = (row.since_ms or now_ms) if picture.unindexed else 0
             settled = Waiting(row.log_id, max(due_ms, now_ms + 1), since_ms, version=row.version)
-            if parts.jobs.put(settled) is not None:
-                wake(parts, settled.due_ms)
+            if context.jobs.put(settled) is not None:
+                wake(context, settled.due_ms)
         return []

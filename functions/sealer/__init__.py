@@ -1,7 +1,7 @@
 """The sealer: turns the write-ahead log into published segments, and removes what is no longer needed.
 
-handler      the Lambda entry: events to verbs, verbs to metrics
-dispatch     which verbs an event asks for; who retries what failed
+handler      the Lambda entry: events to verbs, verbs to metrics; the frame is `functions/worker.py`
+context      what the verbs act on
 policy       pure: when is a log due, what goes into one segment, which delayed messages an entry asks for
 seal         verb: unsealed entries to segment, manifest, watermark
 trim         verb: removes entries that are published and old
@@ -9,6 +9,4 @@ purge        verb: removes a log that has ended
 sweep        verb: expires logs whose deadline has passed
 audit        verb: finds logs that every event missed
 orphans      verb: removes objects that nothing names
-queue        port: messages to later runs of the sealer
-components   settings to adapters
 """

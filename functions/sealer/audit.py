@@ -6,9 +6,9 @@ itself on.
 
 from __future__ import annotations
 
+from functions.queue import Message
 from functions.sealer import policy
-from functions.sealer.parts import Parts
-from functions.sealer.queue import Message
+from functions.sealer.context import Context
 from headrace.tables.catalog import Row
 
 MAX_ROWS = 200
@@ -17,7 +17,7 @@ _ACTIVE_MS = 2 * _DAY_MS  # twice the schedule: logs written to since can have n
 _WEEK_DAYS = 7  # others can have segments that were merged
 
 
-def audit(parts: Parts, surface: str = "", after: str = "") -> int:
+def audit(parts: Context, surface: str = "", after: str = "") -> int:
     """Sends messages for one page of names of a surface, or of each; returns how many are for missed work."""
     now_ms = parts.now_ms()
     missed = 0
@@ -31,7 +31,7 @@ def audit(parts: Parts, surface: str = "", after: str = "") -> int:
     return missed
 
 
-def _missed(parts: Parts, row: Row, now_ms: int) -> list[Message]:
+def _missed(parts: Context, row: Row, now_ms: int) -> list[Message]:
     wal, limits = parts.stores.wal, parts.limits
     newest = wal.newest(row.log_id)
     if newest is None:

@@ -1,30 +1,139 @@
-"""Lambda entry of the sealer: the WAL's stream, the delayed queue, and the schedule."""
+"""Lambda entry of the sealer: which verbs an event asks for, and the metrics of each.
+
+Stream: events are hints that name logs. Delayed messages go out first, then each log is looked at. A log that fails goes
+to the delayed queue and the batch succeeds, because a stream would repeat everything behind it. Only if the queue fails,
+too, does the batch.
+
+Queue and schedule: `functions/worker.py`; a schedule without a message is the sweep.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
+import msgspec
+
+from functions.metrics import Metric, SealerMetric
 from functions.observability import make_logger
-from functions.sealer.components import meter, parts
-from functions.sealer.dispatch import Dispatcher
-from headrace.objects import counting
+from functions.queue import Message
+from functions.sealer import policy
+from functions.sealer.audit import audit
+from functions.sealer.context import Context, open_context
+from functions.sealer.orphans import sweep_orphans
+from functions.sealer.policy import Hint
+from functions.sealer.purge import purge
+from functions.sealer.seal import seal
+from functions.sealer.sweep import sweep
+from functions.sealer.trim import trim
+from functions.worker import Json, Worker
 
-logger = make_logger("sealer")
+RETRY_AFTER_MS = 15_000
+
+
+class Sealer(Worker[Context]):
+    """The verbs of the sealer."""
+
+    scheduled = Message("sweep")
+    failed = SealerMetric.VerbFailures
+    failed_verbs: ClassVar[Mapping[str, Metric]] = {"seal": SealerMetric.SealFailures}
+    poisoned = SealerMetric.PoisonedLogs
+
+    def on_stream(self, records: Sequence[Json]) -> None:
+        """Sends the delayed messages first, then looks at each log."""
+        hints = hints_by_log(records)
+        now_ms = self.context.now_ms()
+        times_ms = [hint.committed_ms for its_hints in hints.values() for hint in its_hints]
+        self.context.meter.add(SealerMetric.StreamEvents, len(times_ms))
+        if times_ms:
+            self.context.meter.add(SealerMetric.StreamLagMs, max(0, now_ms - min(times_ms)))
+        wanted = [
+            message
+            for log_id, its_hints in hints.items()
+            for message in policy.messages(log_id, its_hints, now_ms, self.context.limits)
+        ]
+        self.context.queue.send(wanted, now_ms)
+        failed = self.run_each([Message("seal", log_id) for log_id in hints])
+        later_ms = self.context.now_ms() + RETRY_AFTER_MS
+        retries = [msgspec.structs.replace(message, not_before_ms=later_ms) for message in failed]
+        self.context.queue.send(retries, self.context.now_ms())
+
+    def run(self, message: Message) -> None:
+        """Runs one verb and adds its metrics."""
+        parts, meter, log_id = self.context, self.context.meter, message.log_id
+        match message.verb:
+            case "seal":
+                self._seal(message)
+            case "trim":
+                self._trim(log_id)
+            case "purge":
+                meter.add(SealerMetric.LogsPurged, int(purge(parts, log_id)))
+            case "orphans":
+                meter.add(SealerMetric.OrphansRemoved, sweep_orphans(parts, log_id))
+            case "audit":
+                meter.add(SealerMetric.WorkMissed, audit(parts, message.surface, message.after))
+            case "sweep":
+                self._sweep()
+            case _:
+                raise ValueError(f"the sealer has no such verb: verb={message.verb}")
+
+    def _seal(self, message: Message) -> None:
+        began_ms = self.context.now_ms()
+        sealed = seal(self.context, message.log_id, force=message.force)
+        meter = self.context.meter
+        meter.add(SealerMetric.SegmentsSealed, sealed.segments)
+        meter.add(SealerMetric.SealedRecords, sealed.records)
+        meter.add(SealerMetric.SealedBytes, sealed.payload_bytes)
+        meter.add(SealerMetric.SealRacesLost, sealed.races_lost)
+        if sealed.generations:
+            meter.add(SealerMetric.UnsealedAgeMs, sealed.unsealed_age_ms)
+            meter.add(SealerMetric.SealLagMs, sealed.unsealed_age_ms + self.context.now_ms() - began_ms)
+            self.logger.info("log sealed", log_id=message.log_id, **sealed._asdict())
+
+    def _trim(self, log_id: str) -> None:
+        trimmed = trim(self.context, log_id)
+        self.context.meter.add(SealerMetric.ItemsTrimmed, trimmed.items)
+        if trimmed.items:
+            self.context.meter.add(SealerMetric.TrimLagMs, trimmed.lag_ms)
+
+    def _sweep(self) -> None:
+        self.context.meter.add(SealerMetric.Sweeps)  # also of one that fails: the function lives
+        for metric in (SealerMetric.StreamEvents, SealerMetric.PoisonedLogs, SealerMetric.StoreThrottles):
+            self.context.meter.add(metric, 0)
+        swept = sweep(self.context)
+        self.context.meter.add(SealerMetric.LogsExpired, swept.ended)
+        self.context.meter.add(SealerMetric.DeadlinesMoved, swept.moved)
+        for log_id, exc in swept.failed:
+            self.context.meter.add(SealerMetric.VerbFailures)
+            self.count_poisoned(exc)
+            self.logger.error("log could not be expired", log_id=log_id, exc_info=exc)
+
+
+def hints_by_log(records: Sequence[Json]) -> dict[str, list[Hint]]:
+    """What the records of a stream batch say, by log. Removals say nothing."""
+    hints: dict[str, list[Hint]] = {}
+    for record in records:
+        change = record["dynamodb"]
+        image = change.get("NewImage")
+        if image is None:
+            continue
+        hint = Hint(
+            kind=image["kind"]["S"],
+            committed_ms=int(image["committed"]["N"]),
+            prev_slot=int(image["prev"]["N"]),
+            prev_committed_ms=int(image["prev_committed"]["N"]),
+        )
+        hints.setdefault(change["Keys"]["log_id"]["S"], []).append(hint)
+    return hints
+
+
+@functools.cache
+def worker() -> Sealer:
+    """Returns the sealer of this process, made at the first call."""
+    return Sealer(open_context(), make_logger("sealer"))
 
 
 def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     """Runs the verbs that the event asks for."""
-    logger.append_keys(request_id=getattr(context, "aws_request_id", None))
-    try:
-        return Dispatcher(parts(), logger, meter()).dispatch(event)
-    finally:
-        _keep_counts()
-        meter().flush()
-
-
-def _keep_counts() -> None:
-    """Adds what was asked of the object store to the streams' counters. Nothing fails because of a counter."""
-    try:
-        counting.flush(parts().counts, parts().stores.watermarks)
-    except Exception:
-        logger.exception("request counts were not added")
+    return worker().handle(event, context)

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import takewhile
 
-from functions.sealer.parts import Parts
+from functions.sealer.context import Context
 from headrace.manifest import merging
 from headrace.manifest.manifest import Manifest
 from headrace.objects import keys
@@ -31,7 +31,7 @@ _BLOCK = 1000  # segment numbers share their first nine digits: one listing
 _BLOCKS = 2  # the newest blocks; older ones were looked at by earlier runs
 
 
-def sweep_orphans(parts: Parts, log_id: str) -> int:
+def sweep_orphans(parts: Context, log_id: str) -> int:
     """Removes orphans of a living log; returns how many objects."""
     newest = parts.stores.wal.newest(log_id)
     if newest is None or newest.state.ended:
@@ -47,7 +47,7 @@ def sweep_orphans(parts: Parts, log_id: str) -> int:
     return len(doomed)
 
 
-def _payloads(parts: Parts, log_id: str) -> Iterator[str]:
+def _payloads(parts: Context, log_id: str) -> Iterator[str]:
     prefix = f"{keys.log_prefix(log_id)}wal/"
     found = list(parts.stores.objects.list(prefix))
     if not found:
@@ -64,7 +64,7 @@ def _payloads(parts: Parts, log_id: str) -> Iterator[str]:
             yield key
 
 
-def _entries(parts: Parts, log_id: str) -> Iterator[Entry]:
+def _entries(parts: Context, log_id: str) -> Iterator[Entry]:
     start = 0
     while True:
         page = parts.stores.wal.read(log_id, start=start)
@@ -74,7 +74,7 @@ def _entries(parts: Parts, log_id: str) -> Iterator[Entry]:
         start = page.entries[-1].slot + 1
 
 
-def _segments(parts: Parts, manifest: Manifest) -> Iterator[str]:
+def _segments(parts: Context, manifest: Manifest) -> Iterator[str]:
     replaced = merging.removable(manifest, parts.now_ms(), parts.stores.settings.merge_retire_ms)
     gone = {*replaced, *map(keys.segment_keys, replaced)}
     newest = max(0, (manifest.sealed_count - 1) // _BLOCK)
@@ -100,7 +100,7 @@ def _is_passed(manifest: Manifest, key: str) -> bool:
     return _number(key) < manifest.sealed_count
 
 
-def _named_from(parts: Parts, manifest: Manifest, number: int) -> set[str]:
+def _named_from(parts: Context, manifest: Manifest, number: int) -> set[str]:
     """Keys of the log's segments whose number among all that were sealed is `number` or higher, and of some before."""
     named = {segment.key for segment in manifest.open_page}
     for page in reversed(manifest.pages):
@@ -112,7 +112,7 @@ def _named_from(parts: Parts, manifest: Manifest, number: int) -> set[str]:
     return named
 
 
-def _pages(parts: Parts, manifest: Manifest) -> Iterator[str]:
+def _pages(parts: Context, manifest: Manifest) -> Iterator[str]:
     sealed = sum(page.count for page in manifest.pages)
     named = {page.key for page in manifest.pages}
     if not sealed:

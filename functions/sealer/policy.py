@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from functions.sealer.queue import Message
+from functions.queue import Message
 from headrace.wal.state import LogState
 
 _SLACK_MS = 1000  # servers' clocks differ: a late one may still commit into a bucket that seems to be over

@@ -24,8 +24,8 @@ from __future__ import annotations
 
 import msgspec
 
-from functions.sealer.parts import Parts
-from functions.sealer.queue import Message
+from functions.queue import Message
+from functions.sealer.context import Context
 from headrace.errors import Damaged, StoreError
 from headrace.manifest.marks import Tombstone
 from headrace.objects import ObjectMissing, keys
@@ -44,7 +44,7 @@ class SourceHeld(StoreError):
     """The fork could not give back its source yet."""
 
 
-def purge(parts: Parts, log_id: str) -> bool:
+def purge(parts: Context, log_id: str) -> bool:
     """Removes the log: True. False if it lives, if forks need it, or if more is left to do (a message follows).
 
     Raises:
@@ -85,7 +85,7 @@ def purge(parts: Parts, log_id: str) -> bool:
     return True
 
 
-def _mark_ended(parts: Parts, config: LogConfig, log_id: str) -> None:
+def _mark_ended(parts: Context, config: LogConfig, log_id: str) -> None:
     """Who ended the log may have died before; a source that is kept for its forks would be listed until they go."""
     catalog = parts.stores.catalog
     row = catalog.get(config.surface, config.name)
@@ -97,7 +97,7 @@ def _is_purgeable(newest: Entry) -> bool:
     return bool(newest.state.ended) and newest.state.forks == 0
 
 
-def _config(parts: Parts, log_id: str) -> LogConfig:
+def _config(parts: Context, log_id: str) -> LogConfig:
     """From the first entry; if that is gone, from `log.json`, or from the tombstone of an earlier try."""
     first = parts.stores.wal.read(log_id, limit=1).entries
     if first and first[0].config is not None:
@@ -113,7 +113,7 @@ def _config(parts: Parts, log_id: str) -> LogConfig:
     raise Damaged(f"nothing says what log this was: log_id={log_id}")
 
 
-def _release(parts: Parts, log_id: str, config: LogConfig) -> Entry:
+def _release(parts: Context, log_id: str, config: LogConfig) -> Entry:
     parts.release_source(log_id, config)
     newest = parts.stores.wal.newest(log_id)
     if newest is None or not _is_purgeable(newest) or newest.state.holds_source:
@@ -121,7 +121,7 @@ def _release(parts: Parts, log_id: str, config: LogConfig) -> Entry:
     return newest
 
 
-def _remove_entries(parts: Parts, newest: Entry) -> bool:
+def _remove_entries(parts: Context, newest: Entry) -> bool:
     """Removes entries below the newest; False if there are more than one run should remove."""
     for _ in range(MAX_PAGES):
         page = parts.stores.wal.read(newest.log_id, end=newest.slot)
@@ -132,7 +132,7 @@ def _remove_entries(parts: Parts, newest: Entry) -> bool:
     return False
 
 
-def _remove_objects(parts: Parts, log_id: str) -> None:
+def _remove_objects(parts: Context, log_id: str) -> None:
     kept = {keys.description(log_id), keys.tombstone(log_id)}
     found = parts.stores.objects.list(keys.log_prefix(log_id))
     parts.stores.objects.delete(key for key in found if key not in kept)

@@ -21,9 +21,9 @@ from typing import NamedTuple
 
 import msgspec
 
+from functions.queue import Message
 from functions.sealer import policy
-from functions.sealer.parts import Parts
-from functions.sealer.queue import Message
+from functions.sealer.context import Context
 from functions.sealer.span import Span, Unjoined, read_span
 from headrace.errors import Damaged, StoreError
 from headrace.manifest import manifest as manifests
@@ -64,7 +64,7 @@ class SourceUnsealed(StoreError):
     """A fork's source is not sealed through the fork point yet. Later it will be."""
 
 
-def seal(parts: Parts, log_id: str, *, force: bool = False) -> Sealed:
+def seal(parts: Context, log_id: str, *, force: bool = False) -> Sealed:
     """Seals the log as far as it is due, or with `force` everything that is there now.
 
     Safe to run twice at once, and again after a crash at any point.
@@ -96,7 +96,7 @@ def seal(parts: Parts, log_id: str, *, force: bool = False) -> Sealed:
     return sealed._replace(unsealed_age_ms=max(sealed.unsealed_age_ms, now_ms - oldest_ms))
 
 
-def _oldest_unsealed_ms(parts: Parts, newest: Entry, end_slot: int) -> int:
+def _oldest_unsealed_ms(parts: Context, newest: Entry, end_slot: int) -> int:
     if newest.prev_slot < end_slot:
         return newest.committed_ms
     entries = parts.stores.wal.read(newest.log_id, start=end_slot, limit=1).entries
@@ -106,7 +106,7 @@ def _oldest_unsealed_ms(parts: Parts, newest: Entry, end_slot: int) -> int:
 class _Run:
     """One run over one log, up to the entry that was the newest when it began."""
 
-    def __init__(self, parts: Parts, newest: Entry, everything: bool) -> None:
+    def __init__(self, parts: Context, newest: Entry, everything: bool) -> None:
         self._parts = parts
         self._stores = parts.stores
         self._log_id = newest.log_id
@@ -209,7 +209,9 @@ class _Run:
     def _put_segment(self, manifest: Manifest | None, config: LogConfig, span: Span) -> list[Segment]:
         if not span.records:
             return []
-        built = writer.build(span.records, text=writer.is_text(config.content_type), log_id=self._log_id)
+        built = writer.build(
+            span.first_offset, span.records, text=writer.is_text(config.content_type), log_id=self._log_id
+        )
         number = manifest.segment_count if manifest else 0
         sealed = manifest.sealed_count if manifest else 0
         key = keys.segment(self._log_id, sealed, self._stores.request_ids())

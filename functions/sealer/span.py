@@ -8,11 +8,11 @@ from typing import NamedTuple
 
 from functions.sealer import policy
 from functions.sealer.policy import SealLimits
+from headrace.batch import Batch, concat
 from headrace.errors import Damaged
 from headrace.log.payload import PayloadTrimmed, read_payload
 from headrace.log.stores import Stores
 from headrace.manifest.manifest import Manifest
-from headrace.record import NewRecord, Record
 from headrace.wal.state import Entry, LogConfig
 
 _FETCHERS = 8  # spilled payloads are at least 32 KB each: their latency, not their size, is what takes time
@@ -26,10 +26,12 @@ class Span(NamedTuple):
     """Consecutive entries: their records, and the last of them (payload included).
 
     Attributes:
+        first_offset: of the first record.
         first_committed_ms: commit time of the oldest entry.
     """
 
-    records: list[Record]
+    first_offset: int
+    records: Batch
     last: Entry
     first_committed_ms: int
 
@@ -50,20 +52,21 @@ def read_span(
         Unjoined: the entries do not continue `known`.
         Damaged: an entry contradicts itself.
     """
-    records: list[Record] = []
+    batches: list[Batch] = []
+    first_offset = expected = known.end_offset if known else config.base_offset
     first: Entry | None = None
     last: Entry | None = None
     for taken in _batches(stores, known, through_slot, limits, log_id):
         first = first or taken[0]
         last = taken[-1]
         for entry, payload in zip(taken, _payloads(stores, taken), strict=True):
-            expected = records[-1].offset + 1 if records else (known.end_offset if known else config.base_offset)
             if entry.offset != expected:
                 raise Damaged(f"entry is at another offset: log_id={log_id} slot={entry.slot} expected={expected}")
-            records.extend(_records(entry, payload))
+            batches.append(payload)
+            expected += len(payload)
     if first is None or last is None:
         raise Unjoined(f"no entries after the manifest: log_id={log_id}")
-    return Span(records, last, first.committed_ms)
+    return Span(first_offset, concat(batches), last, first.committed_ms)
 
 
 def _batches(
@@ -95,8 +98,8 @@ def _batches(
         start = taken[-1].slot + 1
 
 
-def _payloads(stores: Stores, entries: Sequence[Entry]) -> Iterator[list[NewRecord]]:
-    def fetch(entry: Entry) -> list[NewRecord]:
+def _payloads(stores: Stores, entries: Sequence[Entry]) -> Iterator[Batch]:
+    def fetch(entry: Entry) -> Batch:
         try:
             return read_payload(stores, entry)
         except PayloadTrimmed as exc:
@@ -107,14 +110,3 @@ def _payloads(stores: Stores, entries: Sequence[Entry]) -> Iterator[list[NewReco
         return
     with ThreadPoolExecutor(_FETCHERS) as pool:
         yield from pool.map(fetch, entries)
-
-
-def _records(entry: Entry, payload: Sequence[NewRecord]) -> Iterator[Record]:
-    times = [run.time_ms for run in entry.times for _ in range(run.count)]
-    if len(times) != len(payload):
-        raise Damaged(
-            f"entry has other times than records: log_id={entry.log_id} slot={entry.slot} "
-            f"expected={len(payload)} found={len(times)}"
-        )
-    for number, (new, time_ms) in enumerate(zip(payload, times, strict=True)):
-        yield Record(entry.offset + number, time_ms, new.key, new.data)

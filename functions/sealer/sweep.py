@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from functions.sealer.parts import Parts
-from functions.sealer.queue import Message
+from functions.queue import Message
+from functions.sealer.context import Context
 
 MAX_ROWS = 200
 
@@ -18,7 +18,7 @@ class Swept(NamedTuple):
     failed: list[tuple[str, Exception]]
 
 
-def sweep(parts: Parts) -> Swept:
+def sweep(parts: Context) -> Swept:
     """Looks at the rows that are due, a bounded number of them; sends itself a message if there may be more.
 
     A log that ends here is purged by the message that its last entry sends. One that fails is met again by

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from itertools import takewhile
 from typing import NamedTuple
 
-from functions.sealer.parts import Parts
-from functions.sealer.queue import Message
+from functions.queue import Message
+from functions.sealer.context import Context
 from headrace.wal.state import Entry
 
 MAX_PAGES = 100  # about 100 MB of entries in one run
@@ -25,7 +25,7 @@ class Trimmed(NamedTuple):
     lag_ms: int = 0
 
 
-def trim(parts: Parts, log_id: str) -> Trimmed:
+def trim(parts: Context, log_id: str) -> Trimmed:
     """Removes what may go."""
     wal = parts.stores.wal
     newest = wal.newest(log_id)
@@ -50,7 +50,7 @@ def trim(parts: Parts, log_id: str) -> Trimmed:
     return removed
 
 
-def _payloads(parts: Parts, entries: list[Entry], doomed: list[Entry]) -> Iterator[str]:
+def _payloads(parts: Context, entries: list[Entry], doomed: list[Entry]) -> Iterator[str]:
     """Payload objects of those entries that are part of the chain.
 
     A dead item that a late writer put into a trimmed slot may share its payload with an entry of the chain,

@@ -10,12 +10,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from headrace.index import conditions, terms
+from headrace.index import columns, docsets, families
+from headrace.index.columns import Column
+from headrace.index.descriptors import Descriptor, FieldStats
 from headrace.index.docsets import Docs, Rows
 from headrace.index.families import column_name
 from headrace.index.fetching import Routine, gather
-from headrace.index.reading import Column, Int64s, Postings, RunReader, TermRequest
-from headrace.index.run import Descriptor, FieldStats
+from headrace.index.postings import Int64s, Postings, TermRequest
+from headrace.index.reading import RunReader
 from headrace.query.language import canonical
 from headrace.query.language.config import SearchConfig
 from headrace.query.language.query import And, Anywhere, Compare, Equals, Has, Node, Not, Or, Prefix, Words
@@ -107,7 +109,7 @@ class Steps:
         """Asks for the lossy records of a field; costs nothing if there are none."""
         if not self._of(field).lossy:
             return lambda: Docs.none(self._size)
-        found = self.term(TermRequest("kw", terms.lossy_term(field)))
+        found = self.term(TermRequest("kw", families.lossy_term(field)))
         return lambda: self._docs(found().merged())
 
     def of(self, node: Node) -> Step:
@@ -207,7 +209,7 @@ class Steps:
         is_text = self._config.fields[clause.field].kind == "text"
         if stats.column and not stats.lossy and not is_text and stats.present * _RARE > self._size:
             return self._by_column(what, clause.field, lambda column: np.ones(len(column.values), np.bool_))
-        return self._exact(what, TermRequest("fts" if is_text else "kw", terms.has_term(clause.field)))
+        return self._exact(what, TermRequest("fts" if is_text else "kw", families.has_term(clause.field)))
 
     def _equals(self, clause: Equals) -> Step:
         assert not isinstance(clause.value, tuple), "text has no equality"
@@ -217,10 +219,10 @@ class Steps:
             return self._known(what, Docs.none(self._size))
         has_terms = field.exact or field.prefix
         if has_terms and (stats.lossy or not _is_cheap(stats)):
-            return self._exact(what, TermRequest("kw", terms.value_term(clause.field, clause.value)))
+            return self._exact(what, TermRequest("kw", families.value_term(clause.field, clause.value)))
         if not stats.column:
             return self._unknown(what)
-        return self._by_column(what, clause.field, conditions.equal_to(clause.value))
+        return self._by_column(what, clause.field, columns.equal_to(clause.value))
 
     def _compare(self, clause: Compare) -> Step:
         assert not isinstance(clause.value, tuple | str), "only numbers, dates and truth values compare"
@@ -229,7 +231,7 @@ class Steps:
             return self._known(what, Docs.none(self._size))
         if not stats.column:
             return self._unknown(what)
-        return self._by_column(what, clause.field, conditions.compared(clause.operator, clause.value))
+        return self._by_column(what, clause.field, columns.compared(clause.operator, clause.value))
 
     def _prefix(self, clause: Prefix) -> Step:
         what = f"{clause.field}:{clause.value}*"
@@ -237,11 +239,11 @@ class Steps:
         if not stats.present:
             return self._known(what, Docs.none(self._size))
         if not stats.lossy and _is_cheap(stats):
-            return self._by_column(what, clause.field, lambda column: conditions.beginning(column, clause.value))
+            return self._by_column(what, clause.field, lambda column: columns.beginning(column, clause.value))
         if not (field.exact or field.prefix):
             return self._unknown(what)
-        low = terms.prefix_term(clause.field, clause.value)
-        return self._exact(what, TermRequest("kw", low, terms.after(low)))
+        low = families.prefix_term(clause.field, clause.value)
+        return self._exact(what, TermRequest("kw", low, families.after(low)))
 
     def _words(self, clause: Words) -> Step:
         words = f'"{" ".join(clause.words)}"' if clause.phrase else " ".join(clause.words)
@@ -288,8 +290,8 @@ class Steps:
         begins = sorted((self._begins(one, at, shared) for at, one in enumerate(found)), key=len)
         places = begins[0]
         for other in begins[1:]:
-            places = places[_held(other, places)]
-        return Docs.of(self._size, _distinct(places >> 32))
+            places = places[docsets.are_among(places, other)]
+        return Docs.of(self._size, docsets.drop_repeats(places >> 32))
 
     def _begins(self, found: Postings, at: int, shared: Any) -> Int64s:
         """Where phrases would begin of which this is word number `at`: record and place in one number, ascending.
@@ -343,22 +345,6 @@ def _once(sets: Callable[[], Sets]) -> Callable[[], Sets]:
     return get
 
 
-def _held(ascending: Int64s, numbers: Int64s) -> Any:
-    """Which of the numbers are among the others."""
-    if not len(ascending):
-        return np.zeros(len(numbers), np.bool_)
-    at = np.searchsorted(ascending, numbers)
-    at[at == len(ascending)] = 0
-    return ascending[at] == numbers
-
-
-def _distinct(ascending: Int64s) -> Int64s:
-    """Each number once."""
-    if not len(ascending):
-        return ascending
-    return ascending[np.concatenate(([True], ascending[1:] != ascending[:-1]))]
-
-
 def _worthless(rows: Rows) -> Any:
     return np.zeros(len(rows))
 
@@ -367,8 +353,8 @@ def _word_requests(clause: Words, chunks: tuple[int, int] | None) -> list[TermRe
     """Of each word; only a phrase is asked about in a part of the run."""
     if not clause.phrase:
         chunks = None
-    lows = [terms.word_term(clause.field, word) for word in clause.words]
+    lows = [families.word_term(clause.field, word) for word in clause.words]
     requests = [TermRequest("fts", low, None, clause.phrase, chunks) for low in lows]
     if clause.prefix:
-        requests[-1] = requests[-1]._replace(high=terms.after(lows[-1]))
+        requests[-1] = requests[-1]._replace(high=families.after(lows[-1]))
     return requests

@@ -1,16 +1,134 @@
-"""Descriptors of index runs, as objects, and what the index manifest says of them. Imports no pyarrow."""
+"""What an index run is: its values, and the object that describes one. Imports no pyarrow.
+
+A descriptor says what a run covers, and everything that a reader needs to fetch from its parts. It is created last, by the
+first job that is done: a run without a descriptor does not exist.
+"""
 
 from __future__ import annotations
 
 import hashlib
 from itertools import pairwise
+from typing import Literal
 
+import msgspec
 from msgspec.structs import replace
 
 from headrace.errors import Damaged
-from headrace.index.job import Task
-from headrace.index.run import VERSION, Descriptor, Family, Run
-from headrace.objects import ObjectMissing, Objects, keys, packed
+from headrace.objects import packed
+
+VERSION = 1
+
+Family = Literal["kw", "lex", "fts", "col", "agg", "mblk"]
+FAMILIES: tuple[Family, ...] = ("kw", "lex", "fts", "col", "agg", "mblk")
+
+
+class Part(msgspec.Struct, frozen=True):
+    """One Parquet object of a family. The parts of a family are in order and their rows are sorted across them.
+
+    Attributes:
+        key: the object.
+        size, sha256: of the object.
+        rows: of all its row groups.
+        footer: the last bytes of the object (its Parquet footer with length and magic), so that opening costs no GET.
+        first: per row group, the sort key of its first row, cut to `families.CUT` bytes: terms of `kw` and `fts`, routing
+            keys of `lex`, empty for the other families.
+        chunks: likewise, the chunk of its first row; empty if it was written before chunks were noted.
+    """
+
+    key: str
+    size: int
+    sha256: str
+    rows: int
+    footer: bytes
+    first: tuple[bytes, ...] = ()
+    chunks: tuple[int, ...] = ()
+
+
+class FieldStats(msgspec.Struct, frozen=True):
+    """What a run says of one search field.
+
+    Attributes:
+        present: records that have a value.
+        distinct: distinct canonical values (words, of text).
+        lossy: records whose values the families can't hold exactly (several values in `col`, several texts, numbers out
+            of range): their offsets stand under the field's lossy term of `kw`, and whoever matches them looks at the
+            record.
+        column: the field stands in `col`.
+        least, greatest: of the values in `col` of an integer, a float or a date (milliseconds); None without one.
+    """
+
+    present: int
+    distinct: int
+    lossy: int = 0
+    column: bool = False
+    least: int | float | None = None
+    greatest: int | float | None = None
+
+
+class Run(msgspec.Struct, frozen=True):
+    """What the index manifest says of a run: enough to choose runs without opening them.
+
+    Attributes:
+        id: unique in its log; its objects stand under `keys.run(log_id, id)`.
+        level: 0 for a run built from segments, one more than its inputs' for a compacted one.
+        plan: hash of the plan that it was built under.
+        first_offset, end_offset: the records covered: every one of them, without a gap.
+        min_time_ms, max_time_ms: append times of the first and last of them.
+        least_timestamp, greatest_timestamp: of their primary timestamps, milliseconds; None if none has one.
+        sizes: bytes at rest, by family, with a family's every object.
+        descriptor: key of the object that holds the `Descriptor`.
+        sha256, size: of that object.
+        created_ms: when it was built.
+        objects: how many parts it has, by family.
+    """
+
+    id: str
+    level: int
+    plan: str
+    first_offset: int
+    end_offset: int
+    min_time_ms: int
+    max_time_ms: int
+    least_timestamp: int | None
+    greatest_timestamp: int | None
+    sizes: dict[Family, int]
+    descriptor: str
+    sha256: str
+    size: int
+    created_ms: int
+    objects: dict[Family, int] = {}
+
+
+class Descriptor(msgspec.Struct, frozen=True):
+    """The object that makes a run exist: created after all of its parts, by whoever comes first.
+
+    Attributes:
+        log_id, run_id, level, plan, first_offset, end_offset: as in `Run`.
+        inputs: ids of the runs that it was compacted from.
+        schema_version: the records were promoted to it before their values were read.
+        parts: by family, in order; a family that the plan does not ask for is absent, an empty one has no parts.
+        fields: by search field.
+        rollups: names of the rollups in `agg`.
+    """
+
+    version: int
+    log_id: str
+    run_id: str
+    level: int
+    plan: str
+    first_offset: int
+    end_offset: int
+    min_time_ms: int
+    max_time_ms: int
+    least_timestamp: int | None
+    greatest_timestamp: int | None
+    schema_version: int
+    inputs: tuple[str, ...]
+    parts: dict[Family, tuple[Part, ...]]
+    fields: dict[str, FieldStats]
+    rollups: tuple[str, ...]
+    created_ms: int
+
 
 _SORTED: frozenset[Family] = frozenset({"kw", "fts", "lex"})  # families whose parts say where each row group begins
 
@@ -68,30 +186,7 @@ def describe(descriptor: Descriptor, key: str, data: bytes) -> Run:
     )
 
 
-def made(objects: Objects, task: Task) -> Run | None:
-    """The run that a task made, from its descriptor, which alone decides; None if there is none.
-
-    Raises:
-        Damaged: the descriptor contradicts itself, or is not what the task asks for.
-        StoreTimeout, StoreThrottled: repeat later.
-    """
-    key = keys.run_descriptor(task.log_id, task.run_id)
-    try:
-        data = objects.get(key)
-    except ObjectMissing:
-        return None
-    descriptor = decode(data, key)
-    expected = (task.log_id, task.run_id, task.level, task.plan, task.first_offset, task.end_offset)
-    found = (
-        *(descriptor.log_id, descriptor.run_id, descriptor.level, descriptor.plan),
-        *(descriptor.first_offset, descriptor.end_offset),
-    )
-    if found != expected:
-        raise Damaged(f"run is not the one asked for: object={key} expected={expected} found={found}")
-    return describe(descriptor, key, data)
-
-
-def opened(run: Run, data: bytes) -> Descriptor:
+def open_descriptor(run: Run, data: bytes) -> Descriptor:
     """The descriptor of a run, from its object.
 
     Raises:

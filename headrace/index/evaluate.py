@@ -17,12 +17,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from headrace.index import ascending
+import numpy as np
+
+from headrace.index import docsets
 from headrace.index.clauses import Step, Steps
+from headrace.index.columns import Column
 from headrace.index.docsets import Docs, Rows
 from headrace.index.families import CHUNK_BITS, column_name
 from headrace.index.fetching import Routine
-from headrace.index.reading import Column, Int64s, Postings, RunReader, TermRequest
+from headrace.index.postings import Int64s, Postings, TermRequest
+from headrace.index.reading import RunReader
 from headrace.query.language.config import SearchConfig
 from headrace.query.language.query import Node
 
@@ -55,7 +59,7 @@ class Evaluated(NamedTuple):
 def candidates(reader: RunReader, node: Node, config: SearchConfig) -> Routine[tuple[Int64s, bool]]:
     """Offsets of every record of a run that can match, ascending; and whether all of them do."""
     found = yield from evaluate(reader, node, config)
-    rows = ascending.either(found.sure, found.unsure) if len(found.unsure) else found.sure
+    rows = docsets.unite(found.sure, found.unsure) if len(found.unsure) else found.sure
     return rows + found.first, not len(found.unsure)
 
 
@@ -105,3 +109,34 @@ def _chunks(reader: RunReader, first: int, end: int) -> tuple[int, int] | None:
     run = reader.descriptor
     chunks = first >> CHUNK_BITS, (end - 1 >> CHUNK_BITS) + 1
     return None if chunks == (run.first_offset >> CHUNK_BITS, (run.end_offset - 1 >> CHUNK_BITS) + 1) else chunks
+
+
+FEW = 1000  # records of a key that are looked at without asking which of them pass the filter
+
+
+def select(
+    reader: RunReader, first: int, end: int, key: str | None, condition: tuple[Node, SearchConfig] | None
+) -> Routine[Int64s]:
+    """Offsets in `[first, end)` of records that may be wanted, ascending; of all others it is known that they are not.
+
+    Args:
+        key: the routing key that they have; None: any.
+        condition: the query that they match, under the search configuration that the run was built for; None: any.
+
+    Raises:
+        Damaged: an object of the run is missing, or is not what it should be.
+    """
+    found: Int64s | None = None
+    if key is not None:
+        found = _within((yield from reader.rows_of_key(key)), first, end)
+        if len(found) <= FEW or condition is None:
+            return found
+    assert condition is not None, "something is selected"
+    passing, _ = yield from candidates(reader, *condition)
+    passing = _within(passing, first, end)
+    return passing if found is None else np.intersect1d(found, passing, assume_unique=True)
+
+
+def _within(offsets: Int64s, first: int, end: int) -> Int64s:
+    low, high = offsets.searchsorted([first, end])
+    return offsets[low:high]

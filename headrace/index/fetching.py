@@ -1,16 +1,33 @@
-"""Ranged reads as generators: a routine says which ranges it needs next, and is sent their bytes.
+"""Ranged reads of immutable objects: routines that ask for ranges, and what a process keeps of the ranges it fetched.
 
-Whoever drives routines decides how they are fetched: `gather` lets many of them share each round, so that what they ask
-for at the same time is one round of parallel GETs, whatever runs, parts and families it comes from.
+A routine is a generator: it says which ranges it needs next, and is sent their bytes. The caller that drives routines
+decides how they are fetched: `gather` lets many of them share each round, so that what they ask for at the same time is
+one round of parallel GETs, whatever runs, parts and families it comes from. Few GETs are made of many ranges, by fetching
+what stands between neighbours.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
-from typing import Protocol, TypeVar
+import hashlib
+import threading
+import time
+import zlib
+from collections import Counter
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
+from headrace.bounded import Bounded
 from headrace.errors import Damaged
-from headrace.objects import ObjectMissing, Range
+from headrace.objects import ObjectMissing, Objects, Range, keys
+
+if TYPE_CHECKING:
+    from headrace.index.reading import Runs
+
+_GAP = 128 * 1024  # bytes between two ranges that are cheaper than another GET
+_LARGEST = 8 * 1024 * 1024  # of a GET that was made of several ranges: large ones are faster side by side
 
 T = TypeVar("T")
 
@@ -76,3 +93,262 @@ def gather(routines: Sequence[Routine[T]]) -> Routine[list[T]]:
         for routine in routines:
             routine.close()
     return [results[number] for number in range(len(routines))]
+
+
+# What a process keeps of objects.
+
+
+class CachedRanges:
+    """A cache of what an object store holds, which must never change. Thread-safe.
+
+    Ranges stay in memory up to a bound, then in a directory up to another one. The requests of a process share it, each
+    through `Fetches` of its own.
+    """
+
+    def __init__(
+        self,
+        objects: Objects,
+        *,
+        memory_bytes: int = 128 * 1024 * 1024,
+        directory: Path | None = None,
+        directory_bytes: int = 0,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Caches what `objects` holds.
+
+        Args:
+            memory_bytes: to keep in memory.
+            directory: where to keep ranges that left memory; it belongs to the process.
+            directory_bytes: how much to keep there.
+            monotonic: seconds, for `FetchStats.wait_s`.
+        """
+        self.objects = objects
+        self.monotonic = monotonic
+        self._memory: Bounded[Range, bytes] = Bounded(memory_bytes, weigh=len)
+        self._directory = _Directory(directory, directory_bytes) if directory and directory_bytes else None
+
+    def fetches(self) -> Fetches:
+        """Returns the way to the cache for one request."""
+        return Fetches(self)
+
+    def from_memory(self, wanted: Range) -> bytes | None:
+        """Returns a range if memory holds it."""
+        return self._memory.get(wanted)
+
+    def from_directory(self, wanted: Range) -> bytes | None:
+        """Returns a range if the directory holds it, and keeps it in memory again."""
+        data = self._directory.get(wanted) if self._directory else None
+        if data is not None:
+            self.keep(wanted, data)
+        return data
+
+    def keep(self, fetched: Range, data: bytes) -> None:
+        """Keeps a range in memory; those used least recently go to the directory."""
+        for old, body in self._memory.put(fetched, data):
+            if self._directory:
+                self._directory.put(old, body)
+
+
+@dataclass(slots=True)
+class FetchStats:
+    """What one request fetched so far.
+
+    Attributes:
+        rounds: rounds with at least one GET; the GETs of a round are made at once.
+        gets: GETs that went to the object store.
+        bytes: what they brought, with what stands between ranges.
+        memory_hits, directory_hits: ranges that the cache held.
+        wait_s: seconds spent in rounds with GETs.
+    """
+
+    rounds: int = 0
+    gets: int = 0
+    bytes: int = 0
+    memory_hits: int = 0
+    directory_hits: int = 0
+    wait_s: float = 0.0
+
+
+class _Round(NamedTuple):
+    """One call of `Fetches.get_ranges`: how long it took, what it fetched, and the length of each range that it gave."""
+
+    seconds: float
+    gets: int
+    bytes: int
+    given: list[tuple[str, int]]
+
+
+class Fetches:
+    """Ranges for one request: the port `Ranges`. Not thread-safe.
+
+    Attributes:
+        stats: of this request.
+    """
+
+    def __init__(self, cache: CachedRanges) -> None:
+        self._cache = cache
+        self._rounds: list[_Round] = []
+        self.stats = FetchStats()
+
+    def get_ranges(self, ranges: Sequence[Range], /) -> list[bytes]:
+        """Returns ranges from the cache or, those that it lacks in one round, from the store. Raises `ObjectMissing`."""
+        cache, stats = self._cache, self.stats
+        began = cache.monotonic()
+        held: dict[Range, bytes] = {}
+        missing: list[Range] = []
+        for wanted in dict.fromkeys(ranges):
+            if (data := cache.from_memory(wanted)) is not None:
+                stats.memory_hits += 1
+            elif (data := cache.from_directory(wanted)) is not None:
+                stats.directory_hits += 1
+            if data is None:
+                missing.append(wanted)
+            else:
+                held[wanted] = data
+        wide = join_neighbours(missing)
+        asked = cache.monotonic()
+        fetched = cache.objects.get_ranges([whole for whole, _ in wide]) if wide else []
+        received = sum(map(len, fetched))
+        if wide:
+            stats.rounds += 1
+            stats.gets += len(wide)
+            stats.bytes += received
+            stats.wait_s += cache.monotonic() - asked
+        for (whole, members), data in zip(wide, fetched, strict=True):
+            for wanted in members:
+                low = wanted.start - whole.start
+                # Bytes of their own: a slice in memory would hold what stands around it.
+                held[wanted] = data if wanted == whole else data[low : low + wanted.length]
+                if len(held[wanted]) == wanted.length:
+                    cache.keep(wanted, held[wanted])
+        given = [held[wanted] for wanted in ranges]
+        sizes = [(wanted.key, len(data)) for wanted, data in zip(ranges, given, strict=True)]
+        self._rounds.append(_Round(cache.monotonic() - began, len(wide), received, sizes))
+        return given
+
+    def explain(self) -> dict[str, Any]:
+        """Returns the rounds of GETs and what the cache spared, as JSON: what `explain=true` shows."""
+        return {
+            "gets": [
+                {
+                    "ms": round(one.seconds * 1000, 3),
+                    "gets": one.gets,
+                    "bytes": one.bytes,
+                    "ranges": _by_family(one.given),
+                }
+                for one in self._rounds
+            ],
+            "cache": {
+                "hits": self.stats.memory_hits + self.stats.directory_hits,
+                "memory_hits": self.stats.memory_hits,
+                "directory_hits": self.stats.directory_hits,
+            },
+        }
+
+
+def _by_family(given: Iterable[tuple[str, int]]) -> list[dict[str, Any]]:
+    """Sums up ranges by what their objects hold: an index family, `descriptor`, or another kind of object."""
+    counts, sizes = Counter[str](), Counter[str]()
+    for key, size in given:
+        artifact = keys.artifact(key)
+        family = artifact[1] if artifact is not None else "other"
+        if family == "index_run":
+            name = key.rpartition("/")[2]
+            family = "descriptor" if name.startswith("run.") else name.partition("-")[0]
+        counts[family] += 1
+        sizes[family] += size
+    return [{"family": name, "ranges": counts[name], "bytes": sizes[name]} for name in sorted(counts)]
+
+
+def join_neighbours(ranges: Iterable[Range]) -> list[tuple[Range, list[Range]]]:
+    """Returns few ranges in which all of these lie, each with those in it: neighbours with little between them join."""
+    result: list[tuple[Range, list[Range]]] = []
+    for one in sorted(ranges):
+        last, members = result[-1] if result else (one, [])
+        end = max(_end(last), _end(one))
+        is_near = last.key == one.key and one.start - _end(last) <= _GAP
+        if members and is_near and (end == _end(last) or end - last.start <= _LARGEST):
+            result[-1] = (Range(one.key, last.start, end - last.start), [*members, one])
+        else:
+            result.append((one, [one]))
+    return result
+
+
+def _end(one: Range) -> int:
+    return one.start + one.length
+
+
+class _Directory:
+    """Ranges as files, each with a checksum: the disk is not trusted. Losing one is no error. Thread-safe."""
+
+    def __init__(self, path: Path, max_bytes: int) -> None:
+        self._path = path
+        self._max_bytes = max_bytes
+        self._sizes: Bounded[Range, int] = Bounded(max_bytes, weigh=int)
+        path.mkdir(parents=True, exist_ok=True)
+        for left in path.glob("*.range"):  # of a process that was here before: this one does not know their names
+            left.unlink(missing_ok=True)
+
+    def get(self, wanted: Range) -> bytes | None:
+        if self._sizes.get(wanted) is None:
+            return None
+        try:
+            data = self._file(wanted).read_bytes()
+        except OSError:
+            return None
+        body = data[4:]
+        is_whole = len(body) == wanted.length and data[:4] == zlib.crc32(body).to_bytes(4, "big")
+        return body if is_whole else None
+
+    def put(self, fetched: Range, data: bytes) -> None:
+        if len(data) > self._max_bytes or self._sizes.get(fetched) is not None:
+            return
+        for old, _ in self._sizes.put(fetched, len(data)):
+            self._file(old).unlink(missing_ok=True)
+        beside = self._file(fetched).with_suffix(f".{threading.get_ident()}")
+        with suppress(OSError):  # a full disk: the range is fetched again
+            beside.write_bytes(zlib.crc32(data).to_bytes(4, "big") + data)
+            beside.replace(self._file(fetched))
+
+    def _file(self, one: Range) -> Path:
+        name = hashlib.sha256(f"{one.key}\0{one.start}\0{one.length}".encode()).hexdigest()
+        return self._path / f"{name[:32]}.range"
+
+
+class Opened(NamedTuple):
+    """Readers of runs, and where they get ranges from."""
+
+    runs: Runs
+    ranges: CachedRanges
+
+
+class RunCache:
+    """What a process keeps of index runs: readers, what they decoded, and ranges of objects. Thread-safe.
+
+    Searches, aggregates and reads that select records share it, so that each object is fetched once and one bound holds.
+    """
+
+    def __init__(
+        self,
+        objects: Objects,
+        monotonic: Callable[[], float],
+        *,
+        directory: Path | None = None,
+        directory_bytes: int = 0,
+    ) -> None:
+        """Keeps runs in `objects`; the arguments are those of `CachedRanges`."""
+        self._ranges = CachedRanges(
+            objects, directory=directory, directory_bytes=directory_bytes, monotonic=monotonic
+        )
+        self._lock = threading.Lock()
+        self._runs: Runs | None = None
+
+    def opened(self) -> Opened:
+        """Returns the same readers and ranges each time. The first call imports what reads indexes."""
+        # numpy and pyarrow take a tenth of a second to import, which plain reads need not wait for.
+        from headrace.index.reading import Runs
+
+        with self._lock:
+            if self._runs is None:
+                self._runs = Runs()
+            return Opened(self._runs, self._ranges)

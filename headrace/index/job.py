@@ -6,7 +6,9 @@ from typing import Literal
 
 import msgspec
 
-from headrace.index.run import Run
+from headrace.errors import Damaged
+from headrace.index.descriptors import Run, decode, describe
+from headrace.objects import ObjectMissing, Objects, keys
 from headrace.segment.descriptor import Segment
 
 VERSION = 1
@@ -73,3 +75,26 @@ class JobResult(msgspec.Struct, frozen=True):
     runs: dict[str, Run]
     failures: tuple[Failure, ...]
     merged: dict[str, Segment] = {}
+
+
+def find_run(objects: Objects, task: Task) -> Run | None:
+    """The run that a task made, from its descriptor, which alone decides; None if there is none.
+
+    Raises:
+        Damaged: the descriptor contradicts itself, or is not what the task asks for.
+        StoreTimeout, StoreThrottled: repeat later.
+    """
+    key = keys.run_descriptor(task.log_id, task.run_id)
+    try:
+        data = objects.get(key)
+    except ObjectMissing:
+        return None
+    descriptor = decode(data, key)
+    expected = (task.log_id, task.run_id, task.level, task.plan, task.first_offset, task.end_offset)
+    found = (
+        *(descriptor.log_id, descriptor.run_id, descriptor.level, descriptor.plan),
+        *(descriptor.first_offset, descriptor.end_offset),
+    )
+    if found != expected:
+        raise Damaged(f"run is not the one asked for: object={key} expected={expected} found={found}")
+    return describe(descriptor, key, data)

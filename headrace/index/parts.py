@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from headrace.errors import Damaged
-from headrace.index.run import Part
+from headrace.index.descriptors import Part
 from headrace.objects import Range
 
 

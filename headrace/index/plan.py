@@ -12,7 +12,7 @@ from typing import Any, Literal
 import msgspec
 
 from headrace.definition import Definition
-from headrace.index.run import VERSION, Family
+from headrace.index.descriptors import VERSION, Family
 from headrace.query.language.config import Count, DefaultField, Field, Kind, Rollup, Summary
 
 NONE = "0" * 16  # plan of the runs of a stream without search fields: they hold `lex` alone

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from headrace.errors import Damaged
-from headrace.index import ascending, families, terms
+from headrace.index import docsets, families
 
 _SPARSE = 32  # offsets for each doc from which on sorting is cheaper than marking
 
@@ -25,7 +25,7 @@ class TermRequest(NamedTuple):
     """Terms of a run.
 
     Attributes:
-        family: `kw` or `fts` (terms: `headrace.index.terms`), or `lex` (routing keys as UTF-8).
+        family: `kw` or `fts` (terms: `headrace.index.families`), or `lex` (routing keys as UTF-8).
         low: the term, or the least of several.
         high: end of the range `[low, high)` of terms; None: `low` alone.
         positions: of the words too, from `fts`.
@@ -41,7 +41,7 @@ class TermRequest(NamedTuple):
     @classmethod
     def beginning(cls, family: Literal["kw", "fts", "lex"], prefix: bytes, *, positions: bool = False) -> TermRequest:
         """All terms that begin with `prefix`, which is not empty."""
-        return cls(family, prefix, terms.after(prefix), positions)
+        return cls(family, prefix, families.after(prefix), positions)
 
 
 class Posting(NamedTuple):
@@ -114,7 +114,7 @@ class Postings(Sequence[Posting]):
                 marked: Int64s = np.flatnonzero(is_there) + least
                 return marked
             docs = np.sort(docs)
-        return ascending.once(docs)
+        return docsets.drop_repeats(docs)
 
 
 def groups_of(firsts: Sequence[bytes], low: bytes, high: bytes | None) -> range:
@@ -123,9 +123,9 @@ def groups_of(firsts: Sequence[bytes], low: bytes, high: bytes | None) -> range:
     Args:
         firsts: the first term of each row group, cut.
     """
-    begin = max(0, bisect_left(firsts, terms.cut(low)) - 1)  # the term may begin at the end of the one before
+    begin = max(0, bisect_left(firsts, families.cut(low)) - 1)  # the term may begin at the end of the one before
     if high is None:
-        return range(begin, bisect_right(firsts, terms.cut(low)))
+        return range(begin, bisect_right(firsts, families.cut(low)))
     return range(begin, bisect_left(firsts, high))  # a cut term is never above the whole one
 
 
@@ -137,7 +137,7 @@ def narrowed(
     Args:
         firsts, begins: the term, cut, and the chunk of the first row of each row group.
     """
-    if len(term) >= terms.CUT:
+    if len(term) >= families.CUT:
         return groups  # others may begin like it
     first, end = chunks
     start, stop = groups.start, groups.stop

@@ -7,26 +7,55 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.bounded import Bounded
 from headrace.errors import Damaged
-from headrace.index import families, postings, terms
+from headrace.index import descriptors, families, postings
 from headrace.index.columns import Column, column
-from headrace.index.decoded import Decoded
+from headrace.index.descriptors import Descriptor, Family, Run
 from headrace.index.fetching import Routine
 from headrace.index.parts import PartReader, damage, whole
-from headrace.index.postings import Int64s, Posting, Postings, TermRequest
-from headrace.index.run import Descriptor, Family
+from headrace.index.postings import Int64s, Postings, TermRequest
 from headrace.objects import Range
 
 _KEYS_PER_GROUP = 4096  # of `lex`, about: unique keys fill a row group with twice as many
+_MEMORY = 6  # times the size of a descriptor's object that its reader takes: footers, decoded
 _PLACE = ("rollup", "interval_ms", "start")  # what `agg` is sorted by
 
-__all__ = ["Column", "Int64s", "Posting", "Postings", "RunReader", "TermRequest"]
+Decoded = Bounded[tuple[str, Hashable], Column | Postings]
+"""What was decoded of runs, by the run's descriptor and what it is of it; kept, so that the next query need not."""
+
+
+class Runs:
+    """Readers of runs, by descriptor; shared by the requests of a process. Thread-safe."""
+
+    def __init__(self, *, readers_bytes: int = 64 * 1024 * 1024, decoded_bytes: int = 192 * 1024 * 1024) -> None:
+        """Keeps readers of about `readers_bytes`, and columns and postings, decoded, of `decoded_bytes`."""
+        self._decoded: Decoded = Bounded(decoded_bytes, weigh=lambda value: value.nbytes)
+        self._readers: Bounded[str, RunReader] = Bounded(
+            readers_bytes, weigh=lambda reader: min(reader.nbytes, readers_bytes)
+        )
+
+    def open(self, run: Run) -> Routine[RunReader]:
+        """Returns the reader of a run. One GET, the first time.
+
+        Raises (as every routine of the reader does):
+            Damaged: an object is missing, or is not what it should be.
+        """
+        kept = self._readers.get(run.descriptor)
+        if kept is not None:
+            return kept
+        asked = [Range(run.descriptor, 0, run.size)]
+        data = yield asked
+        whole(data, asked)
+        reader = RunReader(run, descriptors.open_descriptor(run, data[0]), self._decoded)
+        self._readers.put(run.descriptor, reader)
+        return reader
 
 
 class _Group(NamedTuple):
@@ -44,12 +73,14 @@ class RunReader:
 
     Attributes:
         descriptor: what it is.
+        nbytes: memory that it takes, about.
     """
 
-    def __init__(self, key: str, descriptor: Descriptor, decoded: Decoded) -> None:
-        """Reads the run whose descriptor stands under `key`. See `headrace.index.opening.Runs`."""
+    def __init__(self, run: Run, descriptor: Descriptor, decoded: Decoded) -> None:
+        """Reads a run. See `Runs`."""
         self.descriptor = descriptor
-        self._key = key
+        self.nbytes = run.size * _MEMORY
+        self._key = run.descriptor
         self._cache = decoded
         self._lock = threading.RLock()
         self._groups: dict[Family, tuple[_Group, ...]] = {}
@@ -69,15 +100,15 @@ class RunReader:
         known: dict[TermRequest, Postings] = {}
         missing: list[TermRequest] = []
         for request in dict.fromkeys(requests):
-            kept = self._cache.get(self._key, request, Postings)
-            if kept is not None:
+            kept = self._cache.get((self._key, request))
+            if isinstance(kept, Postings):
                 known[request] = kept
             else:
                 missing.append(request)
         made = (yield from self._postings(missing)) if missing else []
         for request, one in zip(missing, made, strict=True):
             known[request] = one
-            self._cache.put(self._key, request, one)
+            self._cache.put((self._key, request), one)
         return [known[request] for request in requests]
 
     def _postings(self, requests: Sequence[TermRequest]) -> Routine[list[Postings]]:
@@ -113,8 +144,8 @@ class RunReader:
         result: dict[str, Column] = {}
         missing: dict[str, list[tuple[_Group, Range]]] = {}
         for name in dict.fromkeys(names):
-            kept = self._cache.get(self._key, name, Column)
-            if kept is not None:
+            kept = self._cache.get((self._key, name))
+            if isinstance(kept, Column):
                 result[name] = kept
                 continue
             groups = self._family("col")
@@ -131,14 +162,14 @@ class RunReader:
             expected = self.descriptor.end_offset - self.descriptor.first_offset
             if len(result[name].values) != expected:
                 raise Damaged(f"index run has other rows: object={self._key} expected={expected}")
-            self._cache.put(self._key, name, result[name])
+            self._cache.put((self._key, name), result[name])
         return result
 
     def keys_after(self, after: str | None, limit: int) -> Routine[list[str]]:
         """Up to `limit` distinct routing keys above `after` (None: from the first one), ascending as bytes."""
         groups = self._family("lex")
-        low = terms.text_bytes(after) if after is not None else None
-        at = max(0, bisect_right(self._firsts.get("lex", ()), terms.cut(low)) - 1) if low is not None else 0
+        low = families.text_bytes(after) if after is not None else None
+        at = max(0, bisect_right(self._firsts.get("lex", ()), families.cut(low)) - 1) if low is not None else 0
         keys: list[str] = []
         while at < len(groups) and len(keys) < limit:
             more = 1 + (limit - len(keys)) // _KEYS_PER_GROUP
@@ -155,7 +186,7 @@ class RunReader:
 
     def rows_of_key(self, key: str) -> Routine[Int64s]:
         """Offsets of the records with this routing key, ascending."""
-        found = yield from self.postings([TermRequest("lex", terms.text_bytes(key))])
+        found = yield from self.postings([TermRequest("lex", families.text_bytes(key))])
         return found[0].merged()
 
     def groups(

@@ -16,8 +16,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from headrace.index import families, terms
-from headrace.index.run import Family, Part
+from headrace.index import families
+from headrace.index.descriptors import Family, Part
 
 PART_BYTES = 64 * 1024 * 1024
 COLUMN_ROWS = 1_000_000  # of one row group of `col`: a column is one ranged read
@@ -90,7 +90,7 @@ class _Open:
     def add(self, group: pa.Table) -> None:
         if self._family in _GROUP_BYTES:
             first = group.column(0)[0].as_py()
-            self._first.append(terms.cut(terms.text_bytes(first) if isinstance(first, str) else first))
+            self._first.append(families.cut(families.text_bytes(first) if isinstance(first, str) else first))
             self._chunks.append(group.column(1)[0].as_py())
         self._writer.write_table(group, row_group_size=group.num_rows)
         self._rows += group.num_rows

@@ -172,14 +172,13 @@ class Attempt:
                 committed_ms=now_ms,
                 config=draft.config,
             )
-        if not draft.records:
+        count = sum(map(len, draft.batches))
+        if not count:
             return entry
         payload = self._payloads.setdefault(draft.log_id, Payloads(self._stores)).of(
-            draft.log_id, entry.slot, draft.records
+            draft.log_id, entry.slot, draft.batches
         )
-        return replace(
-            entry, count=len(draft.records), times=draft.times, payload=payload.inline, payload_key=payload.key
-        )
+        return replace(entry, count=count, times=draft.times, payload=payload.inline, payload_key=payload.key)
 
 
 def control_entry(newest: Entry, kind: str, state: LogState, request_ids: tuple[str, ...], now_ms: int) -> Entry:

@@ -5,15 +5,14 @@ Nothing here reads a clock or a store.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from headrace.batch import Batch
 from headrace.errors import Conflict
 from headrace.limits import MAX_FORK_DEPTH, PRODUCERS_IN_STATE
 from headrace.log.seam import Draft, Look
-from headrace.record import NewRecord
 from headrace.wal.state import Ancestor, LogConfig, LogState, Producer
 
 _LATEST_MS = 253_402_300_799_999  # the end of year 9999: what RFC 3339 can say
@@ -43,7 +42,7 @@ def record_time(previous_ms: int, now_ms: int, hint_ms: int | None) -> int:
 
 def grow(
     state: LogState,
-    records: Sequence[NewRecord],
+    records: Batch,
     now_ms: int,
     hint_ms: int | None = None,
     producer: Producer | None = None,
@@ -61,7 +60,7 @@ def grow(
         next_offset=state.next_offset + len(records),
         append_time_ms=time_ms if records else state.append_time_ms,
         touched_ms=max(state.touched_ms, now_ms),
-        total_bytes=state.total_bytes + sum(len(record.data) for record in records),
+        total_bytes=state.total_bytes + len(records.data),
         producers=producers,
         producers_spilled=state.producers_spilled or evicted is not None,
     )

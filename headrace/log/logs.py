@@ -9,7 +9,7 @@ from typing import Any
 from headrace import deadline
 from headrace.definition import Definition
 from headrace.errors import InvalidRequest
-from headrace.index.run_cache import RunCache
+from headrace.index.fetching import RunCache
 from headrace.limits import MAX_NOTE_BYTES, PAGE_BYTES, PAGE_RECORDS
 from headrace.log.append import Appender
 from headrace.log.commit import Committer

@@ -7,12 +7,13 @@ to name is swept after a day; its writer falls under the ack fence long before.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain, repeat
 from typing import NamedTuple
 
+from headrace.batch import EMPTY, Batch, concat, decode_frames, encode_frames
 from headrace.errors import Damaged
 from headrace.log.stores import Stores
 from headrace.objects import ObjectMissing, keys
-from headrace.record import NewRecord, decode_frames, encode_frames
 from headrace.wal.state import Entry
 
 
@@ -29,27 +30,27 @@ class Payloads:
     def __init__(self, stores: Stores) -> None:
         self._stores = stores
         self._log_id = ""
-        self._records: Sequence[NewRecord] | None = None
+        self._batches: Sequence[Batch] | None = None
         self._payload = Payload()
 
-    def of(self, log_id: str, slot: int, records: Sequence[NewRecord]) -> Payload:
-        """The payload of `records`, for this log: its objects go when the log is purged."""
-        if not records:
+    def of(self, log_id: str, slot: int, batches: Sequence[Batch]) -> Payload:
+        """Returns the payload of these batches, for this log: its objects go when the log is purged."""
+        if not any(batches):
             return Payload()
-        if self._records is not None and log_id == self._log_id and _same(self._records, records):
+        if self._batches is not None and log_id == self._log_id and _same(self._batches, batches):
             return self._payload
-        frames = encode_frames(records)
+        frames = encode_frames(concat(batches))
         if len(frames) <= self._stores.settings.spill_bytes:
             self._payload = Payload(inline=frames)
         else:
             key = keys.payload(log_id, slot, self._stores.request_ids())
             self._stores.objects.put(key, frames)
             self._payload = Payload(key=key)
-        self._log_id, self._records = log_id, records
+        self._log_id, self._batches = log_id, batches
         return self._payload
 
 
-def _same(some: Sequence[NewRecord], others: Sequence[NewRecord]) -> bool:
+def _same(some: Sequence[Batch], others: Sequence[Batch]) -> bool:
     return len(some) == len(others) and all(a is b for a, b in zip(some, others, strict=True))
 
 
@@ -57,15 +58,15 @@ class PayloadTrimmed(Exception):
     """The entry's object is gone: the entry was trimmed after it was read."""
 
 
-def read_payload(stores: Stores, entry: Entry) -> list[NewRecord]:
-    """The records of an entry.
+def read_payload(stores: Stores, entry: Entry) -> Batch:
+    """Returns the records of an entry, with their append times.
 
     Raises:
         PayloadTrimmed: the object that holds them is gone.
-        Damaged: they don't decode, or aren't as many as the entry says.
+        Damaged: they don't decode, or aren't as many as the entry or its append times say.
     """
     if not entry.count:
-        return []
+        return EMPTY
     source = entry.payload_key or f"log_id={entry.log_id} slot={entry.slot}"
     if entry.payload is not None:
         frames = entry.payload
@@ -76,7 +77,10 @@ def read_payload(stores: Stores, entry: Entry) -> list[NewRecord]:
             raise PayloadTrimmed(source) from exc
     else:
         raise Damaged(f"entry has records and no payload: {source}")
-    records = decode_frames(frames, source)
-    if len(records) != entry.count:
-        raise Damaged(f"entry holds other than it says: {source} expected={entry.count} found={len(records)}")
-    return records
+    batch = decode_frames(frames, source)
+    timed = sum(run.count for run in entry.times)
+    if not len(batch) == timed == entry.count:
+        raise Damaged(f"entry holds other than it says: {source} expected={entry.count} found={len(batch)} {timed=}")
+    if len(entry.times) == 1:
+        return batch.at(entry.times[0].time_ms)
+    return batch.at(list(chain.from_iterable(repeat(run.time_ms, run.count) for run in entry.times)))

@@ -16,15 +16,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from headrace.clock import Clock
 from headrace.errors import Damaged
 from headrace.index import plan as plans
-from headrace.index.manifest import IndexManifest
-from headrace.index.run import Run
-from headrace.index.run_cache import RunCache
-from headrace.index.store import KEPT_MS, IndexManifestStore
+from headrace.index.descriptors import Run
+from headrace.index.fetching import RunCache
+from headrace.index.manifest import KEPT_MS, IndexManifest, IndexManifestStore
 from headrace.log.view import View
 from headrace.objects import ObjectMissing, Objects
 from headrace.segment.descriptor import Segment
 
-if TYPE_CHECKING:  # see `headrace.index.run_cache`
+if TYPE_CHECKING:  # see `headrace.index.fetching`
     from headrace.index.fetching import Routine
 
 _log = logging.getLogger(__name__)
@@ -109,7 +108,7 @@ class Pruner:
 
     def _offsets(self, run: Run, first: int, end: int, view: View) -> Any:
         from headrace.index import fetching
-        from headrace.index.selected import selected
+        from headrace.index.evaluate import select
 
         runs, ranges = self._cache.opened()
         condition = None
@@ -119,7 +118,7 @@ class Pruner:
 
         def look() -> Routine[Any]:
             reader = yield from runs.open(run)
-            return (yield from selected(reader, first, end, view.key, condition))
+            return (yield from select(reader, first, end, view.key, condition))
 
         return fetching.run(look(), ranges.fetches())
 

@@ -320,11 +320,7 @@ class Reader:
             wanted, room = through - position, SCAN_CHUNK_BYTES
         else:
             wanted, room = min(page.max_records - len(page.data), through - position), page.max_bytes - page.size
-        for data in segments.read_data(self._stores.objects, segment, position, wanted, room):
-            page.look(position, data)
-            position += 1
-            if page.full:
-                break
+        position += page.add(position, segments.read_data(self._stores.objects, segment, position, wanted, room))
         page.passed()
         return position
 
@@ -355,16 +351,11 @@ class Reader:
             if entry.next_offset <= position:
                 continue
             try:
-                records = read_payload(self._stores, entry)
+                batch = read_payload(self._stores, entry)
             except PayloadTrimmed:
                 if position == start:
                     raise
                 break  # what was added stands; the next look begins after it
-            for record in records[position - entry.offset : stop - entry.offset]:
-                if page.view.key is None or record.key == page.view.key:
-                    page.look(position, record.data)
-                position += 1
-                if page.full:
-                    break
+            position += page.take(position, batch.part(position - entry.offset, stop - entry.offset))
             page.passed()
         return position

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, NamedTuple, Protocol
 
+from headrace.batch import Batch
 from headrace.definition import Definition
 from headrace.errors import Gone, HeadraceError, NotFound
-from headrace.record import NewRecord
 from headrace.tables.catalog import Row
 from headrace.tables.items import Guard
 from headrace.wal.state import LogConfig, LogState, Producer, TimeRun
@@ -50,7 +50,7 @@ class Draft(NamedTuple):
         log_id: of a log that was looked at, or of a new one.
         kind: what it does; surfaces have kinds of their own.
         state: of the log after it.
-        records, times: what it holds, and their append times.
+        batches, times: the records that it holds, and their append times.
         requests: which requests it answers, by number. The answers to others rest on the state alone.
         config: of a new log, whose first entry it is.
     """
@@ -58,7 +58,7 @@ class Draft(NamedTuple):
     log_id: str
     kind: str
     state: LogState
-    records: Sequence[NewRecord] = ()
+    batches: Sequence[Batch] = ()
     times: tuple[TimeRun, ...] = ()
     requests: tuple[int, ...] = (0,)
     config: LogConfig | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from headrace.batch import Batch
 from headrace.definition import EMPTY, Definition
 from headrace.errors import InvalidRequest
 from headrace.json import extract, jsontext, lens, registry
@@ -46,6 +47,13 @@ class View:
     def selects(self) -> bool:
         """Not every record is shown."""
         return self.filter is not None or self.key is not None
+
+    def shows_all_from(self, offset: int) -> bool:
+        """Whether every record from an offset on is shown, with the bytes that were appended: no look into it is needed."""
+        if self.selects:
+            return False
+        current = self.definition.schema_version
+        return current < 2 or registry.version_at(self.definition.registry, offset) == current
 
     def show(self, offset: int, data: bytes) -> bytes | None:
         """The record at an offset, or None if the filter rejects it.
@@ -105,6 +113,46 @@ class Collector:
     def limit_reached(self) -> bool:
         """A filter has looked at as much as one read may."""
         return self.view.scans and self.scanned >= FILTER_SCAN_BYTES
+
+    def take(self, offset: int, batch: Batch) -> int:
+        """Takes the wanted ones of consecutive records, the first one at `offset`, while there is room.
+
+        Returns:
+            How many were looked at.
+        """
+        if self.view.key is None:
+            if not self.view.selects:
+                batch = batch.part(0, self.max_records - len(self.data))
+                batch = batch.part(0, batch.room_for(self.max_bytes - self.size))
+            return self.add(offset, batch.slices())
+        looked = 0
+        for data, key in zip(batch.slices(), batch.keys, strict=True):
+            if key == self.view.key:
+                self.look(offset + looked, data)
+            looked += 1
+            if self.full:
+                break
+        return looked
+
+    def add(self, offset: int, data: list[bytes]) -> int:
+        """Takes the wanted ones of consecutive records that are not too many for a page that shows all.
+
+        Returns:
+            How many were looked at.
+        """
+        if self.view.shows_all_from(offset):
+            size = sum(map(len, data))
+            self.data += data
+            self.size += size
+            self.scanned += size
+            return len(data)
+        looked = 0
+        for one in data:
+            self.look(offset + looked, one)
+            looked += 1
+            if self.full:
+                break
+        return looked
 
     def look(self, offset: int, data: bytes) -> None:
         """Takes the record if it is wanted."""

@@ -10,9 +10,8 @@ from collections.abc import Iterable
 
 from headrace.errors import Damaged
 from headrace.index import descriptors
-from headrace.index.manifest import IndexManifest
-from headrace.index.run import Run
-from headrace.index.store import KEPT_MS, IndexManifestStore
+from headrace.index.descriptors import Run
+from headrace.index.manifest import KEPT_MS, IndexManifest, IndexManifestStore
 from headrace.objects import ObjectMissing, Objects, keys
 from headrace.recovery.notes import Notes
 

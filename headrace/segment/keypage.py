@@ -15,14 +15,13 @@ from __future__ import annotations
 
 import bisect
 import hashlib
-from collections.abc import Sequence
 from itertools import accumulate, groupby, pairwise
 
 import msgspec
 
+from headrace.batch import Batch
 from headrace.errors import Damaged
 from headrace.objects import packed
-from headrace.record import Record
 from headrace.wal.state import TimeRun
 
 VERSION = 1
@@ -52,14 +51,14 @@ class KeyPage(msgspec.Struct, frozen=True):
         return row
 
 
-def encode(records: Sequence[Record]) -> bytes:
-    """The key page of a segment that holds `records`."""
+def encode(records: Batch) -> bytes:
+    """Returns the key page of a segment that holds `records`."""
     rows: dict[str, list[int]] = {}
-    for row, record in enumerate(records):
-        if record.key is not None:
-            rows.setdefault(record.key, []).append(row)
+    for row, key in enumerate(records.keys):
+        if key is not None:
+            rows.setdefault(key, []).append(row)
     in_order = sorted(rows)  # code point order is UTF-8 byte order
-    runs = groupby(record.time_ms for record in records)
+    runs = groupby(records.time_ms if isinstance(records.time_ms, list) else [records.time_ms] * len(records))
     keys = tuple((key, _differences(rows[key])) for key in in_order)
     times = tuple(TimeRun(sum(1 for _ in run), time_ms) for time_ms, run in runs)
     return packed.encode(KeyPage(version=VERSION, keys=keys, times=times))

@@ -12,7 +12,9 @@ import struct
 import threading
 import zlib
 from collections.abc import Iterator, Sequence
-from itertools import accumulate
+from functools import partial
+from io import BytesIO
+from itertools import accumulate, repeat
 from typing import NamedTuple
 
 import zstandard
@@ -172,33 +174,27 @@ def _span(segment: Segment, row: int, max_records: int, max_bytes: int) -> _Span
 def _decode(segment: Segment, span: _Span, raw: bytes, max_records: int, max_bytes: int) -> list[bytes]:
     found: list[bytes] = []
     view = memoryview(raw)
-    wanted, room, skip, at = max(max_records, 1), max(max_bytes, 1), span.skip, 0
+    skip, at = span.skip, 0
     for page in range(span.first, span.end):
         body = _page_body(segment, page, view, at)
-        for data in _split(body, segment.pages.counts[page], f"object={segment.key} page={page}")[skip:]:
-            found.append(data)
-            room -= len(data)
-            if room <= 0 or len(found) == wanted:
-                return found
+        found += _split(body, segment.pages.counts[page], f"object={segment.key} page={page}")[skip:]
         skip = 0
         at += segment.pages.sizes[page]
-    return found
+    ends = list(accumulate(map(len, found)))
+    return found[: min(max(max_records, 1), bisect.bisect_left(ends, max(max_bytes, 1)) + 1)]
 
 
 def _split(body: bytes, count: int, where: str) -> list[bytes]:
     """The `count` values in a page's body."""
-    values: list[bytes] = []
-    at = 0
-    try:
-        for _ in range(count):
-            (size,) = _LENGTH.unpack_from(body, at)
-            at += _LENGTH.size
-            values.append(body[at : at + size])
-            at += size
-    except struct.error as exc:
-        raise Damaged(f"page ends inside a record: {where}") from exc
-    if at != len(body):
-        raise Damaged(f"page does not hold its records exactly: {where} expected={len(body)} found={at}")
+    read = BytesIO(body).read
+    # Each step of the outer map reads a length, then so many bytes: a loop that Python does not see.
+    lengths: Iterator[int] = map(int.from_bytes, iter(partial(read, _LENGTH.size), b""), repeat("little"))  # type: ignore[arg-type]
+    values = list(map(read, lengths))
+    found = (len(values), sum(map(len, values)))
+    # All lengths but the last are true, or the numbers differ; beyond the end there is nothing to read.
+    is_whole = found == (count, len(body) - _LENGTH.size * count)
+    if not is_whole or body[-len(values[-1]) - _LENGTH.size :][: _LENGTH.size] != _LENGTH.pack(len(values[-1])):
+        raise Damaged(f"page does not hold its records exactly: {where} expected={count} found={found}")
     return values
 
 

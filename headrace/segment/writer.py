@@ -14,14 +14,15 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+from array import array
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from headrace.record import Record
+from headrace.batch import Batch
 from headrace.segment import keypage, pageheader
 from headrace.segment.descriptor import PageIndex, Segment
 
@@ -61,30 +62,31 @@ class BuiltSegment(NamedTuple):
         )
 
 
-def build(records: Sequence[Record], *, text: bool = False, log_id: str = "") -> BuiltSegment:
-    """The segment that holds `records`: at least one, contiguous offsets, append times that never fall.
+def build(first_offset: int, records: Batch, *, text: bool = False, log_id: str = "") -> BuiltSegment:
+    """Returns the segment that holds `records`: at least one, append times that never fall.
 
     Args:
-        records: up to about 100,000 of up to 64 MiB each; all are in memory at once, and so is the result.
+        first_offset: of the first record.
+        records: up to about 100,000 of up to 64 MiB each, 2 GiB together; all are in memory at once, and so is the
+            result.
         text: the data are text (a JSON log): declared as a string, so that SQL engines show it. Should one
             record not be UTF-8 after all, the column stays binary.
         log_id: written into the file's metadata.
 
     Raises:
-        ValueError: `records` is empty, has a gap, or its times fall.
+        ValueError: `records` is empty, or its times fall.
     """
     _require_order(records)
-    offsets, times, keys, datas = zip(*records, strict=True)
-    sizes = [len(data) for data in datas]
-    data = _write(_columns(offsets, times, keys, datas, text=text), _batch_size(sizes), log_id)
+    data = _write(_columns(first_offset, records, text=text), _batch_size(records.sizes), log_id)
+    times = records.time_ms
     return BuiltSegment(
         data=data,
         key_page=keypage.encode(records),
-        pages=_page_index(data, sizes),
-        min_time_ms=times[0],
-        max_time_ms=times[-1],
-        payload_bytes=sum(sizes),
-        first_offset=offsets[0],
+        pages=_page_index(data, records.sizes),
+        min_time_ms=times[0] if isinstance(times, list) else times,
+        max_time_ms=times[-1] if isinstance(times, list) else times,
+        payload_bytes=len(records.data),
+        first_offset=first_offset,
         records=len(records),
     )
 
@@ -95,44 +97,38 @@ def is_text(content_type: str) -> bool:
     return media_type == "application/json" or media_type.startswith("text/")
 
 
-def _require_order(records: Sequence[Record]) -> None:
+def _require_order(records: Batch) -> None:
     if not records:
         raise ValueError("a segment holds at least one record")
-    for before, after in pairwise(records):
-        if after.offset != before.offset + 1:
-            raise ValueError(f"offsets have a gap: expected={before.offset + 1} found={after.offset}")
-        if after.time_ms < before.time_ms:
-            raise ValueError(f"append time falls: offset={after.offset} {before.time_ms} to {after.time_ms}")
+    if isinstance(records.time_ms, list) and records.time_ms != sorted(records.time_ms):
+        raise ValueError("append times fall")
 
 
-def _columns(
-    offsets: Sequence[int],
-    times: Sequence[int],
-    keys: Sequence[str | None],
-    datas: Sequence[bytes],
-    *,
-    text: bool,
-) -> pa.Table:
-    payload = pa.array(datas, pa.binary())
+def _columns(first_offset: int, records: Batch, *, text: bool) -> pa.Table:
+    count = len(records)
+    payload = _binary(records.data, records.sizes)
     if text:
         # Not UTF-8 after all? A segment that shows bytes is better than a log that can't be sealed.
         with contextlib.suppress(pa.ArrowInvalid):
             payload = payload.cast(pa.string())
-    schema = pa.schema(
-        [
-            pa.field("offset", pa.int64(), nullable=False),
-            pa.field("append_time", pa.timestamp("ms"), nullable=False),
-            pa.field("key", pa.string()),
-            pa.field("data", payload.type, nullable=False),
-        ]
-    )
-    columns = [
-        pa.array(offsets, pa.int64()),
-        pa.array(times, pa.int64()).cast(pa.timestamp("ms")),
-        pa.array(keys, pa.string()),
-        payload,
+    columns: list[tuple[str, Any, bool]] = [
+        ("offset", pa.array(array("q", range(first_offset, first_offset + count))), False),
+        ("append_time", _listed(records.time_ms, count, pa.int64()).cast(pa.timestamp("ms")), False),
+        ("key", _listed(records.key, count, pa.string()), True),
+        ("data", payload, False),
     ]
-    return pa.Table.from_arrays(columns, schema=schema)
+    schema = pa.schema([pa.field(name, column.type, is_optional) for name, column, is_optional in columns])
+    return pa.Table.from_arrays([column for _, column, _ in columns], schema=schema)
+
+
+def _binary(data: bytes, sizes: array[int]) -> pa.Array:
+    """The array of these values; its memory is that of `data`."""
+    ends = array("i", accumulate(sizes, initial=0))
+    return pa.BinaryArray.from_buffers(pa.binary(), len(sizes), [None, pa.py_buffer(ends), pa.py_buffer(data)])
+
+
+def _listed(column: Any, count: int, type_: pa.DataType) -> pa.Array:
+    return pa.array(column, type_) if isinstance(column, list) else pa.repeat(pa.scalar(column, type_), count)
 
 
 def _batch_size(sizes: Sequence[int]) -> int:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from headrace import offset as offsets
+from headrace.batch import EMPTY, Batch, concat
 from headrace.definition import for_fork
 from headrace.errors import Conflict, HeadraceError, InvalidRequest, NotFound
 from headrace.log import decide as rules
@@ -15,7 +16,6 @@ from headrace.log.definition import name_definition
 from headrace.log.read import Reader
 from headrace.log.requests import JSON, Head
 from headrace.log.seam import Decision, Draft, Ids, Look, NamedObject, Request, Rows, Surface
-from headrace.record import NewRecord
 from headrace.streams.errors import ProducerGap, SequenceConflict, StaleProducer, StreamClosed
 from headrace.streams.names import STREAMS
 from headrace.streams.prepare import prepare
@@ -89,7 +89,7 @@ def decide_appends(
     state = look.state
     answers: list[Appended | HeadraceError] = []
     accepted: list[int] = []
-    records: list[NewRecord] = []
+    batches: list[Batch] = []
     times: list[TimeRun] = []
     evicted: dict[str, Producer] = {}
     for number, asked in enumerate(requests):
@@ -111,11 +111,11 @@ def decide_appends(
                 evicted[verdict.evicted.id] = verdict.evicted
             if request.records:
                 times.append(TimeRun(len(request.records), verdict.time_ms))
-            records.extend(request.records)
+                batches.append(request.records)
     if not accepted:
         return Decision(answers)
-    kind = "data" if records else "close"
-    entry = Draft(look.log_id, kind, state, records, tuple(times), tuple(accepted))
+    kind = "data" if batches else "close"
+    entry = Draft(look.log_id, kind, state, batches, tuple(times), tuple(accepted))
     return Decision(answers, (entry,), tuple(PutProducer(look.log_id, one) for one in evicted.values()))
 
 
@@ -290,7 +290,7 @@ def _create(
     ids: Ids,
 ) -> Decision:
     log_id = ids.log()
-    records = list(request.records)
+    records = request.records
     objects: tuple[NamedObject, ...] = ()
     if source is None or request.fork is None:
         base = 0
@@ -308,10 +308,10 @@ def _create(
         definition: DefinitionRef | None = None
         if source.state.definition is not None:
             inherited = for_fork(rows.definition(source.log_id, source.state), base)
-            records = list(prepare(inherited, source.config.content_type, request.records, now_ms))
+            records = prepare(inherited, source.config.content_type, request.records, now_ms)
             definition, named = name_definition(log_id, 1, inherited, ids)
             objects = (named,)
-        records = [*partial, *records]
+        records = concat([partial, records])
         config = _fork_config(name, incarnation, now_ms, request, request.fork, source, base, definition)
     time_ms = rules.record_time(0, now_ms, request.time_hint_ms)
     if source is not None:
@@ -320,21 +320,21 @@ def _create(
         next_offset=base + len(records),
         append_time_ms=time_ms if records or source is not None else 0,
         touched_ms=now_ms,
-        total_bytes=sum(len(record.data) for record in records),
+        total_bytes=len(records.data),
         closed=request.closed,
         holds_source=source is not None,
         definition=config.definition,
     )
     row = Row(log_id, config, deadline_ms=rules.deadline_ms(config, state, 0), label=state.label)
     times = (TimeRun(len(records), time_ms),) if records else ()
-    entries = [Draft(log_id, "create", state, records, times, config=config)]
+    entries = [Draft(log_id, "create", state, (records,), times, config=config)]
     if source is not None:
         entries.append(rules.counts_fork(source))
     answer = Created(True, head_of(row, state, 0))
     return Decision((answer,), tuple(entries), (PutRow(row, replaces),), objects)
 
 
-def _fork_point(source: Look, fork: ForkRequest, rows: Rows) -> tuple[int, list[NewRecord]]:
+def _fork_point(source: Look, fork: ForkRequest, rows: Rows) -> tuple[int, Batch]:
     """Offset where the fork begins, and the part of a record that it takes over as its first."""
     tail = source.state.next_offset
     position = tail if fork.at is None else fork.at.position
@@ -343,17 +343,17 @@ def _fork_point(source: Look, fork: ForkRequest, rows: Rows) -> tuple[int, list[
     if position > tail:
         raise InvalidRequest(f"fork offset is beyond the stream: tail={tail} fork={position}")
     if not fork.sub_offset:
-        return position, []
+        return position, EMPTY
     if source.config.content_type == JSON:
         if position + fork.sub_offset > tail:
             raise InvalidRequest(f"fork sub-offset is beyond the stream: tail={tail}")
-        return position + fork.sub_offset, []
+        return position + fork.sub_offset, EMPTY
     data = rows.record(source.row, position) if position < tail else b""
     if fork.sub_offset > len(data):
         raise InvalidRequest(f"fork sub-offset is beyond the record: length={len(data)} received={fork.sub_offset}")
     if fork.sub_offset == len(data):
-        return position + 1, []
-    return position, [NewRecord(data[: fork.sub_offset])]
+        return position + 1, EMPTY
+    return position, Batch.of([data[: fork.sub_offset]])
 
 
 def head_of(row: Row, state: LogState, touched_ms: int) -> Head:

@@ -6,18 +6,16 @@ everything else of the state.
 
 from __future__ import annotations
 
+from headrace.batch import MAX_KEY_BYTES, Batch
 from headrace.definition import Definition
 from headrace.errors import InvalidRequest
 from headrace.json import jsontext, registry
 from headrace.limits import MAX_APPEND_BYTES
 from headrace.log.requests import JSON
-from headrace.record import MAX_KEY_BYTES, NewRecord
 from headrace.streams import profiles
 
 
-def prepare(
-    definition: Definition, content_type: str | None, records: tuple[NewRecord, ...], now_ms: int
-) -> tuple[NewRecord, ...]:
+def prepare(definition: Definition, content_type: str | None, records: Batch, now_ms: int) -> Batch:
     """The records as they will stand in the log. The bytes of a document that no profile changes stay as they came.
 
     Args:
@@ -35,10 +33,11 @@ def prepare(
         return records
     if content_type != JSON:
         raise InvalidRequest("stream requires JSON")
-    if routing is not None and any(record.key is not None for record in records):
+    if routing is not None and records.key is not None:
         raise InvalidRequest("Stream-Key is not allowed: the schema says where the routing key stands")
-    prepared = []
-    for number, (data, key) in enumerate(records):
+    stored_data: list[bytes] = []
+    keys: list[str | None] = []
+    for number, (data, key) in enumerate(zip(records.slices(), records.keys, strict=True)):
         try:
             document = jsontext.loads(data)
             if profile.reads_records:
@@ -56,7 +55,9 @@ def prepare(
             raise InvalidRequest(f"element {number}: {exc}") from exc
         if key is not None and len(key.encode()) > MAX_KEY_BYTES:
             raise InvalidRequest(f"routing key is too long: limit={MAX_KEY_BYTES} element={number}")
-        prepared.append(NewRecord(data, key))
-    if sum(len(record.data) for record in prepared) > 2 * MAX_APPEND_BYTES:
+        stored_data.append(data)
+        keys.append(key)
+    prepared = Batch.of(stored_data, key=keys, node=records.node, meta=records.meta, hops=records.hops)
+    if len(prepared.data) > 2 * MAX_APPEND_BYTES:
         raise InvalidRequest("the normalised records are too large")
-    return tuple(prepared)
+    return prepared

@@ -7,8 +7,8 @@ from typing import NamedTuple
 import msgspec
 
 from headrace import offset as offsets
+from headrace.batch import EMPTY, Batch
 from headrace.log.requests import Head
-from headrace.record import NewRecord
 from headrace.wal.state import Producer
 
 
@@ -30,7 +30,7 @@ class CreateRequest(msgspec.Struct, frozen=True, kw_only=True):
     ttl_ms: int | None = None
     expires_at_ms: int | None = None
     closed: bool = False
-    records: tuple[NewRecord, ...] = ()
+    records: Batch = EMPTY
     time_hint_ms: int | None = None
     fork: ForkRequest | None = None
 
@@ -39,7 +39,7 @@ class AppendRequest(msgspec.Struct, frozen=True, kw_only=True):
     """An append, a close, or both. `content_type` None only without records."""
 
     content_type: str | None = None
-    records: tuple[NewRecord, ...] = ()
+    records: Batch = EMPTY
     seq: str | None = None
     producer: Producer | None = None
     time_hint_ms: int | None = None
@@ -48,7 +48,7 @@ class AppendRequest(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def size(self) -> int:
         """Bytes of record data and keys."""
-        return sum(len(record.data) + len(record.key or "") for record in self.records)
+        return self.records.size
 
 
 class Created(NamedTuple):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headrace.definition import Definition
-from headrace.index.run_cache import RunCache
+from headrace.index.fetching import RunCache
 from headrace.limits import PAGE_BYTES, PAGE_RECORDS
 from headrace.log.control import Controls, Found
 from headrace.log.definition import Change

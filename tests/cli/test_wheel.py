@@ -12,7 +12,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from infra.commands import run
+from infra.machine import run
 from tests.cli.fake_server import FakeServer
 from tests.infra.machines import packed_or_skipped
 

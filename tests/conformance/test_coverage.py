@@ -1,57 +1,25 @@
-"""Every normative sentence of the two contracts has black-box tests, and they passed in this session.
-
-`coverage.csv` has a row for each: `source` (`http` or `schemas`, or what else demands it), `section`, `lines` of the
-contract's text, the sentence in short, its tests (`file.py::test`, several with a space between), a note where a decision
-stands behind what is tested.
-
-A row passes if all its tests ran and passed, each in every configuration that ran. If none of them was meant to run (`-k`,
-or a file named on the command line) the row is reported as skipped.
-"""
+"""The table of the contract's sentences is sound, and its judge fails the sessions that it must."""
 
 from __future__ import annotations
 
 import ast
-import csv
+import os
+import subprocess
+import sys
 from collections import Counter
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
-from tests.conformance.conftest import CONTRACT, OUTCOMES
+from tests.conformance.coverage import CONTRACT, NAME, Row, read_rows, verdict
 
-TABLE = Path(__file__).parent / "coverage.csv"
 SOURCES = {"http", "schemas", "digest", "peer bugs", "issue"}
-
-
-class Row(NamedTuple):
-    """One sentence."""
-
-    id: str
-    source: str
-    section: str
-    lines: str
-    sentence: str
-    tests: tuple[str, ...]
-    note: str
-
-
-@cache
-def rows() -> tuple[Row, ...]:
-    """The table. Raises ValueError when a line has too few or too many cells."""
-    with TABLE.open(newline="", encoding="utf-8") as file:
-        header, *lines = csv.reader(file)
-    if header != list(Row._fields):
-        raise ValueError(f"the table's columns are not as expected: {header}")
-    if wrong := [line for line in lines if len(line) != len(header)]:
-        raise ValueError(f"lines of another length: {wrong}")
-    return tuple(Row(line[0], line[1], line[2], line[3], line[4], tuple(line[5].split()), line[6]) for line in lines)
 
 
 @cache
 def contract_tests() -> frozenset[str]:
-    """Every test function in the folder, as `file.py::test`."""
+    """Returns every test function in the folder, as `file.py::test`."""
     return frozenset(
         f"{path.name}::{node.name}"
         for path in CONTRACT.glob("test_*.py")
@@ -60,35 +28,15 @@ def contract_tests() -> frozenset[str]:
     )
 
 
-def verdict(row: Row, known: frozenset[str], outcomes: dict[str, list[str]]) -> str:
-    """`passed`, `not run`, or what is wrong with the row."""
-    if not row.tests:
-        return "names no test"
-    if unknown := [name for name in row.tests if name not in known]:
-        return f"names tests that do not exist: {unknown}"
-    if bad := {name: outcomes[name] for name in row.tests if set(outcomes.get(name, ["passed"])) != {"passed"}}:
-        return f"its tests did not pass: { {name: dict(Counter(all_of)) for name, all_of in bad.items()} }"
-    if any(not outcomes.get(name) for name in row.tests):
-        return "not run"
-    return "passed"
-
-
-@pytest.mark.parametrize("row", [pytest.param(row, id=row.id) for row in rows()])
-def test_the_sentence_has_tests_that_passed(row: Row, request: pytest.FixtureRequest) -> None:
-    found = verdict(row, contract_tests(), request.config.stash[OUTCOMES])
-    if found == "not run":
-        pytest.skip("not judged: its tests were not all part of this session")
-    assert found == "passed", f"{row.id} ({row.source}, {row.section}, lines {row.lines}): {row.sentence}: {found}"
-
-
 def test_the_table_is_well_formed() -> None:
-    assert [name for name, count in Counter(row.id for row in rows()).items() if count > 1] == []
-    assert {row.source for row in rows()} <= SOURCES
-    assert [row.id for row in rows() if not (row.section and row.sentence)] == []
+    rows = read_rows()
+    assert [name for name, count in Counter(row.id for row in rows).items() if count > 1] == []
+    assert {row.source for row in rows} <= SOURCES
+    assert [row.id for row in rows if not (row.section and row.sentence and row.tests)] == []
 
 
-def test_no_test_of_the_contract_is_left_out_of_the_table() -> None:
-    assert contract_tests() - {name for row in rows() for name in row.tests} == set()
+def test_table_and_folder_name_the_same_tests() -> None:
+    assert contract_tests() == {name for row in read_rows() for name in row.tests}
 
 
 @pytest.mark.parametrize(
@@ -100,10 +48,73 @@ def test_no_test_of_the_contract_is_left_out_of_the_table() -> None:
         ("a.py::test_x", {"a.py::test_x": ["passed", "failed"]}, "did not pass"),
         ("a.py::test_x", {"a.py::test_x": ["passed", "skipped"]}, "did not pass"),
         ("a.py::test_x a.py::test_y", {"a.py::test_y": ["failed"]}, "did not pass"),
-        ("a.py::test_z", {}, "do not exist"),
         ("", {}, "names no test"),
     ],
 )
 def test_a_row_is_never_passed_by_mistake(tests: str, outcomes: dict[str, list[str]], expected: str) -> None:
     row = Row("r", "http", "s", "1", "sentence", tuple(tests.split()), "")
-    assert expected in verdict(row, frozenset({"a.py::test_x", "a.py::test_y"}), outcomes)
+    assert expected in verdict(row, outcomes)
+
+
+def test_every_session_has_the_judge(request: pytest.FixtureRequest) -> None:
+    assert request.config.pluginmanager.has_plugin(NAME)
+
+
+CONFTEST = """
+from pathlib import Path
+from tests.conformance.coverage import Judge
+
+HERE = Path(__file__).parent
+
+def pytest_configure(config):
+    config.pluginmanager.register(Judge(config, HERE / "contract", HERE / "coverage.csv"))
+"""
+TESTS = """
+import pytest
+
+def test_x():
+    pass
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_y(number):
+    {body}
+"""
+
+
+PASSING = ("pass", "test_a.py::test_x test_a.py::test_y", (), False, "1 of 1 sentences")
+FAILING = ("assert number == 1", "test_a.py::test_y", (), True, "'failed': 1")
+NOT_RUN = ("pass", "test_a.py::test_x test_a.py::test_z", (), True, "not run: test_a.py::test_z")
+
+
+@pytest.mark.parametrize(
+    ("body", "table", "arguments", "is_failed", "says"),
+    [
+        PASSING,
+        FAILING,
+        NOT_RUN,
+        ("number == 1 or pytest.skip('no')", "test_a.py::test_y", ("contract",), True, "'skipped': 1"),
+        ("number == 1 or pytest.xfail('no')", "test_a.py::test_y", (), True, "'skipped': 1"),
+        ("pass", "test_a.py::test_x test_b.py::test_x", ("contract",), True, "not run: test_b.py::test_x"),
+        ("pass", "test_a.py::test_x test_a.py::test_y", ("-k", "test_x"), False, "0 of 1 sentences"),
+        ("pass", "test_a.py::test_z", ("contract/test_a.py",), False, "0 of 1 sentences"),
+        *[(*case[:2], ("-n", "2"), *case[3:]) for case in (PASSING, FAILING, NOT_RUN)],
+    ],
+)
+def test_a_session_passes_only_with_the_table(
+    tmp_path: Path, body: str, table: str, arguments: tuple[str, ...], is_failed: bool, says: str
+) -> None:
+    (tmp_path / "contract").mkdir()
+    (tmp_path / "pytest.ini").write_text("[pytest]")
+    (tmp_path / "conftest.py").write_text(CONFTEST)
+    (tmp_path / "contract" / "test_a.py").write_text(TESTS.format(body=body))
+    (tmp_path / "coverage.csv").write_text(f"{','.join(Row._fields)}\nr-1,http,s,1,a sentence,{table},\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "xdist", "-p", "no:cacheprovider", *arguments],
+        cwd=tmp_path,
+        env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},  # the others take a second to import
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert says in done.stdout, done.stdout + done.stderr
+    assert done.returncode == int(is_failed), done.stdout

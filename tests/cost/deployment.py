@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from functions.indexer import parts as indexer
-from functions.indexer.queue import MemoryQueue as WakeQueue
-from functions.sealer import parts as sealer
-from functions.sealer.queue import MemoryQueue
+from functions.indexer import context as indexer
+from functions.queue import MemoryQueue
+from functions.queue import MemoryQueue as WakeQueue
+from functions.sealer import context as sealer
 from headrace.clock import ManualClock
 from headrace.log.stores import Stores
 from headrace.settings import Settings

@@ -15,18 +15,18 @@ from functions.indexer.follow import follow
 from functions.indexer.inputs import load_input
 from functions.indexer.look import look
 from functions.indexer.start import start
-from functions.sealer.dispatch import hints_by_log
+from functions.sealer.handler import hints_by_log
 from functions.sealer.policy import messages
 from functions.sealer.seal import seal
 from functions.sealer.sweep import sweep
 from functions.sealer.trim import trim
+from headrace.batch import Batch
 from headrace.index.job import VERSION, JobResult
 from headrace.log.requests import At
 from headrace.objects import keys, packed
 from headrace.offset import BEGINNING, Cursor
 from headrace.query.engine import engine as engines
 from headrace.query.engine.search import search
-from headrace.record import NewRecord
 from headrace.streams.names import SYSTEM_STREAM
 from headrace.streams.requests import AppendRequest, CreateRequest
 from headrace.wal.entry import entry_item
@@ -61,7 +61,7 @@ def counts() -> dict[str, Any]:
     }
 
 
-def records(first: int, count: int, size: int) -> tuple[NewRecord, ...]:
+def records(first: int, count: int, size: int) -> Batch:
     """Records of exactly `size` bytes, cut from one long text of the benchmarks' events."""
     numbers = itertools.count(first * -(-size // 250))
 
@@ -71,7 +71,7 @@ def records(first: int, count: int, size: int) -> tuple[NewRecord, ...]:
             text += event(next(numbers))
         return text[:size]
 
-    return tuple(NewRecord(one()) for _ in range(count))
+    return Batch.of([one() for _ in range(count)])
 
 
 def _request(first: int, count: int, size: int) -> AppendRequest:
@@ -303,7 +303,7 @@ class _Searchable(Stream):
     def fill(self, count: int) -> None:
         """So many events, sealed."""
         for block in _blocks(count):
-            self.logs.append("s", AppendRequest(content_type=JSON, records=tuple(map(NewRecord, block))))
+            self.logs.append("s", AppendRequest(content_type=JSON, records=Batch.of(block)))
         seal(self._here.sealer, self.logs.head("s").log_id, force=True)
 
 

@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 from infra.assembly import Assembly, assemble
-from infra.bytecode import matching_python
 from infra.machine import ARM, LAMBDA, X86, Machine
+from infra.wheels import matching_python
 from tests.conformance.contract.client import TEXT, Api, Stream
 from tests.deployed.deploy import Stack, deploy
 from tests.deployed.emulator import Emulator, emulator

@@ -7,8 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from headrace.index.manifest import IndexManifest
-from headrace.index.store import IndexManifestStore
+from headrace.index.manifest import IndexManifest, IndexManifestStore
 from headrace.objects.s3 import S3Objects
 from headrace.settings import Settings
 from tests.conformance.contract.client import Api, Stream, expect

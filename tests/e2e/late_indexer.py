@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 
-from functions.indexer.components import parts
+from functions.indexer.context import open_context
 from functions.indexer.generations import remove_generations
 from functions.indexer.merge import remove_merged
 from headrace.clock import SystemClock
@@ -25,7 +25,7 @@ class LateClock(SystemClock):
 
 def main(log: str, purged: str) -> None:
     """Exits with an error when nothing was removed."""
-    now = parts()
+    now = open_context()
     late = replace(now, stores=replace(now.stores, clock=LateClock()))
     assert remove_generations(late, log) > 0
     assert remove_merged(late, purged) == 1

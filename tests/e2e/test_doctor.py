@@ -16,8 +16,8 @@ import httpx
 import pytest
 
 from headrace.aws import aws_stores
+from headrace.batch import Batch
 from headrace.clock import ManualClock
-from headrace.record import NewRecord
 from headrace.settings import Settings
 from headrace.streams.requests import AppendRequest, CreateRequest
 from headrace.streams.verbs import Streams
@@ -56,7 +56,7 @@ def append_an_hour_ago(server: DevServer, monkeypatch: pytest.MonkeyPatch) -> No
     stores = aws_stores(settings, "us-east-1", dynamodb_timeout_s=5, s3_read_timeout_s=5)
     logs = Streams(replace(stores, clock=ManualClock(round(time.time() * 1000) - HOUR_MS)))
     logs.create("late", CreateRequest(content_type="application/json"))
-    logs.append("late", AppendRequest(content_type="application/json", records=(NewRecord(b"{}"),)))
+    logs.append("late", AppendRequest(content_type="application/json", records=Batch.of([b"{}"])))
     monkeypatch.undo()
 
 

@@ -14,8 +14,7 @@ import httpx
 import pytest
 
 from headrace.index import manifest as manifests
-from headrace.index.manifest import IndexManifest, gaps
-from headrace.index.store import IndexManifestStore
+from headrace.index.manifest import IndexManifest, IndexManifestStore, gaps
 from headrace.objects.s3 import S3Objects
 from local.emulated_cloud import DevServer, dev_server
 from tests.e2e.test_recover import headrace

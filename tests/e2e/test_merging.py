@@ -18,7 +18,7 @@ from headrace import offset as offsets
 from headrace.log.requests import At
 from headrace.log.stores import Stores
 from headrace.manifest.manifest import Manifest
-from headrace.objects.counting import CountingObjects, RequestCounts
+from headrace.objects.observed import ObservedObjects, RequestCounts
 from headrace.streams.verbs import Streams
 from local.emulated_cloud import DevServer, dev_server
 from tests.chaos.rest import stores_of
@@ -99,7 +99,7 @@ class Slow:
 def reading_costs(stores: Stores, name: str) -> tuple[list[Any], int]:
     """What a process that knows nothing reads, and how many GETs of segments it takes."""
     counts = RequestCounts()
-    logs = Streams(dataclasses.replace(stores, objects=CountingObjects(stores.objects, counts)))
+    logs = Streams(dataclasses.replace(stores, objects=ObservedObjects(stores.objects, stores.clock, counts.observe)))
     found, at = [], offsets.BEGINNING
     while True:
         page = logs.read(name, At(at))

@@ -6,12 +6,12 @@ from functools import cache
 from typing import Any
 
 from headrace.errors import Damaged
-from headrace.index import descriptors, families, fetching, terms
+from headrace.index import descriptors, families, fetching
 from headrace.index import manifest as index_manifests
+from headrace.index.descriptors import Descriptor, Run
 from headrace.index.manifest import IndexManifest
-from headrace.index.opening import Runs
-from headrace.index.reading import TermRequest
-from headrace.index.run import Descriptor, Run
+from headrace.index.postings import TermRequest
+from headrace.index.reading import Runs
 from headrace.objects.memory import MemoryObjects
 from tests.fuzz.samples import SOURCE, edited, framed, named, unframed
 from tests.unit.index.samples import LOG, col, rows, run, written
@@ -30,8 +30,8 @@ def _manifest() -> IndexManifest:
 def _stored() -> tuple[dict[str, bytes], Run]:
     """The objects of a small run with every family that is read."""
     objects = MemoryObjects()
-    kw = [(terms.value_term("id", f"{number * 37 % 101:03d}"), number, None) for number in range(300)]
-    fts = [(terms.word_term("text", f"w{number % 7}"), number // 2, number % 2) for number in range(600)]
+    kw = [(families.value_term("id", f"{number * 37 % 101:03d}"), number, None) for number in range(300)]
+    fts = [(families.word_term("text", f"w{number % 7}"), number // 2, number % 2) for number in range(600)]
     lex = [(f"key-{number % 50}".encode(), number, None) for number in range(300)]
     content: Any = {
         "kw": (families.KW, list(rows(kw, "kw"))),
@@ -66,7 +66,7 @@ def index_descriptor(data: bytes) -> None:
     valid = objects[made.descriptor]
     if mode == b"\x01":
         changed = edited(valid, rest)
-        found = named(made.descriptor, lambda: descriptors.opened(made, changed))
+        found = named(made.descriptor, lambda: descriptors.open_descriptor(made, changed))
         assert (found is not None) == (changed == valid), "an altered object passes"
         return
     given = rest if mode == b"\x00" else framed(edited(unframed(valid), rest))

@@ -9,17 +9,18 @@ from typing import NamedTuple
 import msgspec
 import zstandard
 
+from headrace.batch import Batch, Record, encode_frames
 from headrace.errors import Damaged
 from headrace.manifest import manifest as manifests
 from headrace.manifest.manifest import Manifest, ManifestPage
 from headrace.objects.memory import MemoryObjects
-from headrace.record import NewRecord, Record, encode_frames
 from headrace.segment import keypage
 from headrace.segment.descriptor import Segment
 from headrace.tables.catalog import Row, row_item
 from headrace.tables.items import Item
 from headrace.wal.entry import entry_item
 from headrace.wal.state import Ancestor, DefinitionRef, Entry, ForkSource, LogConfig, LogState, Producer, TimeRun
+from tests.support.builders import batch_of
 from tests.unit.manifest.samples import controlled, grown
 from tests.unit.segment.samples import mixed, records, stored
 
@@ -61,10 +62,16 @@ def named(source: str, decode: Callable[[], object]) -> object | None:
 
 
 @cache
-def batch() -> tuple[NewRecord, ...]:
+def batch() -> Batch:
     """Records of every shape, in more than one zstd block's worth of text."""
-    many = [NewRecord(b'{"n":%d,"at":"%x"}' % (row, row * 7919 % 65521), f"key-{row % 5}") for row in range(60)]
-    return (NewRecord(b"first", "orders"), NewRecord(b""), NewRecord(bytes(range(256)), "é"), *many)
+    many = [b'{"n":%d,"at":"%x"}' % (row, row * 7919 % 65521) for row in range(60)]
+    return Batch.of(
+        [b"first", b"", bytes(range(256)), *many],
+        key=["orders", None, "é", *(f"key-{row % 5}" for row in range(60))],
+        node="n",
+        meta=[None, b"{}", b"", *(b'{"row":%d}' % row for row in range(60))],
+        hops=[row % 3 for row in range(63)],
+    )
 
 
 @cache
@@ -100,7 +107,7 @@ def segment_text() -> bytes:
 @cache
 def key_page() -> bytes:
     """The key page of 40 records."""
-    return keypage.encode(mixed(40))
+    return keypage.encode(batch_of(mixed(40)))
 
 
 @cache

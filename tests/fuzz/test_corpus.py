@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from headrace import record
-from headrace.record import NewRecord
+from headrace import batch
+from headrace.batch import Batch
 from tests.fuzz.reduce import CORPUS
 from tests.fuzz.targets import TARGETS
 
@@ -30,8 +30,9 @@ def test_every_corpus_belongs_to_a_parser_and_all_are_small() -> None:
 
 
 def test_a_parser_that_gives_wrong_data_breaks_its_law(monkeypatch: pytest.MonkeyPatch) -> None:
-    def careless(payload: bytes, source: str) -> list[NewRecord]:
-        return record.decode_frames(payload, source)[:-1]
+    def careless(payload: bytes, source: str) -> Batch:
+        whole = batch.decode_frames(payload, source)
+        return whole.part(0, len(whole) - 1)
 
     monkeypatch.setattr("tests.fuzz.targets.decode_frames", careless)
     with pytest.raises(AssertionError, match="wrong data"):

@@ -14,7 +14,7 @@ import pytest
 
 from benchmarks.starts import measure
 from benchmarks.starts.measure import Start
-from infra import bytecode
+from infra import wheels
 from infra.bundle import build
 from infra.machine import LAMBDA, Machine, here
 from local.emulated_cloud import emulated_cloud
@@ -109,7 +109,7 @@ def test_every_library_is_for_lambdas_processor_and_python(deployed: dict[str, P
 
 @pytest.mark.parametrize("artifact", ARTIFACTS)
 def test_every_source_has_byte_code_that_is_not_checked_against_it(deployed: dict[str, Path], artifact: str) -> None:
-    if bytecode.matching_python(LAMBDA.python) is None:
+    if wheels.matching_python(LAMBDA.python) is None:
         pytest.skip(f"no Python {LAMBDA.python} on this machine: artifacts ship without byte code")
     folder = deployed[artifact]
     sources = [path for path in folder.rglob("*.py") if path.stat().st_size]

@@ -60,7 +60,7 @@ def test_an_artifact_that_lambda_would_refuse_is_refused_here(
             library.truncate(MAX_BYTES + 1)
 
     monkeypatch.setattr("infra.wheels.install", install_too_much)
-    monkeypatch.setattr("infra.bytecode.compile_all", lambda *_, **__: True)
+    monkeypatch.setattr("infra.wheels.compile_all", lambda *_, **__: True)
     with pytest.raises(ValueError, match="artifact too large: name=api"):
         build(artifact="api", target=tmp_path)
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from aws_cdk.assertions import Match, Template
 
 from infra.bundle import copy_sources
+from infra.doors import BOOTSTRAP, MODULE
 from infra.environments import PROD
-from infra.streaming_door import BOOTSTRAP, MODULE
 from tests.infra.resources import Resources
 
 Synth = Callable[..., Resources]

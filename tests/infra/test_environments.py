@@ -13,8 +13,16 @@ import pytest
 from functions.indexer.submit import submission
 from headrace.settings import Settings
 from infra.app import build_app
-from infra.context import environment_of
-from infra.environments import DEV, PROD, SPARK_DRIVER_VCPUS, SPARK_EXECUTOR_VCPUS, BadEnvironment, Environment, table
+from infra.environments import (
+    DEV,
+    PROD,
+    SPARK_DRIVER_VCPUS,
+    SPARK_EXECUTOR_VCPUS,
+    BadEnvironment,
+    Environment,
+    environment_of,
+    table,
+)
 from tests.infra.resources import Resources
 
 Synth = Callable[..., Resources]

@@ -23,9 +23,8 @@ from headrace.index.job import JobResult
 from headrace.objects import Objects, keys, packed
 from headrace.settings import Settings
 from infra import spark_package
-from infra.commands import REPOSITORY
-from infra.machine import here
-from infra.spark_assets import SparkAssets
+from infra.machine import REPOSITORY, here
+from infra.spark import SparkAssets
 from tests.infra.machines import bare_environment, packed_or_skipped
 from tests.unit.emr_jobs import here as in_process
 from tests.unit.emr_jobs import samples

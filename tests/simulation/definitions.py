@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
+from headrace.batch import Batch
 from headrace.definition import Definition
 from headrace.json.registry import Boundary
 from headrace.log.requests import JSON
-from headrace.record import NewRecord
 from headrace.streams import profiles
 from headrace.wal.state import DefinitionRef, LogConfig, LogState
 
@@ -60,12 +60,12 @@ def record(version: int, text: str) -> bytes:
     return json.dumps({"type": "t", "key": "k", "value": value, "headers": {"operation": "insert"}}).encode()
 
 
-def refused(content_type: str | None, records: Sequence[NewRecord], ref: DefinitionRef | None) -> bool:
+def refused(content_type: str | None, records: Batch, ref: DefinitionRef | None) -> bool:
     """Whether records may not be appended under a definition."""
     _, version, profile = facts(ref)
     if not records or (version == 0 and profile == PLAIN):
         return False
-    return content_type != JSON or not all(fits(one.data, version) for one in records)
+    return content_type != JSON or not all(fits(one, version) for one in records.slices())
 
 
 def fits(data: bytes, version: int) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from headrace.record import NewRecord
+from headrace.batch import Batch, concat
 from headrace.streams.requests import AppendRequest, CreateRequest
 from headrace.wal.state import DefinitionRef, Entry, LogConfig, Recovery
 from tests.simulation import definitions
@@ -314,7 +314,7 @@ class Model:
         return ref
 
     def _apply_requests(self, log: LogModel, view: View, entry: Entry, step: int) -> View:
-        records: list[NewRecord] = []
+        batches: list[Batch] = []
         for request_id in entry.request_ids:
             op_id, request = _op_of(request_id), self._request_of(request_id)
             if op_id in self.written:
@@ -322,8 +322,8 @@ class Model:
             if entry.kind == "create":
                 assert isinstance(request, CreateRequest)
                 view = view._replace(definition=self._inherited(log, entry))
-                records += request.records
-                partial = entry.count - len(records)
+                batches.append(request.records)
+                partial = entry.count - len(request.records)
                 if partial not in ((0, 1) if request.fork is not None and request.fork.sub_offset else (0,)):
                     self._broken("whole batches", f"{_brief(entry)} holds other records than its create")
                 next_offset = view.next_offset + entry.count
@@ -331,7 +331,7 @@ class Model:
             else:
                 assert isinstance(request, AppendRequest)
                 self._judge_append(log, view, request, entry, step)
-                records += request.records
+                batches.append(request.records)
                 view = view._replace(
                     next_offset=view.next_offset + len(request.records),
                     closed=request.close,
@@ -340,13 +340,14 @@ class Model:
                 next_offset = view.next_offset
             self.written[op_id] = Written(log.log_id, entry, next_offset, len(request.records))
         held = self._payload_of(entry)
-        own = held[len(held) - len(records) :]
+        records = concat(batches)
+        own = held.part(len(held) - len(records), len(held))
         if len(held) != entry.count or own != records or sum(run.count for run in entry.times) != entry.count:
             self._broken("whole batches", f"{_brief(entry)} does not hold what was asked")
         version = definitions.facts(view.definition)[1]
         if definitions.refused(log.config.content_type, records, view.definition):
             self._broken("records fit the schema in force at their slot", f"{_brief(entry)} {view.definition}")
-        log.records += [record.data for record in held]
+        log.records += held.slices()
         log.versions += [version] * len(held)
         times = [run.time_ms for run in entry.times for _ in range(run.count)]
         if any(after < before for before, after in zip(log.times[-1:] + times, times, strict=False)):

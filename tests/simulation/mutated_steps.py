@@ -11,7 +11,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from emr_jobs import segments
-from functions.sealer import dispatch, seal
+from functions.sealer import handler, seal
 from functions.sealer import purge as purging
 from functions.sealer.trim import Trimmed
 from headrace.errors import NotFound, OutcomeUnknown, Overloaded, StoreThrottled, StoreTimeout
@@ -34,7 +34,7 @@ from tests.simulation import background
 
 def everywhere(name: str, value: Any) -> tuple[tuple[Any, str, Any], ...]:
     """A verb of the sealer, wherever it was imported to."""
-    return ((dispatch, name, value), (background, name, value))
+    return ((handler, name, value), (background, name, value))
 
 
 # The commit.
@@ -249,11 +249,12 @@ _read_records = segments.read_records
 def read_records_but_one(objects: Any, segment: Any) -> Any:
     """One record is there twice, in the place of its neighbour, where that does not show by its size."""
     records = _read_records(objects, segment)
-    for at, (one, following) in enumerate(itertools.pairwise(records)):
-        if len(one.data) == len(following.data):
-            records[at] = one._replace(data=following.data)
+    data = records.slices()
+    for at, (one, following) in enumerate(itertools.pairwise(data)):
+        if len(one) == len(following):
+            data[at] = following
             break
-    return records
+    return with_fields(records, data=b"".join(data))
 
 
 def removable_at_once(manifest: Any, now_ms: int, age_ms: int) -> list[str]:

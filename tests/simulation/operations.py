@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 from headrace import offset as offsets
+from headrace.batch import EMPTY, Batch
 from headrace.log.requests import JSON, At
-from headrace.record import NewRecord
 from headrace.streams.errors import ProducerGap, StaleProducer
 from headrace.streams.requests import AppendRequest, CreateRequest, ForkRequest
 from headrace.streams.verbs import Streams
@@ -116,7 +116,7 @@ class _Api:
         if self._world.tracing:
             self._world.trace(f"   -> {text}")
 
-    def _records(self, log: LogModel | None, *, is_json: bool) -> tuple[NewRecord, ...]:
+    def _records(self, log: LogModel | None, *, is_json: bool) -> Batch:
         """Records that fit the schema in force, if nobody changes it now; seldom those of the one before."""
         count = 1 + int(self._dice[0] ** 2 * 5)
         large = self._dice[1] < 0.2
@@ -127,10 +127,10 @@ class _Api:
         for number in range(count):
             label, noise = f"{self._op.id}/{number}", self._noise(number) if large else b""
             data = definitions.record(version, label + noise.hex()) if is_json else label.encode() + noise
-            made.append(NewRecord(data, "k" if number % 2 else None))
-        return tuple(made)
+            made.append(data)
+        return Batch.of(made, key=["k" if number % 2 else None for number in range(count)])
 
-    def _fitting(self) -> tuple[NewRecord, ...]:
+    def _fitting(self) -> Batch:
         return self._records(self._log, is_json=self._type() == JSON)
 
     def _noise(self, number: int) -> bytes:
@@ -193,7 +193,7 @@ class _Api:
 
     def close(self) -> None:
         """A close, with or without last records."""
-        records = self._fitting() if self._dice[4] < 0.5 else ()
+        records = self._fitting() if self._dice[4] < 0.5 else EMPTY
         self._append(AppendRequest(content_type=self._type() if records else None, records=records, close=True))
 
     def create(self) -> None:
@@ -211,7 +211,7 @@ class _Api:
                 ttl_ms=ttl_ms,
                 expires_at_ms=expires_at_ms,
                 closed=self._dice[4] > 0.97,
-                records=self._records(None, is_json=is_json) if self._dice[1] > 0.7 else (),
+                records=self._records(None, is_json=is_json) if self._dice[1] > 0.7 else EMPTY,
                 time_hint_ms=self._hint(),
             )
         )
@@ -229,7 +229,7 @@ class _Api:
             at = offsets.Cursor(log.incarnation, position)
             sub_offset = 1 if self._dice[2] < 0.2 else 0
         is_json = log is not None and log.config.content_type == JSON
-        few = self._records(log, is_json=is_json) if self._dice[1] > 0.8 else ()
+        few = self._records(log, is_json=is_json) if self._dice[1] > 0.8 else EMPTY
         self._create(CreateRequest(fork=ForkRequest(source, at, sub_offset), records=few))
 
     def _create(self, request: CreateRequest) -> None:

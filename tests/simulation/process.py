@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
-from functions.sealer.dispatch import Dispatcher
-from functions.sealer.parts import assemble
+from functions.sealer.context import assemble
+from functions.sealer.handler import Sealer
 from headrace.log.stores import Stores
 from headrace.streams.verbs import Streams
 from tests.simulation.faults import RECOVERY
@@ -71,7 +71,7 @@ class Process:
         if kind == "sealer":
             self.parts = assemble(self.stores, queue)
             silent: Any = _Silent(world)
-            self.dispatcher = Dispatcher(self.parts, silent, silent)
+            self.dispatcher = Sealer(self.parts, silent)
         elif kind == "api":
             self.logs = Streams(self.stores)
 
@@ -112,13 +112,10 @@ class Process:
 
 
 class _Silent:
-    """Logger and meter of the sealer. What it swallows, the laws hear of."""
+    """Logger of the sealer. What it swallows, the laws hear of."""
 
     def __init__(self, world: World) -> None:
         self._world = world
-
-    def add(self, metric: object, value: int = 1) -> None:
-        """As Meter."""
 
     def info(self, event: str, **fields: Any) -> None:
         """As Logger."""

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from functions.sealer.queue import Message, delay_s
+from functions.queue import Message, delay_s
+from headrace.batch import EMPTY, Batch, decode_frames
 from headrace.objects.memory import MemoryObjects
-from headrace.record import NewRecord, decode_frames
 from headrace.settings import Settings
 from headrace.streams.requests import AppendRequest, CreateRequest
 from headrace.tables.catalog import MemoryCatalog, Row
@@ -228,16 +228,16 @@ class World:
         request: AppendRequest | CreateRequest = self.ops[int(request_id.partition(".")[0])].request
         return request
 
-    def payload_of(self, entry: Entry) -> list[NewRecord]:
+    def payload_of(self, entry: Entry) -> Batch:
         """The records of an entry, from what stands in the bucket."""
         if not entry.count:
-            return []
+            return EMPTY
         frames = entry.payload
         if frames is None:
             frames = self.objects._objects.get(entry.payload_key or "")
             if frames is None:
                 self.broken("whole batches", f"entry names a payload that is not there: {entry.payload_key}")
-                return []
+                return EMPTY
         return decode_frames(frames, "simulation")
 
     # Traces.

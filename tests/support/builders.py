@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from typing import Any
 
-from headrace.record import NewRecord, encode_frames
+from headrace.batch import Batch, Record, encode_frames
 from headrace.streams.requests import AppendRequest
 from headrace.tables.catalog import Row
 from headrace.wal.state import Entry, LogConfig, LogState, Producer, TimeRun
@@ -45,7 +46,7 @@ def next_entry(before: Entry, *data: bytes, **fields: Any) -> Entry:
 
 
 def _entry(log: str, slot: int, kind: Any, data: tuple[bytes, ...], fields: dict[str, Any]) -> Entry:
-    records = [NewRecord(one) for one in data]
+    records = Batch.of(data)
     values: dict[str, Any] = {
         "log_id": log,
         "slot": slot,
@@ -63,7 +64,19 @@ def _entry(log: str, slot: int, kind: Any, data: tuple[bytes, ...], fields: dict
 
 def appending(*data: bytes, content_type: str | None = BYTES, **fields: Any) -> AppendRequest:
     """An append of these records."""
-    return AppendRequest(content_type=content_type, records=tuple(NewRecord(one) for one in data), **fields)
+    return AppendRequest(content_type=content_type, records=Batch.of(data), **fields)
+
+
+def batch_of(records: Sequence[Record]) -> Batch:
+    """The batch of these records; their offsets are lost."""
+    return Batch.of(
+        [one.data for one in records],
+        key=[one.key for one in records],
+        node=[one.node for one in records],
+        meta=[one.meta for one in records],
+        time_ms=[one.time_ms for one in records],
+        hops=[one.hops for one in records],
+    )
 
 
 def closing(*data: bytes, **fields: Any) -> AppendRequest:

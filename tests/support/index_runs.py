@@ -12,14 +12,14 @@ from emr_jobs import describe, items, job, layout, reports
 from emr_jobs.items import Reader
 from emr_jobs.parts import Finisher, Puts
 from emr_jobs.reports import Report
-from functions.sealer.parts import assemble
-from functions.sealer.queue import MemoryQueue
+from functions.queue import MemoryQueue
+from functions.sealer.context import assemble
 from functions.sealer.seal import seal
 from headrace.index import manifest as manifests
 from headrace.index import plan as plans
+from headrace.index.descriptors import Run
 from headrace.index.job import Task
-from headrace.index.run import Run
-from headrace.index.store import IndexManifestStore
+from headrace.index.manifest import IndexManifestStore
 from headrace.log.requests import Head
 from headrace.log.stores import Stores
 from headrace.objects import Objects, keys

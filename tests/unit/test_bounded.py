@@ -14,17 +14,17 @@ def test_what_was_used_least_recently_goes() -> None:
     assert [cache.get(key) for key in "abc"] == [1, None, 3]
 
 
-def test_weights_count_once_and_the_newest_stays() -> None:
+def test_weights_count_once_and_what_weighs_too_much_alone_is_not_kept() -> None:
     cache: Bounded[str, str] = Bounded(5, weigh=len)
     cache.put("a", "xx")
     cache.put("a", "xxx")
     assert cache.put("b", "xx") == []
-    assert cache.put("c", "xxxxxxxxx") == [("a", "xxx"), ("b", "xx")]
-    assert cache.get("c") == "xxxxxxxxx"
-    assert cache.pop("c") == "xxxxxxxxx"
-    assert cache.pop("c") is None
-    cache.put("d", "xxxxx")
-    assert cache.get("d") == "xxxxx"
+    assert cache.put("c", "xxxx") == [("a", "xxx"), ("b", "xx")]
+    assert cache.put("c", "xxxxxx") == [("c", "xxxxxx")]
+    assert cache.get("c") is None
+    assert cache.put("d", "xxxxx") == []
+    assert cache.pop("d") == "xxxxx"
+    assert cache.pop("d") is None
     cache.clear()
     assert len(cache) == 0
     assert cache.put("e", "xxxxx") == []

@@ -6,16 +6,18 @@ kept byte for byte, so numbers and key order survive.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 import orjson
 from starlette.requests import Request
 
 from functions.api.door.buffered import BODY_BYTES, is_event
 from functions.api.door.headers import Headers
+from headrace.batch import EMPTY, Batch
 from headrace.errors import InvalidRequest, PayloadTooLarge
 from headrace.limits import MAX_APPEND_BYTES, MAX_RECORDS_PER_APPEND
 from headrace.log.requests import JSON
-from headrace.record import NewRecord
 
 _WHITE_SPACE = b" \t\r\n"
 _elements = msgspec.json.Decoder(list[msgspec.Raw])
@@ -42,21 +44,21 @@ async def read(request: Request, headers: Headers, limit: int = MAX_APPEND_BYTES
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
-def records(body: bytes, content_type: str | None, key: str | None) -> tuple[NewRecord, ...]:
-    """The records in a body; none in an empty body or an empty array.
+def records(body: bytes, content_type: str | None, key: str | None) -> Batch:
+    """Returns the records in a body; none in an empty body or an empty array.
 
     Raises:
         InvalidRequest: not JSON where JSON was announced.
         PayloadTooLarge: too many records.
     """
     if not body:
-        return ()
+        return EMPTY
     if content_type != JSON:
-        return (NewRecord(body, key),)
-    return tuple(NewRecord(text, key) for text in _split(body))
+        return Batch.of((body,), key=key)
+    return Batch.of(_split(body), key=key)
 
 
-def _split(body: bytes) -> list[bytes]:
+def _split(body: bytes) -> Sequence[bytes | msgspec.Raw]:
     try:
         value = orjson.loads(body)  # the strict one: UTF-8, no NaN, no lone surrogates, bounded depth
         if not isinstance(value, list):
@@ -65,6 +67,6 @@ def _split(body: bytes) -> list[bytes]:
         if count > MAX_RECORDS_PER_APPEND:  # before they are cut out: that costs far more memory than the body
             raise PayloadTooLarge(f"too many records: limit={MAX_RECORDS_PER_APPEND} received={count}")
         del value
-        return [bytes(element).strip(_WHITE_SPACE) for element in _elements.decode(body)]
+        return _elements.decode(body)
     except (orjson.JSONDecodeError, msgspec.DecodeError, RecursionError) as exc:
         raise InvalidRequest("body is not valid JSON") from exc

@@ -6,7 +6,7 @@ import logging
 
 from functions.api.door.periodic import Periodic
 from headrace.clock import Clock
-from headrace.objects.counting import RequestCounts, flush
+from headrace.objects.observed import RequestCounts
 from headrace.tables.watermarks import Watermarks
 
 _log = logging.getLogger(__name__)
@@ -44,6 +44,6 @@ class CountKeeper:
     def flush(self) -> None:
         """Adds what was counted so far. Never raises: nobody shall fail because of a counter."""
         try:
-            flush(self.counts, self._watermarks)
+            self.counts.flush(self._watermarks)
         except Exception:  # noqa: BLE001 - as said
             _log.exception("request counts were not added")

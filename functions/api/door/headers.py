@@ -8,9 +8,9 @@ from typing import Any
 
 from functions.api.door import paths, times
 from headrace import offset as offsets
+from headrace.batch import MAX_KEY_BYTES
 from headrace.errors import InvalidRequest
 from headrace.limits import MAX_PRODUCER_ID_BYTES, MAX_SAFE_INTEGER, MAX_SEQ_BYTES
-from headrace.record import MAX_KEY_BYTES
 from headrace.streams.requests import ForkRequest
 from headrace.wal.state import Producer
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from headrace import deadline
 from headrace.errors import Damaged
-from headrace.index import ascending, fetching
+from headrace.index import docsets, fetching
 from headrace.log.requests import Head
 from headrace.objects import ObjectMissing
 from headrace.query.engine import documents, grouping
@@ -29,7 +29,6 @@ from headrace.query.engine.records import fetch
 from headrace.query.engine.routing_keys import published_segments
 from headrace.query.engine.scanning import Scan
 from headrace.query.engine.sources import Snapshot
-from headrace.query.engine.watching import Watched
 from headrace.query.language import rollup_request, rollup_text
 from headrace.query.language.config import SearchConfig
 from headrace.query.language.coverage import Coverage
@@ -102,7 +101,7 @@ class _Aggregation:
         self._snapshot = snapshot
         self._config = config
         self._request = request
-        self._ranges = Watched(engine.ranges.fetches(), engine.clock.monotonic)
+        self._ranges = engine.ranges.fetches()
         self._promoter = Promoter(snapshot.definition)
         self._scan = Scan(request, self._promoter, config.primary_timestamp_field)
         rollup = request.rollup
@@ -185,7 +184,7 @@ class _Aggregation:
         sums = Sums(blocks, self._shape)
         runs_of_groups = [_runs(sums.starts, list(self._render(sums)))]
         for _, found in printed:
-            own = ~ascending.among(found.starts, shared)
+            own = ~docsets.are_among(found.starts, shared)
             if own.all():
                 runs_of_groups.append(_runs(found.starts, found.groups))
             else:
@@ -198,7 +197,7 @@ class _Aggregation:
     @staticmethod
     def _shared(printed: Sequence[Int64s], others: Sequence[Int64s]) -> Int64s:
         """Starts of intervals that more than one source has groups of, ascending."""
-        distinct = [ascending.distinct(starts) for starts in (*printed, *others)]
+        distinct = [docsets.sort_unique(starts) for starts in (*printed, *others)]
         if len(distinct) < 2:
             return np.empty(0, np.int64)
         starts, counts = np.unique(np.concatenate(distinct), return_counts=True)

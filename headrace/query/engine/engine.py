@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from headrace.clock import Clock
-from headrace.index.cache import CachedRanges
-from headrace.index.opening import Runs
+from headrace.index.fetching import CachedRanges
+from headrace.index.reading import Runs
 from headrace.log.logs import Log
 from headrace.log.stores import Stores
 from headrace.objects import Objects

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.index import ascending
+from headrace.index import docsets
 from headrace.query.language.rollup import Key, Part, Row, key_text
 
 Int64s = NDArray[np.int64]
@@ -153,7 +153,7 @@ def _doubles(values: Sequence[float | None]) -> Doubles:
 
 def of_starts(block: Block, wanted: Int64s) -> Block:
     """The rows of a block that start then."""
-    kept = ascending.among(block.starts, wanted)
+    kept = docsets.are_among(block.starts, wanted)
     if kept.all():
         return block
     row_of = np.cumsum(kept) - 1

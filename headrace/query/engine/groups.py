@@ -9,10 +9,9 @@ import numpy as np
 
 from headrace import deadline
 from headrace.errors import PayloadTooLarge
-from headrace.index import ascending, fetching
+from headrace.index import docsets, fetching
 from headrace.index.fetching import Routine
-from headrace.index.opening import Runs
-from headrace.index.reading import RunReader
+from headrace.index.reading import RunReader, Runs
 from headrace.query.engine import agg_tables, grouping
 from headrace.query.engine.grouping import Block, Int64s, Shape
 from headrace.query.engine.picking import Picked, pick
@@ -146,7 +145,7 @@ class RunGroups:
 
     def shared(self, reader: RunReader, printed: Printed, starts: Int64s) -> Routine[list[Block]]:
         """The groups of some intervals by numbers, of a run that gave them in print."""
-        blocks = yield from self.by_numbers(reader, _spans(ascending.distinct(printed.starts), starts))
+        blocks = yield from self.by_numbers(reader, _spans(docsets.sort_unique(printed.starts), starts))
         return [grouping.of_starts(block, starts) for block in blocks]
 
     def _pick(self, reader: RunReader, found: RunRange, windows: Sequence[Window]) -> Routine[Picked]:
@@ -208,7 +207,7 @@ def check_size(size: int) -> None:
 
 def _spans(starts: Int64s, wanted: Int64s) -> list[Window]:
     """Windows that hold those of the starts that are wanted, and few others: runs mostly share their first and last."""
-    places = np.flatnonzero(ascending.among(starts, wanted))
+    places = np.flatnonzero(docsets.are_among(starts, wanted))
     if not len(places):
         return []
     breaks = np.flatnonzero(np.diff(places) > _FAR_APART) + 1

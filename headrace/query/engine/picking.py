@@ -13,10 +13,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.index import ascending, terms
+from headrace.index import docsets, families
+from headrace.index.columns import Column
 from headrace.index.evaluate import Evaluated, evaluate
 from headrace.index.fetching import Routine, gather
-from headrace.index.reading import Column, RunReader, TermRequest
+from headrace.index.postings import TermRequest
+from headrace.index.reading import RunReader
 from headrace.query.engine.grouping import Block, Entries, Int64s, MeasureBlock, Shape
 from headrace.query.engine.sources import RunRange
 from headrace.query.language import canonical, histogram
@@ -61,7 +63,7 @@ def pick(
     lossy = [name for name in needed if name in stats and stats[name].lossy]
     routines: list[Routine[Any]] = [
         reader.columns(present),
-        reader.postings([TermRequest("kw", terms.lossy_term(name)) for name in lossy]),
+        reader.postings([TermRequest("kw", families.lossy_term(name)) for name in lossy]),
         *(evaluate(reader, node, config) for node in nodes),
     ]
     columns, marked, *answers = yield from gather(routines)
@@ -163,7 +165,7 @@ def _printed(column: Column | None, rows: Int64s) -> tuple[Int64s, list[str]]:
 
 def _count(include: Evaluated | None, rows: Int64s) -> MeasureBlock:
     """Of records, of which those count that surely match; who may match is not among the rows."""
-    counts = np.ones(len(rows)) if include is None else ascending.among(rows, include.sure).astype(np.float64)
+    counts = np.ones(len(rows)) if include is None else docsets.are_among(rows, include.sure).astype(np.float64)
     none = np.full(len(rows), np.nan)
     return MeasureBlock(counts, none, none, none)
 

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from headrace.index.columns import Column
 from headrace.index.docsets import Mask, Rows
-from headrace.index.reading import Column
 from headrace.query.language.sorting import Key, SortTerm
 
 Numbers = NDArray[Any]

@@ -24,7 +24,6 @@ from headrace.query.engine.overlay import Overlay, plan_overlay
 from headrace.query.engine.records import fetch
 from headrace.query.engine.sources import LogPart, RunRange, SegmentRange, Snapshot
 from headrace.query.engine.units import Candidate, Found, Question, ask, question, scan
-from headrace.query.engine.watching import Watched
 from headrace.query.engine.waves import (
     Unit,
     begin_of,
@@ -155,7 +154,7 @@ class _Search:
         self._clock = engine.clock.monotonic
         self._promoter = Promoter(snapshot.definition)
         self._asked: Question = question(request, config, self._promoter, self._late)
-        self._ranges = Watched(engine.ranges.fetches(), self._clock)
+        self._ranges = engine.ranges.fetches()
         self._found: list[tuple[Unit, Found]] = []
         self._bounds: dict[str, float] = {}
         self._spent = {"runs": 0.0, "segments": 0.0, "tail": 0.0, "hits": 0.0}

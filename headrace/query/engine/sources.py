@@ -12,13 +12,13 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple, TypeVar
 
+from headrace.batch import Record
 from headrace.definition import Definition
 from headrace.errors import Damaged
 from headrace.index import manifest as manifests
 from headrace.index import plan as plans
-from headrace.index.manifest import IndexManifest
-from headrace.index.run import Run
-from headrace.index.store import IndexManifestStore
+from headrace.index.descriptors import Run
+from headrace.index.manifest import IndexManifest, IndexManifestStore
 from headrace.log import tail as tails
 from headrace.log.logs import Log
 from headrace.log.payload import PayloadTrimmed, read_payload
@@ -26,7 +26,6 @@ from headrace.log.requests import Head
 from headrace.log.stores import Stores
 from headrace.manifest.manifest import Manifest
 from headrace.query.engine.together import together
-from headrace.record import Record
 from headrace.segment.descriptor import Segment
 from headrace.wal import slot as slots
 from headrace.wal.state import Entry
@@ -297,12 +296,9 @@ class Sources:
         """Records `[first, end)` from the write-ahead log; of too many the newest."""
         records: list[Record] = []
         for entry in self._entries(log_id, first, end) if first < end else ():
-            times = (run.time_ms for run in entry.times for _ in range(run.count))
-            for offset, (one, time_ms) in enumerate(
-                zip(read_payload(self._stores, entry), times, strict=True), start=entry.offset
-            ):
-                if first <= offset < end:
-                    records.append(Record(offset, time_ms, one.key, one.data))
+            start = max(first - entry.offset, 0)
+            part = read_payload(self._stores, entry).part(start, end - entry.offset)
+            records += part.records(entry.offset + start)
         return tuple(records)
 
     def _entries(self, log_id: str, first: int, end: int) -> list[Entry]:

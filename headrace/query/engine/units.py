@@ -10,13 +10,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from headrace.index import ascending, terms
+from headrace.index import docsets, families
 from headrace.index import evaluate as evaluation
 from headrace.index.clauses import Step
 from headrace.index.docsets import Rows
 from headrace.index.evaluate import Evaluated
 from headrace.index.fetching import Routine
-from headrace.index.reading import Postings, RunReader, TermRequest
+from headrace.index.postings import Postings, TermRequest
+from headrace.index.reading import RunReader
 from headrace.query.engine import ranking
 from headrace.query.engine.documents import Document, Promoter
 from headrace.query.engine.engine import Engine
@@ -201,7 +202,7 @@ def ask(engine: Engine, asked: Question, snapshot: Snapshot, found: RunRange) ->
     must_look = np.zeros(len(sure), np.bool_)
     for marked in answer.lossy.values():
         must_look |= marked.has(sure)
-    look = ascending.either(sure[must_look], unsure)
+    look = docsets.unite(sure[must_look], unsure)
     known = sure[~must_look]
     matches: list[_Match] = []
     looked = 0
@@ -296,8 +297,8 @@ def _ranked(asked: Question, answer: Evaluated, rows: Rows, weights: Weights) ->
 
 
 def _postings_of(one: Wanted) -> TermRequest:
-    low = terms.word_term(one.field, one.word)
-    return TermRequest("fts", low, terms.after(low) if one.prefix else None)
+    low = families.word_term(one.field, one.word)
+    return TermRequest("fts", low, families.after(low) if one.prefix else None)
 
 
 def _corpus(asked: Question, reader: RunReader, answer: Evaluated) -> Corpus:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
+from headrace.index.descriptors import Descriptor, Run
 from headrace.index.families import CHUNK_BITS
-from headrace.index.run import Descriptor, Run
 from headrace.query.engine.sources import LogPart, Range, RunRange, SegmentRange, Snapshot
 from headrace.query.language.coverage import Omission
 from headrace.query.language.query import And, Anywhere, Equals, Has, Node, Or

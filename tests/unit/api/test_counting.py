@@ -12,7 +12,7 @@ from functions.api.door.counting import CountKeeper
 from functions.api.parts import assemble
 from headrace.clock import ManualClock, SystemClock
 from headrace.log.stores import Stores
-from headrace.objects.counting import RequestCounts
+from headrace.objects.observed import RequestCounts
 from headrace.settings import Settings
 from headrace.tables.watermarks import MemoryWatermarks
 from tests.support.faults import Faulty

@@ -14,9 +14,8 @@ from functions.api.parts import assemble
 from functions.api.streams.inspection import looked
 from headrace.index import manifest as manifests
 from headrace.index import plan as plans
-from headrace.index.manifest import IndexManifest
-from headrace.index.run import Family, Run
-from headrace.index.store import IndexManifestStore
+from headrace.index.descriptors import Family, Run
+from headrace.index.manifest import IndexManifest, IndexManifestStore
 from tests.unit.api.asgi import JSON, Answer, Server
 from tests.unit.api.test_inspection import SCHEMA, S, define, details, other_process, seal_now
 

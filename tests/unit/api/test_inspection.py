@@ -12,11 +12,10 @@ import pytest
 
 from functions.api.door.access import Access, parse
 from functions.api.parts import assemble
-from functions.sealer.parts import assemble as assemble_sealer
-from functions.sealer.queue import MemoryQueue
+from functions.queue import MemoryQueue
+from functions.sealer.context import assemble as assemble_sealer
 from functions.sealer.seal import seal
 from headrace.log.stores import Stores
-from headrace.objects import counting
 from headrace.settings import Settings
 from tests.support.faults import Faulty
 from tests.unit.api.asgi import JSON, TEXT, Answer, Server, memory_stores
@@ -67,7 +66,7 @@ def seal_now(server: Server) -> None:
     parts = assemble_sealer(server.stores, MemoryQueue())
     log_id = server.parts.logs().head("s").log_id
     assert seal(parts, log_id, force=True).generations
-    counting.flush(parts.counts, server.stores.watermarks)
+    parts.counts.flush(server.stores.watermarks)
 
 
 def details(server: Server) -> dict[str, Any]:

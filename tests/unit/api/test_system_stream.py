@@ -15,8 +15,8 @@ from msgspec import structs
 
 from functions.api.door.access import Access
 from functions.api.parts import assemble
-from functions.sealer.parts import assemble as assemble_sealer
-from functions.sealer.queue import MemoryQueue
+from functions.queue import MemoryQueue
+from functions.sealer.context import assemble as assemble_sealer
 from functions.sealer.seal import seal
 from headrace.clock import ManualClock
 from headrace.errors import StoreThrottled, StoreTimeout

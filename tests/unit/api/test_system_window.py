@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 from functions.api.streams.system.recorder import Recorder
 from functions.api.streams.system.window import MAX_STREAMS, Series, Summary, Window
 from headrace.clock import ManualClock
+from headrace.objects import keys
+from headrace.objects.observed import Request
 from headrace.streams.names import SYSTEM_STREAM
 from headrace.streams.profiles.metrics import Metrics
 
@@ -102,9 +104,9 @@ def test_nothing_of_the_metrics_stream_is_measured() -> None:
     recorder = Recorder(ManualClock())
     recorder.own_log("own")
     recorder.count("a", "count", 1, SYSTEM_STREAM)
-    recorder.object_request("own", "segment", "get", "ok", 1)
+    recorder.observe(Request("get", (keys.segment("own", 1, "n"),), "ok", 1e-9))
     assert not recorder.pending
-    recorder.object_request("other", "segment", "get", "ok", 1)
+    recorder.observe(Request("get", (keys.segment("other", 1, "n"),), "ok", 1e-9))
     assert recorder.pending
     silent = Recorder(ManualClock(), enabled=False)
     silent.count("a", "count", 1)

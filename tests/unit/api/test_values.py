@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from functions.api.door import bodies, paths, times
 from functions.api.door.headers import Headers
 from functions.api.streams import cursors
+from headrace.batch import Batch
 from headrace.errors import InvalidRequest
-from headrace.record import NewRecord
 from headrace.streams.requests import ForkRequest
 from headrace.wal.state import Producer
 
@@ -164,17 +164,17 @@ json_values = st.recursive(
 def test_the_text_of_each_element_survives(values: list[Any], indent: int | None) -> None:
     texts = [json.dumps(value, indent=indent, ensure_ascii=False).encode() for value in values]
     body = b" [\n " + b" ,\t".join(texts) + b"\r\n] "
-    assert [record.data for record in bodies.records(body, "application/json", None)] == texts
+    assert bodies.records(body, "application/json", None).slices() == texts
 
 
 def test_a_single_value_is_one_record_and_arrays_open_one_level() -> None:
     def cut(body: bytes) -> list[bytes]:
-        return [record.data for record in bodies.records(body, "application/json", "k")]
+        return bodies.records(body, "application/json", "k").slices()
 
     assert cut(b' {"a": 1.0} ') == [b'{"a": 1.0}']
     assert cut(b"[[1, 2],[ ]]") == [b"[1, 2]", b"[ ]"]
     assert cut(b"[]") == cut(b"") == []
-    assert bodies.records(b"[1]", "text/plain", "k") == (NewRecord(b"[1]", "k"),)
+    assert bodies.records(b"[1]", "text/plain", "k") == Batch.of([b"[1]"], key="k")
 
 
 @pytest.mark.parametrize(

@@ -10,20 +10,21 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from hypothesis import strategies as st
 
+from headrace.batch import Record
 from headrace.definition import Definition
-from headrace.index import terms
+from headrace.index import families
+from headrace.index.descriptors import Descriptor, Family, Run
 from headrace.index.job import JobInput, Task, Work
 from headrace.index.plan import NONE, Plan, plan_of
-from headrace.index.run import Descriptor, Family, Run
 from headrace.json import extract, jsontext, lens, registry
 from headrace.json.registry import Registry
 from headrace.objects import Objects, keys, packed
 from headrace.query.language import canonical, rollup, rollup_text
 from headrace.query.language.rollup import Groups
-from headrace.record import Record
 from headrace.segment import writer
 from headrace.segment.descriptor import Segment
 from headrace.streams import profiles
+from tests.support.builders import batch_of
 
 LOG = "log-1"
 FIRST_MS = 1_700_000_000_000
@@ -175,7 +176,7 @@ def put_segments(
     for count in [*counts, len(found)]:
         some = found[start : start + count]
         if some:
-            built = writer.build(some, text=True, log_id=log_id)
+            built = writer.build(some[0].offset, batch_of(some), text=True, log_id=log_id)
             key = keys.segment(log_id, len(segments), f"n{some[0].offset}")
             objects.put(key, built.data)
             objects.put(keys.segment_keys(key), built.key_page)
@@ -256,13 +257,13 @@ def expected(found: Sequence[Record], definition_: Definition) -> dict[Family, l
         for field in plan.fields:
             some = of_record.get(field.name, [])
             if some:
-                (fts if field.kind == "text" else kw).append((terms.has_term(field.name), record.offset, -1))
+                (fts if field.kind == "text" else kw).append((families.has_term(field.name), record.offset, -1))
             if is_lossy(some):
-                kw.append((terms.lossy_term(field.name), record.offset, -1))
+                kw.append((families.lossy_term(field.name), record.offset, -1))
             if field.kind == "text":
                 fts += _occurrences(field.name, some, record.offset, field.positions)
             elif field.terms:
-                kw += [(terms.value_term(field.name, value), record.offset, -1) for value in some]  # type: ignore[arg-type]
+                kw += [(families.value_term(field.name, value), record.offset, -1) for value in some]  # type: ignore[arg-type]
     rows["kw"] = _chunked({}, sorted(set(kw)), "term")
     rows["fts"] = _chunked({"pos": []}, fts, "term")
     rows["agg"] = _groups(found, values, definition_)
@@ -293,7 +294,9 @@ def _occurrences(
 ) -> list[tuple[bytes, int, int]]:
     found, at = [], 0
     for text in texts:
-        found += [(terms.word_term(name, word), offset, at + row if places else -1) for row, word in enumerate(text)]
+        found += [
+            (families.word_term(name, word), offset, at + row if places else -1) for row, word in enumerate(text)
+        ]
         at += len(text) + 1
     return found
 

@@ -12,8 +12,7 @@ from msgspec.structs import replace
 
 from emr_jobs import job, stores
 from headrace.errors import StoreTimeout
-from headrace.index import descriptors
-from headrace.index.job import JobResult, Task
+from headrace.index.job import JobResult, Task, find_run
 from headrace.objects import Objects, Range, keys
 from headrace.objects.memory import MemoryObjects
 from tests.unit.emr_jobs import here, samples
@@ -123,7 +122,7 @@ class World:
         assert set(result.runs) == {"built", "merged"}
         for task in self.tasks:
             run = result.runs[task.run_id]
-            assert run == descriptors.made(self.bucket, task)
+            assert run == find_run(self.bucket, task)
             rows = samples.rows_of(self.bucket, run)
             assert [row["_offset"] for row in rows.pop("col")] == [record.offset for record in RECORDS]
             rows["agg"] = samples.groups_of(rows["agg"])
@@ -133,7 +132,7 @@ class World:
     def check_made(self) -> None:
         """Whatever exists by now is whole."""
         for task in self.tasks:
-            run = descriptors.made(self.bucket, task)
+            run = find_run(self.bucket, task)
             if run is not None:
                 rows = samples.rows_of(self.bucket, run)
                 rows["agg"] = samples.groups_of(rows["agg"])

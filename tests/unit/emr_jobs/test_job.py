@@ -17,8 +17,8 @@ from pyspark.sql import functions as functions
 
 from emr_jobs import job, layout, verify
 from emr_jobs.layout import Wanted
+from headrace.batch import Record
 from headrace.objects import keys
-from headrace.record import Record
 from tests.unit.emr_jobs import samples
 from tests.unit.emr_jobs.directory import DirectoryDoor, DirectoryObjects
 from tests.unit.emr_jobs.test_runs import check

@@ -12,13 +12,14 @@ from msgspec.structs import replace
 from pyspark.sql import SparkSession
 
 from emr_jobs import job, merge, segments
+from headrace.batch import Record
 from headrace.errors import Damaged
 from headrace.index.job import Task
 from headrace.objects import Objects, keys
 from headrace.objects.memory import MemoryObjects
-from headrace.record import Record
 from headrace.segment import keypage, reader, writer
 from headrace.segment.descriptor import Segment
+from tests.support.builders import batch_of
 from tests.unit.emr_jobs import samples
 from tests.unit.emr_jobs.directory import DirectoryDoor, DirectoryObjects
 
@@ -31,7 +32,7 @@ records = st.lists(
 
 
 def put(objects: Objects, records_: list[Record], number: int, *, text: bool = False) -> Segment:
-    built = writer.build(records_, text=text, log_id=LOG)
+    built = writer.build(records_[0].offset, batch_of(records_), text=text, log_id=LOG)
     key = keys.segment(LOG, number, "n")
     objects.put(key, built.data)
     objects.put(keys.segment_keys(key), built.key_page)
@@ -58,7 +59,7 @@ def test_any_records_come_back_as_they_were(given_: list[tuple[bytes, str | None
     bounds = [0, *cuts, len(whole)]
     parts = tuple(put(objects, whole[a:b], n) for n, (a, b) in enumerate(pairwise(bounds)))
     found = merge.merged(objects, task_of(parts), PLANNED_MS, lambda: "x")
-    assert segments.read_records(objects, found) == whole
+    assert segments.read_records(objects, found) == batch_of(whole)
     assert reader.read_data(objects, found, 7, 10**6, 10**9) == [record.data for record in whole]
     for key in {record.key for record in whole if record.key is not None}:
         assert reader.rows_of_key(objects, found, key) == [one.offset for one in whole if one.key == key]
@@ -75,10 +76,10 @@ def test_text_stays_text_and_what_is_none_is_merged_as_bytes() -> None:
     whole = log([(b'{"a":1}', None, 0), (b'{"b":"\xc3\xa4"}', "k", 1), (b"\xff", None, 1)])
     parts = (put(objects, whole[:1], 0, text=True), put(objects, whole[1:2], 1, text=True))
     found = merge.merged(objects, task_of(parts, "application/json"), PLANNED_MS, lambda: "x")
-    assert objects.get(found.key) == writer.build(whole[:2], text=True, log_id=LOG).data
+    assert objects.get(found.key) == writer.build(7, batch_of(whole[:2]), text=True, log_id=LOG).data
     mixed = (*parts, put(objects, whole[2:], 2, text=True))
     found = merge.merged(objects, task_of(mixed, "application/json"), PLANNED_MS, lambda: "y")
-    assert segments.read_records(objects, found) == whole
+    assert segments.read_records(objects, found) == batch_of(whole)
 
 
 def test_what_is_not_what_was_published_is_never_merged() -> None:
@@ -117,4 +118,4 @@ def test_a_job_run_merges_beside_its_other_tasks(spark: SparkSession, tmp_path: 
     result = job.run(spark, DirectoryDoor(str(tmp_path)), key)
     assert set(result.runs) == {"run"}
     assert [(one.run_id, one.damaged) for one in result.failures] == [("bad", True)]
-    assert segments.read_records(objects, result.merged["good"]) == whole
+    assert segments.read_records(objects, result.merged["good"]) == batch_of(whole)

@@ -12,13 +12,14 @@ from msgspec.structs import replace
 
 from emr_jobs import job, merge, segments, stores, verify
 from emr_jobs.reports import Compared
+from headrace.batch import Record
 from headrace.errors import Damaged, StoreTimeout
 from headrace.index.job import JobResult, Task
 from headrace.objects import keys
 from headrace.objects.memory import MemoryObjects
-from headrace.record import Record
 from headrace.segment import keypage
 from headrace.segment.descriptor import Segment
+from tests.support.builders import batch_of
 from tests.unit.emr_jobs import here, samples
 from tests.unit.emr_jobs.test_crashes import Killed, Watched, WatchedDoor
 from tests.unit.emr_jobs.test_merge import log, put, task_of
@@ -55,7 +56,7 @@ class World:
         self.check_unchanged()
 
     def check_one(self, task: Task, made: Segment) -> None:
-        assert segments.read_records(self.bucket, made) == records_of(task)
+        assert segments.read_records(self.bucket, made) == batch_of(records_of(task))
         assert merge.compared(self.bucket, task, made) == (4, "")
 
     def finish(self) -> None:
@@ -166,7 +167,7 @@ def test_a_segment_that_is_another_is_found_out() -> None:
     )
     assert "has 5 records" in merge.compared(world.bucket, task, put(world.bucket, RECORDS[:5], 8))[1]
     right = put(world.bucket, RECORDS[:4], 9)
-    page = keypage.encode([record._replace(key=None) for record in RECORDS[:4]])
+    page = keypage.encode(batch_of([record._replace(key=None) for record in RECORDS[:4]]))
     world.bucket.put(keys.segment_keys(right.key), page)
     keyless = replace(right, keys_sha256=sha256(page).hexdigest())
     assert merge.compared(world.bucket, task, keyless) == (4, "has another key page")

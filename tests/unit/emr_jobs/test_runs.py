@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from emr_jobs import compact
+from headrace.batch import Record
 from headrace.definition import Definition
 from headrace.errors import Damaged
 from headrace.index import writing
+from headrace.index.descriptors import Run
 from headrace.index.plan import plan_of
-from headrace.index.run import Run
 from headrace.objects import Objects
 from headrace.objects.memory import MemoryObjects
-from headrace.record import Record
 from tests.support import index_runs
 from tests.unit.emr_jobs import samples
 

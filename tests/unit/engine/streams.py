@@ -7,17 +7,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from functions.sealer.parts import assemble as assemble_sealer
-from functions.sealer.queue import MemoryQueue
+from functions.queue import MemoryQueue
+from functions.sealer.context import assemble as assemble_sealer
 from functions.sealer.seal import seal
+from headrace.batch import Batch
 from headrace.clock import ManualClock
-from headrace.index.run import Run
-from headrace.index.store import IndexManifestStore
+from headrace.index.descriptors import Run
+from headrace.index.manifest import IndexManifestStore
 from headrace.offset import Cursor
 from headrace.query.engine.engine import Engine, assemble
 from headrace.query.engine.overlay import Budget
 from headrace.query.engine.sources import Snapshot
-from headrace.record import NewRecord
 from headrace.streams.requests import AppendRequest, CreateRequest, ForkRequest
 from tests.support import index_runs
 from tests.support.builders import JSON
@@ -68,9 +68,7 @@ class Stream:
         """One batch; `keys` are those of the records, if the schema doesn't say."""
         self.clock.advance(0.01)
         named = keys or [None] * len(documents)
-        records = tuple(
-            NewRecord(json.dumps(document).encode(), key) for document, key in zip(documents, named, strict=True)
-        )
+        records = Batch.of([json.dumps(document).encode() for document in documents], key=named)
         self.process.logs.append(self.name, AppendRequest(content_type=JSON, records=records))
         self.records += zip(named, documents, strict=True)
 

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.index.reading import Column
+from headrace.index.columns import Column
 from headrace.query.engine import ranking
 from headrace.query.language import sorting
 from headrace.query.language.sorting import SortTerm

@@ -10,7 +10,7 @@ from emr_jobs import merge
 from headrace.errors import Damaged, InvalidRequest, NotFound
 from headrace.index.fetching import run
 from headrace.index.job import Task
-from headrace.index.store import IndexManifestStore
+from headrace.index.manifest import IndexManifestStore
 from headrace.manifest import merging
 from headrace.objects import keys
 from headrace.offset import Cursor, encode

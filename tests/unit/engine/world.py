@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import cmp_to_key
 from typing import Any
 
+from headrace.batch import Batch
 from headrace.definition import Definition
 from headrace.json import extract, registry
 from headrace.query.engine import engine as engines
 from headrace.query.engine.engine import Engine
 from headrace.query.engine.search import SearchAnswer, search
 from headrace.query.language import match, query
-from headrace.record import NewRecord
 from headrace.streams.requests import AppendRequest, CreateRequest
 from headrace.streams.verbs import Streams
 from tests.support import index_runs
@@ -64,7 +64,7 @@ class Stream:
 
     def append(self, documents: Sequence[Any], key: str | None = None, name: str = NAME) -> None:
         """One entry."""
-        records = tuple(NewRecord(json.dumps(one).encode(), key) for one in documents)
+        records = Batch.of([json.dumps(one).encode() for one in documents], key=key)
         self.logs.append(name, AppendRequest(content_type=JSON, records=records))
         if name == NAME:
             self.documents += documents

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from headrace.batch import Batch
 from headrace.manifest.marks import Description, Tombstone
-from headrace.record import NewRecord
 from headrace.tables.catalog import Row
 from headrace.wal.state import Ancestor, Entry, ForkSource, LogConfig, LogState, Producer, TimeRun
 
@@ -11,12 +11,11 @@ LOG = "0123456789abcdef" * 2
 SOURCE_LOG = "f" * 32
 START_MS = 1_700_000_000_000
 
-RECORDS = [
-    NewRecord(b"first"),
-    NewRecord(b"", "orders"),
-    NewRecord(bytes(range(256)), "é"),
-    NewRecord(b'{"n": 1.0}', ""),
-]
+RECORDS = Batch.of([b"first", b"", bytes(range(256)), b'{"n": 1.0}'], key=[None, "orders", "é", ""])
+# Every column, a list.
+LISTED = Batch.of([b"a", b"bc"], key=["k", None], node=[None, "né"], meta=[b'{"a":1}', b""], hops=[0, 3])
+# Every column, constant.
+CONSTANT = Batch.of([b"a", b"bc"], key="k", node="n", meta=b"{}", hops=2)
 
 # Every field is in use, none has its default.
 CONFIG = LogConfig(

@@ -15,9 +15,9 @@ import pytest
 import zstandard
 
 from headrace import offset
+from headrace.batch import Batch, decode_frames, encode_frames
 from headrace.errors import Damaged
 from headrace.manifest.marks import Description, Tombstone
-from headrace.record import NewRecord, decode_frames, encode_frames
 from headrace.tables.catalog import Row, item_row, row_item
 from headrace.tables.items import Item
 from headrace.tables.producers import producer_item
@@ -35,20 +35,36 @@ def _item(name: str) -> Item:
     return {attribute: typed(value) for attribute, value in json.loads((GOLDEN / name).read_text()).items()}
 
 
-def test_frames_of_version_1_are_read() -> None:
-    assert decode_frames((GOLDEN / "v1.frames.zst").read_bytes(), "golden") == samples.RECORDS
+@pytest.mark.parametrize(
+    ("name", "batch"), [("", samples.RECORDS), (".listed", samples.LISTED), (".constant", samples.CONSTANT)]
+)
+def test_frames_of_version_1_are_read(name: str, batch: Batch) -> None:
+    assert decode_frames((GOLDEN / f"v1.frames{name}.zst").read_bytes(), "golden") == batch
 
 
 def test_frames_have_the_documented_bytes() -> None:
-    raw = zstandard.ZstdDecompressor().decompress(encode_frames(samples.RECORDS))
-    assert raw == (
-        b"\x01"  # version
-        b"\x05\x00\x00\x00\xff\xfffirst"
-        b"\x00\x00\x00\x00\x06\x00orders"
-        b"\x00\x01\x00\x00\x02\x00\xc3\xa9" + bytes(range(256)) + b'\x0a\x00\x00\x00\x00\x00{"n": 1.0}'
+    def raw(batch: Batch) -> bytes:
+        return zstandard.ZstdDecompressor().decompress(encode_frames(batch))
+
+    assert raw(Batch.of([b"first", b""])) == b"\x01\x00\x02\0\0\0\x05\0\0\0\0\0\0\0first"
+    assert raw(samples.LISTED) == (
+        b"\x01\xaa\x02\0\0\0"  # version, four lists, count
+        b"\x01\0\0\0\xff\xff\xff\xffk"  # keys
+        b"\xff\xff\xff\xff\x03\0\0\0n\xc3\xa9"  # nodes
+        b'\x07\0\0\0\0\0\0\0{"a":1}'  # meta
+        b"\x00\x03"  # hops
+        b"\x01\0\0\0\x02\0\0\0abc"  # sizes, data
     )
-    frame = zstandard.get_frame_parameters(encode_frames(samples.RECORDS))
-    assert frame.has_checksum and frame.content_size == len(raw)
+    assert raw(samples.CONSTANT) == (
+        b"\x01\x55\x02\0\0\0"
+        b"\x01\0\0\0k"
+        b"\x01\0\0\0n"
+        b"\x02\0\0\0{}"
+        b"\x02"
+        b"\x01\0\0\0\x02\0\0\0abc"
+    )  # fmt: skip
+    frame = zstandard.get_frame_parameters(encode_frames(samples.LISTED))
+    assert frame.has_checksum and frame.content_size == len(raw(samples.LISTED))
 
 
 def test_truncated_frames_are_damaged() -> None:
@@ -67,7 +83,7 @@ def test_flipped_bits_of_frames_are_noticed() -> None:
         assert _read_or_refused(bytes(flipped)) in (None, samples.RECORDS)
 
 
-def _read_or_refused(payload: bytes) -> list[NewRecord] | None:
+def _read_or_refused(payload: bytes) -> Batch | None:
     try:
         return decode_frames(payload, "golden")
     except Damaged as exc:

@@ -9,9 +9,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from headrace.index import descriptors, families, fetching, opening, terms, writing
+from headrace.index import descriptors, families, fetching, reading, writing
+from headrace.index.descriptors import VERSION, Descriptor, Family, Part, Run
 from headrace.index.reading import RunReader
-from headrace.index.run import VERSION, Descriptor, Family, Part, Run
 from headrace.objects import Objects, keys
 from headrace.query.language.config import Kind
 
@@ -54,7 +54,7 @@ def rows(occurrences: Sequence[tuple[bytes, int, int | None]], family: families.
         for term, chunk in batch:
             docs = sorted(found[term, chunk], key=lambda one: (one[0], one[1] or 0))
             document: dict[str, Any] = {"chunk": chunk, "docs": [doc for doc, _ in docs]}
-            document[schema.names[0]] = terms.text_of(b"\0" + term) if family == "lex" else term
+            document[schema.names[0]] = families.text_of(b"\0" + term) if family == "lex" else term
             if family == "fts":
                 document["pos"] = [place for _, place in docs if place is not None]
             documents.append(document)
@@ -128,4 +128,4 @@ def postings_run(
 
 def opened(objects: Objects, found: Run) -> RunReader:
     """The reader of a run."""
-    return fetching.run(opening.Runs(decoded_bytes=0).open(found), objects)
+    return fetching.run(reading.Runs(decoded_bytes=0).open(found), objects)

@@ -12,11 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.errors import Damaged
-from headrace.index import families, fetching, opening, writing
-from headrace.index.cache import CachedRanges
+from headrace.index import families, fetching, reading, writing
 from headrace.index.columns import Column
-from headrace.index.decoded import Decoded
-from headrace.index.postings import Postings
+from headrace.index.fetching import CachedRanges
 from headrace.index.reading import RunReader
 from headrace.objects.memory import MemoryObjects
 from headrace.query.language.config import Kind
@@ -105,7 +103,7 @@ def test_columns_are_kept_up_to_a_bound() -> None:
     objects = MemoryObjects()
     content: dict[str, tuple[Kind, list[Any]]] = {name: ("integer", list(range(1000))) for name in "abc"}
     run = samples.written(objects, {"col": samples.col(0, content)}, first=0, end=1000)
-    runs = opening.Runs(decoded_bytes=17_000)
+    runs = reading.Runs(decoded_bytes=17_000)
     fetches = CachedRanges(objects, memory_bytes=0).fetches()
     reader = fetching.run(runs.open(run), fetches)
     for name in "abca":  # two fit; when `a` is asked for again it was the one used least recently
@@ -186,19 +184,6 @@ def test_only_row_groups_that_may_hold_it_are_read() -> None:
 
     assert fetched(-(2**40), -(2**39)) == 0
     assert 0 < fetched(80_000, 81_000) < fetched(0, 100_000)
-
-
-def test_what_was_decoded_is_kept_if_it_was_used_last() -> None:
-    one = Column(np.zeros(100, np.int64), None, None)
-    cache = Decoded(1700)
-    for name in "ab":
-        cache.put("run", name, one)
-    assert cache.get("run", "a", Column) is one
-    cache.put("run", "c", one)
-    assert [cache.get("run", name, Column) is one for name in "abc"] == [True, False, True]
-    cache.put("run", "large", Column(np.zeros(300, np.int64), None, None))
-    assert cache.get("run", "large", Column) is None
-    assert cache.get("run", "c", Postings) is None
 
 
 def test_a_reader_of_nothing_has_nothing() -> None:

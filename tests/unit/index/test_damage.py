@@ -10,10 +10,11 @@ import pytest
 from msgspec.structs import replace
 
 from headrace.errors import Damaged
-from headrace.index import descriptors, families, fetching, terms
-from headrace.index.cache import CachedRanges
-from headrace.index.reading import RunReader, TermRequest
-from headrace.index.run import Run
+from headrace.index import descriptors, families, fetching
+from headrace.index.descriptors import Run
+from headrace.index.fetching import CachedRanges
+from headrace.index.postings import TermRequest
+from headrace.index.reading import RunReader
 from headrace.objects import ObjectMissing, Range
 from headrace.objects.memory import MemoryObjects
 from tests.unit.index import samples
@@ -23,8 +24,8 @@ from tests.unit.index.test_columns import GROUPS
 @pytest.fixture(scope="module")
 def stored() -> tuple[MemoryObjects, Run]:
     objects = MemoryObjects()
-    kw = [(terms.value_term("id", f"{number * 7919 % 10_007:05d}"), number, None) for number in range(2000)]
-    fts = [(terms.word_term("text", f"w{number % 7}"), number // 3, number % 3) for number in range(2000)]
+    kw = [(families.value_term("id", f"{number * 7919 % 10_007:05d}"), number, None) for number in range(2000)]
+    fts = [(families.word_term("text", f"w{number % 7}"), number // 3, number % 3) for number in range(2000)]
     lex = [(f"key-{number % 50}".encode(), number, None) for number in range(2000)]
     content: dict[Any, Any] = {
         "kw": (families.KW, list(samples.rows(kw, "kw"))),

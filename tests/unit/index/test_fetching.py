@@ -13,9 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.errors import Damaged
-from headrace.index import cache, fetching
-from headrace.index.cache import CachedRanges, FetchStats, joined
-from headrace.index.fetching import Routine
+from headrace.index import fetching
+from headrace.index.fetching import CachedRanges, FetchStats, Routine, join_neighbours
 from headrace.objects import ObjectMissing, Range
 from headrace.objects.memory import MemoryObjects
 
@@ -95,20 +94,20 @@ ranges = st.lists(
 
 @given(asked=ranges)
 def test_joined_ranges_hold_what_was_asked_and_little_more(asked: list[Range]) -> None:
-    found = joined(asked)
+    found = join_neighbours(asked)
     assert sorted(one for _, members in found for one in members) == sorted(asked)
     for whole, members in found:
         assert whole.start == min(one.start for one in members)
         assert whole.start + whole.length == max(one.start + one.length for one in members)
         assert {one.key for one in members} == {whole.key}
     for (before, _), (behind, _) in pairwise(found):
-        is_far = behind.start - before.start - before.length > cache._GAP
+        is_far = behind.start - before.start - before.length > fetching._GAP
         assert before.key != behind.key or is_far
 
 
 def test_ranges_are_not_joined_without_end() -> None:
-    found = joined([Range("k", number << 20, 1 << 20) for number in range(20)])
-    assert max(whole.length for whole, _ in found) == cache._LARGEST
+    found = join_neighbours([Range("k", number << 20, 1 << 20) for number in range(20)])
+    assert max(whole.length for whole, _ in found) == fetching._LARGEST
 
 
 @settings(max_examples=60, deadline=None)
@@ -120,7 +119,7 @@ def test_the_cache_says_what_the_store_says(rounds: list[list[Range]], memory: i
     shared = CachedRanges(objects, memory_bytes=memory)
     for asked in rounds:
         assert shared.fetches().get_ranges(asked) == objects.get_ranges(asked)
-    assert sum(map(len, shared._kept.values())) == shared._bytes <= memory
+    assert sum(kept.weight for kept in shared._memory._values.values()) == shared._memory._weight <= memory
 
 
 def test_what_is_kept_is_not_fetched_again_and_counted() -> None:

@@ -12,9 +12,8 @@ from msgspec.structs import replace
 
 from headrace.errors import Damaged
 from headrace.index import manifest as manifests
-from headrace.index.manifest import IndexManifest, covers, empty, gaps, with_runs, without
-from headrace.index.run import Run
-from headrace.index.store import IndexManifestStore
+from headrace.index.descriptors import Run
+from headrace.index.manifest import IndexManifest, IndexManifestStore, covers, empty, gaps, with_runs, without
 from headrace.objects import keys
 from headrace.objects.memory import MemoryObjects
 from tests.support.shaky import ShakyObjects

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.definition import Definition, for_fork
+from headrace.index import families
 from headrace.index import plan as plans
-from headrace.index import terms
 from headrace.index.plan import hash_of, plan_of
 from headrace.json import registry
 from headrace.json.registry import Registry
@@ -198,24 +198,24 @@ values = st.text(max_size=4) | st.integers() | st.booleans() | st.floats(allow_n
 @given(a=st.tuples(names, values), b=st.tuples(names, values))
 def test_a_term_is_of_one_field_and_one_value(a: tuple[str, Any], b: tuple[str, Any]) -> None:
     same = (a[0], canonical.text(a[1])) == (b[0], canonical.text(b[1]))
-    assert (terms.value_term(*a) == terms.value_term(*b)) == same
-    assert terms.text_of(terms.value_term(*a)) == canonical.text(a[1])
-    specials = {terms.has_term(a[0]), terms.lossy_term(a[0])}
-    assert len(specials | {terms.value_term(*a)}) == 3
-    assert (specials == {terms.has_term(b[0]), terms.lossy_term(b[0])}) == (a[0] == b[0])
+    assert (families.value_term(*a) == families.value_term(*b)) == same
+    assert families.text_of(families.value_term(*a)) == canonical.text(a[1])
+    specials = {families.has_term(a[0]), families.lossy_term(a[0])}
+    assert len(specials | {families.value_term(*a)}) == 3
+    assert (specials == {families.has_term(b[0]), families.lossy_term(b[0])}) == (a[0] == b[0])
 
 
 @given(field=names, other=names, text=st.text(max_size=3), value=st.text(max_size=6))
 def test_a_prefix_ends_where_it_says(field: str, other: str, text: str, value: str) -> None:
-    low = terms.prefix_term(field, text)
-    inside = low <= terms.value_term(other, value) < terms.after(low)
+    low = families.prefix_term(field, text)
+    inside = low <= families.value_term(other, value) < families.after(low)
     assert inside == (field == other and value.startswith(text))
-    for special in (terms.has_term(other), terms.lossy_term(other)):
-        assert not low <= special < terms.after(low)
+    for special in (families.has_term(other), families.lossy_term(other)):
+        assert not low <= special < families.after(low)
 
 
 def test_half_of_a_pair_is_a_term_too() -> None:
-    assert terms.text_of(terms.word_term("a", "\ud800")) == "\ud800"
-    assert terms.after(b"a\xff") == b"b"
+    assert families.text_of(families.word_term("a", "\ud800")) == "\ud800"
+    assert families.after(b"a\xff") == b"b"
     with pytest.raises(ValueError, match="above"):
-        terms.after(b"\xff")
+        families.after(b"\xff")

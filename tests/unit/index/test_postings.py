@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.index import families, fetching, terms, writing
-from headrace.index.cache import CachedRanges
-from headrace.index.reading import TermRequest
+from headrace.index import families, fetching, writing
+from headrace.index.fetching import CachedRanges
+from headrace.index.postings import TermRequest
 from headrace.objects.memory import MemoryObjects
 from tests.unit.index import samples
 
@@ -22,11 +22,11 @@ texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=5)
 words = st.one_of(texts, st.sampled_from(["", "a", "aa", "ab", "é", "z" * 200, "z" * 200 + "a", "z" * 127]))
 fields = st.sampled_from(["a", "a.b", "level"])
 offsets = st.one_of(st.integers(100, 400), st.integers(65_500, 65_600), st.integers(999_990, 999_999))
-kw = st.lists(st.tuples(st.builds(terms.value_term, fields, words), offsets, st.none()), unique=True, max_size=60)
+kw = st.lists(st.tuples(st.builds(families.value_term, fields, words), offsets, st.none()), unique=True, max_size=60)
 fts = st.lists(
-    st.tuples(st.builds(terms.word_term, fields, words), offsets, st.integers(0, 50)), unique=True, max_size=60
+    st.tuples(st.builds(families.word_term, fields, words), offsets, st.integers(0, 50)), unique=True, max_size=60
 )
-lex = st.lists(st.tuples(words.map(terms.text_bytes), offsets, st.none()), unique=True, max_size=60)
+lex = st.lists(st.tuples(words.map(families.text_bytes), offsets, st.none()), unique=True, max_size=60)
 GROUPS = st.sampled_from([1, 40, 100_000])
 PARTS = st.sampled_from([1, 2_000, 1_000_000])
 
@@ -65,9 +65,9 @@ def test_each_term_and_each_range_of_terms_is_found(
         run = samples.postings_run(objects, {"kw": kw, "fts": fts, "lex": lex})
     reader = samples.opened(objects, run)
     occurrences = {"kw": kw, "fts": fts, "lex": lex}
-    requests = [TermRequest("kw", terms.value_term(field, more)), TermRequest("kw", terms.has_term(field))]
-    requests += [TermRequest.beginning("kw", terms.prefix_term(field, more[:1]))]
-    requests += [TermRequest.beginning("fts", terms.prefix_term(field, more[:1]), positions=True)]
+    requests = [TermRequest("kw", families.value_term(field, more)), TermRequest("kw", families.has_term(field))]
+    requests += [TermRequest.beginning("kw", families.prefix_term(field, more[:1]))]
+    requests += [TermRequest.beginning("fts", families.prefix_term(field, more[:1]), positions=True)]
     requests += [TermRequest("kw", one[0]) for one in kw[:5]]
     requests += [TermRequest("fts", one[0], None, positions) for one in fts[:3] for positions in (False, True)]
     requests += [TermRequest("lex", one[0]) for one in lex[:3]]
@@ -94,7 +94,7 @@ def test_pages_of_keys_are_those_behind_the_last_one(
     with patch.dict(writing._GROUP_BYTES, lex=group):
         run = samples.postings_run(objects, {"lex": lex})
     reader = samples.opened(objects, run)
-    keys = sorted({terms.text_of(b"\0" + key) for key, _, _ in lex}, key=str.encode)
+    keys = sorted({families.text_of(b"\0" + key) for key, _, _ in lex}, key=str.encode)
     expected = [key for key in keys if after is None or key > after][:limit]
     assert fetching.run(reader.keys_after(after, limit), objects) == expected
     for key in expected[:2]:
@@ -104,16 +104,16 @@ def test_pages_of_keys_are_those_behind_the_last_one(
 
 def test_one_term_of_many_records_is_one_round_and_few_bytes() -> None:
     objects = MemoryObjects()
-    found = [(terms.value_term("level", "info"), offset, None) for offset in range(100, 300_000)]
-    found += [(terms.value_term("id", f"{number:08x}"), number + 100, None) for number in range(50_000)]
+    found = [(families.value_term("level", "info"), offset, None) for offset in range(100, 300_000)]
+    found += [(families.value_term("id", f"{number:08x}"), number + 100, None) for number in range(50_000)]
     run = samples.postings_run(objects, {"kw": found})
     reader = samples.opened(objects, run)
     fetches = CachedRanges(objects).fetches()
     (info, one) = fetching.run(
         reader.postings(
             [
-                TermRequest("kw", terms.value_term("level", "info")),
-                TermRequest("kw", terms.value_term("id", "00001000")),
+                TermRequest("kw", families.value_term("level", "info")),
+                TermRequest("kw", families.value_term("id", "00001000")),
             ]
         ),
         fetches,
@@ -122,14 +122,14 @@ def test_one_term_of_many_records_is_one_round_and_few_bytes() -> None:
     assert one.merged().tolist() == [0x1000 + 100]
     assert fetches.stats.rounds == 1
     assert fetches.stats.bytes < 600_000
-    (many,) = fetching.run(reader.postings([TermRequest.beginning("kw", terms.prefix_term("id", ""))]), fetches)
+    (many,) = fetching.run(reader.postings([TermRequest.beginning("kw", families.prefix_term("id", ""))]), fetches)
     assert len(many) == 50_000
     assert many[49_999].docs.tolist() == [50_099]
 
 
 def test_words_in_a_part_of_a_run_cost_less_than_in_all_of_it() -> None:
     objects = MemoryObjects()
-    word = terms.word_term("message", "request")
+    word = families.word_term("message", "request")
     offsets = np.flatnonzero(np.random.default_rng(1).random(600_000) < 0.3)[100:]
     with patch.dict(writing._GROUP_BYTES, fts=20_000):
         run = samples.postings_run(objects, {"fts": [(word, offset, 3) for offset in offsets.tolist()]})
@@ -178,7 +178,7 @@ def test_positions_stand_beside_docs() -> None:
 
 
 def test_row_groups_do_not_depend_on_batches() -> None:
-    found = [(terms.value_term("id", f"{number * 7919 % 100_003:06d}"), number, None) for number in range(20_000)]
+    found = [(families.value_term("id", f"{number * 7919 % 100_003:06d}"), number, None) for number in range(20_000)]
     table = pa.Table.from_batches(list(samples.rows(found, "kw")))
     with patch.dict(writing._GROUP_BYTES, kw=10_000):
         made = [

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from functions.indexer.context import Context
 from functions.indexer.follow import PLANNING_MS, follow
 from functions.indexer.look import look
-from functions.indexer.parts import Parts
 from functions.indexer.rebuild import rebuild
 from functions.indexer.start import start
 from headrace.errors import StoreError
@@ -17,7 +17,7 @@ from tests.unit.log.test_definitions import NUMBERS, SEARCH, installing
 from tests.unit.sealer.world import Dead, Dies, Interrupts, Stutters
 
 
-def life(world: World, parts: Parts, log_id: str) -> None:
+def life(world: World, parts: Context, log_id: str) -> None:
     """Two jobs and a compaction, a retirement, a rebuild: every verb that changes something."""
     for _ in range(2):
         world.publish("a", log_id, 2)

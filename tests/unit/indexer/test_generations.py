@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from functions.indexer import policy
 from functions.indexer.generations import remove_generations
 from headrace.errors import Damaged, StoreTimeout
-from headrace.index.store import KEPT_MS, IndexManifestStore
+from headrace.index.manifest import KEPT_MS, IndexManifestStore
 from headrace.objects import keys
 from headrace.recovery.indexes import check_indexes
 from headrace.recovery.notes import Notes

@@ -9,20 +9,20 @@ import pytest
 
 from functions.indexer import policy
 from functions.indexer.audit import MAX_ROWS, audit
+from functions.indexer.context import made_ms
 from functions.indexer.follow import PLANNING_MS, STARTING_MS, follow
 from functions.indexer.inputs import load_input
 from functions.indexer.look import look
 from functions.indexer.orphans import sweep_orphans
-from functions.indexer.parts import made_ms
 from functions.indexer.picture import see
-from functions.indexer.queue import Message
 from functions.indexer.rebuild import rebuild
 from functions.indexer.start import GIVE_UP_MS, start
+from functions.queue import Message
 from functions.sealer.purge import purge
 from headrace.errors import StoreTimeout
+from headrace.index.descriptors import Run
 from headrace.index.manifest import with_runs
 from headrace.index.plan import NONE
-from headrace.index.run import Run
 from headrace.objects import keys
 from headrace.settings import Settings
 from headrace.streams.requests import CreateRequest
@@ -40,7 +40,7 @@ def test_a_log_is_indexed_when_enough_segments_wait() -> None:
     world.publish("a", log_id)
     assert look(world.indexer, log_id)
     assert start(world.indexer).jobs == 0
-    assert world.wakes.sent == [(Message("tick"), 60_000)]
+    assert world.wakes.waiting == [Message("tick", not_before_ms=world.clock.now_ms() + 60_000)]
     world.publish("a", log_id)
     look(world.indexer, log_id)
     started = start(world.indexer)
@@ -354,9 +354,9 @@ def test_the_audit_finds_what_every_message_missed() -> None:
         logs[name] = world.create(name)
     world.publish("n000", logs["n000"], 2)
     world.publish(f"n{MAX_ROWS:03d}", logs[f"n{MAX_ROWS:03d}"], 2)
-    world.wakes.sent.clear()
+    world.wakes.receive(world.clock.now_ms())
     assert audit(world.indexer).waiting == 1
-    assert world.wakes.sent[-1][0] == Message("audit", after=f"n{MAX_ROWS - 1:03d}")
+    assert world.wakes.waiting[-1] == Message("audit", after=f"n{MAX_ROWS - 1:03d}")
     assert audit(world.indexer, f"n{MAX_ROWS - 1:03d}").waiting == 1
     assert start(world.indexer).logs == 2
 

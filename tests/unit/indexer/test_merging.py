@@ -9,11 +9,11 @@ import pytest
 from msgspec.structs import replace
 
 from emr_jobs import merge as merging_job
+from functions.indexer.context import Context
 from functions.indexer.follow import follow
 from functions.indexer.inputs import load_input, load_result
 from functions.indexer.look import look
 from functions.indexer.merge import publish_merged
-from functions.indexer.parts import Parts
 from functions.indexer.start import start
 from functions.sealer.orphans import sweep_orphans
 from functions.sealer.purge import purge
@@ -55,7 +55,7 @@ def slow_log(segments: int = 5) -> tuple[World, str, list[bytes]]:
     return world, log_id, written
 
 
-def merge(world: World, log_id: str, parts: Parts | None = None) -> None:
+def merge(world: World, log_id: str, parts: Context | None = None) -> None:
     """A job that merges, from look to publication."""
     parts = parts or world.indexer
     look(parts, log_id)

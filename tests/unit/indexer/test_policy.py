@@ -11,9 +11,9 @@ from msgspec.structs import replace
 from functions.indexer import policy
 from functions.indexer.policy import IDLE_RETIRE_AGES, IndexLimits, Picture
 from headrace.index import manifest as manifests
+from headrace.index.descriptors import Run
 from headrace.index.job import Task
 from headrace.index.manifest import IndexManifest, with_runs
-from headrace.index.run import Run
 from headrace.segment.descriptor import PageIndex, Segment
 from headrace.tables.jobs import Waiting
 

@@ -8,18 +8,18 @@ from collections.abc import Callable
 from typing import Any
 
 from emr_jobs import merge
-from functions.indexer.dispatch import Dispatcher
+from functions.indexer.context import Context, assemble
 from functions.indexer.follow import PLANNING_MS, follow
+from functions.indexer.handler import Indexer
 from functions.indexer.inputs import load_input
 from functions.indexer.look import look
-from functions.indexer.parts import Parts, assemble
 from functions.indexer.picture import see
-from functions.indexer.queue import MemoryQueue
 from functions.indexer.runs import Outcome
 from functions.indexer.start import start
+from functions.queue import MemoryQueue
+from headrace.index.descriptors import Descriptor, Part
 from headrace.index.job import VERSION, Failure, JobResult, Task
 from headrace.index.manifest import IndexManifest, gaps
-from headrace.index.run import Descriptor, Part
 from headrace.objects import Objects, keys, packed
 from headrace.settings import Settings
 from headrace.tables.jobs import MemoryJobs
@@ -141,7 +141,7 @@ class World(sealer.World):
         for job_id in self.runs.under_way:
             self.work(job_id)
 
-    def tick(self, parts: Parts | None = None) -> None:
+    def tick(self, parts: Context | None = None) -> None:
         """What the schedule asks for."""
         parts = parts or self.indexer
         follow(parts)
@@ -180,7 +180,7 @@ class World(sealer.World):
         assert picture is not None
         return not gaps(self.index(log_id).of_plan(picture.plan), picture.base_offset, picture.end_offset)
 
-    def watched_indexer(self, hook: Hook) -> Parts:
+    def watched_indexer(self, hook: Hook) -> Context:
         """The indexer's parts, with `hook` around every call to a store, the queue, or EMR Serverless."""
         ports: dict[str, Any] = {name: Watched(getattr(self.stores, name), hook) for name in PORTS}
         stores = dataclasses.replace(self.stores, **ports)
@@ -197,10 +197,10 @@ class World(sealer.World):
         ]
 
 
-def dispatcher(parts: Parts) -> tuple[Dispatcher, Silent]:
-    """A dispatcher that writes nothing."""
+def dispatcher(context: Context) -> tuple[Indexer, Silent]:
+    """Returns an indexer that writes nothing, and what it is told."""
     silent: Any = Silent()
-    return Dispatcher(parts, silent, silent), silent
+    return Indexer(dataclasses.replace(context, meter=silent), silent), silent
 
 
 def each_call(run: Callable[[int], bool], most: int = 600) -> int:

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from functions.sealer.parts import assemble
-from functions.sealer.queue import MemoryQueue
+from functions.queue import MemoryQueue
+from functions.sealer.context import assemble
 from functions.sealer.seal import seal
 from headrace.log.requests import At
 from headrace.log.stores import Stores

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from functions.sealer.parts import assemble
-from functions.sealer.queue import MemoryQueue
+from functions.queue import MemoryQueue
+from functions.sealer.context import assemble
 from functions.sealer.seal import seal
 from functions.sealer.trim import trim
 from headrace.definition import Definition

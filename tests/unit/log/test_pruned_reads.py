@@ -12,13 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from functions.sealer.parts import assemble
-from functions.sealer.queue import MemoryQueue
+from functions.queue import MemoryQueue
+from functions.sealer.context import assemble
 from functions.sealer.seal import seal
 from functions.sealer.trim import trim
-from headrace.index import selected
-from headrace.index.run_cache import RunCache
-from headrace.index.store import KEPT_MS, IndexManifestStore
+from headrace.batch import Batch
+from headrace.index import evaluate
+from headrace.index.fetching import RunCache
+from headrace.index.manifest import KEPT_MS, IndexManifestStore
 from headrace.log import prune, read, view
 from headrace.log.requests import At, ReadPage, Selection
 from headrace.objects import Range, keys
@@ -26,7 +27,6 @@ from headrace.objects.memory import MemoryObjects
 from headrace.offset import Cursor
 from headrace.query.engine import engine as engines
 from headrace.query.engine.search import search
-from headrace.record import NewRecord
 from headrace.streams.requests import AppendRequest
 from tests.support import index_runs
 from tests.support.builders import JSON
@@ -116,7 +116,7 @@ def test_a_pruned_read_is_what_a_look_at_every_record_finds(
     steps: list[tuple[Any, ...]], data: st.DataObject
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        for owner, name, value in (*_SMALL, (read, "ROUND_BYTES", 300), (selected, "FEW", 1)):
+        for owner, name, value in (*_SMALL, (read, "ROUND_BYTES", 300), (evaluate, "FEW", 1)):
             patch.setattr(owner, name, value)
         _make_eager(patch)
         run = IndexedRun()
@@ -192,9 +192,10 @@ class Shop:
         trim(self.parts, self.log_id)
 
     def append(self, segment: int) -> None:
-        records = tuple(
-            NewRecord(json.dumps({"n": segment, "who": f"w{row}", "pad": "x" * 200}).encode(), f"k{row}")
-            for row in range(PER_SEGMENT)
+        rows = range(PER_SEGMENT)
+        records = Batch.of(
+            [json.dumps({"n": segment, "who": f"w{row}", "pad": "x" * 200}).encode() for row in rows],
+            key=[f"k{row}" for row in rows],
         )
         self.maker.logs.append("s", _append(records))
 
@@ -209,7 +210,7 @@ class Shop:
         return process
 
 
-def _append(records: tuple[NewRecord, ...]) -> AppendRequest:
+def _append(records: Batch) -> AppendRequest:
     return AppendRequest(content_type=JSON, records=records)
 
 

@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from functions.sealer.parts import assemble
-from functions.sealer.queue import MemoryQueue
+from functions.queue import MemoryQueue
+from functions.sealer.context import assemble
 from functions.sealer.seal import seal
 from functions.sealer.trim import trim
 from headrace.clock import ManualClock

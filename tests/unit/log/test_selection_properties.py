@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
-from functions.sealer.parts import assemble
-from functions.sealer.queue import MemoryQueue
+from functions.queue import MemoryQueue
+from functions.sealer.context import assemble
 from functions.sealer.seal import SourceUnsealed, seal
 from functions.sealer.trim import trim
 from headrace.clock import ManualClock

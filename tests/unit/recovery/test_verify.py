@@ -13,9 +13,8 @@ from functions.sealer.purge import purge
 from functions.sealer.trim import trim
 from headrace.errors import StoreTimeout
 from headrace.index import descriptors
-from headrace.index.manifest import empty, with_runs
-from headrace.index.run import Descriptor, Part
-from headrace.index.store import IndexManifestStore
+from headrace.index.descriptors import Descriptor, Part
+from headrace.index.manifest import IndexManifestStore, empty, with_runs
 from headrace.manifest import manifest as manifests
 from headrace.manifest.manifest import encode
 from headrace.objects import keys

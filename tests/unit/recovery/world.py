@@ -6,11 +6,11 @@ import copy
 import dataclasses
 from typing import Any, NamedTuple
 
-from functions.sealer.parts import assemble
+from functions.sealer.context import assemble
+from headrace.batch import Batch
 from headrace.log.requests import At
 from headrace.objects import keys
 from headrace.offset import BEGINNING, decode
-from headrace.record import NewRecord
 from headrace.recovery.recover import recover
 from headrace.recovery.report import LogRecovered, RecoverReport, VerifyReport
 from headrace.recovery.verify import verify_all
@@ -121,7 +121,7 @@ class Ruins(World):
 
     def produce(self, name: str, producer: str, seq: int, data: bytes) -> Any:
         """A producer's write."""
-        request = AppendRequest(content_type=BYTES, records=(NewRecord(data),), producer=Producer(producer, 0, seq))
+        request = AppendRequest(content_type=BYTES, records=Batch.of([data]), producer=Producer(producer, 0, seq))
         return self.logs.append(name, request)
 
     def segment_keys(self, log_id: str) -> list[str]:

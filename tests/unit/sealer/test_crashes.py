@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from functions.sealer.parts import Parts
+from functions.sealer.context import Context
 from functions.sealer.purge import purge
 from functions.sealer.seal import seal
 from functions.sealer.trim import trim
@@ -24,7 +24,7 @@ def each_call(make: Callable[[int], Hook], run: Callable[[Hook], bool]) -> int:
     raise AssertionError("never ends")
 
 
-def fails(verb: Callable[[Parts], object], parts: Parts) -> bool:
+def fails(verb: Callable[[Context], object], parts: Context) -> bool:
     """Whether the fault came to pass; the verb itself may survive it."""
     try:
         verb(parts)

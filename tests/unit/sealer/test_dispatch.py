@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from functions.sealer.queue import DelayQueue, MemoryQueue, Message, NotQueued, SqsQueue, delay_s
+from functions.queue import MemoryQueue, Message, NotQueued, Queue, SqsQueue, delay_s
 from headrace.streams.names import STREAMS
 from tests.unit.sealer.world import SETTINGS, World, dispatcher
 
@@ -149,6 +149,6 @@ def test_the_sqs_queue_sends_tens_and_bounds_the_delay() -> None:
 def test_delays_never_end_early() -> None:
     assert delay_s(Message("trim", not_before_ms=1001), 0) == 2
     assert delay_s(Message("trim", not_before_ms=5), 10) == 0
-    queue: DelayQueue = MemoryQueue()
+    queue: Queue = MemoryQueue()
     queue.send([Message("trim", not_before_ms=1001)], 0)
     assert isinstance(queue, MemoryQueue) and queue.receive(1999) == [] and len(queue.receive(2000)) == 1

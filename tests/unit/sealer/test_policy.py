@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from functions.queue import Message
 from functions.sealer import policy
 from functions.sealer.policy import Hint, SealLimits
-from functions.sealer.queue import Message
 
 LIMITS = SealLimits(payload_bytes=100, records=10, age_ms=60_000, trim_age_ms=900_000)
 T = 1_700_000_000_000

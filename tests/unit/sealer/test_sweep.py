@@ -7,11 +7,11 @@ import dataclasses
 import pytest
 from msgspec.structs import replace
 
+from functions.queue import Message
 from functions.sealer import audit as audit_module
 from functions.sealer import sweep as sweep_module
 from functions.sealer.audit import audit
 from functions.sealer.orphans import sweep_orphans
-from functions.sealer.queue import Message
 from functions.sealer.sweep import sweep
 from headrace.definition import Definition
 from headrace.objects import keys

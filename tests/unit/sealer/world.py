@@ -9,16 +9,16 @@ from collections.abc import Callable
 from typing import Any
 
 from functions.metrics import Metric
-from functions.sealer.dispatch import Dispatcher
-from functions.sealer.parts import Parts, assemble
-from functions.sealer.queue import MemoryQueue
+from functions.queue import MemoryQueue
+from functions.sealer.context import Context, assemble
+from functions.sealer.handler import Sealer
 from functions.sealer.seal import Sealed, seal
+from headrace.batch import Batch
 from headrace.clock import ManualClock
 from headrace.errors import StoreTimeout
 from headrace.log.stores import Stores
 from headrace.manifest.manifest import Manifest
 from headrace.objects.memory import MemoryObjects
-from headrace.record import NewRecord
 from headrace.segment.reader import read_data
 from headrace.settings import Settings
 from headrace.streams.requests import AppendRequest, CreateRequest, ForkRequest
@@ -64,7 +64,7 @@ class World:
 
     def append(self, name: str, *data: bytes) -> None:
         """One entry."""
-        records = tuple(NewRecord(one, key=f"k{len(one)}") for one in data)
+        records = Batch.of(data, key=[f"k{len(one)}" for one in data])
         self.logs.append(name, AppendRequest(content_type=BYTES, records=records))
 
     def fill(self, name: str, batches: int, records: int = 3, size: int = 10) -> list[bytes]:
@@ -130,7 +130,7 @@ class World:
             ]
         }
 
-    def watched(self, hook: Hook) -> Parts:
+    def watched(self, hook: Hook) -> Context:
         """The sealer's parts, with `hook` around every call to a store or the queue."""
         ports: dict[str, Any] = {name: Watched(getattr(self.stores, name), hook) for name in PORTS}
         stores = dataclasses.replace(self.stores, **ports)
@@ -230,11 +230,17 @@ class Silent:
     def info(self, event: str, **fields: Any) -> None:
         """As Logger."""
 
+    def append_keys(self, **fields: Any) -> None:
+        """As Logger."""
 
-def dispatcher(parts: Parts) -> tuple[Dispatcher, Silent]:
-    """A dispatcher that writes nothing."""
+    def flush(self) -> None:
+        """As Meter."""
+
+
+def dispatcher(context: Context) -> tuple[Sealer, Silent]:
+    """Returns a sealer that writes nothing, and what it is told."""
     silent: Any = Silent()
-    return Dispatcher(parts, silent, silent), silent
+    return Sealer(dataclasses.replace(context, meter=silent), silent), silent
 
 
 def noise(seed: str, size: int) -> bytes:

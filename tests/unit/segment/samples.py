@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from headrace.batch import Record
 from headrace.objects import keys
 from headrace.objects.memory import MemoryObjects
-from headrace.record import Record
 from headrace.segment.descriptor import Segment
 from headrace.segment.writer import build
+from tests.support.builders import batch_of
 
 LOG = "0" * 32
 START_MS = 1_700_000_000_000
@@ -46,7 +47,7 @@ def mixed(count: int, *, first: int = 0) -> list[Record]:
 
 def stored(content: Sequence[Record], objects: MemoryObjects, *, text: bool = False, number: int = 0) -> Segment:
     """Builds a segment and puts both of its objects, as the sealer does."""
-    built = build(content, text=text, log_id=LOG)
+    built = build(content[0].offset, batch_of(content), text=text, log_id=LOG)
     segment = built.describe(number, keys.segment(LOG, number, "n"))
     objects.put(segment.key, built.data)
     objects.put(keys.segment_keys(segment.key), built.key_page)

@@ -18,6 +18,7 @@ from headrace.objects.memory import MemoryObjects
 from headrace.segment import keypage, pageheader
 from headrace.segment.descriptor import PageIndex, Segment
 from headrace.segment.reader import find_time, read_data, rows_of_key
+from tests.support.builders import batch_of
 from tests.unit.segment.samples import mixed, stored
 
 ALL = 1 << 40
@@ -155,7 +156,7 @@ def test_an_altered_or_missing_key_page_is_damaged() -> None:
 
 
 def test_a_key_page_of_another_version_or_segment_is_damaged() -> None:
-    data = keypage.encode(mixed(9))
+    data = keypage.encode(batch_of(mixed(9)))
     page = keypage.decode(data, sha256=_sha256(data), count=9, source="k")
     later = packed.encode(msgspec.structs.replace(page, version=2))
     with pytest.raises(Damaged, match="version"):

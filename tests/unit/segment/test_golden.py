@@ -12,6 +12,7 @@ from headrace.objects.memory import MemoryObjects
 from headrace.segment import keypage
 from headrace.segment.descriptor import Segment
 from headrace.segment.reader import find_time, read_data, rows_of_key
+from tests.support.builders import batch_of
 from tests.unit.segment.samples import START_MS, mixed
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -29,7 +30,7 @@ def test_a_segment_of_version_1_is_read() -> None:
 
 
 def test_a_key_page_has_the_documented_text() -> None:
-    raw = zstandard.ZstdDecompressor().decompress(keypage.encode(mixed(8)))
+    raw = zstandard.ZstdDecompressor().decompress(keypage.encode(batch_of(mixed(8))))
     runs = f"[[3,{START_MS}],[3,{START_MS + 1}],[2,{START_MS + 2}]]".encode()
     named = b'[["key-0",[5]],["key-1",[1]],["key-2",[2,5]],["key-4",[4]]]'
     assert raw == b'{"version":1,"keys":' + named + b',"times":' + runs + b"}"

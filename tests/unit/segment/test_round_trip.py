@@ -11,10 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headrace.batch import EMPTY, Record
 from headrace.objects.memory import MemoryObjects
-from headrace.record import Record
 from headrace.segment import writer
 from headrace.segment.reader import find_time, read_data, rows_of_key
+from tests.support.builders import batch_of
 from tests.unit.segment.samples import START_MS, CountingObjects, expected, mixed, records, stored
 
 EVERYTHING = 1 << 40
@@ -92,7 +93,7 @@ def test_a_record_of_ten_mebibytes_stands_on_a_page_of_its_own() -> None:
 
 def test_a_batch_never_holds_several_records_beyond_the_window() -> None:
     content = records([bytes([row % 251]) * 30_000 for row in range(200)])
-    pages = writer.build(content).pages
+    pages = writer.build(0, batch_of(content)).pages
     assert max(pages.payload) <= writer._WINDOW_BYTES + writer._PAGE_BYTES
 
 
@@ -100,7 +101,7 @@ def test_a_batch_never_holds_several_records_beyond_the_window() -> None:
 def test_duckdb_reads_the_object_as_it_is(tmp_path: Path, text: bool) -> None:
     content = records([b'{"n": %d, "word": "stra\xc3\x9fe"}' % row for row in range(3000)], first=50)
     path = tmp_path / "segment.parquet"
-    path.write_bytes(writer.build(content, text=text, log_id="abc").data)
+    path.write_bytes(writer.build(50, batch_of(content), text=text, log_id="abc").data)
     with duckdb.connect() as db:
         rows = db.execute(
             f"select \"offset\", epoch_ms(append_time), key, data, typeof(data) from '{path}' order by 1"
@@ -118,17 +119,15 @@ def test_text_that_is_not_utf_8_is_sealed_as_bytes() -> None:
 
 
 def test_equal_records_give_equal_segments() -> None:
-    assert writer.build(mixed(300)) == writer.build(mixed(300))
+    assert writer.build(0, batch_of(mixed(300))) == writer.build(0, batch_of(mixed(300)))
 
 
 def test_only_records_in_order_are_sealed() -> None:
     good = mixed(3)
     with pytest.raises(ValueError, match="at least one"):
-        writer.build([])
-    with pytest.raises(ValueError, match="gap"):
-        writer.build([good[0], good[2]])
-    with pytest.raises(ValueError, match="falls"):
-        writer.build([good[0], good[1]._replace(time_ms=1)])
+        writer.build(0, EMPTY)
+    with pytest.raises(ValueError, match="fall"):
+        writer.build(0, batch_of([good[0], good[1]._replace(time_ms=1)]))
 
 
 def test_a_read_by_key_or_time_costs_one_get_and_a_time_at_the_edge_none() -> None:

@@ -7,8 +7,8 @@ from itertools import takewhile
 from typing import NamedTuple
 
 from functions.api.streams.inspection.seen import Coverage, Published
+from headrace.index.descriptors import Run
 from headrace.index.manifest import gaps
-from headrace.index.run import Run
 from headrace.manifest.manifest import Manifest, ManifestPage
 from headrace.manifest.store import ManifestStore
 from headrace.segment.descriptor import Segment

@@ -7,8 +7,7 @@ from collections import OrderedDict
 from typing import NamedTuple
 
 from headrace.clock import Clock
-from headrace.index.manifest import IndexManifest
-from headrace.index.store import IndexManifestStore
+from headrace.index.manifest import IndexManifest, IndexManifestStore
 from headrace.objects import Objects
 
 AGE_S = 0.25  # of what `recent` answers: those who wait for a change look this often at most

@@ -14,7 +14,7 @@ from typing import Any
 
 from functions.api.door import times
 from functions.api.streams.inspection.seen import Coverage, Seen
-from headrace.index.run import Family, Run
+from headrace.index.descriptors import Family, Run
 from headrace.query.language.config import SearchConfig
 from headrace.streams import profiles
 

@@ -13,12 +13,12 @@ from collections.abc import Callable, Iterable
 from functions.api.door.periodic import Periodic
 from functions.api.streams.system.recorder import Recorder
 from functions.api.streams.system.window import Series, Window
+from headrace.batch import Batch
 from headrace.clock import Clock
 from headrace.definition import Definition
 from headrace.errors import NotFound, Overloaded, StoreThrottled
 from headrace.json import jsontext, registry
 from headrace.log.requests import JSON
-from headrace.record import NewRecord
 from headrace.streams import profiles
 from headrace.streams.names import SYSTEM_STREAM
 from headrace.streams.requests import AppendRequest, CreateRequest
@@ -101,7 +101,7 @@ class Emitter:
         for series, value in self._gauges():
             window.add(series, value, window.last_ms)
         found = window.records(now_ms=now_ms, interval_ms=self._interval_ms, instance=self._instance)
-        records = tuple(NewRecord(jsontext.dumps(record)) for record in found)
+        records = Batch.of([jsontext.dumps(record) for record in found])
         logs.append(SYSTEM_STREAM, AppendRequest(content_type=JSON, records=records))
 
     def _open(self, logs: Streams) -> None:

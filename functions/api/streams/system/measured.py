@@ -1,19 +1,18 @@
-"""The verbs of streams and the requests to the object store, measured. Nothing of what they do is changed."""
+"""The verbs of streams, measured. Nothing of what they do is changed."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable
 from typing import TypeVar
 
 from functions.api.streams.system.recorder import Recorder
+from headrace.batch import Batch
 from headrace.clock import Clock
-from headrace.errors import HeadraceError, Overloaded, StoreError, StoreThrottled
-from headrace.index.run_cache import RunCache
+from headrace.errors import Overloaded, StoreThrottled
+from headrace.index.fetching import RunCache
 from headrace.limits import PAGE_BYTES, PAGE_RECORDS
 from headrace.log.requests import EVERYTHING, At, ReadPage, Selection
 from headrace.log.stores import Stores
-from headrace.objects import ObjectMissing, Objects, Range, keys
-from headrace.record import NewRecord
 from headrace.streams.requests import Appended, AppendRequest, Created, CreateRequest
 from headrace.streams.verbs import Streams
 
@@ -77,66 +76,10 @@ class MeasuredLogs(Streams):
             self._recorder.count("tieredstore.backpressure.over_limit", "count", 1, name)
             raise
 
-    def _appended(self, name: str, records: tuple[NewRecord, ...], began: float) -> None:
-        size = sum(len(record.data) for record in records)
-        self._recorder.count("tieredstore.append.bytes", "bytes", size, name)
+    def _appended(self, name: str, records: Batch, began: float) -> None:
+        self._recorder.count("tieredstore.append.bytes", "bytes", len(records.data), name)
         self._recorder.count("tieredstore.append.entries", "count", len(records), name)
         self._recorder.count("tieredstore.ingest.flush.latency", "ns", _since(self._clock, began), name)
-
-
-class TimedObjects:
-    """The port `headrace.objects.Objects`: another one, with the time of its requests measured."""
-
-    def __init__(self, objects: Objects, recorder: Recorder, clock: Clock) -> None:
-        self._objects = objects
-        self._recorder = recorder
-        self._clock = clock
-
-    def get(self, key: str) -> bytes:
-        """Measured as `get`."""
-        return self._timed("get", key, lambda: self._objects.get(key))
-
-    def get_range(self, key: str, start: int, length: int) -> bytes:
-        """Measured as `get`."""
-        return self._timed("get", key, lambda: self._objects.get_range(key, start, length))
-
-    def get_ranges(self, ranges: Sequence[Range], /) -> list[bytes]:
-        """Measured as one `get`: they are made at once."""
-        if not ranges:
-            return []
-        return self._timed("get", ranges[0].key, lambda: self._objects.get_ranges(ranges))
-
-    def put(self, key: str, data: bytes) -> None:
-        """Measured as `put`."""
-        self._timed("put", key, lambda: self._objects.put(key, data))
-
-    def create(self, key: str, data: bytes) -> bool:
-        """Measured as `put`."""
-        return self._timed("put", key, lambda: self._objects.create(key, data))
-
-    def list(self, prefix: str) -> Iterator[str]:
-        """Not measured: it goes on as long as its caller does."""
-        return self._objects.list(prefix)
-
-    def delete(self, keys: Iterable[str]) -> None:
-        """Not measured: the api deletes nothing."""
-        self._objects.delete(keys)
-
-    def _timed(self, operation: str, key: str, request: Callable[[], T]) -> T:
-        began = self._clock.monotonic()
-        outcome = "ok"
-        try:
-            return request()
-        except ObjectMissing:
-            outcome = "miss"
-            raise
-        except (StoreError, HeadraceError):
-            outcome = "error"
-            raise
-        finally:
-            found = keys.artifact(key)
-            if found is not None:
-                self._recorder.object_request(*found, operation, outcome, _since(self._clock, began))
 
 
 def _since(clock: Clock, began: float) -> int:

@@ -7,6 +7,8 @@ from collections.abc import Callable
 
 from functions.api.streams.system.window import Series, Unit, Window
 from headrace.clock import Clock
+from headrace.objects import keys
+from headrace.objects.observed import Request
 from headrace.streams.names import SYSTEM_STREAM
 
 
@@ -39,12 +41,15 @@ class Recorder:
         if self._enabled and stream != SYSTEM_STREAM:
             self._add(Series(metric, unit, stream, tuple(sorted(tags.items()))), value)
 
-    def object_request(self, log_id: str, artifact: str, operation: str, outcome: str, took_ns: int) -> None:
-        """Takes the time of a request to the object store."""
-        if log_id != self._own_log:
-            self.count(
-                f"tieredstore.objectstore.{operation}.latency", "ns", took_ns, artifact=artifact, outcome=outcome
-            )
+    def observe(self, request: Request) -> None:
+        """Takes the time of a get or a put of the object store. Ranges that are read at once are one get."""
+        found = keys.artifact(request.keys[0]) if request.operation in ("get", "put") else None
+        if found is None or found[0] == self._own_log:
+            return
+        outcome = request.outcome if request.outcome in ("ok", "miss") else "error"
+        took_ns = round(request.took_s * 1_000_000_000)
+        metric = f"tieredstore.objectstore.{request.operation}.latency"
+        self.count(metric, "ns", took_ns, artifact=found[1], outcome=outcome)
 
     def take(self) -> Window | None:
         """All values so far; none are left."""

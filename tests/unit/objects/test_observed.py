@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from headrace.clock import ManualClock
 from headrace.errors import StoreThrottled, StoreTimeout
 from headrace.objects import ObjectMissing, Range, keys
-from headrace.objects.counting import CountingObjects, RequestCounts, flush
 from headrace.objects.memory import MemoryObjects
+from headrace.objects.observed import ObservedObjects, RequestCounts
 from headrace.tables.watermarks import MemoryWatermarks
 from tests.support.faults import Faulty
 
@@ -38,9 +39,16 @@ def test_every_key_has_its_kind() -> None:
     assert keys.artifact("other/x/wal/1") is None
 
 
+def flushed(counts: RequestCounts, log_id: str) -> dict[str, int]:
+    """Flushes the counts and returns those of a log."""
+    watermarks = MemoryWatermarks()
+    counts.flush(watermarks)
+    return watermarks.counts(log_id)
+
+
 def test_every_method_is_counted_and_does_what_it_did() -> None:
     counts = RequestCounts()
-    objects = CountingObjects(MemoryObjects(), counts)
+    objects = ObservedObjects(MemoryObjects(), ManualClock(), counts.observe)
     key = keys.segment(LOG, 1, "n")
     objects.put(key, b"data")
     assert not objects.create(key, b"other")
@@ -50,10 +58,8 @@ def test_every_method_is_counted_and_does_what_it_did() -> None:
     objects.delete([key])
     with pytest.raises(ObjectMissing):
         objects.get(key)
-    assert counts.take() == {
-        LOG: {"segment.put": 2, "segment.get": 5, "log.list": 1, "segment.delete": 1},
-    }
-    assert counts.take() == {}
+    assert flushed(counts, LOG) == {"segment.put": 2, "segment.get": 5, "log.list": 1, "segment.delete": 1}
+    assert len(counts) == 0
 
 
 def test_a_long_list_is_as_many_requests_as_it_has_pages() -> None:
@@ -61,13 +67,13 @@ def test_a_long_list_is_as_many_requests_as_it_has_pages() -> None:
         counts, store = RequestCounts(), MemoryObjects()
         for number in range(made):
             store.put(keys.payload(LOG, number, "n"), b"")
-        assert len(list(CountingObjects(store, counts).list(keys.log_prefix(LOG)))) == made
-        assert counts.take()[LOG] == {"log.list": requests}
+        assert len(list(ObservedObjects(store, ManualClock(), counts.observe).list(keys.log_prefix(LOG)))) == made
+        assert flushed(counts, LOG) == {"log.list": requests}
 
 
 def test_what_is_no_log_is_not_counted() -> None:
     counts = RequestCounts()
-    assert list(CountingObjects(MemoryObjects(), counts).list(keys.ROOT)) == []
+    assert list(ObservedObjects(MemoryObjects(), ManualClock(), counts.observe).list(keys.ROOT)) == []
     assert len(counts) == 0
 
 
@@ -76,8 +82,8 @@ def test_counts_are_added_once_for_each_log() -> None:
     for log, times in (("a", 2), ("b", 1)):
         for _ in range(times):
             counts.note(keys.manifest(log, 1), "get")
-    flush(counts, watermarks)
-    flush(counts, watermarks)
+    counts.flush(watermarks)
+    counts.flush(watermarks)
     assert watermarks.calls["count"] == 2
     assert watermarks.counts("a") == {"manifest.get": 2}
     assert watermarks.counts("b") == {"manifest.get": 1}
@@ -87,11 +93,11 @@ def test_what_is_refused_is_added_later_and_what_is_unknown_never_twice() -> Non
     counts, watermarks = RequestCounts(), Faulty(MemoryWatermarks())
     counts.note(keys.manifest("a", 1), "get")
     watermarks.fail("count", StoreThrottled)
-    flush(counts, watermarks)
+    counts.flush(watermarks)
     assert len(counts) == 1
     watermarks.fail("count", StoreTimeout, after=True)
-    flush(counts, watermarks)
-    flush(counts, watermarks)
+    counts.flush(watermarks)
+    counts.flush(watermarks)
     assert watermarks.counts("a") == {"manifest.get": 1}
 
 
@@ -101,6 +107,6 @@ def test_the_first_count_after_a_flush_is_told() -> None:
     counts.on_first = lambda: told.append(len(counts))
     for _ in range(3):
         counts.note(keys.manifest("a", 1), "get")
-    counts.take()
+    flushed(counts, LOG)
     counts.note(keys.manifest("a", 1), "get")
     assert told == [1, 1]

@@ -1,24 +1,28 @@
-"""What the indexer's verbs act on."""
+"""What the indexer's verbs act on: made once for each process."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
 from functions.indexer.policy import IndexLimits
-from functions.indexer.queue import WakeQueue
-from functions.indexer.runs import JobRuns
-from headrace.index.manifest import IndexManifest
-from headrace.index.store import IndexManifestStore
+from functions.indexer.runs import EmrRuns, JobRuns
+from functions.metrics import IndexerMetric
+from functions.observability import Meter
+from functions.queue import Queue, SqsQueue
+from headrace.index.manifest import IndexManifest, IndexManifestStore
 from headrace.log.definition import Definitions
 from headrace.log.stores import Stores
 from headrace.manifest.merging import MergeLimits
 from headrace.manifest.store import ManifestStore
-from headrace.objects.counting import CountingObjects, RequestCounts
-from headrace.tables.jobs import Jobs
+from headrace.objects.observed import ObservedObjects, RequestCounts
+from headrace.tables.jobs import DynamoJobs, Jobs
+
+_DYNAMODB_TIMEOUT_S = 5.0  # no client waits for an answer here
+_S3_READ_TIMEOUT_S = 20.0
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class Context:
     """The stores of the process, its queue, and job runs.
 
     Attributes:
@@ -31,8 +35,9 @@ class Parts:
     definitions: Definitions
     jobs: Jobs
     runs: JobRuns
-    queue: WakeQueue
+    queue: Queue
     counts: RequestCounts
+    meter: Meter[IndexerMetric]
 
     @property
     def limits(self) -> IndexLimits:
@@ -78,11 +83,13 @@ def made_ms(made_id: str) -> int | None:
     return int(time_ms) if dash and len(time_ms) == 13 and time_ms.isdecimal() else None
 
 
-def assemble(stores: Stores, jobs: Jobs, runs: JobRuns, queue: WakeQueue) -> Parts:
-    """The parts on given stores, with their requests to the object store counted."""
-    counts = RequestCounts()
-    stores = replace(stores, objects=CountingObjects(stores.objects, counts))
-    return Parts(
+def assemble(
+    stores: Stores, jobs: Jobs, runs: JobRuns, queue: Queue, meter: Meter[IndexerMetric] | None = None
+) -> Context:
+    """Makes a context on given stores, with their requests to the object store counted."""
+    counts, meter = RequestCounts(), meter or Meter(IndexerMetric)
+    stores = replace(stores, objects=ObservedObjects(stores.objects, stores.clock, counts.observe, meter.observe))
+    return Context(
         stores=stores,
         manifests=stores.manifests(),
         indexes=IndexManifestStore(stores.objects),
@@ -91,4 +98,22 @@ def assemble(stores: Stores, jobs: Jobs, runs: JobRuns, queue: WakeQueue) -> Par
         runs=runs,
         queue=queue,
         counts=counts,
+        meter=meter,
     )
+
+
+def open_context() -> Context:
+    """Makes the context that the environment names.
+
+    Raises:
+        SettingsError: the environment makes no sense.
+    """
+    from functions.wiring import open_wiring  # AWS clients: not for those who bring their own stores
+    from headrace.tables.dynamodb import Store
+
+    wiring = open_wiring(IndexerMetric, dynamodb_timeout_s=_DYNAMODB_TIMEOUT_S, s3_read_timeout_s=_S3_READ_TIMEOUT_S)
+    settings, refused = wiring.settings, wiring.meter.count_throttle
+    jobs = DynamoJobs(Store(wiring.region, timeout_s=_DYNAMODB_TIMEOUT_S, refused=refused), settings.jobs_table)
+    runs = EmrRuns(wiring.client("emr-serverless", read_timeout_s=10.0), settings)
+    queue = SqsQueue(wiring.client("sqs", read_timeout_s=10.0), settings.index_queue_url)
+    return assemble(wiring.stores, jobs, runs, queue, wiring.meter)

@@ -1,9 +1,9 @@
-"""Messages from the sealer to a later run of itself: what to do, for which log, not before when.
+"""Messages to a later run of a function: what to do, for which log, and not before when.
 
 Guarantees every adapter keeps:
- 1. A message that `send` accepted is delivered at least once, in no order. 2. It is not delivered long
- before its time: SQS delays by at most 15 minutes, so whoever receives a message early
-    sends it again.
+ 1. A message that `send` accepted is delivered at least once, in no order.
+ 2. It is not delivered long before its time. SQS delays by at most 15 minutes, so a worker that receives a message too
+    early sends it again.
 """
 
 from __future__ import annotations
@@ -19,19 +19,20 @@ from headrace.errors import StoreError
 MAX_DELAY_S = 900  # SQS
 _BATCH = 10  # SQS
 
-Verb = Literal["seal", "trim", "purge", "sweep", "audit", "orphans"]
+SealerVerb = Literal["seal", "trim", "purge", "sweep", "audit", "orphans"]
+IndexerVerb = Literal["look", "rebuild", "tick", "audit", "orphans"]
 
 
 class Message(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One verb for one log.
+    """One verb, for one log or for none.
 
     Attributes:
         not_before_ms: wall clock before which it must not be acted on.
-        force: seal everything that is there, due or not.
+        force: of seal: everything that is there, due or not.
         surface, after: where an audit goes on.
     """
 
-    verb: Verb
+    verb: SealerVerb | IndexerVerb
     log_id: str = ""
     not_before_ms: int = 0
     force: bool = False
@@ -43,11 +44,11 @@ class NotQueued(StoreError):
     """The queue did not take every message; some may have been taken."""
 
 
-class DelayQueue(Protocol):
+class Queue(Protocol):
     """The way to a later run."""
 
     def send(self, messages: Sequence[Message], now_ms: int) -> None:
-        """Delivers each at its `not_before_ms`, or when it can wait no longer. Raises if one fails."""
+        """Delivers each message at its `not_before_ms`, or when it can wait no longer. Raises if one fails."""
 
 
 class SendsBatches(Protocol):
@@ -65,7 +66,7 @@ class SqsQueue:
         self._url = url
 
     def send(self, messages: Sequence[Message], now_ms: int) -> None:
-        """Ten at a time."""
+        """Sends the messages, ten at a time."""
         for start in range(0, len(messages), _BATCH):
             entries = [
                 {
@@ -103,10 +104,10 @@ class MemoryQueue:
 
     @property
     def waiting(self) -> list[Message]:
-        """Every message that was not taken."""
+        """Every message that was not taken, the earliest first."""
         return [message for _, _, message in sorted(self._heap)]
 
 
 def delay_s(message: Message, now_ms: int) -> int:
-    """Seconds that the queue shall hold the message: rounded up, as many as it can."""
+    """Returns how many seconds the queue must hold the message: rounded up, at most what it can."""
     return min(MAX_DELAY_S, max(0, -(-(message.not_before_ms - now_ms) // 1000)))

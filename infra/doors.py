@@ -1,4 +1,5 @@
-"""The buffered door: an HTTP API that hands every request, unread, to the api function."""
+"""How requests arrive: an HTTP API in front of the api function (the buffered door), a Function URL whose responses stream
+(the streaming door), and the first key of a deployment."""
 
 from __future__ import annotations
 
@@ -9,9 +10,11 @@ from aws_cdk import RemovalPolicy, Stack
 from aws_cdk import aws_apigateway as apigateway
 from aws_cdk import aws_apigatewayv2 as apigatewayv2
 from aws_cdk import aws_certificatemanager as acm
+from aws_cdk import aws_kms as kms
 from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_logs as logs
 from aws_cdk import aws_route53 as route53
+from aws_cdk import aws_secretsmanager as secretsmanager
 from aws_cdk.aws_apigatewayv2_integrations import HttpLambdaIntegration
 from constructs import Construct
 
@@ -113,3 +116,52 @@ class HttpDoor(Construct):
                     dns_name=domain.regional_domain_name, hosted_zone_id=domain.regional_hosted_zone_id
                 ),
             )
+
+
+# Within the artifact; `functions/api/door/streaming/__init__.py` says why. Lambda has it start the process.
+BOOTSTRAP = "functions/api/door/streaming/bootstrap"
+WRAPPER = {"AWS_LAMBDA_EXEC_WRAPPER": f"/var/task/{BOOTSTRAP}"}
+# What Lambda shows as the function's handler. Its own client, which would call it, is never started.
+MODULE = "functions.api.door.streaming"
+
+
+class StreamingDoor(Construct):
+    """A public URL; the application checks keys and answers preflights, as behind the HTTP API.
+
+    It has no rate limit of its own: what bounds it is the function's reserved concurrency.
+
+    The function has no SnapStart. That would need a published version, to whose alias the URL can lead, and excludes
+    provisioned concurrency; neither is in the way. But a runtime client takes part in being restored, and Lambda documents
+    that for its own clients alone.
+    """
+
+    def __init__(self, scope: Construct, construct_id: str, *, function: lambda_.IFunction) -> None:
+        super().__init__(scope, construct_id)
+        self.function_url = lambda_.FunctionUrl(
+            self,
+            "Url",
+            function=function,
+            auth_type=lambda_.FunctionUrlAuthType.NONE,
+            invoke_mode=lambda_.InvokeMode.RESPONSE_STREAM,
+        )
+        self.url = self.function_url.url
+
+
+# Letters and digits only, since `:` and `,` have a meaning in a list of keys; 43 of them carry 256 bits.
+KEY_CHARACTERS = 43
+
+
+class AdminKey(Construct):
+    """A bearer key with every scope. The secret's text is a list of keys, to which an operator adds more."""
+
+    def __init__(self, scope: Construct, construct_id: str, *, key: kms.IKey) -> None:
+        super().__init__(scope, construct_id)
+        self.secret = secretsmanager.Secret(
+            self,
+            "Secret",
+            description="Headrace API keys, comma separated: key[:scopes[:prefixes]]",
+            encryption_key=key,
+            generate_secret_string=secretsmanager.SecretStringGenerator(
+                exclude_punctuation=True, include_space=False, password_length=KEY_CHARACTERS
+            ),
+        )

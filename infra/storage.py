@@ -1,11 +1,28 @@
-"""The tables: the WAL, what is derived from it, and what the indexer remembers."""
+"""Where data are stored: the customer key, the tables and the bucket. The bucket alone is enough to recover what was
+published; a principal that may not use the key reads nothing."""
 
 from __future__ import annotations
 
-from aws_cdk import RemovalPolicy
+from aws_cdk import Duration, RemovalPolicy
 from aws_cdk import aws_dynamodb as dynamodb
 from aws_cdk import aws_kms as kms
+from aws_cdk import aws_s3 as s3
 from constructs import Construct
+
+
+class DataKey(Construct):
+    """Encrypts tables, bucket and secret; rotated yearly; outlives the stack where the data do."""
+
+    def __init__(self, scope: Construct, construct_id: str, *, removal: RemovalPolicy) -> None:
+        super().__init__(scope, construct_id)
+        self.key = kms.Key(
+            self,
+            "Key",
+            description="Headrace: tables, bucket and secret",
+            enable_key_rotation=True,
+            removal_policy=removal,
+        )
+
 
 EXPIRY_INDEX = "expiry"
 DUE_INDEX = "due"
@@ -87,3 +104,43 @@ def _text(name: str) -> dynamodb.Attribute:
 
 def _number(name: str) -> dynamodb.Attribute:
     return dynamodb.Attribute(name=name, type=dynamodb.AttributeType.NUMBER)
+
+
+# An upload that took longer than this has no writer any more.
+ABANDONED_UPLOAD_DAYS = 2
+# What an index job was told and what it answered: of use to who asks why it failed, and to nobody else.
+JOB_DAYS = 14
+JOBS_PREFIX = "jobs/"
+
+
+class DataBucket(Construct):
+    """Versioned, encrypted with the customer key, private, TLS only, kept after the stack."""
+
+    def __init__(self, scope: Construct, construct_id: str, *, key: kms.IKey, noncurrent_version_days: int) -> None:
+        super().__init__(scope, construct_id)
+        self.bucket = s3.Bucket(
+            self,
+            "Bucket",
+            versioned=True,
+            encryption=s3.BucketEncryption.KMS,
+            encryption_key=key,
+            # One key request for many objects, instead of one for each.
+            bucket_key_enabled=True,
+            block_public_access=s3.BlockPublicAccess.BLOCK_ALL,
+            object_ownership=s3.ObjectOwnership.BUCKET_OWNER_ENFORCED,
+            enforce_ssl=True,
+            removal_policy=RemovalPolicy.RETAIN,
+            lifecycle_rules=[
+                s3.LifecycleRule(
+                    id="forget-deleted-objects",
+                    noncurrent_version_expiration=Duration.days(noncurrent_version_days),
+                    # A marker whose last version is gone only slows listings down.
+                    expired_object_delete_marker=True,
+                ),
+                s3.LifecycleRule(
+                    id="abort-abandoned-uploads",
+                    abort_incomplete_multipart_upload_after=Duration.days(ABANDONED_UPLOAD_DAYS),
+                ),
+                s3.LifecycleRule(id="forget-jobs", prefix=JOBS_PREFIX, expiration=Duration.days(JOB_DAYS)),
+            ],
+        )

@@ -1,0 +1,58 @@
+"""What every function needs of AWS, from its environment: settings, meter, stores, clients."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Generic, NamedTuple, TypeVar
+
+import boto3
+from botocore.config import Config
+
+from functions.metrics import Metric
+from functions.observability import Meter, make_meter
+from headrace.aws import aws_stores, region_of
+from headrace.log.stores import Stores
+from headrace.settings import Settings
+
+M = TypeVar("M", bound=Metric)
+
+
+class Wiring(NamedTuple, Generic[M]):
+    """The environment of a process, opened. Throttled calls to its tables are counted by its meter."""
+
+    settings: Settings
+    region: str
+    meter: Meter[M]
+    stores: Stores
+
+    def client(self, service: str, *, read_timeout_s: float, tries: int = 3) -> Any:
+        """Returns a boto3 client of a service.
+
+        Args:
+            read_timeout_s: of one try, of which there are at most `tries`.
+        """
+        retries = {"mode": "standard", "total_max_attempts": tries}
+        config = Config(connect_timeout=1.0, read_timeout=read_timeout_s, retries=retries)
+        return boto3.client(service, region_name=self.region, config=config)
+
+
+def open_wiring(metrics: type[M], *, dynamodb_timeout_s: float, s3_read_timeout_s: float) -> Wiring[M]:
+    """Opens what the environment names.
+
+    Args:
+        dynamodb_timeout_s, s3_read_timeout_s: of one try of a call.
+
+    Raises:
+        SettingsError: the environment makes no sense.
+    """
+    settings = Settings.from_environment(os.environ)
+    region = region_of(os.environ)
+    meter = make_meter(metrics, os.environ)
+    stores = aws_stores(
+        settings,
+        region,
+        dynamodb_timeout_s=dynamodb_timeout_s,
+        s3_read_timeout_s=s3_read_timeout_s,
+        refused=meter.count_throttle,
+    )
+    return Wiring(settings, region, meter, stores)

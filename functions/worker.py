@@ -1,0 +1,168 @@
+"""The frame of a worker function, such as the sealer or the indexer: events to verbs, and who repeats what failed.
+
+queue      each message is one verb, or some; equal ones run once. SQS repeats those that fail.
+stream     a hint that names logs, if the worker listens to one
+schedule   the worker's `scheduled` verb, or the message that the rule's constant input is (`{"verb": "audit"}`).
+           A failure fails the invocation; Lambda repeats it, and the next schedule does anyway.
+"""
+
+from __future__ import annotations
+
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
+
+import msgspec
+from aws_lambda_powertools import Logger
+
+from functions.metrics import Metric
+from functions.observability import Meter, is_poison
+from functions.queue import Message, Queue
+from headrace.log.stores import Stores
+from headrace.objects.observed import RequestCounts
+
+Json = Mapping[str, Any]
+SCHEDULED = "Scheduled Event"
+_messages = msgspec.json.Decoder(Message)
+
+
+class Context(Protocol):
+    """What the frame needs of a worker's context."""
+
+    @property
+    def stores(self) -> Stores:
+        """Returns the stores of the process."""
+
+    @property
+    def queue(self) -> Queue:
+        """Returns the way to a later run."""
+
+    @property
+    def counts(self) -> RequestCounts:
+        """Returns the requests to the object store that are not in the durable counters yet."""
+
+    @property
+    def meter(self) -> Meter[Any]:
+        """Returns the meter of the process."""
+
+    def now_ms(self) -> int:
+        """Returns the time by the server's clock."""
+
+
+C = TypeVar("C", bound=Context)
+
+
+class Worker(ABC, Generic[C]):
+    """The verbs of one function.
+
+    Attributes:
+        scheduled: what an event of one of the kinds `scheduled_by` asks for.
+        failed: counts verbs that failed, unless a verb is in `failed_verbs`, which names another metric for it.
+        poisoned: counts failures that no repeat heals.
+    """
+
+    scheduled: ClassVar[Message]
+    scheduled_by: ClassVar[frozenset[str]] = frozenset({SCHEDULED})
+    failed: ClassVar[Metric]
+    failed_verbs: ClassVar[Mapping[str, Metric]] = {}
+    poisoned: ClassVar[Metric]
+
+    def __init__(self, context: C, logger: Logger) -> None:
+        self.context = context
+        self.logger = logger
+
+    @abstractmethod
+    def run(self, message: Message) -> None:
+        """Runs one verb and adds its metrics. Raises what the verb raises."""
+
+    def handle(self, event: dict[str, Any], lambda_context: object) -> dict[str, Any]:
+        """Answers one invocation: what `dispatch` does, with what was counted written at its end."""
+        self.logger.append_keys(request_id=getattr(lambda_context, "aws_request_id", None))
+        try:
+            return self.dispatch(event)
+        finally:
+            self._finish()
+
+    def on_stream(self, records: Sequence[Json]) -> None:
+        """Runs what the records of a stream batch ask for. Raises if the batch must be repeated."""
+        raise ValueError(f"this function listens to no stream: records={len(records)}")
+
+    def parse(self, body: str) -> Iterable[Message]:
+        """Returns what the body of a queue's message asks for.
+
+        Raises:
+            ValueError, msgspec.MsgspecError: the body is malformed.
+        """
+        return (_messages.decode(body),)
+
+    def run_each(self, messages: Iterable[Message]) -> list[Message]:
+        """Runs the messages of a batch and returns those that failed: one poisoned log must not repeat the others."""
+        failed = []
+        for message in messages:
+            try:
+                self.run(message)
+            except Exception:  # noqa: BLE001 - as said
+                self.note_failure(message.verb, message.log_id)
+                failed.append(message)
+        return failed
+
+    def dispatch(self, event: Json) -> dict[str, Any]:
+        """Does what an event asks for, and returns what Lambda expects for the event's source.
+
+        Raises:
+            ValueError: the event is of no known kind.
+            Exception: a stream batch must be repeated, or a scheduled verb failed.
+        """
+        records: Sequence[Json] = event.get("Records", ())
+        source = records[0].get("eventSource") if records else None
+        if source == "aws:dynamodb":
+            self.on_stream(records)
+            return {"batchItemFailures": []}
+        if source == "aws:sqs":
+            return {"batchItemFailures": [{"itemIdentifier": failed} for failed in self._run_batch(records)]}
+        if "verb" in event:
+            self.run(msgspec.convert(dict(event), Message))
+            return {}
+        if event.get("detail-type") in self.scheduled_by:
+            self.run(self.scheduled)
+            return {}
+        raise ValueError(f"event is of no known kind: keys={sorted(event)} source={source}")
+
+    def note_failure(self, verb: str, log_id: str = "") -> None:
+        """Logs and counts the error that is being handled."""
+        self.logger.exception("verb failed", verb=verb, log_id=log_id)
+        self.context.meter.add(self.failed_verbs.get(verb, self.failed))
+        self.count_poisoned(sys.exc_info()[1])
+
+    def count_poisoned(self, error: BaseException | None) -> None:
+        """Counts the error if no repeat heals it."""
+        self.context.meter.add(self.poisoned, int(is_poison(error)))
+
+    def _finish(self) -> None:
+        """Nothing fails because of a counter."""
+        try:
+            self.context.counts.flush(self.context.stores.watermarks)
+        except Exception:
+            self.logger.exception("request counts were not added")
+        self.context.meter.flush()
+
+    def _run_batch(self, records: Sequence[Json]) -> list[str]:
+        """Runs equal messages once: a busy log has many trims waiting. Returns the ids of messages to repeat."""
+        wanted: dict[Message, list[str]] = {}
+        failed: list[str] = []
+        for record in records:
+            try:
+                for message in self.parse(record["body"]):
+                    now_ms = self.context.now_ms()
+                    if message.not_before_ms > now_ms:
+                        self.context.queue.send([message], now_ms)
+                        continue
+                    same = msgspec.structs.replace(message, not_before_ms=0)
+                    wanted.setdefault(same, []).append(record["messageId"])
+            except Exception:  # noqa: BLE001 - one unreadable message must not repeat the others
+                self.note_failure("unreadable")
+                failed.append(record["messageId"])
+        for message in self.run_each(wanted):
+            failed += wanted[message]
+        return sorted(set(failed))

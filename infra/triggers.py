@@ -1,0 +1,248 @@
+"""What wakes the sealer and the indexer: the WAL's stream, queues, created manifests, job runs, clocks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jsii
+from aws_cdk import Aws, CfnResource, Duration
+from aws_cdk import aws_dynamodb as dynamodb
+from aws_cdk import aws_emrserverless as emrserverless
+from aws_cdk import aws_events as events
+from aws_cdk import aws_events_targets as targets
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_lambda as lambda_
+from aws_cdk import aws_s3 as s3
+from aws_cdk import aws_sqs as sqs
+from constructs import Construct
+
+# The longest that SQS keeps anything: time for a person to look.
+DEAD_LETTER_RETENTION = Duration.days(14)
+# Six times, as Lambda asks: a message must not reappear while a throttled invocation may still hold it.
+VISIBILITY_PER_TIMEOUT = 6
+MAX_RECEIVES = 5
+
+
+class Queues(Construct):
+    """Messages name a log and a verb and never carry data, so SQS's own key encrypts them."""
+
+    def __init__(
+        self, scope: Construct, construct_id: str, *, sealer_timeout: Duration, indexer_timeout: Duration
+    ) -> None:
+        super().__init__(scope, construct_id)
+        # Two, because their messages differ: a verb that can be sent again, and the bounds of a stream batch.
+        self.delay_dead_letters = self._dead_letters("DelayDeadLetters")
+        self.stream_dead_letters = self._dead_letters("StreamDeadLetters")
+        self.delay = self._queue("Delay", sealer_timeout, self.delay_dead_letters)
+        self.index_dead_letters = self._dead_letters("IndexDeadLetters")
+        self.index = self._queue("Index", indexer_timeout, self.index_dead_letters)
+
+    def _queue(self, construct_id: str, consumer_timeout: Duration, dead_letters: sqs.Queue) -> sqs.Queue:
+        return sqs.Queue(
+            self,
+            construct_id,
+            visibility_timeout=Duration.seconds(VISIBILITY_PER_TIMEOUT * int(consumer_timeout.to_seconds())),
+            encryption=sqs.QueueEncryption.SQS_MANAGED,
+            enforce_ssl=True,
+            dead_letter_queue=sqs.DeadLetterQueue(max_receive_count=MAX_RECEIVES, queue=dead_letters),
+        )
+
+    def _dead_letters(self, construct_id: str) -> sqs.Queue:
+        return sqs.Queue(
+            self,
+            construct_id,
+            retention_period=DEAD_LETTER_RETENTION,
+            encryption=sqs.QueueEncryption.SQS_MANAGED,
+            enforce_ssl=True,
+        )
+
+
+# Events are hints that name logs, and one batch names a log many times: large batches, gathered for a while,
+# look at each log once.
+STREAM_BATCH_ITEMS = 1_000
+STREAM_BATCH_WINDOW = Duration.seconds(5)
+# A log that fails goes to the delayed queue and its batch succeeds; only a broken function gets here.
+STREAM_RETRIES = 5
+# Seals are long: few messages, so that all of them fit into one invocation. The indexer looks once at each log of a batch.
+QUEUE_BATCH_MESSAGES = 10
+# Expired logs are purged, and missed ones sealed, at most this late.
+SWEEP_INTERVAL = Duration.minutes(1)
+# What every other trigger missed, and objects that nothing names, are found at most this late.
+AUDIT_INTERVAL = Duration.days(1)
+
+
+@jsii.implements(lambda_.IEventSourceDlq)
+class _DeadLetters:
+    """The plain destination, not SqsDlq: that one also grants what Lambda does not need. jsii wants an object here."""
+
+    def __init__(self, queue: sqs.IQueue) -> None:
+        self._arn = queue.queue_arn
+
+    def bind(self, *_: Any) -> lambda_.DlqDestinationConfig:
+        """Called by the CDK with the mapping and the function."""
+        return lambda_.DlqDestinationConfig(destination=self._arn)
+
+
+class SealerTriggers(Construct):
+    """Each trigger ends in a dead-letter queue or in the next tick: nothing is dropped silently."""
+
+    def __init__(
+        self,
+        scope: Construct,
+        construct_id: str,
+        *,
+        function: lambda_.IFunction,
+        wal: dynamodb.ITable,
+        delay: sqs.IQueue,
+        stream_dead_letters: sqs.IQueue,
+        invocations_per_shard: int,
+        queue_concurrency: int,
+    ) -> None:
+        super().__init__(scope, construct_id)
+        # The plain mapping, not DynamoEventSource: that one also grants the whole key and `*`.
+        self.stream = lambda_.EventSourceMapping(
+            self,
+            "Stream",
+            target=function,
+            event_source_arn=wal.table_stream_arn,
+            # From the oldest event, so that nothing written while the mapping is made is missed.
+            starting_position=lambda_.StartingPosition.TRIM_HORIZON,
+            # Trims emit removes, which would wake the sealer for its own work.
+            filters=[lambda_.FilterCriteria.filter({"eventName": lambda_.FilterRule.is_equal("INSERT")})],
+            batch_size=STREAM_BATCH_ITEMS,
+            max_batching_window=STREAM_BATCH_WINDOW,
+            parallelization_factor=invocations_per_shard,
+            bisect_batch_on_error=True,
+            retry_attempts=STREAM_RETRIES,
+            on_failure=_DeadLetters(stream_dead_letters),
+        )
+        self.queue = lambda_.EventSourceMapping(
+            self,
+            "Queue",
+            target=function,
+            event_source_arn=delay.queue_arn,
+            batch_size=QUEUE_BATCH_MESSAGES,
+            max_concurrency=queue_concurrency,
+            report_batch_item_failures=True,
+        )
+        # A sweep that failed is not repeated, here or by the function: the next tick is the repeat.
+        self.sweep = events.Rule(
+            self,
+            "Sweep",
+            description="Headrace: expire what is due",
+            schedule=events.Schedule.rate(SWEEP_INTERVAL),
+            targets=[targets.LambdaFunction(function, retry_attempts=0, max_event_age=SWEEP_INTERVAL)],
+        )
+        self.audit = events.Rule(
+            self,
+            "Audit",
+            description="Headrace: seal and purge what was missed, remove orphans",
+            schedule=events.Schedule.rate(AUDIT_INTERVAL),
+            targets=[
+                targets.LambdaFunction(
+                    function, event=events.RuleTargetInput.from_object({"verb": "audit"}), retry_attempts=2
+                )
+            ],
+        )
+
+
+# What a lost event or message would have asked for is done at most this late.
+TICK_INTERVAL = Duration.minutes(1)
+OVER = ["SUCCESS", "FAILED", "CANCELLED"]
+
+
+class IndexerTriggers(Construct):
+    """Each trigger ends in a dead-letter queue or in the next tick: nothing is dropped silently."""
+
+    def __init__(
+        self,
+        scope: Construct,
+        construct_id: str,
+        *,
+        function: lambda_.IFunction,
+        bucket: s3.Bucket,
+        queue: sqs.Queue,
+        application: emrserverless.CfnApplication,
+        queue_concurrency: int,
+    ) -> None:
+        super().__init__(scope, construct_id)
+        _notify(bucket, queue)
+        self.queue = lambda_.EventSourceMapping(
+            self,
+            "Queue",
+            target=function,
+            event_source_arn=queue.queue_arn,
+            batch_size=QUEUE_BATCH_MESSAGES,
+            max_concurrency=queue_concurrency,
+            report_batch_item_failures=True,
+        )
+        self.job_state = events.Rule(
+            self,
+            "JobState",
+            description="Headrace: publish what an index job made",
+            event_pattern=events.EventPattern(
+                source=["aws.emr-serverless"],
+                detail_type=["EMR Serverless Job Run State Change"],
+                detail={"applicationId": [application.attr_application_id], "state": OVER},
+            ),
+            targets=[targets.LambdaFunction(function, retry_attempts=2)],
+        )
+        self.tick = events.Rule(
+            self,
+            "Tick",
+            description="Headrace: follow index jobs and start what is due",
+            schedule=events.Schedule.rate(TICK_INTERVAL),
+            targets=[targets.LambdaFunction(function, retry_attempts=0, max_event_age=TICK_INTERVAL)],
+        )
+        self.audit = events.Rule(
+            self,
+            "Audit",
+            description="Headrace: index what was missed, remove orphans",
+            schedule=events.Schedule.rate(AUDIT_INTERVAL),
+            targets=[
+                targets.LambdaFunction(
+                    function, event=events.RuleTargetInput.from_object({"verb": "audit"}), retry_attempts=2
+                )
+            ],
+        )
+
+
+def _notify(bucket: s3.Bucket, queue: sqs.Queue) -> None:
+    """Has the bucket tell the queue of objects that may be manifests; the function knows which are.
+
+    The bucket's own property, where the CDK would make a function for it. S3 checks that it may send when the property is
+    set, so the queue's policy comes first; therefore it names the account and not the bucket, or each would wait for the
+    other.
+    """
+    queue.add_to_resource_policy(
+        iam.PolicyStatement(
+            sid="BucketMaySend",
+            principals=[iam.ServicePrincipal("s3.amazonaws.com")],
+            actions=["sqs:SendMessage"],
+            resources=[queue.queue_arn],
+            conditions={"StringEquals": {"aws:SourceAccount": Aws.ACCOUNT_ID}},
+        )
+    )
+    resource = bucket.node.default_child
+    policy = queue.node.find_child("Policy")
+    assert isinstance(resource, s3.CfnBucket)
+    assert isinstance(policy, sqs.QueuePolicy)
+    resource.notification_configuration = s3.CfnBucket.NotificationConfigurationProperty(
+        queue_configurations=[
+            s3.CfnBucket.QueueConfigurationProperty(
+                event="s3:ObjectCreated:*",
+                queue=queue.queue_arn,
+                filter=s3.CfnBucket.NotificationFilterProperty(
+                    s3_key=s3.CfnBucket.S3KeyFilterProperty(
+                        rules=[
+                            s3.CfnBucket.FilterRuleProperty(name="prefix", value="logs/"),
+                            s3.CfnBucket.FilterRuleProperty(name="suffix", value=".json.zst"),
+                        ]
+                    )
+                ),
+            )
+        ]
+    )
+    child = policy.node.default_child
+    assert isinstance(child, CfnResource)
+    resource.add_resource_dependency(child)

@@ -1,0 +1,64 @@
+"""Groups of tests that share servers, a Spark session or synthesized templates, so that one process asks all of a group.
+
+`pytest -n 2` starts two processes. Each takes a group at a time, in the order of `LONGEST_FIRST`, then in that of files.
+"""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from xdist.remote import Producer
+from xdist.scheduler.loadscope import LoadScopeScheduling
+
+CONTRACT = "tests/conformance/contract/"
+CONFIGURATION = re.compile(r"\[(one-process|three-processes|cold)\b")
+ALONE = ("test_backpressure.py", "test_scopes.py")  # of the contract, each with a server of its own
+FOLDERS = ("tests/clients/", "tests/deployed/", "tests/infra/", "tests/observability/", "tests/unit/emr_jobs/")
+LONGEST_FIRST = (
+    "contract: stages",
+    "contract: three-processes",
+    "tests/conformance/test_official_suite.py",
+    "tests/infra/",
+    "tests/observability/",
+    "tests/e2e/test_indexing.py",
+    "tests/e2e/test_least_privilege.py",
+    "tests/e2e/test_merging.py",
+    "tests/e2e/test_duckdb_on_index.py",
+    "tests/simulation/test_simulation.py",
+    "tests/unit/emr_jobs/",
+    "contract: one-process",
+    "contract: cold",
+)
+
+
+def group_of(nodeid: str) -> str:
+    """Returns the name of the group that a test belongs to: a server of the contract, a folder, or the test's file."""
+    path = nodeid.partition("::")[0]
+    if path.startswith(CONTRACT) and not path.endswith(ALONE):
+        configuration = CONFIGURATION.search(nodeid)
+        return f"contract: {configuration[1] if configuration else 'stages'}"
+    return next((folder for folder in FOLDERS if path.startswith(folder)), path)
+
+
+class ByGroup(LoadScopeScheduling):
+    """The scheduler of pytest-xdist that keeps modules together, with our groups in place of modules."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return group_of(nodeid)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ByGroup:
+    config.option.loadscopereorder = False  # not by the number of tests
+    return ByGroup(config, log)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Brings the groups into their order, where several processes share the tests."""
+    if not hasattr(config, "workerinput"):
+        return
+    order = {group: place for place, group in enumerate(LONGEST_FIRST)}
+    for item in items:
+        order.setdefault(group_of(item.nodeid), len(order))
+    items.sort(key=lambda item: order[group_of(item.nodeid)])
