@@ -8,10 +8,11 @@ from hypothesis import settings
 from tests import grouping
 from tests.budget import Budget
 from tests.conformance import coverage
+from tests.support.examples import FULL, PUSH, SHARE
 
 # The machine is shared and noisy: how long one example takes says nothing.
-settings.register_profile("headrace", deadline=None)
-settings.load_profile("headrace")
+settings.register_profile(FULL, deadline=None)
+settings.register_profile(PUSH, deadline=None, max_examples=settings().max_examples // SHARE)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -21,6 +22,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    settings.load_profile(FULL if is_full(config) else PUSH)
     config.pluginmanager.register(grouping)
     config.pluginmanager.register(Budget(config))
     config.pluginmanager.register(coverage.Judge(config), coverage.NAME)

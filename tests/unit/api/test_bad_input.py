@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 
 from headrace.settings import Settings
+from tests.support.examples import examples
 from tests.unit.api.asgi import JSON, Answer, Server
 
 S = "/v1/stream/s"
@@ -95,7 +96,7 @@ schema = schemathesis.openapi.from_asgi(
 
 
 @schema.parametrize()
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@examples(25, suppress_health_check=list(HealthCheck))
 def test_the_document_holds(case: schemathesis.Case[Any]) -> None:
     # That two headers exclude each other, or that a cursor was never issued, is not to be said in OpenAPI.
     case.call_and_validate(excluded_checks=[positive_data_acceptance])

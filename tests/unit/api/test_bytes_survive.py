@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
 from functions.queue import MemoryQueue
 from functions.sealer.context import assemble
 from functions.sealer.seal import seal
+from tests.support.examples import examples
 from tests.unit.api.asgi import JSON, Server
 
 S = "/v1/stream/s"
@@ -60,7 +61,7 @@ def _sealed(server: Server) -> None:
     seal(assemble(server.stores, MemoryQueue()), log_id, force=True)
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(st.lists(_values(), min_size=1, max_size=4), _SPACE, st.booleans(), st.booleans())
 def test_a_stream_without_a_schema_gives_back_the_very_bytes(
     texts: list[str], space: str, has_routing_key: bool, seals: bool
@@ -80,7 +81,7 @@ def test_a_stream_without_a_schema_gives_back_the_very_bytes(
     assert server("GET", f"{S}?offset=-1&live=long-poll").body == expected
 
 
-@settings(max_examples=75)
+@examples(75)
 @given(st.lists(_OBJECTS, min_size=1, max_size=3), st.booleans())
 def test_a_record_that_no_lens_touches_is_the_clients_own_under_a_schema_with_keys_and_filters_too(
     texts: list[str], seals: bool

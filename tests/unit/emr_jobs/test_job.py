@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, Phase, given
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as functions
@@ -19,6 +19,7 @@ from emr_jobs import job, layout, verify
 from emr_jobs.layout import Wanted
 from headrace.batch import Record
 from headrace.objects import keys
+from tests.support.examples import examples
 from tests.unit.emr_jobs import samples
 from tests.unit.emr_jobs.directory import DirectoryDoor, DirectoryObjects
 from tests.unit.emr_jobs.test_runs import check
@@ -84,11 +85,7 @@ def test_large_buckets_have_their_own_partition_and_small_ones_share() -> None:
 
 
 # Not shrunk: an example takes a second, and the same property is tested without Spark.
-@settings(
-    max_examples=3,
-    phases=[Phase.explicit, Phase.generate],
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
+@examples(3, phases=[Phase.explicit, Phase.generate], suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     given_=st.lists(st.tuples(samples.documents, samples.keys_), min_size=1, max_size=14),
     cuts=st.lists(st.integers(1, 5), max_size=3),

@@ -6,7 +6,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 from pyspark.sql import SparkSession
@@ -20,6 +20,7 @@ from headrace.objects.memory import MemoryObjects
 from headrace.segment import keypage, reader, writer
 from headrace.segment.descriptor import Segment
 from tests.support.builders import batch_of
+from tests.support.examples import examples
 from tests.unit.emr_jobs import samples
 from tests.unit.emr_jobs.directory import DirectoryDoor, DirectoryObjects
 
@@ -51,7 +52,7 @@ def log(given_: list[tuple[bytes, str | None, int]], first: int = 7) -> list[Rec
     return found
 
 
-@settings(deadline=None, max_examples=40)
+@examples(40)
 @given(records, st.data())
 def test_any_records_come_back_as_they_were(given_: list[tuple[bytes, str | None, int]], data: st.DataObject) -> None:
     objects, whole = MemoryObjects(), log(given_)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from emr_jobs import intervals
@@ -13,6 +13,7 @@ from headrace.json import registry
 from headrace.objects.memory import MemoryObjects
 from headrace.streams.profiles.metrics import Metrics
 from tests.support import index_runs
+from tests.support.examples import examples
 from tests.unit.emr_jobs import samples
 
 PROFILE = Metrics()
@@ -31,7 +32,7 @@ _intervals = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=30)
+@examples(30)
 @given(st.lists(_intervals, min_size=1, max_size=12), st.integers(1, 6))
 def test_intervals_stand_by_metric_and_window(given_: list[dict[str, Any]], cut: int) -> None:
     objects = MemoryObjects()

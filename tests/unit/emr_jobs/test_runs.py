@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -22,6 +22,7 @@ from headrace.index.plan import plan_of
 from headrace.objects import Objects
 from headrace.objects.memory import MemoryObjects
 from tests.support import index_runs
+from tests.support.examples import examples
 from tests.unit.emr_jobs import samples
 
 _records = st.lists(st.tuples(samples.documents, samples.keys_), min_size=1, max_size=14)
@@ -67,7 +68,7 @@ def _held(time: int | None) -> int | None:
     return None if time is None else min(max(time, -(2**63)), 2**63 - 1)
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(_records, _cuts, _starts)
 def test_a_built_run_holds_what_records_say(given_: list[Any], cuts: list[int], start: int) -> None:
     objects, definition = MemoryObjects(), samples.definition()
@@ -78,7 +79,7 @@ def test_a_built_run_holds_what_records_say(given_: list[Any], cuts: list[int], 
     check(objects, run, found, definition)
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(_records, _cuts, _starts, st.integers(1, 3))
 def test_compacted_runs_are_one_build(given_: list[Any], cuts: list[int], start: int, pieces: int) -> None:
     objects, definition = MemoryObjects(), samples.definition()
@@ -113,7 +114,7 @@ def test_large_families_are_split_by_their_terms(monkeypatch: pytest.MonkeyPatch
     check(objects, run, found, definition)
 
 
-@settings(max_examples=20)
+@examples(20)
 @given(_records, st.integers(0, 14))
 def test_records_are_read_after_their_lenses(given_: list[Any], boundary: int) -> None:
     objects, definition = MemoryObjects(), samples.definition(promoted_from=boundary)
@@ -130,7 +131,7 @@ def test_records_are_read_after_their_lenses(given_: list[Any], boundary: int) -
     check(objects, run, found, definition)
 
 
-@settings(max_examples=20)
+@examples(20)
 @given(st.lists(samples.keys_, min_size=1, max_size=20), _cuts)
 def test_a_stream_without_search_has_its_keys(given_: list[str | None], cuts: list[int]) -> None:
     objects, definition = MemoryObjects(), samples.definition(None)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from headrace.errors import Damaged, DeadlineExceeded, InvalidRequest, PayloadTooLarge
@@ -17,6 +17,7 @@ from headrace.query.engine import groups
 from headrace.query.engine.aggregate import Aggregated, aggregate
 from headrace.query.engine.overlay import Budget
 from headrace.query.language import dates, rollup_text
+from tests.support.examples import examples
 from tests.unit.engine.streams import EVERYTHING, Stream, behind
 
 BUDGET_MS = 60_000
@@ -343,7 +344,7 @@ def take(stream: Stream, step: tuple[Any, ...], state: dict[str, Any]) -> None:
         state.update(forked=True, runs=0)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@examples(60, suppress_health_check=list(HealthCheck))
 @given(steps, st.lists(requests(), min_size=1, max_size=6), st.booleans())
 def test_an_aggregate_is_the_sum_over_every_record(taken: list[Any], asked: list[dict[str, Any]], cold: bool) -> None:
     stream = Stream(**definition(1))

@@ -8,7 +8,7 @@ from itertools import chain, pairwise, repeat
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import emr_jobs.postings
@@ -16,6 +16,7 @@ from headrace.index import evaluate, families
 from headrace.query.engine import waves
 from headrace.query.engine.search import _Search, search
 from headrace.query.engine.sources import RunRange, SegmentRange
+from tests.support.examples import examples
 from tests.unit.engine.strategies import BATCHES
 from tests.unit.engine.test_search_properties import pages
 from tests.unit.engine.world import NAME, Stream, naive
@@ -45,7 +46,7 @@ def small_chunks() -> Iterator[None]:
         yield
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(
     batches=BATCHES,
     questions=st.lists(st.tuples(PHRASES, st.booleans()), min_size=1, max_size=4),
@@ -124,7 +125,7 @@ def test_another_page_of_the_same_pieces_fetches_nothing_of_the_index(stream: St
     assert sum(each["gets"] for each in again.explained["gets"]) == 0
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(
     bounds=st.lists(st.integers(0, 1 << 21), min_size=2, max_size=8, unique=True).map(sorted),
     scans=st.sets(st.integers(0, 6)),

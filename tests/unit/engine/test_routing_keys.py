@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from headrace.errors import Damaged, InvalidRequest, NotFound
@@ -13,6 +13,7 @@ from headrace.objects import keys
 from headrace.query.engine import routing_keys as engine_keys
 from headrace.query.engine.overlay import Budget
 from headrace.query.engine.routing_keys import KeysPage, KeysRequest, routing_keys
+from tests.support.examples import examples
 from tests.unit.engine.streams import Stream, behind
 
 BUDGET_MS = 60_000
@@ -81,7 +82,7 @@ steps = st.lists(
 )
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
+@examples(80, suppress_health_check=list(HealthCheck))
 @given(steps, st.integers(1, 7), st.one_of(st.none(), st.sampled_from(KEYS), st.text(max_size=2)), st.booleans())
 def test_pages_hold_every_key_once_and_in_order(taken: list[Any], limit: int, after: str | None, cold: bool) -> None:
     stream = Stream(**DEFINITION)

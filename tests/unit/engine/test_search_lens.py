@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.query.engine.search import SearchAnswer, search
@@ -16,6 +16,7 @@ from tests.oracle import catalogue, records
 from tests.oracle import search as oracle
 from tests.oracle.queries import All, Begins, Has, Not, Query, Text
 from tests.oracle.values import Document
+from tests.support.examples import examples
 from tests.unit.engine.streams import Stream
 
 PLACES = ["tail", "sealed", "indexed", "compacted"]
@@ -109,7 +110,7 @@ def _after(answer: SearchAnswer) -> list[Any] | None:
 
 
 @pytest.mark.parametrize("place", PLACES)
-@settings(max_examples=6, deadline=None)
+@examples(6)
 @given(questions=QUESTIONS, batches=st.lists(st.integers(1, 15), min_size=2, max_size=3), size=st.integers(1, 20))
 def test_a_rename_changes_no_answer(
     place: str, questions: list[tuple[Query, tuple[str, ...]]], batches: list[int], size: int

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.json import extract
 from headrace.query.language import scoring
+from tests.support.examples import examples
 from tests.unit.engine.strategies import BATCHES, QUERIES, SORTS
 from tests.unit.engine.world import NAME, Stream, naive
 
@@ -37,7 +38,7 @@ def pages(stream: Stream, q: str, sort: Sort, size: int) -> tuple[list[tuple[int
         after = [answer.cursor(v + 1) if t.kind == "offset" else v for t, v in zip(terms, last.key, strict=True)]
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(batches=BATCHES, questions=st.lists(st.tuples(QUERIES, SORTS), min_size=1, max_size=6), size=st.integers(1, 7))
 def test_every_stage_finds_what_a_naive_search_finds(
     batches: list[list[Any]], questions: list[tuple[str, Sort]], size: int
@@ -57,7 +58,7 @@ def test_every_stage_finds_what_a_naive_search_finds(
                 assert total == len(expected) if exact else total <= len(expected), (stage, q, order)
 
 
-@settings(max_examples=12, deadline=None)
+@examples(12)
 @given(batches=BATCHES, q=QUERIES, size=st.integers(1, 50))
 def test_scores_are_those_of_the_record(batches: list[list[Any]], q: str, size: int) -> None:
     stream = Stream()

@@ -8,7 +8,7 @@ from unittest.mock import patch
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import Damaged
@@ -18,6 +18,7 @@ from headrace.index.fetching import CachedRanges
 from headrace.index.reading import RunReader
 from headrace.objects.memory import MemoryObjects
 from headrace.query.language.config import Kind
+from tests.support.examples import examples
 from tests.unit.index import samples
 
 VALUES: dict[Kind, st.SearchStrategy[Any]] = {
@@ -51,7 +52,7 @@ def tables(draw: st.DrawFn) -> dict[str, tuple[Kind, list[Any]]]:
     }
 
 
-@settings(max_examples=80, deadline=None)
+@examples(80)
 @given(content=tables(), most=st.sampled_from([1, 7, 1_000_000]))
 def test_columns_of_every_kind_are_read_as_written(content: dict[str, tuple[Kind, list[Any]]], most: int) -> None:
     objects = MemoryObjects()

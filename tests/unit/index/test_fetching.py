@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import Damaged
@@ -17,6 +17,7 @@ from headrace.index import fetching
 from headrace.index.fetching import CachedRanges, FetchStats, Routine, join_neighbours
 from headrace.objects import ObjectMissing, Range
 from headrace.objects.memory import MemoryObjects
+from tests.support.examples import examples
 
 BODY = bytes(range(256)) * 1000
 
@@ -110,7 +111,7 @@ def test_ranges_are_not_joined_without_end() -> None:
     assert max(whole.length for whole, _ in found) == fetching._LARGEST
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(rounds=st.lists(ranges, max_size=5), memory=st.sampled_from([0, 150_000, 10**9]))
 def test_the_cache_says_what_the_store_says(rounds: list[list[Range]], memory: int) -> None:
     objects = MemoryObjects()

@@ -6,7 +6,7 @@ import contextlib
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -16,6 +16,7 @@ from headrace.index.descriptors import Run
 from headrace.index.manifest import IndexManifest, IndexManifestStore, covers, empty, gaps, with_runs, without
 from headrace.objects import keys
 from headrace.objects.memory import MemoryObjects
+from tests.support.examples import examples
 from tests.support.shaky import ShakyObjects
 from tests.unit.index.samples import LOG, PLAN, run
 
@@ -111,7 +112,7 @@ runs = st.builds(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(steps=st.lists(st.tuples(st.lists(runs, max_size=3), st.sampled_from([PLAN, OLD])), max_size=12))
 def test_whatever_is_published_keeps_the_rules_and_loses_no_coverage(steps: list[Any]) -> None:
     manifest = empty(LOG)

@@ -9,13 +9,14 @@ from unittest.mock import patch
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.index import families, fetching, writing
 from headrace.index.fetching import CachedRanges
 from headrace.index.postings import TermRequest
 from headrace.objects.memory import MemoryObjects
+from tests.support.examples import examples
 from tests.unit.index import samples
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=5)
@@ -54,7 +55,7 @@ def _found(postings: Any) -> Found:
     }
 
 
-@settings(max_examples=80, deadline=None)
+@examples(80)
 @given(kw=kw, fts=fts, lex=lex, more=words, field=fields, group=GROUPS, part=PARTS)
 def test_each_term_and_each_range_of_terms_is_found(
     kw: list[Any], fts: list[Any], lex: list[Any], more: str, field: str, group: int, part: int
@@ -85,7 +86,7 @@ def test_each_term_and_each_range_of_terms_is_found(
     assert fetching.run(reader.postings([]), objects) == []
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(lex=lex, after=st.none() | words, limit=st.integers(1, 30), group=GROUPS)
 def test_pages_of_keys_are_those_behind_the_last_one(
     lex: list[Any], after: str | None, limit: int, group: int

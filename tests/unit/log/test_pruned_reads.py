@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -30,6 +30,7 @@ from headrace.query.engine.search import search
 from headrace.streams.requests import AppendRequest
 from tests.support import index_runs
 from tests.support.builders import JSON
+from tests.support.examples import examples
 from tests.unit.log import selections
 from tests.unit.log.test_definitions import installing
 from tests.unit.log.test_selection_properties import _BATCH, _SMALL, SCAN_LIMIT, Asked, Run, _asked
@@ -110,7 +111,7 @@ _STEPS = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(_STEPS, st.data())
 def test_a_pruned_read_is_what_a_look_at_every_record_finds(
     steps: list[tuple[Any, ...]], data: st.DataObject

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
@@ -24,6 +24,7 @@ from headrace.segment import writer
 from headrace.streams.requests import CreateRequest, ForkRequest
 from headrace.wal import memory as wal_memory
 from tests.support.builders import JSON, appending
+from tests.support.examples import examples
 from tests.unit.log import selections
 from tests.unit.log.selections import KEYS, LAST_VERSION, Made, Tree
 from tests.unit.log.test_definitions import installing
@@ -214,7 +215,7 @@ def _asked(version: int) -> SearchStrategy[Asked]:
     )
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(_STEPS, st.data())
 def test_a_selected_read_is_what_a_look_at_every_record_finds(
     steps: list[tuple[Any, ...]], data: st.DataObject

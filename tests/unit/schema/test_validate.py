@@ -7,12 +7,13 @@ from typing import Any
 
 import jsonschema
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import InvalidRequest
 from headrace.json import jsontext, validate
 from headrace.json.validate import is_date_time
+from tests.support.examples import examples
 
 
 def error_of(schema: Any, document: Any) -> str | None:
@@ -91,7 +92,7 @@ SCHEMAS = st.builds(
 )
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(SCHEMAS, st.lists(VALUES, min_size=1, max_size=5))
 def test_it_agrees_with_an_independent_validator(schema: Any, documents: list[Any]) -> None:
     validator = validate.compile(schema)

@@ -6,12 +6,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
 from headrace.json import extract
 from headrace.query.language import match, query
+from tests.support.examples import examples
 from tests.unit.search.samples import CONFIG
 
 
@@ -247,7 +248,7 @@ def _naive(tree: Tree, truth: Truth) -> bool:
     return False
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(_records(), _written(_FILTERS))
 def test_filters_agree_with_a_naive_evaluation(sample: tuple[Any, Truth], written: tuple[Tree, str]) -> None:
     (record, truth), (tree, text) = sample, written
@@ -257,14 +258,14 @@ def test_filters_agree_with_a_naive_evaluation(sample: tuple[Any, Truth], writte
     assert match.matches(node, extract.values(CONFIG, 1, record, query.fields_of(node))) == expected
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(_records(), _written(_QUERIES))
 def test_queries_agree_with_a_naive_evaluation(sample: tuple[Any, Truth], written: tuple[Tree, str]) -> None:
     (record, truth), (tree, text) = sample, written
     assert found(text, record) == _naive(tree, truth)
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(st.lists(_WORDS, min_size=1, max_size=2), _written(_TEXT_LEAF))
 def test_words_and_phrases_agree_with_a_naive_evaluation(said: list[list[str]], written: tuple[Tree, str]) -> None:
     tree, text = written

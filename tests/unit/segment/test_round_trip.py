@@ -8,7 +8,7 @@ from pathlib import Path
 
 import duckdb
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.batch import EMPTY, Record
@@ -16,6 +16,7 @@ from headrace.objects.memory import MemoryObjects
 from headrace.segment import writer
 from headrace.segment.reader import find_time, read_data, rows_of_key
 from tests.support.builders import batch_of
+from tests.support.examples import examples
 from tests.unit.segment.samples import START_MS, CountingObjects, expected, mixed, records, stored
 
 EVERYTHING = 1 << 40
@@ -34,7 +35,7 @@ def contents(draw: st.DrawFn) -> list[Record]:
     return made
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(content=contents(), data=st.data())
 def test_any_records_come_back_as_they_were(content: list[Record], data: st.DataObject) -> None:
     objects = MemoryObjects()

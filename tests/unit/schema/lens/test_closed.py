@@ -6,13 +6,14 @@ from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema_rs import Draft7Validator
 
 from headrace.errors import InvalidRequest
 from headrace.json import validate
 from headrace.json.lens.closed import DATE_TIME, Closed, close
+from tests.support.examples import examples
 from tests.unit.schema.lens.generators import SCALARS, Documents, Schemas
 
 
@@ -30,7 +31,7 @@ def whole(closed: Closed) -> Any:
     return {**closed.fragment, "definitions": closed.definitions}
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(st.integers(0, 2**32))
 def test_a_closed_schema_accepts_the_same_documents(seed: int) -> None:
     random = Random(seed)

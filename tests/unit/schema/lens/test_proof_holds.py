@@ -12,7 +12,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import InvalidRequest
@@ -21,6 +21,7 @@ from headrace.json.lens import focus, image, verdict
 from headrace.json.lens.closed import close
 from headrace.json.lens.focus import Place
 from headrace.json.lens.shapes import Shapes
+from tests.support.examples import examples
 from tests.unit.schema.lens.documents import document_of, lens_of
 from tests.unit.schema.lens.generators import Documents, Operations, Schemas
 from tests.unit.schema.lens.mutations import mutated
@@ -95,7 +96,7 @@ def _followed(random: Random, old: Any) -> tuple[list[dict[str, Any]], Any]:
     return ops, jsontext.loads(jsontext.dumps(whole))
 
 
-@settings(deadline=None, max_examples=400)
+@examples(400)
 @given(st.integers(0, 2**64))
 def test_a_proven_lens_makes_documents_of_the_new_schema(seed: int) -> None:
     case = trial(seed)

@@ -6,7 +6,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import InvalidRequest
@@ -15,6 +15,7 @@ from headrace.json.lens.cases import ArrayCase, ObjectCase, Other, of_value
 from headrace.json.lens.closed import close
 from headrace.json.lens.focus import places
 from headrace.json.lens.shapes import MAX_CASES, Shapes
+from tests.support.examples import examples
 from tests.unit.schema.lens.documents import INTEGER, STRING, array, closed, open_
 from tests.unit.schema.lens.generators import Documents, Schemas
 from tests.unit.schema.lens.mutations import mutated
@@ -33,7 +34,7 @@ def accepts(schema: Any, document: Any) -> bool:
     return True
 
 
-@settings(deadline=None, max_examples=150)
+@examples(150)
 @given(st.integers(0, 2**64))
 def test_what_is_said_to_be_within_a_schema_is(seed: int) -> None:
     random = Random(seed)
@@ -48,7 +49,7 @@ def test_what_is_said_to_be_within_a_schema_is(seed: int) -> None:
             assert accepts(wide, document), (narrow, wide, document)
 
 
-@settings(deadline=None, max_examples=100)
+@examples(100)
 @given(st.integers(0, 2**64))
 def test_every_document_is_in_one_of_the_cases(seed: int) -> None:
     random = Random(seed)
