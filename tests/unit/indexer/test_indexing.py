@@ -356,8 +356,8 @@ def test_the_audit_finds_what_every_message_missed() -> None:
     world.publish(f"n{MAX_ROWS:03d}", logs[f"n{MAX_ROWS:03d}"], 2)
     world.wakes.receive(world.clock.now_ms())
     assert audit(world.indexer).waiting == 1
-    assert world.wakes.waiting[-1] == Message("audit", after=f"n{MAX_ROWS - 1:03d}")
-    assert audit(world.indexer, f"n{MAX_ROWS - 1:03d}").waiting == 1
+    assert world.wakes.waiting[-1] == Message("audit", surface="streams", after=f"n{MAX_ROWS - 1:03d}")
+    assert audit(world.indexer, "streams", f"n{MAX_ROWS - 1:03d}").waiting == 1
     assert start(world.indexer).logs == 2
 
 
