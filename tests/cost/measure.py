@@ -26,7 +26,7 @@ from headrace.log.requests import AppendRequest, At, CreateRequest
 from headrace.names import SYSTEM_STREAM
 from headrace.objects import keys, packed
 from headrace.offset import BEGINNING, Cursor
-from headrace.query.engine import engine as engines
+from headrace.query.engine import context as engines
 from headrace.query.engine.search import search
 from headrace.wal.entry import entry_item
 from tests.cost import deployed_template, printed

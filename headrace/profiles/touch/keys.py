@@ -19,9 +19,8 @@ from typing import Any
 
 import xxhash
 
-from headrace.json.lens.times import from_millis
+from headrace.instants import parse_ms, render
 from headrace.profiles.numbers import is_finite, number_text
-from headrace.query.language.dates import parse_ms
 
 ENCODINGS = ("string", "int64", "bool", "datetime", "bytes")
 KEY_ID_MASK = 0xFFFF_FFFF
@@ -103,7 +102,7 @@ def _encode_text(value: str, encoding: str) -> str | None:
         return trimmed if _DECIMAL.fullmatch(trimmed) else None
     if encoding == "datetime":
         instant_ms = parse_ms(value)
-        return None if instant_ms is None else from_millis(instant_ms)
+        return None if instant_ms is None else render(instant_ms)
     return value
 
 

@@ -16,8 +16,7 @@ from headrace.index.descriptors import Run
 from headrace.index.manifest import IndexManifestStore
 from headrace.log.requests import AppendRequest, CreateRequest, ForkRequest
 from headrace.offset import Cursor
-from headrace.query.engine.engine import Engine, assemble
-from headrace.query.engine.overlay import Budget
+from headrace.query.engine.context import Budget, Engine, assemble
 from headrace.query.engine.sources import Snapshot
 from tests.support import index_runs
 from tests.support.builders import JSON

@@ -12,8 +12,8 @@ from headrace.definition import Definition
 from headrace.json import extract, registry
 from headrace.log.logs import Logs
 from headrace.log.requests import AppendRequest, CreateRequest
-from headrace.query.engine import engine as engines
-from headrace.query.engine.engine import Engine
+from headrace.query.engine import context as engines
+from headrace.query.engine.context import Engine
 from headrace.query.engine.search import SearchAnswer, search
 from headrace.query.language import match, query
 from tests.support import index_runs
