@@ -51,7 +51,7 @@ def tables(draw: Any) -> tuple[list[tuple[Any, ...]], list[SortTerm], list[ranki
 @given(tables(), st.integers(1, 40))
 def test_the_first_rows_are_those_of_a_sort(table: Any, size: int) -> None:
     keys, terms, ranked = table
-    places = ranking.first(ranked, terms, size).tolist()
+    places = ranking.first_places(ranked, terms, size).tolist()
     shown = [tuple(one.value(place) for one in ranked) for place in places]
     assert search_request.in_order(shown, terms, tuple) == search_request.in_order(keys, terms, tuple)[:size]
 
