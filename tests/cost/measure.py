@@ -123,9 +123,9 @@ def streams() -> dict[str, Any]:
         here.clock.advance(901)
         trim(here.sealer, log_id)
         cold = here.cold()
-        found["read_segment_cold"] = here.meters.of(lambda: cold.read("s", At(BEGINNING)))
+        found["read_segment_cold"] = here.meters.of(lambda: cold.read("s", At(BEGINNING), max_records=1000))
         with here.meters.during() as spent:
-            page = cold.read("s", At(Cursor(0, 1000)))
+            page = cold.read("s", At(Cursor(0, 1000)), max_records=1000)
         found["read_segment"] = {
             "records": len(page.data),
             "payload_bytes": sum(map(len, page.data)),
