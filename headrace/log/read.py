@@ -136,7 +136,7 @@ class Reader:
         while position < head.state.next_offset and not page.full:
             position = self._fill(head.log_id, position, head.state.next_offset, end, page)
         scan = Scan(page.scanned, page.limit_reached) if view.scans else None
-        return ReadPage(head, start, position, head.state.next_offset, page.data, foreign, scan)
+        return ReadPage(head, start, position, head.state.next_offset, page.data, page.size, foreign, scan)
 
     def read_one(self, row: Row, position: int) -> bytes:
         """The record at a position that exists."""

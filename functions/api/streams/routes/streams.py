@@ -80,7 +80,7 @@ def add_routes(app: FastAPI, parts: Parts) -> None:
         pages.check_format(page, query)
         meter.add(ApiMetric.ReadMs, parts.ms_since(began))
         meter.add(ApiMetric.ReadRecords, len(page.data))
-        meter.add(ApiMetric.ReadBytes, sum(map(len, page.data)))
+        meter.add(ApiMetric.ReadBytes, page.size)
         if query.live == "sse":
             return EventStream(parts, logs, name, query, page)
         return pages.catch_up(page, query, Headers(request.scope))
