@@ -3,7 +3,8 @@
     uv run python -m benchmarks.inprocess [--json]
 
 * AWS calls of each operation, counted where the client sends them (the emulated cloud).
-* CPU of an append beyond the store client: the whole request path, ASGI call to answer, over memory adapters.
+* CPU of requests beyond the store client: the whole request path, ASGI call to answer, over memory adapters. An append of
+  one event; a batch of 1,000 as a ratio to the calls that it can't do without; a page of 1,000 beyond a page of one.
 * Import time of the API, with its two clients, in a fresh interpreter (byte code present).
 * Seal and replay, MB of record data a second of CPU, over memory adapters.
 """
@@ -22,8 +23,11 @@ from collections.abc import Callable
 from typing import Any
 
 import click
+import msgspec
+import orjson
+import zstandard
 
-from benchmarks.events import event
+from benchmarks.events import body, event
 from functions.api.app import create_app
 from functions.api.door.access import parse
 from functions.api.parts import assemble
@@ -48,7 +52,12 @@ from headrace.wal.memory import MemoryWal
 from local.emulated_cloud import emulated_cloud
 
 ROUNDS = 2_000
+BATCH_ROUNDS = 200
+BATCH_EVENTS = 1_000
 JSON = "application/json"
+
+_elements = msgspec.json.Decoder(list[msgspec.Raw])
+_compressor = zstandard.ZstdCompressor(level=1, write_checksum=True)
 
 
 def memory_stores(settings: Settings | None = None) -> Stores:
@@ -57,64 +66,122 @@ def memory_stores(settings: Settings | None = None) -> Stores:
     return Stores(wal, wal.catalog, wal.watermarks, wal.producers, MemoryObjects(), settings or Settings())
 
 
-def append_cpu() -> dict[str, float]:
-    """CPU µs of one POST of one JSON event through the ASGI application, the store client replaced by memory."""
-    app = create_app(assemble(memory_stores(), parse("")))
-    body = event(1)
+class _Client:
+    """Calls the ASGI application on stores in memory, inline as on Lambda, and measures the CPU of each call."""
 
-    async def call(method: str) -> int:
-        status = 0
-        sent = False
+    def __init__(self) -> None:
+        self.stores = memory_stores(Settings(seal_records=50_000))
+        self._app = create_app(assemble(self.stores, parse("")))
+        self._loop = asyncio.new_event_loop()
+
+    def call(self, method: str, name: str, body: bytes = b"", query: bytes = b"") -> tuple[int, bytes, float]:
+        """Status, body and CPU µs of one request, from the ASGI call to its answer."""
+        path = f"/v1/stream/{name}"
+        scope = {
+            "type": "http",
+            "asgi": {"version": "3.0"},
+            "http_version": "1.1",
+            "method": method,
+            "path": path,
+            "raw_path": path.encode(),
+            "query_string": query,
+            "headers": [(b"content-type", JSON.encode()), (b"content-length", str(len(body)).encode())],
+            "scheme": "http",
+            "server": ("localhost", 80),
+            "client": ("127.0.0.1", 1),
+            "root_path": "",
+        }
+        status, parts, sent = 0, [], False
 
         async def receive() -> dict[str, Any]:
             nonlocal sent
             if sent:
                 await asyncio.Event().wait()
             sent = True
-            return {"type": "http.request", "body": body if method == "POST" else b"", "more_body": False}
+            return {"type": "http.request", "body": body, "more_body": False}
 
         async def send(message: Any) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
+            else:
+                parts.append(message["body"])
 
-        scope = {
-            "type": "http",
-            "asgi": {"version": "3.0"},
-            "http_version": "1.1",
-            "method": method,
-            "path": "/v1/stream/bench",
-            "raw_path": b"/v1/stream/bench",
-            "query_string": b"",
-            "headers": [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())],
-            "scheme": "http",
-            "server": ("localhost", 80),
-            "client": ("127.0.0.1", 1),
-            "root_path": "",
-        }
-        await app(scope, receive, send)
-        return status
+        begun = time.process_time_ns()
+        self._loop.run_until_complete(self._app(scope, receive, send))
+        return status, b"".join(parts), (time.process_time_ns() - begun) / 1000
 
-    async def run() -> list[float]:
-        assert await call("PUT") == 201
-        samples = []
-        for _ in range(ROUNDS):
-            begun = time.process_time_ns()
-            assert await call("POST") == 204
-            samples.append((time.process_time_ns() - begun) / 1000)
-        return samples
+    def samples(self, count: int, status: int, *call: Any) -> list[float]:
+        """CPU µs of so many equal requests, each with this status."""
+        found = [self.call(*call) for _ in range(count)]
+        assert {one[0] for one in found} == {status}, found[0]
+        return [one[2] for one in found]
 
+
+def request_cpu() -> dict[str, float]:
+    """CPU of requests through the ASGI application, the store client replaced by memory, as on Lambda.
+
+    A batch of 1,000 events stands beside the calls that it can't do without; a page of 1,000 beside a page of one.
+    """
     inline = dict(os.environ)
     os.environ["AWS_LAMBDA_FUNCTION_NAME"] = "bench"  # store calls inline, as on Lambda
     try:
-        samples = asyncio.run(run())
+        return _request_cpu(_Client())
     finally:
         os.environ.clear()
         os.environ.update(inline)
-    return {
-        "append_cpu_us_p50": statistics.median(samples),
-        "append_cpu_us_p95": statistics.quantiles(samples, n=20)[18],
+
+
+def _request_cpu(client: _Client) -> dict[str, float]:
+    for name in ("bench", "batch", "one", "page"):
+        assert client.call("PUT", name)[0] == 201
+    single = client.samples(ROUNDS, 204, "POST", "bench", event(1))
+    found = {
+        "append_cpu_us_p50": statistics.median(single),
+        "append_cpu_us_p95": statistics.quantiles(single, n=20)[18],
     }
+    batch = body(0, BATCH_EVENTS)
+    requests, calls = [], []
+    for _ in range(BATCH_ROUNDS):  # by turns, so that both meet the same machine
+        requests += client.samples(1, 204, "POST", "batch", batch)
+        calls.append(_unavoidable_us(batch))
+    found["batch_append_cpu_us"] = statistics.median(requests)
+    found["batch_unavoidable_cpu_us"] = statistics.median(calls)
+    found["batch_append_to_unavoidable"] = found["batch_append_cpu_us"] / found["batch_unavoidable_cpu_us"]
+    client.call("POST", "one", event(0))
+    client.call("POST", "page", batch)
+    for place in ("tail", "segment"):
+        if place == "segment":
+            sealer = assemble_sealer(client.stores, MemoryQueue())
+            for name in ("one", "page"):
+                seal(sealer, Streams(client.stores).head(name).log_id, force=True)
+                forget_tail(client.stores, name)
+        assert client.call("GET", "page", b"", b"offset=-1")[1] == batch
+        ones, pages = [], []
+        for _ in range(BATCH_ROUNDS):
+            ones += client.samples(1, 200, "GET", "one", b"", b"offset=-1")
+            pages += client.samples(1, 200, "GET", "page", b"", b"offset=-1")
+        found[f"page_of_1_cpu_us_{place}"] = statistics.median(ones)
+        found[f"page_of_1000_cpu_us_{place}"] = statistics.median(pages)
+        found[f"page_of_1000_more_cpu_us_{place}"] = statistics.median(pages) - statistics.median(ones)
+    return found
+
+
+def _unavoidable_us(batch: bytes) -> float:
+    """CPU µs of what an append of a batch can't do without: the check of the JSON, cutting it, one zstd of its data."""
+    data = b"".join(_elements.decode(batch))
+    begun = time.process_time_ns()
+    orjson.loads(batch)
+    _elements.decode(batch)
+    _compressor.compress(data)
+    return (time.process_time_ns() - begun) / 1000
+
+
+def forget_tail(stores: Stores, name: str) -> None:
+    """Leaves the newest entry of a sealed log alone, as trimming does, later."""
+    log_id = Streams(stores).head(name).log_id
+    entries = stores.wal.read(log_id).entries
+    stores.wal.remove(log_id, [entry.slot for entry in entries[:-1]])
 
 
 def import_ms() -> dict[str, float]:
@@ -220,7 +287,7 @@ def _count_operations(stores: Stores, sent: Counter[str]) -> dict[str, dict[str,
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
 def main(as_json: bool) -> None:
     """Measures and prints."""
-    found = {**append_cpu(), **import_ms(), **pipeline()}
+    found = {**request_cpu(), **import_ms(), **pipeline()}
     calls = aws_calls()
     if as_json:
         click.echo(json.dumps({**found, "aws_calls": calls}))

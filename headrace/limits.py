@@ -11,8 +11,8 @@ MAX_SAFE_INTEGER = 2**53 - 1  # producer epoch and seq, for JavaScript clients (
 PRODUCERS_IN_STATE = 8  # the rest live in their own table; keeps entries small
 MAX_FORK_DEPTH = 64  # a lineage is carried whole in the catalog row and each manifest
 
-PAGE_RECORDS = 1000  # the page bound of the Prisma Streams server
-PAGE_BYTES = 1024 * 1024
+PAGE_BYTES = 4 * 1024 * 1024  # of record data in a page of a read; what a buffered door holds bounds it, too
+PAGE_RECORDS = 100_000  # of a page: bounds the memory that tiny records take beside their bytes
 
 MAX_NOTE_BYTES = 300 * 1024  # an item of DynamoDB holds 400 KB
 

@@ -188,7 +188,7 @@ def main(bucket: Path, endpoint: str, mode: str, turns: int, question: str | Non
     import obstore.store  # noqa: F401
 
     import headrace.query.engine.aggregate
-    import headrace.query.engine.engine
+    import headrace.query.engine.context
     import headrace.query.engine.routing_keys
     import headrace.query.engine.search  # noqa: F401
 

@@ -32,7 +32,7 @@ from headrace.settings import Settings
 from headrace.streams.verbs import Streams
 
 if TYPE_CHECKING:  # at run time it would cost every process the import of numpy and pyarrow
-    from headrace.query.engine.engine import Engine
+    from headrace.query.engine.context import Engine
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,13 +169,13 @@ def _engine_maker(stores: Stores, logs: Callable[[], Streams]) -> Callable[[], E
     made: list[Engine] = []
 
     def make() -> Engine:
-        from headrace.query.engine import engine
+        from headrace.query.engine import context
 
         if stores.settings.cold:
-            return engine.assemble(stores, logs().log)
+            return context.assemble(stores, logs().log)
         with lock:
             if not made:
-                made.append(engine.assemble(stores, logs().log))
+                made.append(context.assemble(stores, logs().log))
         return made[0]
 
     return make

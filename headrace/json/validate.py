@@ -9,11 +9,10 @@ references, for a bounded number of steps; `draft07` bounds the rest.
 
 from __future__ import annotations
 
-import re
-from calendar import monthrange
 from typing import TYPE_CHECKING, Any
 
 from headrace.errors import InvalidRequest
+from headrace.instants import is_date_time
 from headrace.json import draft07, jsontext, pointer
 
 if TYPE_CHECKING:
@@ -28,12 +27,6 @@ _SIZE_UNIT = 16  # characters of text that count as one value
 _BACKTRACK_STEPS = 10_000
 _PATTERN_BYTES = 1024 * 1024  # of a compiled pattern: the worst takes 0.15 ms per character
 _PATTERN_CACHE_BYTES = 2 * 1024 * 1024
-
-_DATE_TIME = re.compile(
-    r"(\d{4})-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])T([01]\d|2[0-3]):[0-5]\d:[0-5]\d(\.\d{1,9})?"
-    r"(Z|[+-]([01]\d|2[0-3]):[0-5]\d)",
-    re.ASCII,
-)
 
 
 class Validator:
@@ -122,15 +115,6 @@ def compile(schema: Any) -> Validator:
     except (ReferencingError, ValueError) as exc:
         raise InvalidRequest(f"schema is not valid: {str(exc)[:MAX_ERROR_CHARS]}") from exc
     return Validator(compiled, cost)
-
-
-def is_date_time(text: str) -> bool:
-    """Whether a text is a `date-time`: RFC 3339 in capitals, seconds from 0 to 59, fraction of 1 to 9 digits if any."""
-    found = _DATE_TIME.fullmatch(text)
-    if found is None:
-        return False
-    year, month, day = map(int, found.group(1, 2, 3))
-    return day <= 28 or day <= monthrange(year, month)[1]
 
 
 def _drop_what_is_not_checked(keywords: dict[str, Any]) -> None:

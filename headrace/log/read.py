@@ -38,6 +38,7 @@ from headrace.tables.catalog import Row
 from headrace.wal.state import Entry, LogConfig, Recovery
 
 ROUND_BYTES = 16 * 1024 * 1024  # decoded, that one round of a pruned read fetches
+NEAR_RECORDS = 1000  # so close to the end, the newest entries probably hold a cursor
 JOINS = 4  # the sealer can publish and trim between two of our looks, but not for ever
 
 
@@ -122,7 +123,7 @@ class Reader:
         while position < head.state.next_offset and not page.full:
             position = self._fill(head.log_id, position, head.state.next_offset, end, page)
         scan = Scan(page.scanned, page.limit_reached) if view.scans else None
-        return ReadPage(head, start, position, head.state.next_offset, page.data, foreign, scan)
+        return ReadPage(head, start, position, head.state.next_offset, page.data, page.size, foreign, scan)
 
     def read_one(self, row: Row, position: int) -> bytes:
         """The record at a position that exists."""
@@ -164,7 +165,7 @@ class Reader:
         row = picture.row if picture is not None else self._pictures.row(name)
         found = Tail([], None)
         position = at.cursor.position if at.cursor is not None else None
-        if picture is not None and (position is None or not 0 < picture.newest.offset - position <= PAGE_RECORDS):
+        if picture is not None and (position is None or not 0 < picture.newest.offset - position <= NEAR_RECORDS):
             # At the end, or far from it: what came after the newest entry known here says where the end is.
             found = tail.after(self._stores.wal, row.log_id, picture.newest.slot)
         if found.newest is None:
@@ -200,8 +201,7 @@ class Reader:
             if end is not None and end.covers(position):
                 found = end
             else:
-                wanted = None if page.view.selects else page.max_records - len(page.data)
-                limit = tail.enough_for(wanted, end) if wanted is not None else None
+                limit = None if page.view.selects else tail.enough_for(page.room_records, page.room_bytes, end)
                 found = tail.around(self._stores.wal, log_id, position, limit)
             if found.covers(position):
                 try:
@@ -256,7 +256,7 @@ class Reader:
         """
         at = 0
         while at < len(ahead.offsets) and not page.full:
-            wanted = self._round(manifest, ahead.offsets[at:], page.max_records - len(page.data))
+            wanted = self._round(manifest, ahead.offsets[at:], page.room_records)
             try:
                 found = fetching.run(scattered.read(wanted), self._stores.objects)
             except ObjectMissing as exc:
@@ -319,7 +319,7 @@ class Reader:
         if page.view.scans:
             wanted, room = through - position, SCAN_CHUNK_BYTES
         else:
-            wanted, room = min(page.max_records - len(page.data), through - position), page.max_bytes - page.size
+            wanted, room = min(page.room_records, through - position), page.room_bytes
         position += page.add(position, segments.read_data(self._stores.objects, segment, position, wanted, room))
         page.passed()
         return position

@@ -65,6 +65,7 @@ class ReadPage(NamedTuple):
         start, next: position where the page begins, and after the last record that was looked at.
         end: position of the tail when the page was made.
         data: the records, one element per record, as the schema in force shows them.
+        size: bytes of `data`.
         head: the stream then.
         foreign: the cursor was of an older incarnation that is still accepted (a fork's source, or from before a
             recovery).
@@ -76,6 +77,7 @@ class ReadPage(NamedTuple):
     next: int
     end: int
     data: list[bytes]
+    size: int
     foreign: bool = False
     scan: Scan | None = None
 

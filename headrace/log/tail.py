@@ -64,12 +64,19 @@ def after(wal: Wal, log_id: str, known_slot: int) -> Tail:
     return Tail(entries, entries[-1] if page.complete else None)
 
 
-def enough_for(records: int, sample: Tail | None) -> int | None:
-    """How many entries to ask for to get `records`, judged by entries in hand; None: no idea."""
+def enough_for(records: int, size: int, sample: Tail | None) -> int | None:
+    """Returns how many entries to ask for to get `records`, or data of `size` bytes, judged by entries in hand.
+
+    None: nothing in hand tells.
+    """
     held = sum(entry.count for entry in sample.entries) if sample is not None else 0
     if sample is None or not held:
         return None
-    return max(_FEWEST, -(-records * len(sample.entries) // held) + 2)
+    many = -(-records * len(sample.entries) // held)
+    held_bytes = sample.entries[-1].state.total_bytes - sample.entries[0].state.total_bytes
+    if held_bytes > 0:  # of all of them but the first
+        many = min(many, -(-size * (len(sample.entries) - 1) // held_bytes))
+    return max(_FEWEST, many + 2)
 
 
 def around(wal: Wal, log_id: str, position: int, limit: int | None = None) -> Tail:

@@ -103,6 +103,16 @@ class Collector:
         self._late = late
 
     @property
+    def room_records(self) -> int:
+        """How many records more it takes."""
+        return self.max_records - len(self.data)
+
+    @property
+    def room_bytes(self) -> int:
+        """It takes records while this is above 0."""
+        return self.max_bytes - self.size
+
+    @property
     def full(self) -> bool:
         """Nothing more is taken."""
         if len(self.data) >= self.max_records or self.size >= self.max_bytes or self.limit_reached:
@@ -122,8 +132,8 @@ class Collector:
         """
         if self.view.key is None:
             if not self.view.selects:
-                batch = batch.part(0, self.max_records - len(self.data))
-                batch = batch.part(0, batch.room_for(self.max_bytes - self.size))
+                batch = batch.part(0, self.room_records)
+                batch = batch.part(0, batch.room_for(self.room_bytes))
             return self.add(offset, batch.slices())
         looked = 0
         for data, key in zip(batch.slices(), batch.keys, strict=True):

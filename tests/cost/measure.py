@@ -25,7 +25,7 @@ from headrace.index.job import VERSION, JobResult
 from headrace.log.requests import At
 from headrace.objects import keys, packed
 from headrace.offset import BEGINNING, Cursor
-from headrace.query.engine import engine as engines
+from headrace.query.engine import context as engines
 from headrace.query.engine.search import search
 from headrace.streams.names import SYSTEM_STREAM
 from headrace.streams.requests import AppendRequest, CreateRequest
@@ -124,9 +124,9 @@ def streams() -> dict[str, Any]:
         here.clock.advance(901)
         trim(here.sealer, log_id)
         cold = here.cold()
-        found["read_segment_cold"] = here.meters.of(lambda: cold.read("s", At(BEGINNING)))
+        found["read_segment_cold"] = here.meters.of(lambda: cold.read("s", At(BEGINNING), max_records=1000))
         with here.meters.during() as spent:
-            page = cold.read("s", At(Cursor(0, 1000)))
+            page = cold.read("s", At(Cursor(0, 1000)), max_records=1000)
         found["read_segment"] = {
             "records": len(page.data),
             "payload_bytes": sum(map(len, page.data)),

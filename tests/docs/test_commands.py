@@ -1,7 +1,7 @@
 """Every command of the README and of every page is run, in the page's order, and prints what the page says.
 
-A page has an emulator of its own. What can't be run here stands in `NOT_RUN` with the reason; an entry that no page needs
-any more fails.
+A page that starts an emulator with options of its own has it; almost all others share one. What can't be run here is in
+`NOT_RUN` with the reason; an entry that no page needs any more fails.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,9 +45,12 @@ NOT_RUN = {
 LONG = r"^uv run (?:--frozen )?python -m ((?:benchmarks|tests)\.\w+)(.*)$"
 DEV = r"^(?:\./run|headrace|uv run headrace) dev (.+)$"
 
+# These show offsets of streams that other pages make, too, and a stream that is made again has others.
+ALONE = {"streams.md"}
 
 # What a page takes for granted.
 BEFORE = {
+    "json-streams.md": "curl -X DELETE $URL/v1/stream/orders",  # of the README
     "operations.md": "headrace create orders",
     "analytics.md": """
         set -e
@@ -96,8 +100,15 @@ class Shell:
         return done.stdout
 
 
+@pytest.fixture(scope="module")
+def shared_server() -> Iterator[DevServer]:
+    """The emulator of the pages that ask for no options of their own."""
+    with dev_server(*SOON) as server:
+        yield server
+
+
 @pytest.fixture
-def shell(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Shell]:
+def shell(tmp_path: Path, page: Path, request: pytest.FixtureRequest) -> Iterator[Shell]:
     install_packages(FLIGHTS)
     data = FLIGHTS / "node_modules" / "vega-datasets" / "data"
     for name in ("flights-200k.json", "flights-20k.json"):
@@ -116,8 +127,13 @@ def shell(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Shell]:
     ):
         (tmp_path / "bin" / name).write_text(f"#!/bin/sh\n{body}\n")
         (tmp_path / "bin" / name).chmod(0o755)
-    # Pages that say how their emulator is started have it so.
-    with dev_server(*_dev_options(request.getfixturevalue("page"))) as server:
+    options = _dev_options(page)
+    with ExitStack() as stack:
+        # Pages that say how their emulator is started have it so.
+        if options or page.name in ALONE:
+            server = stack.enter_context(dev_server(*SOON, *options))
+        else:
+            server = request.getfixturevalue("shared_server")
         for name in ("dev.json", "state.json"):
             (tmp_path / name).symlink_to(server.state_file)
         (tmp_path / "metrics.emf").symlink_to(server.metrics_file)
@@ -125,12 +141,13 @@ def shell(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Shell]:
 
 
 def _dev_options(page: Path) -> list[str]:
-    """Those of the first emulator that a page starts, but the places of its files; all are sealed soon."""
+    """Returns those of the first emulator that a page starts, without the places of its files and what all have."""
     for command in commands(page.read_text()):
         started = re.match(DEV, command.text)
         if started:
-            return [*SOON, *re.sub(r"--(?:state|metrics)-file \S+", "", started.group(1)).split()]
-    return list(SOON)
+            options = re.sub(r"--(?:state|metrics)-file \S+", "", started.group(1)).split()
+            return [] if options == list(SOON) else options
+    return []
 
 
 def _reason(command: Command) -> str | None:

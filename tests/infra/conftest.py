@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 from aws_cdk.assertions import Template
 
-from infra.synth import synthesize
 from tests.infra.resources import Resources
+from tests.infra.synths import synthesize
 
 
 @pytest.fixture(scope="session")
@@ -32,4 +32,4 @@ def resources(synthesized: str) -> Resources:
 @pytest.fixture(scope="session")
 def resources_of() -> Callable[..., Resources]:
     """Production's resources with values replaced."""
-    return lambda **values: Resources.parse(synthesize(values=values))
+    return lambda **values: Resources.parse(synthesize(**values))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from infra.synth import synthesize
 from tests.infra.resources import Resources
+from tests.infra.synths import synthesize
 
 
 def test_every_alarm_tells_the_topic_when_it_begins_and_when_it_is_over(resources: Resources) -> None:
@@ -25,7 +25,7 @@ def test_only_alarms_of_this_account_may_speak_on_the_topic(resources: Resources
 
 
 def test_a_sandbox_has_the_same_alarms_and_tells_nobody(resources: Resources) -> None:
-    sandbox = Resources.parse(synthesize(environment="dev"))
+    sandbox = Resources.parse(synthesize("dev"))
     ours, theirs = resources.of("CloudWatch::Alarm"), sandbox.of("CloudWatch::Alarm")
     assert ours.keys() == theirs.keys()
     assert not [part for part in sandbox.by_id.values() if part["Type"] == "AWS::SNS::Topic"]

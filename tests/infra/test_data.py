@@ -8,8 +8,8 @@ import pytest
 from aws_cdk.assertions import Match, Template
 
 from infra.environments import DEV, PROD
-from infra.synth import synthesize
 from tests.infra.resources import Resources
+from tests.infra.synths import synthesize
 
 DATA = ("DynamoDB::Table", "S3::Bucket", "KMS::Key")
 
@@ -24,7 +24,7 @@ TABLES: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("environment", [DEV.name, PROD.name])
 def test_data_survives_the_stack_in_every_environment(environment: str) -> None:
-    resources = Resources.parse(synthesize(environment=environment))
+    resources = Resources.parse(synthesize(environment))
     for kind in DATA:
         for resource in resources.of(kind).values():
             assert resource["DeletionPolicy"] == "Retain"

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from infra.environments import ENVIRONMENTS
-from infra.synth import synthesize
 from tests.infra.resources import Resources
+from tests.infra.synths import synthesize
 
 ACCOUNT = {
     "AWS": {"Fn::Join": ["", ["arn:", {"Ref": "AWS::Partition"}, ":iam::", {"Ref": "AWS::AccountId"}, ":root"]]}
@@ -19,7 +19,7 @@ RESOURCE_POLICIES = {"S3::BucketPolicy": "Bucket", "SQS::QueuePolicy": "Queues"}
 @pytest.fixture(scope="module", params=sorted(ENVIRONMENTS))
 def deployed(request: pytest.FixtureRequest) -> Resources:
     """The resources of each environment in turn."""
-    return Resources.parse(synthesize(environment=request.param))
+    return Resources.parse(synthesize(request.param))
 
 
 def test_every_bucket_and_queue_refuses_plain_http(deployed: Resources) -> None:

@@ -116,6 +116,7 @@ def run_here(folder: Path, archive: Path, endpoint: str) -> subprocess.Completed
     )
 
 
+@pytest.mark.full
 def test_a_job_run_needs_nothing_but_what_is_uploaded(
     archive: Path, unpacked: Path, endpoint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -133,6 +134,7 @@ def test_a_job_run_needs_nothing_but_what_is_uploaded(
     assert (verdict.problem, verdict.rows["col"]) == ("", 50)
 
 
+@pytest.mark.full
 def test_the_environment_is_used_and_nothing_of_the_tests(unpacked: Path) -> None:
     found = _python(unpacked, "import pyarrow, sys; print(pyarrow.__file__, *sys.path, sep='\\n')").stdout.split()
     root = unpacked / spark_package.UNPACKED
@@ -141,6 +143,7 @@ def test_the_environment_is_used_and_nothing_of_the_tests(unpacked: Path) -> Non
     assert not any(path.startswith((sys.prefix + os.sep, str(REPOSITORY))) for path in found)
 
 
+@pytest.mark.full
 def test_the_launcher_says_which_python_is_missing(unpacked: Path, tmp_path: Path) -> None:
     launcher = (unpacked / spark_package.UNPACKED / "bin" / "python").read_text()
     other = tmp_path / "bin" / "python"

@@ -1,26 +1,22 @@
-"""Each stage is run once, when a test first asks for it."""
+"""What alarms are judged on: committed captures; with `--full` each stage is run once, when a test first asks for it."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
-from tests.observability.stage import Stage
-from tests.observability.stages import FAULTS, healthy
+from tests.observability import captures
+from tests.observability.captures import Capture
+from tests.observability.stages import capture
 
-Staged = Callable[[str], Stage]
+Staged = Callable[[str], Capture]
 
 
 @pytest.fixture(scope="session")
-def staged(tmp_path_factory: pytest.TempPathFactory) -> Staged:
+def staged(tmp_path_factory: pytest.TempPathFactory, full: bool) -> Staged:
     """The run of a fault by the name of its alarm, or the `healthy` one."""
-
-    @functools.cache
-    def run(name: str) -> Stage:
-        folder: Path = tmp_path_factory.mktemp(name)
-        return {**FAULTS, "healthy": healthy}[name](folder)
-
-    return run
+    if not full:
+        return functools.cache(captures.read)
+    return functools.cache(lambda name: capture(name, tmp_path_factory.mktemp(name)))

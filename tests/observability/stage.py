@@ -16,14 +16,12 @@ from typing import Any
 
 import httpx
 
-from local.cloudwatch.alarms import Alarm, alarms_of, states
 from local.cloudwatch.queries import referred
-from local.cloudwatch.samples import Key, Lapse, Samples, of_emf
 from local.emulated_cloud import DevServer, dev_server
 from local.template import TEMPLATE_PATH, read_template
+from tests.observability.captures import Capture, Letters
 from tests.support.pipeline import NO_METRICS, Pipeline
 
-FACTOR = 60.0
 PERIOD_S = 5.0  # of an alarm, here
 OPTIONS = (
     "--seal-age=5s",
@@ -33,7 +31,6 @@ OPTIONS = (
     "--sweep-every=1s",
     "--log-level=warning",
 )
-STACK = "headrace-prod"
 KEY, READER = "operator-test-key", "reader-test-key"
 DEAD_LETTERS = ("DelayDeadLetterQueueUrl", "StreamDeadLetterQueueUrl", "IndexDeadLetterQueueUrl")
 SEARCH = {
@@ -67,7 +64,7 @@ class Stage:
         self.template = read_template()
         self._stop = threading.Event()
         self._threads: list[threading.Thread] = []
-        self._letters: list[tuple[float, Key, int]] = []
+        self._letters: list[Letters] = []
         self._begin_ms = self._end_ms = 0
         self.errors: list[Exception] = []
         self.lines: list[str] = []
@@ -139,33 +136,9 @@ class Stage:
         self.lines = self.server.metric_lines()
         assert not self.errors, self.errors
 
-    def samples(self) -> Samples:
-        """What CloudWatch would have, in the time of the deployment."""
-        lapse = Lapse(self._begin_ms, FACTOR)
-        found = of_emf(self.lines, lapse)
-        for at_ms, key, count in self._letters:
-            found.add(key, lapse.at(at_ms), count, "Count")
-        return found
-
-    def fired(self, *, fills_empty: bool) -> dict[str, list[int]]:
-        """The alarms that went off, each with the times (seconds of the deployment)."""
-        samples = self.samples()
-        found = {
-            alarm.name: [
-                at for at, seen in states(alarm, samples, 0, self.end_s, fills_empty=fills_empty) if seen == "ALARM"
-            ]
-            for alarm in self.alarms()
-        }
-        return {name: times for name, times in found.items() if times}
-
-    @property
-    def end_s(self) -> int:
-        """When alarms stop to look, in the time of the deployment."""
-        return round((self._end_ms - self._begin_ms) * FACTOR / 1000)
-
-    def alarms(self) -> list[Alarm]:
-        """All that the template has."""
-        return alarms_of(self.template, STACK)
+    def capture(self) -> Capture:
+        """Returns what was written, for alarms to look at."""
+        return Capture(self._begin_ms, self._end_ms, self.lines, self._letters)
 
     def _start(self, run: Callable[[], None]) -> None:
         thread = threading.Thread(target=run, daemon=True)
@@ -181,8 +154,7 @@ class Stage:
                 url = self.server.state["outputs"][output]
                 count = int(sqs.get_queue_attributes(QueueUrl=url, AttributeNames=[name])["Attributes"][name])
                 queue = referred(self.template["Outputs"][output]["Value"])
-                key = Key("AWS/SQS", "ApproximateNumberOfMessagesVisible", (("QueueName", queue),))
-                self._letters.append((time.time() * 1000, key, count))
+                self._letters.append(Letters(time.time() * 1000, queue, count))
             self._stop.wait(1)
 
 

@@ -1,4 +1,4 @@
-"""The faults: what each run does to its emulator. Each is run once in a session, however many tests look at it."""
+"""The faults: what each run does to its emulator."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ import httpx
 
 from tests.e2e.test_indexing import children, eventually, runs_under_way
 from tests.observability import faulty
+from tests.observability.captures import Capture
 from tests.observability.stage import READER, Stage, record, stage
 
 NO_JOBS = "--index-jobs=0"
+HEALTHY = "healthy"
 THREE_PERIODS = 5.0  # that hold three whole ones, with what comes late
 
 
@@ -209,3 +211,8 @@ FAULTS: dict[str, Callable[[Path], Stage]] = {
     "log-hot": log_hot,
 }
 """The alarm that each fault raises, and the run that stages it."""
+
+
+def capture(name: str, folder: Path) -> Capture:
+    """Stages a fault by the name of its alarm, or the `healthy` run."""
+    return {**FAULTS, HEALTHY: healthy}[name](folder).capture()

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from headrace.query.engine.context import Budget
 from headrace.query.engine.groups import MAX_GROUPS, MAX_PRINTED_BYTES
-from headrace.query.engine.overlay import Budget
 from headrace.query.engine.sources import TAIL_BYTES
-from headrace.query.language.request import DEFAULT_SIZE, MAX_SIZE, MAX_TIMEOUT_MS
+from headrace.query.language.search_request import DEFAULT_SIZE, MAX_SIZE, MAX_TIMEOUT_MS
 from headrace.settings import PREFIX, Settings
 
 ROOT = Path(__file__).parents[2]

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime, timedelta
 
+from headrace import instants
 from headrace.errors import InvalidRequest
 from headrace.limits import MAX_TTL_MS
 
-_RFC3339 = re.compile(r"(\d{4}-\d\d-\d\d)[Tt](\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(?:[Zz]|([+-])(\d\d):(\d\d))", re.ASCII)
 _NUMBER = r"(0|[1-9]\d{0,14})"  # no leading zeros, no sign; bounded before it becomes an integer
 _SECONDS = re.compile(_NUMBER, re.ASCII)
 _DURATION = re.compile(rf"(?:{_NUMBER}h)?(?:{_NUMBER}m)?(?:{_NUMBER}s)?(?:{_NUMBER}ms)?", re.ASCII)
 _NANOS = re.compile(r"\d{1,21}", re.ASCII)
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_EARLIEST_MS = -62_135_596_800_000  # the start of year 1
 _LATEST_MS = 253_402_300_799_999  # the end of year 9999: the last moment that RFC 3339 can say
 
 
@@ -23,21 +22,10 @@ def rfc3339_ms(text: str, what: str) -> int:
     Raises:
         InvalidRequest: it is not one. `what` names the header or parameter.
     """
-    match = _RFC3339.fullmatch(text)
-    if match is None:
+    millis = instants.parse_rfc3339_ms(text.upper())
+    if millis is None or not _EARLIEST_MS <= millis <= _LATEST_MS:
         raise InvalidRequest(f"{what} is not an RFC 3339 time")
-    date, clock, fraction, sign, zone_hours, zone_minutes = match.groups()
-    try:
-        moment = datetime.fromisoformat(f"{date}T{clock}").replace(tzinfo=UTC)
-        if sign:
-            if int(zone_hours) > 23 or int(zone_minutes) > 59:
-                raise InvalidRequest(f"{what} has a zone that does not exist")
-            zone = timedelta(hours=int(zone_hours), minutes=int(zone_minutes))
-            moment = moment - zone if sign == "+" else moment + zone
-    except (ValueError, OverflowError) as exc:
-        raise InvalidRequest(f"{what} is not a time that exists") from exc
-    millis = int((fraction or "0").ljust(3, "0")[:3])
-    return (moment - _EPOCH) // timedelta(milliseconds=1) + millis
+    return millis
 
 
 def timestamp_ms(text: str, what: str) -> int:
@@ -90,5 +78,4 @@ def _duration_ms(text: str) -> int | None:
 
 def text_of(millis: int) -> str:
     """A moment as RFC 3339 with milliseconds, in UTC."""
-    moment = _EPOCH + timedelta(milliseconds=min(millis, _LATEST_MS))
-    return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond // 1000:03d}Z"
+    return instants.render(min(millis, _LATEST_MS))

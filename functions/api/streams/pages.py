@@ -28,7 +28,11 @@ def check_format(page: ReadPage, query: ReadQuery) -> None:
 def body_of(page: ReadPage, query: ReadQuery) -> bytes:
     """The records: one JSON array, or the plain concatenation of their bytes."""
     if is_array(page, query):
-        return b"[" + b",".join(page.data) + b"]"
+        first, *middle = page.data or (b"",)  # one join, not one more copy of the page for each bracket
+        if not middle:
+            return b"[" + first + b"]"
+        last = middle.pop()
+        return b",".join((b"[" + first, *middle, last + b"]"))
     return b"".join(page.data)
 
 

@@ -35,7 +35,7 @@ _ONE: Final = (
 _LIST: Final = ("allOf", "anyOf", "oneOf")
 _BY_KEY: Final = ("properties", "patternProperties", "dependencies")
 
-# With the format of jsonschema-rs this is exactly `validate.is_date_time`: which lets pass small letters, leap seconds
+# With the format of jsonschema-rs this is exactly `instants.is_date_time`: which lets pass small letters, leap seconds
 # and any number of digits.
 _STRICT_DATE_TIME: Final = r"^[0-9-]{10}T[0-9]{2}:[0-9]{2}:[0-5][0-9](?:\.[0-9]{1,9})?(?:Z|[+-][0-9:]{5})$"
 DATE_TIME: Final[dict[str, Any]] = {"format": "date-time", "pattern": _STRICT_DATE_TIME}

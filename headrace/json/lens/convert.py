@@ -12,8 +12,8 @@ from typing import Any, Final
 
 from msgspec import UNSET
 
+from headrace import instants
 from headrace.errors import InvalidRequest
-from headrace.json.lens import times
 from headrace.json.lens.ops import Convert, Transform
 
 Transformation = Callable[[Any], Any]
@@ -119,10 +119,17 @@ def _int_to_string(value: Any) -> str:
     return str(int(value))
 
 
+def _text_to_millis(value: Any) -> int:
+    millis = instants.parse_rfc3339_ms(_string(value))
+    if millis is None:
+        raise InvalidRequest("not an rfc 3339 date-time")
+    return millis
+
+
 def _millis_to_text(value: Any) -> str:
     if not is_type(value, "number"):
         raise InvalidRequest("expected a number")
-    return times.from_millis(value)
+    return instants.render(int(value))  # a fraction of a millisecond is cut off
 
 
 _TYPES: Final[dict[str, type | tuple[type, ...]]] = {
@@ -138,6 +145,6 @@ _BUILTINS: Final[dict[str, Transformation]] = {
     "uppercase": lambda value: _string(value).upper(),
     "string_to_int": _string_to_int,
     "int_to_string": _int_to_string,
-    "rfc3339_to_unix_millis": lambda value: times.to_millis(_string(value)),
+    "rfc3339_to_unix_millis": _text_to_millis,
     "unix_millis_to_rfc3339": _millis_to_text,
 }

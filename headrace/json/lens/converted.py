@@ -7,9 +7,10 @@ from typing import Any, Final
 
 from msgspec import UNSET
 
+from headrace import instants
 from headrace.errors import InvalidRequest
 from headrace.json import jsontext
-from headrace.json.lens import ops, times
+from headrace.json.lens import ops
 from headrace.json.lens.closed import DATE_TIME, Fragment
 from headrace.json.lens.convert import compile_convert
 from headrace.json.lens.shapes import Shapes
@@ -25,7 +26,7 @@ class _Total:
 
 _STRING: Final[dict[str, Any]] = {"type": "string"}
 _DATE_TIMES: Final[dict[str, Any]] = {"allOf": [_STRING, DATE_TIME]}
-_FIRST_MS, _END_MS = times.to_millis("0000-01-01T00:00:00Z"), times.to_millis("9999-12-31T23:59:59Z") + 1000
+_FIRST_MS, _END_MS = -62_167_219_200_000, 253_402_300_800_000  # the years 0000 to 9999
 
 # Per builtin, the narrower first. `string_to_int` is total on no set that a schema describes but by listing it.
 _TOTAL: Final[dict[str, list[_Total]]] = {
@@ -36,7 +37,7 @@ _TOTAL: Final[dict[str, list[_Total]]] = {
     "rfc3339_to_unix_millis": [
         _Total(
             _DATE_TIMES,
-            {"type": "integer", "minimum": _FIRST_MS - times.DAY_MS, "maximum": _END_MS + times.DAY_MS},
+            {"type": "integer", "minimum": _FIRST_MS - instants.DAY_MS, "maximum": _END_MS + instants.DAY_MS},
         )
     ],
     "unix_millis_to_rfc3339": [

@@ -1,19 +1,24 @@
-"""Records as documents of the schema in force, from the tail and from segments: for what no index answers."""
+"""Records as documents of the schema in force, for what no index answers, and the records of hits."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
 from headrace.definition import Definition
+from headrace.errors import Damaged
+from headrace.index.fetching import Routine
 from headrace.json import extract, jsontext, lens, pointer, registry
 from headrace.objects import Objects
-from headrace.query.engine.sources import SegmentRange, Snapshot
+from headrace.query.engine.sources import Range, SegmentRange, Snapshot
 from headrace.query.language import canonical
 from headrace.query.language.canonical import Value
 from headrace.query.language.config import Field
 from headrace.segment import reader as segments
+from headrace.segment import scattered
+from headrace.segment.descriptor import Segment
 
 _CHUNK_BYTES = 16 * 1024 * 1024  # payload that one GET of a scan fetches: a whole segment, as a rule
 
@@ -124,3 +129,30 @@ def of_segments(objects: Objects, newest_first: Iterable[SegmentRange], promoter
     """The documents of several segments, one segment after another as they come, ascending in each."""
     for found in newest_first:
         yield from of_segment(objects, found, promoter)
+
+
+def fetch_records(snapshot: Snapshot, offsets: Sequence[int]) -> Routine[dict[int, bytes]]:
+    """The data of published records, by offset, in the order of offsets; one round.
+
+    Args:
+        offsets: ascending.
+
+    Raises:
+        Damaged: one of them stands in no segment, or an object is not what the manifest says.
+    """
+    wanted: list[tuple[Segment, Sequence[int]]] = []
+    for part in snapshot.parts:
+        at, end = bisect_left(offsets, part.first), bisect_left(offsets, part.published)
+        while at < end:
+            # Segments are found one after another from the first wanted record on; those between are skipped.
+            found = snapshot.segments_in(part, Range(offsets[at], offsets[at] + 1))[0].segment
+            stop = bisect_left(offsets, found.end_offset, at, end)
+            wanted.append((found, offsets[at:stop]))
+            at = stop
+    if not wanted:
+        return {}
+    records = yield from scattered.read(wanted)
+    if len(records) != len(offsets):
+        missing = sorted(set(offsets) - set(records))
+        raise Damaged(f"records stand in no segment: stream={snapshot.name} offsets={missing[:5]}")
+    return records

@@ -1,19 +1,24 @@
-"""What index runs say about an aggregate: groups of `agg` for whole intervals, picked records for everything else."""
+"""What index runs say about an aggregate: groups of `agg` for whole intervals, picked records for everything else.
+
+Rows of `agg` come as Arrow tables of `families.AGG`; only their own methods are used, so that this needs no import of
+pyarrow.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from headrace import deadline
 from headrace.errors import PayloadTooLarge
 from headrace.index import docsets, fetching
 from headrace.index.fetching import Routine
 from headrace.index.reading import RunReader, Runs
-from headrace.query.engine import agg_tables, grouping
-from headrace.query.engine.grouping import Block, Int64s, Shape
+from headrace.query.engine import grouping
+from headrace.query.engine.grouping import Block, Entries, Int64s, MeasureBlock, Shape
 from headrace.query.engine.picking import Picked, pick
 from headrace.query.engine.sources import RunRange
 from headrace.query.language import canonical
@@ -137,7 +142,7 @@ class RunGroups:
             table = yield from self._table(reader, window, ["start", "measures"], needs_dimensions=needs_dimensions)
             kept = self._wanted(table) if self._demanded else None
             self._count_groups(table.num_rows)
-            block = agg_tables.block_of(
+            block = block_of(
                 table, self._shape, dimensions=len(rollup.dimensions), measures=len(rollup.measures), kept=kept
             )
             blocks.append(block)
@@ -169,7 +174,7 @@ class RunGroups:
             table = yield from self._table(
                 reader, window, ["start", "fragment"], needs_dimensions=bool(self._demanded)
             )
-            found, texts = agg_tables.starts_of(table), agg_tables.fragments_of(table)
+            found, texts = starts_of(table), fragments_of(table)
             if self._demanded:
                 rows = np.flatnonzero(self._wanted(table))
                 found, texts = found[rows], [texts[row] for row in rows.tolist()]
@@ -193,8 +198,8 @@ class RunGroups:
         request = self._request
         return reader.groups(request.rollup.name, request.interval_ms, window.start_ms, window.end_ms, columns)
 
-    def _wanted(self, table: Any) -> agg_tables.Mask:
-        return agg_tables.with_dimensions(table, len(self._request.rollup.dimensions), self._demanded)
+    def _wanted(self, table: Any) -> Mask:
+        return with_dimensions(table, len(self._request.rollup.dimensions), self._demanded)
 
 
 def check_size(size: int) -> None:
@@ -212,3 +217,79 @@ def _spans(starts: Int64s, wanted: Int64s) -> list[Window]:
         return []
     breaks = np.flatnonzero(np.diff(places) > _FAR_APART) + 1
     return [Window(int(starts[part[0]]), int(starts[part[-1]]) + 1) for part in np.split(places, breaks)]
+
+
+Mask = NDArray[np.bool_]
+
+_NUMBERS = ("count", "sum", "min", "max")
+
+
+def starts_of(table: Any) -> Int64s:
+    """The start of each row's interval, milliseconds."""
+    return _array(table, "start").cast("int64").to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
+
+
+def fragments_of(table: Any) -> list[str]:
+    """The rendered groups."""
+    return table.column("fragment").to_pylist()  # type: ignore[no-any-return]
+
+
+def with_dimensions(table: Any, width: int, wanted: Mapping[int, str]) -> Mask:
+    """Which rows have these values: by place among the rollup's `width` dimensions, the value in print."""
+    codes, texts = _dimensions(table, width)
+    matching = np.ones(table.num_rows, bool)
+    for place, text in wanted.items():
+        matching &= codes[:, place] == (texts.index(text) if text in texts else -2)
+    return matching
+
+
+def block_of(table: Any, shape: Shape, *, dimensions: int, measures: int, kept: Mask | None = None) -> Block:
+    """The rows, or those of `kept`, as a block.
+
+    Args:
+        dimensions, measures: how many the rollup has.
+    """
+    rows = np.arange(table.num_rows) if kept is None else np.flatnonzero(kept)
+    if shape.dimensions:
+        codes, texts = _dimensions(table, dimensions)
+        shown = [codes[rows, place] for place in shape.dimensions]
+        keys = shape.number_keys(shown, [texts] * len(shown), len(rows))
+    else:
+        keys = shape.number_keys([], [], len(rows))
+    values = _array(table, "measures").flatten()
+    numbers = {
+        name: values.field(name).to_numpy(zero_copy_only=False).reshape(-1, measures)[rows] for name in _NUMBERS
+    }
+    places, buckets, counts = _histograms(values.field("histogram"), shape)
+    new_row = np.full(table.num_rows, -1, np.int64)
+    new_row[rows] = np.arange(len(rows))
+    entry_rows = new_row[places // measures]
+    blocks = []
+    for place in shape.measures:
+        own = (places % measures == place) & (entry_rows >= 0)
+        histogram = Entries(entry_rows[own], buckets[own], counts[own])
+        counts_of, sums, least, greatest = (numbers[name][:, place] for name in _NUMBERS)
+        blocks.append(MeasureBlock(counts_of, sums, least, greatest, histogram))
+    return Block(starts_of(table)[rows], keys, tuple(blocks))
+
+
+def _dimensions(table: Any, width: int) -> tuple[NDArray[np.int32], list[str]]:
+    """Per row and dimension the number of its text, -1 for none; and the texts."""
+    encoded = _array(table, "dimensions").flatten().dictionary_encode()
+    codes = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+    return codes.reshape(-1, width), encoded.dictionary.to_pylist()
+
+
+def _histograms(lists: Any, shape: Shape) -> tuple[Int64s, Int64s, NDArray[np.float64]]:
+    """All buckets of all measures of all rows: the place of each one's measure, its number, and its count."""
+    offsets = lists.offsets.to_numpy()
+    places = np.repeat(np.arange(len(lists)), np.diff(offsets))
+    entries = lists.flatten()
+    encoded = entries.field("bucket").dictionary_encode()
+    numbers = shape.buckets.of_all(encoded.dictionary.to_pylist())
+    return places, numbers[encoded.indices.to_numpy()], entries.field("count").to_numpy()
+
+
+def _array(table: Any, name: str) -> Any:
+    """A column in one piece."""
+    return table.column(name).combine_chunks()

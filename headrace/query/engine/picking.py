@@ -85,10 +85,10 @@ def pick(
         matching &= _rows(evaluated[wanted].sure, count) | unsure
     look = (matching & unsure) | (own & may_be_any_time)
 
-    families = frozenset({"col"}).union(*(answer.families for answer in answers), {"kw"} if lossy else ())
+    read = frozenset({"col"}).union(*(answer.families for answer in answers), {"kw"} if lossy else ())
     known = all(name in present or name not in stats or not stats[name].present for name in needed)
     if rollup.reads_document or not known:
-        return Picked(None, np.flatnonzero(matching | look) + first, families)
+        return Picked(None, np.flatnonzero(matching | look) + first, read)
     sure = matching & ~look
     for name in _summarised(rollup):
         sure &= _valid(columns.get(name), count)
@@ -104,7 +104,7 @@ def pick(
         else:
             measures.append(_count(None if include is None else evaluated[include], rows))
     block = Block(starts, _keys(rollup, shape, columns, rows), tuple(measures))
-    return Picked(block, np.flatnonzero(look) + first, families)
+    return Picked(block, np.flatnonzero(look) + first, read)
 
 
 def _needed(rollup: CompiledRollup) -> list[str]:

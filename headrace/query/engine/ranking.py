@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,7 +11,14 @@ from numpy.typing import NDArray
 
 from headrace.index.columns import Column
 from headrace.index.docsets import Mask, Rows
-from headrace.query.language.sorting import Key, SortTerm
+from headrace.index.evaluate import Evaluated
+from headrace.index.postings import Postings
+from headrace.query.engine.documents import Document, Promoter
+from headrace.query.language import query, scoring, search_request
+from headrace.query.language.config import SearchConfig
+from headrace.query.language.match import Values
+from headrace.query.language.scoring import Wanted
+from headrace.query.language.search_request import Key, SearchRequest, SortTerm
 
 Numbers = NDArray[Any]
 
@@ -96,7 +103,7 @@ def _against(one: Ranked, bound: Any) -> tuple[Mask, Mask]:
     return one.numbers > bound, one.numbers == bound
 
 
-def first(ranked: Sequence[Ranked], sort: Sequence[SortTerm], size: int) -> NDArray[np.int64]:
+def first_places(ranked: Sequence[Ranked], sort: Sequence[SortTerm], size: int) -> NDArray[np.int64]:
     """Places of the first `size` rows, in no order."""
     keys: list[Numbers] = []
     for one, term in zip(ranked, sort, strict=True):
@@ -104,7 +111,7 @@ def first(ranked: Sequence[Ranked], sort: Sequence[SortTerm], size: int) -> NDAr
             keys.append(one.valid.astype(np.int8) if term.descending else (~one.valid).astype(np.int8))
         rising = one.numbers if not term.descending else _falling(one.numbers)
         keys.append(rising if one.valid is None else np.where(one.valid, rising, 0))
-    return _first(np.arange(len(ranked[0].numbers)), keys, size)
+    return _first_places(np.arange(len(ranked[0].numbers)), keys, size)
 
 
 def _falling(numbers: Numbers) -> Numbers:
@@ -114,12 +121,153 @@ def _falling(numbers: Numbers) -> Numbers:
     return -numbers if np.issubdtype(numbers.dtype, np.floating) else ~numbers.astype(np.int64)
 
 
-def _first(places: NDArray[np.int64], keys: list[Numbers], size: int) -> NDArray[np.int64]:
+def _first_places(places: NDArray[np.int64], keys: list[Numbers], size: int) -> NDArray[np.int64]:
     if len(places) <= size or not keys:
         return places[:size]
     key = keys[0]
     limit = np.partition(key, size - 1)[size - 1]
     better = np.flatnonzero(key < limit)
     ties = np.flatnonzero(key == limit)
-    rest = _first(places[ties], [one[ties] for one in keys[1:]], size - len(better))
+    rest = _first_places(places[ties], [one[ties] for one in keys[1:]], size - len(better))
     return np.concatenate([places[better], rest])
+
+
+Weights = Sequence[tuple[float, float]]
+
+
+class Candidate(NamedTuple):
+    """A record that matches: its place in the order, and the record if it was looked at."""
+
+    offset: int
+    key: Key
+    document: Document | None
+
+
+class Question(NamedTuple):
+    """A search, with what every part of it needs.
+
+    Attributes:
+        late: says whether its time is over.
+        words: that BM25 counts; empty unless it is sorted by.
+    """
+
+    request: SearchRequest
+    config: SearchConfig
+    promoter: Promoter
+    late: Callable[[], bool]
+    words: tuple[Wanted, ...]
+
+    @property
+    def by_score(self) -> bool:
+        """The order needs the contract's score."""
+        return any(term.kind == "score" for term in self.request.sort)
+
+    @property
+    def fields(self) -> frozenset[str]:
+        """What a look at a record must read."""
+        primary = self.config.primary_timestamp_field
+        return query.fields_of(self.request.node) | search_request.fields_of(self.request.sort) | {primary}
+
+
+def question(request: SearchRequest, config: SearchConfig, promoter: Promoter, late: Callable[[], bool]) -> Question:
+    """A search of a stream with this configuration."""
+    is_bm25 = any(term.kind == "bm25" for term in request.sort)
+    return Question(request, config, promoter, late, scoring.wanted(request.node) if is_bm25 else ())
+
+
+class Match(NamedTuple):
+    """A record that matches, before its key is known."""
+
+    document: Document
+    values: Values
+    frequencies: scoring.Frequencies | None
+
+
+def candidate_of(asked: Question, found: Match, weights: Weights) -> Candidate:
+    key: list[object] = []
+    for term in asked.request.sort:
+        if term.kind == "offset":
+            key.append(found.document.offset)
+        elif term.kind == "score":
+            key.append(scoring.score(asked.request.node, found.values))
+        elif term.kind == "bm25":
+            assert found.frequencies is not None, "counted"
+            key.append(scoring.bm25(found.frequencies, weights))
+        else:
+            key.append(search_request.value_of(term, found.values))
+    return Candidate(found.document.offset, tuple(key), found.document)
+
+
+def page_of(asked: Question, candidates: Iterable[Candidate]) -> list[Candidate]:
+    """The first ones of a page."""
+    request = asked.request
+    if request.after is not None:
+        after = request.after
+        candidates = (one for one in candidates if search_request.is_after(one.key, after, request.sort))
+    return search_request.in_order(candidates, request.sort, lambda one: one.key)[: request.size]
+
+
+def best_of(asked: Question, answer: Evaluated, rows: Rows, weights: Weights) -> list[Candidate]:
+    """The first of the rows that the run alone decides."""
+    request = asked.request
+    if not len(rows):
+        return []
+    if request.sort[0].kind == "offset":  # rows are in that order: no key needs to be made of the others
+        rows = _page_rows(rows, answer.first, request)
+    ranked = _rank(asked, answer, rows, weights)
+    if request.after is not None:
+        places = np.flatnonzero(behind(ranked, request.sort, request.after))
+        rows, ranked = rows[places], [one.at(places) for one in ranked]
+    places = first_places(ranked, request.sort, request.size) if len(rows) else np.empty(0, np.int64)
+    return [
+        Candidate(int(rows[place]) + answer.first, tuple(one.value(place) for one in ranked), None)
+        for place in places.tolist()
+    ]
+
+
+def _page_rows(rows: Rows, first: int, request: SearchRequest) -> Rows:
+    bound = None if request.after is None else request.after[0] - first
+    if request.sort[0].descending:
+        stop = len(rows) if bound is None else int(np.searchsorted(rows, bound))
+        return rows[max(0, stop - request.size) : stop]
+    start = 0 if bound is None else int(np.searchsorted(rows, bound, "right"))
+    return rows[start : start + request.size]
+
+
+def _rank(asked: Question, answer: Evaluated, rows: Rows, weights: Weights) -> list[Ranked]:
+    ranked: list[Ranked] = []
+    for term in asked.request.sort:
+        if term.kind == "offset":
+            ranked.append(of_numbers(rows + answer.first))
+        elif term.kind == "score":
+            ranked.append(of_numbers(answer.step.scores(rows)))
+        elif term.kind == "bm25":
+            ranked.append(of_numbers(_bm25(asked, answer, rows, weights)))
+        elif term.field in answer.columns:
+            ranked.append(of_column(answer.columns[term.field], rows))
+        else:
+            ranked.append(absent(rows))
+    return ranked
+
+
+def lengths_of(answer: Evaluated, field: str, rows: Rows) -> Rows:
+    """How many words records have in a text field."""
+    column = answer.columns.get(field)
+    if column is None:
+        return np.zeros(len(rows), np.int64)
+    lengths = column.values[rows].astype(np.int64)
+    return lengths if column.valid is None else np.where(column.valid[rows], lengths, 0)
+
+
+def _bm25(asked: Question, answer: Evaluated, rows: Rows, weights: Weights) -> Numbers:
+    total = np.zeros(len(rows))
+    for one, found, (rarity, mean) in zip(asked.words, answer.words, weights, strict=True):
+        counts = _occurrences(found, rows + answer.first)
+        lengths = lengths_of(answer, one.field, rows)
+        total += scoring.weighed(counts, lengths, rarity, mean)
+    return total
+
+
+def _occurrences(found: Postings, offsets: Rows) -> Numbers:
+    docs = np.sort(found.docs)
+    return np.searchsorted(docs, offsets, "right") - np.searchsorted(docs, offsets, "left")

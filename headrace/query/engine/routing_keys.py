@@ -17,12 +17,17 @@ from headrace import deadline
 from headrace.errors import Damaged, InvalidRequest
 from headrace.index import fetching
 from headrace.index.fetching import Ranges, Routine
-from headrace.objects import ObjectMissing
-from headrace.query.engine.engine import Engine
+from headrace.objects import ObjectMissing, keys
+from headrace.objects import Range as ByteRange
+from headrace.query.engine.context import Engine
 from headrace.query.engine.sources import Range, RunRange, SegmentRange, Snapshot
+from headrace.segment import keypage
+from headrace.segment.descriptor import Segment
+from headrace.segment.keypage import KeyPage
 
 _MAX_SEGMENTS = 64  # whose key pages one request reads; as measured, one takes 1 to 20 ms
 _WAVE = 8  # of them at once: between waves, the time is looked at
+MAX_PAGE_BYTES = 64 * 1024 * 1024  # of an object; a page of 100,000 keys of 64 characters takes 5 MB
 _TIME_SHARE = 0.6  # of a request's time that key pages may take
 
 
@@ -149,9 +154,30 @@ def _of_segments(
         if lists and engine.clock.monotonic() >= until:
             break
         wave = newest[at : at + _WAVE]
-        pages = engine.key_pages.read(ranges, [found.segment for found in wave])
+        pages = read_key_pages(engine, ranges, [found.segment for found in wave])
         lists += [_keys_of(found, page.keys, after, limit) for found, page in zip(wave, pages, strict=True)]
     return lists
+
+
+def read_key_pages(engine: Engine, ranges: Ranges, segments: Sequence[Segment]) -> list[KeyPage]:
+    """Returns the key page of each segment. One round of parallel GETs for those that are not kept.
+
+    Raises:
+        Damaged: a page is missing, or is not the one that was published.
+    """
+    kept = {segment.key: engine.key_pages.get(segment.key) for segment in segments}
+    pages = {key: page for key, page in kept.items() if page is not None}
+    missing = {keys.segment_keys(segment.key): segment for segment in segments if segment.key not in pages}
+    if missing:
+        try:
+            fetched = ranges.get_ranges([ByteRange(name, 0, MAX_PAGE_BYTES) for name in missing])
+        except ObjectMissing as exc:
+            raise Damaged(f"key page is missing: object={exc}") from exc
+        for (name, segment), data in zip(missing.items(), fetched, strict=True):
+            page = keypage.decode(data, sha256=segment.keys_sha256, count=segment.count, source=name)
+            pages[segment.key] = page
+            engine.key_pages.put(segment.key, page)
+    return [pages[segment.key] for segment in segments]
 
 
 def _keys_of(

@@ -18,14 +18,14 @@ from headrace.log.read import Reader
 from headrace.log.requests import JSON
 from headrace.objects import ObjectMissing
 from headrace.query.engine import documents
-from headrace.query.engine.documents import Document, Promoter
-from headrace.query.engine.engine import Engine
-from headrace.query.engine.overlay import Overlay, plan_overlay
-from headrace.query.engine.records import fetch
+from headrace.query.engine.context import Engine, Overlay, plan_overlay
+from headrace.query.engine.documents import Document, Promoter, fetch_records
+from headrace.query.engine.ranking import Candidate, Question, question
 from headrace.query.engine.sources import LogPart, RunRange, SegmentRange, Snapshot
-from headrace.query.engine.units import Candidate, Found, Question, ask, question, scan
-from headrace.query.engine.waves import (
+from headrace.query.engine.units import (
+    Found,
     Unit,
+    ask,
     begin_of,
     bound_of,
     distance,
@@ -35,13 +35,14 @@ from headrace.query.engine.waves import (
     omissions,
     paced,
     published,
+    scan,
 )
-from headrace.query.language import request as requests
-from headrace.query.language import scoring, sorting
+from headrace.query.language import scoring, search_request
+from headrace.query.language import search_request as requests
 from headrace.query.language.config import SearchConfig
 from headrace.query.language.coverage import Coverage
 from headrace.query.language.query import fields_of, has_phrase
-from headrace.query.language.request import SearchRequest
+from headrace.query.language.search_request import SearchRequest
 
 _FIRST_WAVE = 2  # runs: most pages of the newest records are full with them
 _REQUEST_MS = 5000  # the contract's outer limit of any request
@@ -99,7 +100,7 @@ class SearchAnswer(NamedTuple):
 
     def score(self, hit: Hit) -> float:
         """The contract's score of a hit, whatever the order."""
-        if not sorting.has_text(self.request.node):
+        if not search_request.has_text(self.request.node):
             return 0.0
         values = self.promoter.values(hit.document, fields_of(self.request.node))
         return scoring.score(self.request.node, values)
@@ -110,7 +111,7 @@ def search(engine: Engine, name: str, asked: Mapping[str, Any]) -> SearchAnswer:
 
     Args:
         name: of the stream.
-        asked: the request as a body says it (`headrace.query.language.request.parse`).
+        asked: the request as a body says it (`headrace.query.language.search_request.parse`).
 
     Raises:
         InvalidRequest: the request makes no sense for this stream, or a record can't be promoted.
@@ -184,7 +185,7 @@ class _Search:
                     break
         if self._asked.words or not self._by_offset:
             candidates = self._ranked()
-        hits = self._hits(sorting.in_order(candidates, self._request.sort, lambda one: one.key))
+        hits = self._hits(search_request.in_order(candidates, self._request.sort, lambda one: one.key))
         return self._answered(hits, overlay, unindexed, left, timed_out=timed_out, stopped=stopped)
 
     @property
@@ -243,7 +244,7 @@ class _Search:
         """Those of a wave that can have a hit of the page, by what was found so far."""
         if not self._found:
             return list(wave)
-        best = sorting.in_order(
+        best = search_request.in_order(
             [one for _, each in self._found for one in each.first(())], self._request.sort, lambda one: one.key
         )
         if len(best) < self._request.size:
@@ -289,7 +290,7 @@ class _Search:
         began = self._clock()
         page = candidates[: self._request.size]
         missing = sorted(one.offset for one in page if one.document is None)
-        records = run(fetch(self._snapshot, missing), self._ranges) if missing else {}
+        records = run(fetch_records(self._snapshot, missing), self._ranges) if missing else {}
         hits = [Hit(one, one.document or self._promoter.document(one.offset, records[one.offset])) for one in page]
         self._spent["hits"] += self._clock() - began
         return hits

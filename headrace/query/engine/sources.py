@@ -7,12 +7,14 @@ acknowledged before a snapshot was asked for is in it. All ranges are of offsets
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from typing import NamedTuple, TypeVar
 
 from headrace.batch import Record
+from headrace.bounded import Bounded
+from headrace.clock import moment
 from headrace.definition import Definition
 from headrace.errors import Damaged
 from headrace.index import manifest as manifests
@@ -25,7 +27,6 @@ from headrace.log.payload import PayloadTrimmed, read_payload
 from headrace.log.requests import Head
 from headrace.log.stores import Stores
 from headrace.manifest.manifest import Manifest
-from headrace.query.engine.together import together
 from headrace.segment.descriptor import Segment
 from headrace.wal import slot as slots
 from headrace.wal.state import Entry
@@ -35,7 +36,8 @@ _JOINS = 4  # the sealer can publish and trim between two of our looks, but not 
 _INDEX_AGE_S = 30.0  # then a generation is looked for that its publisher could not name in the watermark
 _REMEMBERED = 1024
 
-V = TypeVar("V")
+A = TypeVar("A")
+B = TypeVar("B")
 
 
 class Range(NamedTuple):
@@ -179,9 +181,8 @@ class Sources:
         self._logs = logs
         self._manifests = stores.manifests()
         self._indexes = IndexManifestStore(stores.objects)
-        self._lock = threading.Lock()
-        self._known: OrderedDict[str, Manifest] = OrderedDict()
-        self._known_indexes: OrderedDict[str, tuple[IndexManifest, float]] = OrderedDict()
+        self._known: Bounded[str, Manifest] = Bounded(_REMEMBERED)
+        self._known_indexes: Bounded[str, IndexManifest] = Bounded(_REMEMBERED, clock=stores.clock)
 
     def snapshot(self, name: str, *, fresh: bool = False) -> Snapshot:
         """The stream now.
@@ -199,7 +200,7 @@ class Sources:
         if self._has_met(head.log_id):
             parts, definition = self._parts(head, fresh), self._logs.definition_of(head)
         else:
-            parts, definition = together(lambda: self._parts(head, fresh), lambda: self._logs.definition_of(head))
+            parts, definition = _together(lambda: self._parts(head, fresh), lambda: self._logs.definition_of(head))
         return Snapshot(name, head, definition, plans.hash_of(definition), parts, self)
 
     def segments_in(self, part: LogPart, wanted: Range) -> list[SegmentRange]:
@@ -217,8 +218,7 @@ class Sources:
         return found
 
     def _has_met(self, log_id: str) -> bool:
-        with self._lock:
-            return log_id in self._known
+        return self._known.get(log_id) is not None
 
     def _parts(self, head: Head, fresh: bool) -> tuple[LogPart, ...]:
         parts = []
@@ -236,7 +236,7 @@ class Sources:
             watermark = self._stores.watermarks.get(log_id)
             index: IndexManifest | None = None
             if watermark.generation and not attempt and not fresh and not self._has_met(log_id):
-                manifest, index = together(
+                manifest, index = _together(
                     lambda mark=watermark: self._manifest(log_id, mark.generation, search=False),  # type: ignore[misc]
                     lambda mark=watermark: self._index(log_id, mark.index_generation, fresh),  # type: ignore[misc]
                 )
@@ -259,8 +259,7 @@ class Sources:
 
     def _manifest(self, log_id: str, generation: int, *, search: bool) -> Manifest | None:
         """Generation `generation`, which the watermark names, or a newer one in hand; with `search`, the newest."""
-        with self._lock:
-            known = self._known.get(log_id)
+        known = self._known.get(log_id)
         if search:
             newest = self._manifests.newest(log_id, known, generation)
         elif known is not None and known.generation >= generation:
@@ -272,24 +271,21 @@ class Sources:
             if newest is None:
                 raise Damaged(f"manifest is missing: log_id={log_id} generation={generation}")
         if newest is not None:
-            with self._lock:
-                _keep(self._known, log_id, newest)
+            self._known.put(log_id, newest)
         return newest
 
     def _index(self, log_id: str, at_least: int, fresh: bool) -> IndexManifest:
         """The generation that the watermark names, or a newer one in hand; now and then, or if `fresh`, the newest."""
-        now = self._stores.clock.monotonic()
-        with self._lock:
-            known, looked = self._known_indexes.get(log_id, (None, 0.0))
-        is_newest = known is not None and known.generation >= at_least and now - looked <= _INDEX_AGE_S
-        if known is not None and is_newest and not fresh:
-            return known
+        now = moment(self._stores.clock)
+        young = self._known_indexes.get(log_id, max_age_s=_INDEX_AGE_S)
+        if young is not None and young.generation >= at_least and not fresh:
+            return young
+        known = self._known_indexes.get(log_id)
         has_newer = known is None or known.generation < at_least
         newest = self._indexes.load(log_id, at_least) if at_least and has_newer and not fresh else None
         if newest is None:
             newest = self._indexes.newest(log_id, known, at_least)
-        with self._lock:
-            _keep(self._known_indexes, log_id, (newest, now))
+        self._known_indexes.put(log_id, newest, read=now)
         return newest
 
     def _tail(self, log_id: str, first: int, end: int) -> tuple[Record, ...]:
@@ -357,8 +353,11 @@ def _cover(part: LogPart, allowed: Callable[[Run], bool]) -> Iterator[RunRange]:
         runs = [run for run in runs if run.end_offset > position]
 
 
-def _keep(kept: OrderedDict[str, V], log_id: str, value: V) -> None:
-    kept[log_id] = value
-    kept.move_to_end(log_id)
-    while len(kept) > _REMEMBERED:
-        kept.popitem(last=False)
+def _together(first: Callable[[], A], second: Callable[[], B]) -> tuple[A, B]:
+    """Makes both calls at once, the second in a thread of its own, under the request's deadline there, too.
+
+    What a cold process waits for one after the other adds up, and waiting takes no processor.
+    """
+    with ThreadPoolExecutor(1) as pool:
+        other = pool.submit(copy_context().run, second)
+        return first(), other.result()

@@ -1,10 +1,12 @@
-"""Parts of a stream as a search looks at them: scanned, record by record, or asked through an index run.
+"""Parts of a stream as a search looks at them: in which order, what is known of them before, and what they have.
 
-Both give the same kind of result: how many records match, and of those the first ones in the search's order.
+A part is scanned, record by record, or asked through an index run. Both give the same kind of result: how many records
+match, and of those the first ones in the search's order.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
@@ -13,36 +15,177 @@ import numpy as np
 from headrace.index import docsets, families
 from headrace.index import evaluate as evaluation
 from headrace.index.clauses import Step
+from headrace.index.descriptors import Descriptor, Run
 from headrace.index.docsets import Rows
 from headrace.index.evaluate import Evaluated
+from headrace.index.families import CHUNK_BITS
 from headrace.index.fetching import Routine
-from headrace.index.postings import Postings, TermRequest
+from headrace.index.postings import TermRequest
 from headrace.index.reading import RunReader
-from headrace.query.engine import ranking
-from headrace.query.engine.documents import Document, Promoter
-from headrace.query.engine.engine import Engine
-from headrace.query.engine.ranking import Ranked
-from headrace.query.engine.records import fetch
-from headrace.query.engine.sources import RunRange, Snapshot
-from headrace.query.language import match, query, scoring, sorting
-from headrace.query.language.config import SearchConfig
+from headrace.query.engine.context import Engine
+from headrace.query.engine.documents import Document, fetch_records
+from headrace.query.engine.ranking import (
+    Candidate,
+    Match,
+    Question,
+    Weights,
+    best_of,
+    candidate_of,
+    lengths_of,
+    page_of,
+)
+from headrace.query.engine.sources import LogPart, Range, RunRange, SegmentRange, Snapshot
+from headrace.query.language import match, scoring, search_request
+from headrace.query.language.coverage import Omission
 from headrace.query.language.match import Values
-from headrace.query.language.query import And, Anywhere, Node, Not, Or, Words
-from headrace.query.language.request import SearchRequest
+from headrace.query.language.query import And, Anywhere, Equals, Has, Node, Not, Or, Words
 from headrace.query.language.scoring import Corpus, Wanted
-from headrace.query.language.sorting import Key
+from headrace.query.language.search_request import SearchRequest
+
+Unit = SegmentRange | LogPart | RunRange  # a log's part stands for its tail
+
+_FIRST_STEP = 1 << CHUNK_BITS  # records: a page of a phrase of frequent words is full with them
+_GROWTH = 8
+_LEAST_TIME, _GREATEST_TIME = -(2**63), 2**63 - 1  # a run that says so may hold times beyond them
+
+
+def grouped(units: Sequence[Unit], first_wave: int) -> list[list[Unit]]:
+    """Steps of a search by offset: scans one by one, the first runs together, then all others."""
+    waves: list[list[Unit]] = []
+    taken = 0
+    for unit in units:
+        is_run = isinstance(unit, RunRange)
+        joins = is_run and bool(waves) and isinstance(waves[-1][0], RunRange) and taken != first_wave
+        taken += is_run
+        if joins:
+            waves[-1].append(unit)
+        else:
+            waves.append([unit])
+    return waves
+
+
+def paced(units: Iterable[Unit], *, descending: bool, after: int | None) -> list[list[Unit]]:
+    """Steps of a search by offset that asks where words stand, which is much to read and to compare.
+
+    Scans one by one; of runs first those pieces that hold the next `_FIRST_STEP` records, then each time `_GROWTH` times
+    as many. So most pages are full after one step, and a phrase that nobody wrote costs few. Pieces end where chunks of
+    postings do.
+
+    Args:
+        units: in the order of the search.
+        after: the record that the page begins after.
+    """
+    waves: list[list[Unit]] = []
+    size = room = _FIRST_STEP
+    for unit in units:
+        if not isinstance(unit, RunRange):
+            waves.append([unit])
+            continue
+        rest = unit if after is None else _behind(unit, after, descending=descending)
+        while rest.first < rest.end:
+            if not room:
+                size = room = size * _GROWTH
+            piece, rest = _piece(rest, room, descending=descending)
+            if room == size or not isinstance(waves[-1][0], RunRange):
+                waves.append([])
+            waves[-1].append(piece)
+            room = max(0, room - (piece.end - piece.first))
+    return waves
+
+
+def _behind(found: RunRange, after: int, *, descending: bool) -> RunRange:
+    """What of a run comes after a record."""
+    if descending:
+        return found._replace(end=min(found.end, after))
+    return found._replace(first=max(found.first, after + 1))
+
+
+def _piece(found: RunRange, records: int, *, descending: bool) -> tuple[RunRange, RunRange]:
+    """The next piece of a run, of about so many records, and what is left of it."""
+    if descending:
+        cut = max(found.first, (found.end - records) >> CHUNK_BITS << CHUNK_BITS)
+        return found._replace(first=cut), found._replace(end=cut)
+    cut = min(found.end, -(-(found.first + records) >> CHUNK_BITS) << CHUNK_BITS)
+    return found._replace(end=cut), found._replace(first=cut)
+
+
+def begin_of(unit: Unit) -> int:
+    """Offset of its first record."""
+    return unit.published if isinstance(unit, LogPart) else unit.first
+
+
+def end_of(unit: Unit) -> int:
+    """Offset after its last record."""
+    return unit.end
+
+
+def omissions(snapshot: Snapshot, units: Iterable[Unit]) -> list[Omission]:
+    """Units that no time was left for, ascending. A segment that stands in several of them is counted once.
+
+    Costs up to two GETs for each run, of sealed pages of the manifest that were never seen.
+    """
+    found: list[Omission] = []
+    counted: dict[str, int] = {}  # by log, the number of the last segment
+    for unit in sorted(units, key=begin_of):
+        if isinstance(unit, LogPart):
+            records = unit.tail.records
+            found.append(Omission(records[0].offset, unit.end, records[0].time_ms, is_published=False))
+            continue
+        first, last = _numbers(snapshot, unit)
+        first = max(first, counted.get(unit.log_id, -1) + 1)
+        counted[unit.log_id] = last
+        time_ms = unit.run.min_time_ms if isinstance(unit, RunRange) else unit.segment.min_time_ms
+        found.append(Omission(unit.first, unit.end, time_ms, is_published=True, segments=last + 1 - first))
+    return found
+
+
+def _numbers(snapshot: Snapshot, unit: RunRange | SegmentRange) -> tuple[int, int]:
+    """The numbers of the segments in which a unit's first and last record stand."""
+    if isinstance(unit, SegmentRange):
+        return unit.segment.number, unit.segment.number
+    part = snapshot.part_of(unit.first)
+    first, last = (snapshot.segments_in(part, Range(at, at + 1))[0] for at in (unit.first, unit.end - 1))
+    return first.segment.number, last.segment.number
+
+
+def published(snapshot: Snapshot) -> int:
+    """Segments of the stream. A fork takes only some of its ancestors': they are all counted."""
+    return sum(part.manifest.segment_count for part in snapshot.parts if part.manifest is not None)
+
+
+def bound_of(run_: Run, *, descending: bool, is_whole: bool) -> float:
+    """A distance that no record of the run is before; `is_whole`: each of them has a time."""
+    time = run_.greatest_timestamp if descending else run_.least_timestamp
+    if descending and (not is_whole or time == _GREATEST_TIME):
+        return -math.inf
+    return -math.inf if time == _LEAST_TIME and not descending else distance(time, descending=descending)
+
+
+def distance(time: int | None, *, descending: bool) -> float:
+    """How far from the first hit a time is sorted: an absent one comes first descending, and last ascending."""
+    if time is None:
+        return -math.inf if descending else math.inf
+    return -time if descending else time
+
+
+def expected(node: Node, descriptor: Descriptor) -> float:
+    """About how many records of a run match; too many where nothing is known."""
+    size = descriptor.end_offset - descriptor.first_offset
+    if isinstance(node, And):
+        return min(expected(part, descriptor) for part in node.parts)
+    if isinstance(node, Or):
+        return sum(expected(part, descriptor) for part in node.parts)
+    if isinstance(node, Anywhere):
+        return sum(expected(part, descriptor) for part in node.options)
+    if isinstance(node, Equals | Has):
+        stats = descriptor.fields.get(node.field)
+        if stats is None:
+            return 0
+        return stats.present / max(1, stats.distinct) if isinstance(node, Equals) else stats.present
+    return size
+
 
 LOOK_RECORDS = 1000  # of records that a run can't decide: looked at between two glances at the clock
-
-Weights = Sequence[tuple[float, float]]
-
-
-class Candidate(NamedTuple):
-    """A record that matches: its place in the order, and the record if it was looked at."""
-
-    offset: int
-    key: Key
-    document: Document | None
 
 
 class Found(NamedTuple):
@@ -69,51 +212,11 @@ class Found(NamedTuple):
     whole: bool
 
 
-class Question(NamedTuple):
-    """A search, with what every part of it needs.
-
-    Attributes:
-        late: says whether its time is over.
-        words: that BM25 counts; empty unless it is sorted by.
-    """
-
-    request: SearchRequest
-    config: SearchConfig
-    promoter: Promoter
-    late: Callable[[], bool]
-    words: tuple[Wanted, ...]
-
-    @property
-    def by_score(self) -> bool:
-        """The order needs the contract's score."""
-        return any(term.kind == "score" for term in self.request.sort)
-
-    @property
-    def fields(self) -> frozenset[str]:
-        """What a look at a record must read."""
-        primary = self.config.primary_timestamp_field
-        return query.fields_of(self.request.node) | sorting.fields_of(self.request.sort) | {primary}
-
-
-def question(request: SearchRequest, config: SearchConfig, promoter: Promoter, late: Callable[[], bool]) -> Question:
-    """A search of a stream with this configuration."""
-    is_bm25 = any(term.kind == "bm25" for term in request.sort)
-    return Question(request, config, promoter, late, scoring.wanted(request.node) if is_bm25 else ())
-
-
-class _Match(NamedTuple):
-    """A record that matches, before its key is known."""
-
-    document: Document
-    values: Values
-    frequencies: scoring.Frequencies | None
-
-
 def scan(asked: Question, documents: Iterable[Document]) -> Found:
     """Looks at every document."""
     fields, node = asked.fields, asked.request.node
     primary = asked.config.primary_timestamp_field
-    matches: list[_Match] = []
+    matches: list[Match] = []
     newest: int | None = None
     scanned = 0
     tally = _Tally(asked.words)
@@ -125,10 +228,10 @@ def scan(asked: Question, documents: Iterable[Document]) -> Found:
             newest = instant if newest is None else max(newest, instant)
         frequencies = tally.add(values) if asked.words else None
         if match.matches(node, values):
-            matches.append(_Match(document, values, frequencies))
+            matches.append(Match(document, values, frequencies))
 
     def first(weights: Weights) -> list[Candidate]:
-        return _first(asked, (_candidate(asked, one, weights) for one in matches))
+        return page_of(asked, (candidate_of(asked, one, weights) for one in matches))
 
     corpus = tally.corpus() if asked.words else None
     return Found(len(matches), first, corpus, newest, scanned, frozenset(), None, whole=True)
@@ -158,35 +261,11 @@ class _Tally:
         return Corpus(self._records, self._lengths, tuple(self._holding))
 
 
-def _candidate(asked: Question, found: _Match, weights: Weights) -> Candidate:
-    key: list[object] = []
-    for term in asked.request.sort:
-        if term.kind == "offset":
-            key.append(found.document.offset)
-        elif term.kind == "score":
-            key.append(scoring.score(asked.request.node, found.values))
-        elif term.kind == "bm25":
-            assert found.frequencies is not None, "counted"
-            key.append(scoring.bm25(found.frequencies, weights))
-        else:
-            key.append(sorting.value_of(term, found.values))
-    return Candidate(found.document.offset, tuple(key), found.document)
-
-
-def _first(asked: Question, candidates: Iterable[Candidate]) -> list[Candidate]:
-    """The first ones of a page."""
-    request = asked.request
-    if request.after is not None:
-        after = request.after
-        candidates = (one for one in candidates if sorting.is_after(one.key, after, request.sort))
-    return sorting.in_order(candidates, request.sort, lambda one: one.key)[: request.size]
-
-
 def ask(engine: Engine, asked: Question, snapshot: Snapshot, found: RunRange) -> Routine[Found]:
     """Asks a run; records that it can't decide are looked at, the newest first, while there is time."""
     reader = yield from engine.runs.open(found.run)
     request, config = asked.request, asked.config
-    sorted_by = sorted(sorting.fields_of(request.sort))
+    sorted_by = sorted(search_request.fields_of(request.sort))
     texts = sorted(_texts(request.node)) if asked.by_score or asked.words else []
     answer = yield from evaluation.evaluate(
         reader,
@@ -204,23 +283,23 @@ def ask(engine: Engine, asked: Question, snapshot: Snapshot, found: RunRange) ->
         must_look |= marked.has(sure)
     look = docsets.unite(sure[must_look], unsure)
     known = sure[~must_look]
-    matches: list[_Match] = []
+    matches: list[Match] = []
     looked = 0
     ordered = look if _is_ascending(request) else look[::-1]
     while looked < len(ordered) and not (looked and asked.late()):
         chunk = np.sort(ordered[looked : looked + LOOK_RECORDS]) + answer.first
-        records = yield from fetch(snapshot, chunk.tolist())
+        records = yield from fetch_records(snapshot, chunk.tolist())
         for offset, data in records.items():
             document = asked.promoter.document(offset, data)
             values = asked.promoter.values(document, asked.fields)
             if match.matches(request.node, values):
                 counted = scoring.frequencies(asked.words, values) if asked.words else None
-                matches.append(_Match(document, values, counted))
+                matches.append(Match(document, values, counted))
         looked += len(chunk)
 
     def first(weights: Weights) -> list[Candidate]:
-        best = _best(asked, answer, known, weights)
-        return _first(asked, [*best, *(_candidate(asked, one, weights) for one in matches)])
+        best = best_of(asked, answer, known, weights)
+        return page_of(asked, [*best, *(candidate_of(asked, one, weights) for one in matches)])
 
     return Found(
         matched=len(known) + len(matches),
@@ -253,49 +332,6 @@ def _texts(node: Node) -> set[str]:
     return {node.field} if isinstance(node, Words) else set()
 
 
-def _best(asked: Question, answer: Evaluated, rows: Rows, weights: Weights) -> list[Candidate]:
-    """The first of the rows that the run alone decides."""
-    request = asked.request
-    if not len(rows):
-        return []
-    if request.sort[0].kind == "offset":  # rows are in that order: no key needs to be made of the others
-        rows = _page(rows, answer.first, request)
-    ranked = _ranked(asked, answer, rows, weights)
-    if request.after is not None:
-        places = np.flatnonzero(ranking.behind(ranked, request.sort, request.after))
-        rows, ranked = rows[places], [one.at(places) for one in ranked]
-    places = ranking.first(ranked, request.sort, request.size) if len(rows) else np.empty(0, np.int64)
-    return [
-        Candidate(int(rows[place]) + answer.first, tuple(one.value(place) for one in ranked), None)
-        for place in places.tolist()
-    ]
-
-
-def _page(rows: Rows, first: int, request: SearchRequest) -> Rows:
-    bound = None if request.after is None else request.after[0] - first
-    if request.sort[0].descending:
-        stop = len(rows) if bound is None else int(np.searchsorted(rows, bound))
-        return rows[max(0, stop - request.size) : stop]
-    start = 0 if bound is None else int(np.searchsorted(rows, bound, "right"))
-    return rows[start : start + request.size]
-
-
-def _ranked(asked: Question, answer: Evaluated, rows: Rows, weights: Weights) -> list[Ranked]:
-    ranked: list[Ranked] = []
-    for term in asked.request.sort:
-        if term.kind == "offset":
-            ranked.append(ranking.of_numbers(rows + answer.first))
-        elif term.kind == "score":
-            ranked.append(ranking.of_numbers(answer.step.scores(rows)))
-        elif term.kind == "bm25":
-            ranked.append(ranking.of_numbers(_bm25(asked, answer, rows, weights)))
-        elif term.field in answer.columns:
-            ranked.append(ranking.of_column(answer.columns[term.field], rows))
-        else:
-            ranked.append(ranking.absent(rows))
-    return ranked
-
-
 def _postings_of(one: Wanted) -> TermRequest:
     low = families.word_term(one.field, one.word)
     return TermRequest("fts", low, families.after(low) if one.prefix else None)
@@ -306,32 +342,9 @@ def _corpus(asked: Question, reader: RunReader, answer: Evaluated) -> Corpus:
     stats = reader.descriptor.fields
     names = {one.field for one in asked.words}
     lengths = {
-        name: int(_lengths(answer, name, np.arange(len(answer.columns[name].values))).sum())
+        name: int(lengths_of(answer, name, np.arange(len(answer.columns[name].values))).sum())
         for name in names
         if name in answer.columns
     }
     records = {name: stats[name].present - stats[name].lossy for name in names if name in stats}
     return Corpus(records, lengths, tuple(len(found.merged()) for found in answer.words))
-
-
-def _lengths(answer: Evaluated, field: str, rows: Rows) -> Rows:
-    """How many words records have in a text field."""
-    column = answer.columns.get(field)
-    if column is None:
-        return np.zeros(len(rows), np.int64)
-    lengths = column.values[rows].astype(np.int64)
-    return lengths if column.valid is None else np.where(column.valid[rows], lengths, 0)
-
-
-def _bm25(asked: Question, answer: Evaluated, rows: Rows, weights: Weights) -> ranking.Numbers:
-    total = np.zeros(len(rows))
-    for one, found, (rarity, mean) in zip(asked.words, answer.words, weights, strict=True):
-        counts = _occurrences(found, rows + answer.first)
-        lengths = _lengths(answer, one.field, rows)
-        total += scoring.weighed(counts, lengths, rarity, mean)
-    return total
-
-
-def _occurrences(found: Postings, offsets: Rows) -> ranking.Numbers:
-    docs = np.sort(found.docs)
-    return np.searchsorted(docs, offsets, "right") - np.searchsorted(docs, offsets, "left")

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
-from headrace.query.language import dates
+from headrace import instants
 from headrace.query.language.config import Field
 
 Value = str | int | float | bool | tuple[str, ...]
@@ -102,7 +102,7 @@ def _float(value: Any) -> float | None:
 def _date(value: Any) -> int | None:
     if isinstance(value, str):
         stripped = value.strip(WHITE_SPACE)
-        instant = dates.parse_ms(stripped)  # first: four digits are a year
+        instant = instants.parse_ms(stripped)  # first: four digits are a year
         return _integer_text(stripped) if instant is None else instant
     if isinstance(value, float):
         return int(value) if math.isfinite(value) else None

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from headrace.query.language import instants
+from headrace import instants
 
 Cursor = Callable[[int], str]
 
@@ -62,9 +62,9 @@ class Coverage(NamedTuple):
             "stream_head_offset": cursor(self.head),
             "visible_through_offset": cursor(self.visible_through),
             "visible_through_primary_timestamp_max": (
-                None if self.newest_timestamp is None else instants.text(self.newest_timestamp)
+                None if self.newest_timestamp is None else instants.render(self.newest_timestamp)
             ),
-            "oldest_omitted_append_at": instants.text(min(one.time_ms for one in omitted)) if omitted else None,
+            "oldest_omitted_append_at": instants.render(min(one.time_ms for one in omitted)) if omitted else None,
             "possible_missing_events_upper_bound": sum(one.end - one.first for one in omitted),
             "possible_missing_uploaded_segments": sum(one.segments for one in omitted),
             "possible_missing_sealed_rows": _rows(omitted, is_published=True),

@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from headrace import instants
 from headrace.errors import InvalidRequest
-from headrace.query.language import dates, query
+from headrace.query.language import query
 from headrace.query.language.canonical import WHITE_SPACE
 from headrace.query.language.config import SearchConfig, interval_ms
 from headrace.query.language.query import And, Equals, Node
@@ -152,7 +153,7 @@ def _time(body: dict[str, Any], member: str) -> int:
     found: int | None = None
     if isinstance(value, str):
         text = value.strip(WHITE_SPACE)
-        found = int(text) // _MS_NANOS if _NANOS.fullmatch(text) else dates.parse_ms(text)
+        found = int(text) // _MS_NANOS if _NANOS.fullmatch(text) else instants.parse_ms(text)
     elif isinstance(value, int | float) and not isinstance(value, bool):
         found = int(value)
     if found is None or not -MAX_TIME_MS <= found <= MAX_TIME_MS:

@@ -9,7 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from headrace.query.language import histogram, instants
+from headrace import instants
+from headrace.query.language import histogram
 from headrace.query.language.config import Count, Measure
 from headrace.query.language.rollup import CompiledRollup, Part, Row, key_text
 
@@ -67,7 +68,7 @@ def measure(kind: Measure, part: Part) -> str:
 
 def bucket(start_ms: int, interval_ms: int, groups: Iterable[str]) -> str:
     """The groups of an interval, in print and in order."""
-    start, end = instants.text(start_ms), instants.text(start_ms + interval_ms)
+    start, end = instants.render(start_ms), instants.render(start_ms + interval_ms)
     return f'{{"start":"{start}","end":"{end}","groups":[{",".join(groups)}]}}'
 
 

@@ -15,21 +15,27 @@ ETAG = re.compile(
 IMMUTABLE = "immutable, max-age=31536000"
 
 
+# Pages are bounded by bytes: 4 MiB of records of 3,002 bytes, the one that reaches them included.
+RECORDS = [f"{number:04}" + "x" * 2996 for number in range(1800)]
+PAGE = -(-4 * 1024 * 1024 // 3002)
+
+
 @pytest.fixture
 def long(api: Api) -> Stream:
     """More than one page."""
     stream = api.stream()
-    expect(stream.append(list(range(1500))), 204)
+    expect(stream.append(RECORDS[:900]), 204)
+    expect(stream.append(RECORDS[900:]), 204)
     return stream
 
 
 @pytest.mark.sensitive("records are in the tail or in segments")
 def test_a_page_is_bounded_and_says_where_to_go_on(long: Stream) -> None:
     first = expect(long.read(offset="-1"), 200)
-    assert first.json() == list(range(1000))
+    assert first.json() == RECORDS[:PAGE]
     assert "stream-up-to-date" not in first.headers
     second = expect(long.read(offset=first.headers["stream-next-offset"]), 200)
-    assert second.json() == list(range(1000, 1500))
+    assert second.json() == RECORDS[PAGE:]
     assert second.headers["stream-up-to-date"] == "true"
     assert second.headers["stream-next-offset"] == second.headers["stream-end-offset"]
 
@@ -37,10 +43,17 @@ def test_a_page_is_bounded_and_says_where_to_go_on(long: Stream) -> None:
 @pytest.mark.sensitive("records are in the tail or in segments")
 def test_a_page_is_bounded_in_bytes(stream: Stream) -> None:
     record = "x" * 300_000
-    expect(stream.append([record] * 10), 204)
+    for _ in range(3):
+        expect(stream.append([record] * 10), 204)
     page = expect(stream.read(), 200)
-    assert 1 <= len(page.json()) < 10
-    assert stream.records() == [record] * 10
+    assert len(page.json()) == 14
+    assert stream.records() == [record] * 30
+
+
+@pytest.mark.sensitive("records are in the tail or in segments")
+def test_a_page_holds_thousands_of_small_records(stream: Stream) -> None:
+    expect(stream.append(list(range(20_000))), 204)
+    assert expect(stream.read(), 200).json() == list(range(20_000))
 
 
 @pytest.mark.sensitive("the end is in memory, in another process or only in the store")
@@ -166,9 +179,10 @@ def test_the_entity_tag_changes_with_the_schema(api: Api) -> None:
 @pytest.mark.sensitive("the end is in memory, in another process or only in the store")
 def test_a_page_before_the_end_may_be_kept_for_ever(long: Stream) -> None:
     first = long.read(offset="-1").headers["stream-next-offset"]
-    long.append(list(range(1000)))
+    expect(long.append(RECORDS[:900]), 204)
+    expect(long.append(RECORDS[900:]), 204)
     answer = expect(long.read(offset=first), 200)
-    assert len(answer.json()) == 1000
+    assert len(answer.json()) == PAGE
     assert answer.headers["cache-control"] == IMMUTABLE
 
 

@@ -140,7 +140,7 @@ def test_the_buffered_door_tells_what_is_there_and_ends() -> None:
     answer = door("GET", "/v1/stream/s?offset=-1&live=sse")
     assert answer["statusCode"] == 200
     assert answer["headers"]["content-type"] == "text/event-stream"
-    assert answer["body"].count("event: data") == answer["body"].count("event: control") == 2
+    assert answer["body"].count("event: data") == answer["body"].count("event: control") == 1
     assert '"upToDate":true' in answer["body"]
 
 

@@ -113,10 +113,11 @@ def test_a_closed_stream_is_told_whole_and_ends(server: Server) -> None:
 
 
 def test_every_page_is_a_pair_and_the_last_says_up_to_date(server: Server) -> None:
-    server("PUT", S, JSON, b"[" + b",".join(b"%d" % i for i in range(2500)) + b"]")
+    records = [f"{number:04}" + "x" * 4090 for number in range(2500)]  # a page of 4 MiB holds 1,024 of them
+    server("PUT", S, JSON, json.dumps(records, separators=(",", ":")).encode())
     _, events = follow(server)
     assert [kind for kind, _ in events] == ["data", "control"] * 3
-    assert [n for kind, data in events if kind == "data" for n in json.loads(data)] == list(range(2500))
+    assert [n for kind, data in events if kind == "data" for n in json.loads(data)] == records
     assert ["upToDate" in json.loads(data) for kind, data in events if kind == "control"] == [False, False, True]
     cursors = [int(json.loads(data)["streamCursor"]) for kind, data in events if kind == "control"]
     assert cursors == sorted(set(cursors))

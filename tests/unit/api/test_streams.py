@@ -155,9 +155,12 @@ def test_since_finds_records_by_time_and_an_offset_wins(server: Server) -> None:
     assert server("GET", S + "?since=2090-01-02T00:00:00Z&offset=-1").body == b"[1,2]"
 
 
+RECORD = b'"' + b"x" * 4094 + b'"'  # a page of 4 MiB holds 1,024 of them
+
+
 def fill(server: Server) -> str:
-    """1,500 records; the cursor of the first page's end."""
-    server("PUT", S, JSON, b"[" + b",".join(b"%d" % i for i in range(1500)) + b"]")
+    """A page of records and half of one; the cursor of the first page's end."""
+    server("PUT", S, JSON, b"[" + b",".join([RECORD] * 1500) + b"]")
     return server("GET", S).offset
 
 
@@ -179,7 +182,7 @@ def test_what_expires_is_never_immutable(server: Server) -> None:
 
 
 def test_an_entity_tag_changes_with_whatever_a_reader_must_learn(server: Server) -> None:
-    server("PUT", S, JSON, b"[" + b",".join([b"1"] * 1000) + b"]")
+    server("PUT", S, JSON, b"[" + b",".join([RECORD] * 1024) + b"]")
     tail = server("GET", S).headers["etag"]
     same = server("GET", S, {"if-none-match": f'"other", {tail}'})
     assert (same.status, same.body, same.headers["etag"]) == (304, b"", tail)

@@ -15,8 +15,7 @@ from headrace.clock import ManualClock
 from headrace.index.descriptors import Run
 from headrace.index.manifest import IndexManifestStore
 from headrace.offset import Cursor
-from headrace.query.engine.engine import Engine, assemble
-from headrace.query.engine.overlay import Budget
+from headrace.query.engine.context import Budget, Engine, assemble
 from headrace.query.engine.sources import Snapshot
 from headrace.streams.requests import AppendRequest, CreateRequest, ForkRequest
 from tests.support import index_runs

@@ -10,13 +10,14 @@ import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
+from headrace import instants
 from headrace.errors import Damaged, DeadlineExceeded, InvalidRequest, PayloadTooLarge
 from headrace.index import writing
 from headrace.objects import keys
 from headrace.query.engine import groups
 from headrace.query.engine.aggregate import Aggregated, aggregate
-from headrace.query.engine.overlay import Budget
-from headrace.query.language import dates, rollup_text
+from headrace.query.engine.context import Budget
+from headrace.query.language import rollup_text
 from tests.support.examples import examples
 from tests.unit.engine.streams import EVERYTHING, Stream, behind
 
@@ -230,7 +231,7 @@ def ask(stream: Stream, asked: dict[str, Any], *, cold: bool = False) -> Aggrega
 
 def buckets(answer: Aggregated) -> list[dict[str, Any]]:
     found = [json.loads(bucket) for bucket in answer.buckets]
-    return [{**one, "start": dates.parse_ms(one["start"]), "end": dates.parse_ms(one["end"])} for one in found]
+    return [{**one, "start": instants.parse_ms(one["start"]), "end": instants.parse_ms(one["end"])} for one in found]
 
 
 # Numbers that add up exactly, in any order.

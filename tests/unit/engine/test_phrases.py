@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import emr_jobs.postings
 from headrace.index import evaluate, families
-from headrace.query.engine import waves
+from headrace.query.engine import units
 from headrace.query.engine.search import _Search, search
 from headrace.query.engine.sources import RunRange, SegmentRange
 from tests.support.examples import examples
@@ -37,12 +37,12 @@ PHRASES = st.one_of(
 def small_chunks() -> Iterator[None]:
     """Chunks of four records, and steps that begin with one."""
     with pytest.MonkeyPatch.context() as patched:
-        for module in (families, evaluate, waves, emr_jobs.postings):
+        for module in (families, evaluate, units, emr_jobs.postings):
             patched.setattr(module, "CHUNK_BITS", _BITS)
         for module in (families, emr_jobs.postings):
             patched.setattr(module, "CHUNK_MASK", (1 << _BITS) - 1)
-        patched.setattr(waves, "_FIRST_STEP", 1 << _BITS)
-        patched.setattr(waves, "_GROWTH", 2)
+        patched.setattr(units, "_FIRST_STEP", 1 << _BITS)
+        patched.setattr(units, "_GROWTH", 2)
         yield
 
 
@@ -134,14 +134,14 @@ def test_another_page_of_the_same_pieces_fetches_nothing_of_the_index(stream: St
 def test_pieces_are_the_runs_in_order_and_end_between_chunks(
     bounds: list[int], scans: set[int], descending: bool
 ) -> None:
-    units: list[waves.Unit] = []
+    parts: list[units.Unit] = []
     for number, (first, end) in enumerate(pairwise(bounds)):
         if number in scans:
-            units.append(SegmentRange("l", None, first, end))  # type: ignore[arg-type]
+            parts.append(SegmentRange("l", None, first, end))  # type: ignore[arg-type]
         else:
-            units.append(RunRange("l", samples.run(str(number), first, end), first, end))
-    ordered = units[::-1] if descending else units
-    steps = waves.paced(ordered, descending=descending, after=None)
+            parts.append(RunRange("l", samples.run(str(number), first, end), first, end))
+    ordered = parts[::-1] if descending else parts
+    steps = units.paced(ordered, descending=descending, after=None)
     flat = [one for step in steps for one in step]
     ascending = flat[::-1] if descending else flat
     assert [one.first for one in ascending[1:]] == [one.end for one in ascending[:-1]]
@@ -149,7 +149,7 @@ def test_pieces_are_the_runs_in_order_and_end_between_chunks(
     assert all(one.first % (1 << families.CHUNK_BITS) == 0 or one.first in bounds for one in ascending)
     assert all(len(step) == 1 or all(isinstance(one, RunRange) for one in step) for step in steps)
     # 2^21 records are 1 + 8 + 64 chunks at most; a scan in between makes one more step of what it parts.
-    assert len(steps) <= 3 + 2 * sum(isinstance(one, SegmentRange) for one in units)
+    assert len(steps) <= 3 + 2 * sum(isinstance(one, SegmentRange) for one in parts)
 
 
 def test_segments_are_counted_once_though_pieces_part_them(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from headrace.index.columns import Column
 from headrace.query.engine import ranking
-from headrace.query.language import sorting
-from headrace.query.language.sorting import SortTerm
+from headrace.query.language import search_request
+from headrace.query.language.search_request import SortTerm
 
 _WORDS = sorted(["A", "a", "b", "é", "日本", "\U0001f600"])
 _KINDS: dict[str, Any] = {
@@ -51,9 +51,9 @@ def tables(draw: Any) -> tuple[list[tuple[Any, ...]], list[SortTerm], list[ranki
 @given(tables(), st.integers(1, 40))
 def test_the_first_rows_are_those_of_a_sort(table: Any, size: int) -> None:
     keys, terms, ranked = table
-    places = ranking.first(ranked, terms, size).tolist()
+    places = ranking.first_places(ranked, terms, size).tolist()
     shown = [tuple(one.value(place) for one in ranked) for place in places]
-    assert sorting.in_order(shown, terms, tuple) == sorting.in_order(keys, terms, tuple)[:size]
+    assert search_request.in_order(shown, terms, tuple) == search_request.in_order(keys, terms, tuple)[:size]
 
 
 @given(tables(), st.data())
@@ -65,7 +65,7 @@ def test_what_is_behind_is_what_the_rule_says(table: Any, data: Any) -> None:
         else data.draw(st.integers(-1, 31))
         for term in terms
     )
-    expected = [sorting.is_after(key, after, terms) for key in keys]
+    expected = [search_request.is_after(key, after, terms) for key in keys]
     assert ranking.behind(ranked, terms, after).tolist() == expected
 
 

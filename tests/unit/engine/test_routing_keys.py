@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from headrace.errors import Damaged, InvalidRequest, NotFound
 from headrace.objects import keys
 from headrace.query.engine import routing_keys as engine_keys
-from headrace.query.engine.overlay import Budget
+from headrace.query.engine.context import Budget
 from headrace.query.engine.routing_keys import KeysPage, KeysRequest, routing_keys
 from tests.support.examples import examples
 from tests.unit.engine.streams import Stream, behind
@@ -144,19 +144,19 @@ def test_segments_beyond_the_budget_are_left_out_and_said(monkeypatch: pytest.Mo
     assert page(stream).coverage.complete
 
 
-def test_when_time_is_over_the_rest_is_left_out_and_said() -> None:
+def test_when_time_is_over_the_rest_is_left_out_and_said(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = Stream(**DEFINITION)
     for number in range(12):
         stream.append(document(f"k{number:02}"))
         stream.seal()
     engine = stream.fresh_engine()
-    reads = engine.key_pages.read
+    reads = engine_keys.read_key_pages
 
     def slow(*arguments: Any) -> Any:
         stream.clock.advance(10)
         return reads(*arguments)
 
-    engine.key_pages.read = slow  # type: ignore[method-assign]
+    monkeypatch.setattr(engine_keys, "read_key_pages", slow)
     one = routing_keys(engine, "s", KeysRequest(100, None), 5000)
     assert one.keys == [f"k{number:02}" for number in range(4, 12)]
     assert one.coverage.missing_segments == 4

@@ -14,8 +14,8 @@ from headrace.index.manifest import IndexManifestStore
 from headrace.manifest import merging
 from headrace.objects import keys
 from headrace.offset import Cursor, encode
-from headrace.query.engine import sources, waves
-from headrace.query.engine.overlay import Budget
+from headrace.query.engine import sources, units
+from headrace.query.engine.context import Budget
 from headrace.query.engine.search import search
 from headrace.query.language import query
 from headrace.streams.requests import CreateRequest, ForkRequest
@@ -339,7 +339,7 @@ def test_the_expected_number_of_hits_decides_on_waves(stream: Stream) -> None:
     assert config is not None
 
     def expected(text: str) -> float:
-        return waves.expected(query.parse_query(text, config), descriptor)
+        return units.expected(query.parse_query(text, config), descriptor)
 
     assert expected("code:id-00003") == 1
     assert expected("service:auth") == pytest.approx(50 / 3)

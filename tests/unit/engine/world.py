@@ -10,8 +10,8 @@ from typing import Any
 from headrace.batch import Batch
 from headrace.definition import Definition
 from headrace.json import extract, registry
-from headrace.query.engine import engine as engines
-from headrace.query.engine.engine import Engine
+from headrace.query.engine import context as engines
+from headrace.query.engine.context import Engine
 from headrace.query.engine.search import SearchAnswer, search
 from headrace.query.language import match, query
 from headrace.streams.requests import AppendRequest, CreateRequest

@@ -25,7 +25,7 @@ from headrace.log.requests import At, ReadPage, Selection
 from headrace.objects import Range, keys
 from headrace.objects.memory import MemoryObjects
 from headrace.offset import Cursor
-from headrace.query.engine import engine as engines
+from headrace.query.engine import context as engines
 from headrace.query.engine.search import search
 from headrace.streams.requests import AppendRequest
 from tests.support import index_runs

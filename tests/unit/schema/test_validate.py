@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import InvalidRequest
+from headrace.instants import is_date_time
 from headrace.json import jsontext, validate
-from headrace.json.validate import is_date_time
 from tests.support.examples import examples
 
 

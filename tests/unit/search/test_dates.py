@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.query.language import dates
+from headrace import instants
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,7 @@ from headrace.query.language import dates
     ],
 )
 def test_an_instant(text: str, expected: int) -> None:
-    assert dates.parse_ms(text) == expected
+    assert instants.parse_ms(text) == expected
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_an_instant(text: str, expected: int) -> None:
     ],
 )
 def test_no_instant(text: str) -> None:
-    assert dates.parse_ms(text) is None
+    assert instants.parse_ms(text) is None
 
 
 @given(
@@ -78,4 +78,4 @@ def test_no_instant(text: str) -> None:
 )
 def test_what_python_prints_is_the_same_instant(moment: datetime, separator: str) -> None:
     elapsed = moment - datetime(1970, 1, 1, tzinfo=UTC)
-    assert dates.parse_ms(moment.isoformat(separator)) == elapsed // timedelta(milliseconds=1)
+    assert instants.parse_ms(moment.isoformat(separator)) == elapsed // timedelta(milliseconds=1)

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from headrace.errors import InvalidRequest
 from headrace.json import search_config
-from headrace.query.language import query, sorting
-from headrace.query.language.sorting import SortTerm
+from headrace.query.language import query, search_request
+from headrace.query.language.search_request import SortTerm
 from tests.unit.search.samples import SEARCH, field
 
 _STATUS = field("integer", "/status", "exact", "column", "sortable")
@@ -21,7 +21,7 @@ OFFSET = SortTerm("offset", True)
 
 
 def parsed(*items: Any, q: str = "has:at") -> tuple[SortTerm, ...]:
-    return sorting.parse(items, query.parse_query(q, CONFIG), CONFIG)
+    return search_request.parse_sort(items, query.parse_query(q, CONFIG), CONFIG)
 
 
 def test_without_a_wish_the_newest_come_first() -> None:
@@ -47,20 +47,27 @@ def test_what_is_no_order(item: Any) -> None:
 
 def test_an_absent_value_stands_above_every_other() -> None:
     keys = [(1,), (None,), (0,)]
-    assert sorting.in_order(keys, [UP], tuple) == [(0,), (1,), (None,)]
-    assert sorting.in_order(keys, [DOWN], tuple) == [(None,), (1,), (0,)]
+    assert search_request.in_order(keys, [UP], tuple) == [(0,), (1,), (None,)]
+    assert search_request.in_order(keys, [DOWN], tuple) == [(None,), (1,), (0,)]
 
 
 def test_keywords_compare_by_code_points() -> None:
     keys = [("b",), ("é",), ("B",), ("a",), ("\U0001f600",), ("\uffff",)]
-    assert sorting.in_order(keys, [UP], tuple) == [("B",), ("a",), ("b",), ("é",), ("\uffff",), ("\U0001f600",)]
+    assert search_request.in_order(keys, [UP], tuple) == [
+        ("B",),
+        ("a",),
+        ("b",),
+        ("é",),
+        ("\uffff",),
+        ("\U0001f600",),
+    ]
 
 
 def test_of_several_values_one_counts() -> None:
-    assert sorting.value_of(UP, {"x": [3, 1, 2]}) == 1
-    assert sorting.value_of(DOWN, {"x": [3, 1, 2]}) == 3
-    assert sorting.value_of(UP, {"x": []}) is None
-    assert sorting.value_of(UP, {}) is None
+    assert search_request.value_of(UP, {"x": [3, 1, 2]}) == 1
+    assert search_request.value_of(DOWN, {"x": [3, 1, 2]}) == 3
+    assert search_request.value_of(UP, {"x": []}) is None
+    assert search_request.value_of(UP, {}) is None
 
 
 _VALUES = st.one_of(st.none(), st.integers(-3, 3))
@@ -69,22 +76,22 @@ _TERMS = st.tuples(st.sampled_from([UP, DOWN]), st.sampled_from([UP, DOWN]), st.
 
 @given(st.lists(st.tuples(_VALUES, _VALUES, st.integers(0, 50)), unique_by=lambda key: key[2]), _TERMS)
 def test_what_stands_behind_a_hit_is_after_it(keys: list[Any], terms: Any) -> None:
-    ordered = sorting.in_order(keys, terms, lambda key: key)
+    ordered = search_request.in_order(keys, terms, lambda key: key)
     for at, key in enumerate(ordered):
-        assert [one for one in ordered if sorting.is_after(one, key, terms)] == ordered[at + 1 :]
+        assert [one for one in ordered if search_request.is_after(one, key, terms)] == ordered[at + 1 :]
 
 
 def test_a_place_is_checked() -> None:
     terms = parsed("status:asc", "_score:desc")
 
     def after(*raw: Any) -> Any:
-        return sorting.parse_after(list(raw), terms, CONFIG, int)
+        return search_request.parse_after(list(raw), terms, CONFIG, int)
 
     assert after(5, 1.5, "7") == (5, 1.5, 7)
     assert after(None, 0, "7") == (None, 0.0, 7)
-    assert sorting.parse_after(None, terms, CONFIG, int) is None
+    assert search_request.parse_after(None, terms, CONFIG, int) is None
     for raw in ([], [5], [5, 1, "7", 1], ["x", 1, "7"], [5, None, "7"], [5, True, "7"], [5, 1, 7]):
         with pytest.raises(InvalidRequest):
             after(*raw)
     with pytest.raises(InvalidRequest):
-        sorting.parse_after({}, terms, CONFIG, int)
+        search_request.parse_after({}, terms, CONFIG, int)

@@ -17,11 +17,11 @@ from functions.api.parts import Parts
 from functions.api.streams import pages
 from functions.api.streams.routes import resources
 from functions.metrics import ApiMetric
+from headrace import instants
 from headrace import offset as offsets
 from headrace.errors import PayloadTooLarge
 from headrace.json import jsontext
 from headrace.log.requests import JSON
-from headrace.query.language import instants
 from headrace.query.language.rollup_request import ADVICE
 
 if TYPE_CHECKING:  # at run time it would cost every process the import of numpy and pyarrow
@@ -73,8 +73,8 @@ def body_of(name: str, answer: Aggregated) -> bytes:
     members: dict[str, Any] = {
         "stream": name,
         "rollup": request.rollup.name,
-        "from": instants.text(request.window.start_ms),
-        "to": instants.text(request.window.end_ms),
+        "from": instants.render(request.window.start_ms),
+        "to": instants.render(request.window.end_ms),
         "interval": request.interval,
         "coverage": coverage,
     }

@@ -6,13 +6,14 @@ from fastapi import FastAPI
 from starlette.requests import Request
 from starlette.responses import Response
 
+from functions.api.streams.routes.resources import serve
 from headrace import VERSION
 
 
 def add_routes(app: FastAPI) -> None:
     """Adds the liveness route."""
 
-    @app.api_route("/health", methods=["GET", "HEAD"])
+    @serve(app, "/health", "GET", "HEAD")
     async def health(_: Request) -> Response:
         headers = {"Content-Type": "application/json", "Cache-Control": "no-store", "Headrace-Version": VERSION}
         return Response(b'{"status":"ok"}', headers=headers)

@@ -18,6 +18,7 @@ from functions.api.streams.inspection.fan_out import fan_out
 from functions.api.streams.inspection.inspector import Inspector
 from functions.api.streams.inspection.seen import Listed
 from functions.api.streams.queries import ListQuery, list_query
+from functions.api.streams.routes.resources import serve
 from functions.metrics import ApiMetric
 from headrace.streams.verbs import Streams
 
@@ -25,7 +26,7 @@ from headrace.streams.verbs import Streams
 def add_routes(app: FastAPI, parts: Parts) -> None:
     """Adds the listing."""
 
-    @app.api_route("/v1/streams", methods=["GET"])
+    @serve(app, "/v1/streams", "GET")
     async def list_streams(request: Request) -> Response:
         grant = grant_of(request)
         grant.require(Scope.READ)

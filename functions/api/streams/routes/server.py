@@ -18,6 +18,7 @@ from functions.api.parts import Parts
 from functions.api.streams import pages
 from functions.api.streams.inspection import process, server
 from functions.api.streams.inspection.server import Sample
+from functions.api.streams.routes.resources import serve
 from headrace.json import jsontext
 from headrace.log.requests import JSON
 
@@ -26,12 +27,12 @@ def add_routes(app: FastAPI, parts: Parts) -> None:
     """Adds the two resources."""
     marks = process.HighWater()
 
-    @app.api_route("/v1/server/_details", methods=["GET"])
+    @serve(app, "/v1/server/_details", "GET")
     async def show_server_details(request: Request) -> Response:
         _require_operator(request)
         return _document(server.details(_sample(parts), parts.settings, marks))
 
-    @app.api_route("/v1/server/_mem", methods=["GET"])
+    @serve(app, "/v1/server/_mem", "GET")
     async def show_server_memory(request: Request) -> Response:
         _require_operator(request)
         return _document(server.mem(_sample(parts), marks))

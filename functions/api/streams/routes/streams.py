@@ -38,7 +38,7 @@ def add_routes(app: FastAPI, parts: Parts) -> None:
 
     resources.add(app, "/pk/{key:path}", GET=read_stream_by_key)
 
-    @app.api_route(PATH, methods=["PUT"])
+    @resources.serve(app, PATH, "PUT")
     async def create_stream(request: Request) -> Response:
         name = _allowed_name(request, Scope.ADMIN)
         headers = Headers(request.scope)
@@ -50,7 +50,7 @@ def add_routes(app: FastAPI, parts: Parts) -> None:
         meter.add(ApiMetric.Creates, int(created.created))
         return _created(request, headers, created)
 
-    @app.api_route(PATH, methods=["POST"])
+    @resources.serve(app, PATH, "POST")
     async def append_to_stream(request: Request) -> Response:
         name = _allowed_name(request, Scope.WRITE)
         headers = Headers(request.scope)
@@ -65,7 +65,7 @@ def add_routes(app: FastAPI, parts: Parts) -> None:
             meter.add(ApiMetric.SlotRaces, appended.tries - 1)
         return _appended(asked, appended)
 
-    @app.api_route(PATH, methods=["GET"])
+    @resources.serve(app, PATH, "GET")
     async def read_stream(request: Request) -> Response:
         name = _allowed_name(request, Scope.READ)
         return await _read(request, name, read_query(request.scope))
@@ -81,18 +81,18 @@ def add_routes(app: FastAPI, parts: Parts) -> None:
         pages.check_format(page, query)
         meter.add(ApiMetric.ReadMs, parts.ms_since(began))
         meter.add(ApiMetric.ReadRecords, len(page.data))
-        meter.add(ApiMetric.ReadBytes, sum(map(len, page.data)))
+        meter.add(ApiMetric.ReadBytes, page.size)
         if query.live == "sse":
             return EventStream(parts, logs, name, query, page)
         return pages.catch_up(page, query, Headers(request.scope))
 
-    @app.api_route(PATH, methods=["HEAD"])
+    @resources.serve(app, PATH, "HEAD")
     async def describe_stream(request: Request) -> Response:
         name = _allowed_name(request, Scope.READ)
         head = await run(parts.logs().head, name)
         return Response(None, 200, _description(head))
 
-    @app.api_route(PATH, methods=["DELETE"])
+    @resources.serve(app, PATH, "DELETE")
     async def delete_stream(request: Request) -> Response:
         name = _allowed_name(request, Scope.DELETE)
         deleted = await run(parts.logs().delete, name)

@@ -64,7 +64,7 @@ class MeasuredLogs(Streams):
             ),
         )
         if touch or page.data:
-            self._recorder.count("tieredstore.read.bytes", "bytes", sum(map(len, page.data)), name)
+            self._recorder.count("tieredstore.read.bytes", "bytes", page.size, name)
             self._recorder.count("tieredstore.read.entries", "count", len(page.data), name)
             self._recorder.count("tieredstore.read.latency", "ns", _since(self._clock, began), name)
         return page

@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from headrace.errors import InvalidRequest
+from headrace.instants import render
 from headrace.json import jsontext
-from headrace.json.lens.times import from_millis
 from headrace.streams.profiles import strict
 from headrace.streams.profiles.evlog.options import Options
 from headrace.streams.profiles.numbers import integer_or_none, number_or_none
@@ -49,7 +49,7 @@ def normalize(record: Any, options: Options, now_ms: int) -> dict[str, Any]:
     redacted: list[str] = []
     context = _redact(_context(event), REDACT_KEYS.union(options.redact_keys or ()), "", redacted, 0)
     return {
-        "timestamp": texts["timestamp"] or from_millis(now_ms),
+        "timestamp": texts["timestamp"] or render(now_ms),
         "level": _level(texts, status),
         "service": texts["service"],
         "environment": texts["environment"],

@@ -10,7 +10,7 @@ from typing import Any
 
 from headrace import offset
 from headrace.errors import InvalidRequest
-from headrace.json.validate import is_date_time
+from headrace.instants import is_date_time
 from headrace.streams.profiles import strict
 
 OPERATIONS = ("insert", "update", "delete")

@@ -19,8 +19,7 @@ from typing import Any
 
 import xxhash
 
-from headrace.json.lens.times import from_millis
-from headrace.query.language.dates import parse_ms
+from headrace.instants import parse_ms, render
 from headrace.streams.profiles.numbers import is_finite, number_text
 
 ENCODINGS = ("string", "int64", "bool", "datetime", "bytes")
@@ -103,7 +102,7 @@ def _encode_text(value: str, encoding: str) -> str | None:
         return trimmed if _DECIMAL.fullmatch(trimmed) else None
     if encoding == "datetime":
         instant_ms = parse_ms(value)
-        return None if instant_ms is None else from_millis(instant_ms)
+        return None if instant_ms is None else render(instant_ms)
     return value
 
 

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema_rs import Draft7Validator
 
+from headrace import instants
 from headrace.errors import InvalidRequest
 from headrace.json import validate
 from headrace.json.lens.closed import DATE_TIME, Closed, close
@@ -127,11 +128,11 @@ def test_branches_told_apart_by_a_text_are_alternatives(branches: list[Any], exc
     )
 )
 def test_the_proofs_date_time_is_the_validators(text: str) -> None:
-    assert Draft7Validator(DATE_TIME, validate_formats=True).is_valid(text) == validate.is_date_time(text)
+    assert Draft7Validator(DATE_TIME, validate_formats=True).is_valid(text) == instants.is_date_time(text)
 
 
 @pytest.mark.parametrize(
     "text", ["2016-12-31T23:59:60Z", "0000-01-01T00:00:00Z", "2024-02-29T00:00:00.123456789+23:59"]
 )
 def test_the_proofs_date_time_is_the_validators_at_the_edges(text: str) -> None:
-    assert Draft7Validator(DATE_TIME, validate_formats=True).is_valid(text) == validate.is_date_time(text)
+    assert Draft7Validator(DATE_TIME, validate_formats=True).is_valid(text) == instants.is_date_time(text)

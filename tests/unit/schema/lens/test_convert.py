@@ -10,10 +10,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from headrace import instants
 from headrace.errors import InvalidRequest
 from headrace.json import lens, validate
-from headrace.json.lens import times
-from headrace.json.lens.convert import is_type, text_of
+from headrace.json.lens.convert import compile_transform, is_type, text_of
+from headrace.json.lens.ops import Transform
 from tests.unit.schema.lens.documents import convert, lens_of
 
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
@@ -155,7 +156,7 @@ def test_times_agree_with_the_standard_library(moment: datetime.datetime, zone_m
     sign, hours, minutes = "-" if zone_min < 0 else "+", *divmod(abs(zone_min), 60)
     local = moment.replace(tzinfo=None).isoformat(timespec="microseconds")
     since_epoch = moment - datetime.timedelta(minutes=zone_min) - EPOCH if _in_range(moment, zone_min) else None
-    millis = times.to_millis(f"{local}{sign}{hours:02d}:{minutes:02d}")
+    millis = instants.parse_rfc3339_ms(f"{local}{sign}{hours:02d}:{minutes:02d}")
     if since_epoch is not None:
         assert millis == since_epoch // datetime.timedelta(milliseconds=1)
 
@@ -172,12 +173,14 @@ def _in_range(moment: datetime.datetime, zone_min: int) -> bool:
 @example(-62167219200000)
 @example(253402300799999)
 def test_a_time_comes_back_if_its_year_has_four_digits(millis: int) -> None:
-    text = times.from_millis(millis)
-    assert validate.is_date_time(text) == (-62167219200000 <= millis <= 253402300799999)
-    if validate.is_date_time(text):
-        assert times.to_millis(text) == millis
+    text = instants.render(millis)
+    assert instants.is_date_time(text) == (-62167219200000 <= millis <= 253402300799999)
+    if instants.is_date_time(text):
+        assert instants.parse_rfc3339_ms(text) == millis
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False))
 def test_every_number_is_a_time(millis: float) -> None:
-    assert times.from_millis(millis) == times.from_millis(math.trunc(millis))
+    assert compile_transform(Transform(builtin="unix_millis_to_rfc3339"))(millis) == instants.render(
+        math.trunc(millis)
+    )

@@ -1,0 +1,121 @@
+"""Instants in text, read and written: milliseconds since 1970, without the bounds of the standard library's `datetime`.
+
+Three readers, from lenient to strict: `parse_ms` reads what `Date.parse` must read (ECMA-262 § 21.4.1.32) and a bit more;
+`parse_rfc3339_ms` reads RFC 3339 in capitals; `is_date_time` checks that alone. `render` writes what
+`Date.prototype.toISOString` writes.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import date
+from functools import lru_cache
+
+DAY_MS = 86_400_000
+
+_INSTANT = re.compile(
+    r"(\d{4}(?:-\d\d(?:-\d\d)?)?|[+-]\d{6}(?:-\d\d(?:-\d\d)?)?)"
+    r"(?:[Tt ](\d\d):(\d\d)(?::(\d\d)(?:\.(\d+))?)?(?:[Zz]|([+-])(\d\d):?(\d\d))?)?",
+    re.ASCII,
+)
+_RFC3339 = re.compile(
+    r"(\d{4}-\d\d-\d\d)T([01]\d|2[0-3]):([0-5]\d):([0-5]\d)(?:\.(\d{1,9}))?(?:Z|([+-])([01]\d|2[0-3]):([0-5]\d))",
+    re.ASCII,
+)
+_EPOCH_DAY = date(1970, 1, 1).toordinal()
+_CYCLE_YEARS = 400  # the calendar repeats
+_CYCLE_DAYS = 146_097
+_MAX_MS = 8_640_000_000_000_000  # ECMA-262 § 21.4.1.1: a hundred million days each way
+
+
+def parse_ms(text: str) -> int | None:
+    """Returns the instant that a text names, further digits cut off, or None if it names none.
+
+    Accepts a year, a month or a day alone, a time with or without seconds, fractions of any length, and years beyond 9999
+    with a sign and six digits. Beyond ECMA-262 also a space or a small `t` for the `T`, a small `z`, and a zone without
+    its colon, all of which common programs write. The one difference: a time without a zone is in UTC, not in the zone of
+    the machine that reads it.
+    """
+    match = _INSTANT.fullmatch(text)
+    if match is None:
+        return None
+    day, hours, minutes, seconds, fraction, sign, zone_hours, zone_minutes = match.groups("0")
+    hour, minute, second = int(hours), int(minutes), int(seconds)
+    # 24:00 is the end of a day.
+    is_end_of_day = (hour, minute, second) == (24, 0, 0) and not int(fraction[:3])
+    if minute > 59 or second > 59 or (hour > 23 and not is_end_of_day):
+        return None
+    if sign != "0" and (zone_hours > "23" or zone_minutes > "59"):
+        return None
+    instant = _instant_ms(day, hour, minute, second, fraction, sign, zone_hours, zone_minutes)
+    return instant if instant is not None and -_MAX_MS <= instant <= _MAX_MS else None
+
+
+def parse_rfc3339_ms(text: str) -> int | None:
+    """Returns the instant of an RFC 3339 date-time in capitals, digits below a millisecond cut off; None if it is none.
+
+    It has seconds from 0 to 59, a zone, and a fraction of at most 9 digits.
+    """
+    match = _RFC3339.fullmatch(text)
+    if match is None:
+        return None
+    day, hours, minutes, seconds, fraction, sign, zone_hours, zone_minutes = match.groups("0")
+    return _instant_ms(day, int(hours), int(minutes), int(seconds), fraction, sign, zone_hours, zone_minutes)
+
+
+def is_date_time(text: str) -> bool:
+    """Returns whether `parse_rfc3339_ms` reads a text: the format `date-time` of JSON schemas. Faster than reading it."""
+    match = _RFC3339.fullmatch(text)
+    return match is not None and _count_days(match[1]) is not None
+
+
+def render(ms: int) -> str:
+    """Returns an instant in UTC: `2026-02-25T12:00:00.000Z`; years beyond 0 to 9999 have a sign and 6 digits or more."""
+    days, within = divmod(ms, DAY_MS)
+    seconds, milli = divmod(within, 1000)
+    minutes, second = divmod(seconds, 60)
+    hour, minute = divmod(minutes, 60)
+    return f"{_render_day(days)}T{hour:02d}:{minute:02d}:{second:02d}.{milli:03d}Z"
+
+
+def _instant_ms(
+    day: str, hour: int, minute: int, second: int, fraction: str, sign: str, zone_hours: str, zone_minutes: str
+) -> int | None:
+    """Returns milliseconds; None if the calendar has no such day. `sign` is "0" in UTC."""
+    days = _count_days(day)
+    if days is None:
+        return None
+    instant = days * DAY_MS + ((hour * 60 + minute) * 60 + second) * 1000 + int(fraction.ljust(3, "0")[:3])
+    if sign != "0":
+        zone_ms = (int(zone_hours) * 60 + int(zone_minutes)) * 60_000
+        instant += zone_ms if sign == "-" else -zone_ms
+    return instant
+
+
+@lru_cache(maxsize=1024)  # records of one time share their day
+def _count_days(text: str) -> int | None:
+    """Returns the days from 1970 to a date as `_INSTANT` finds it; None if the calendar has no such day."""
+    if text.startswith("-000000"):
+        return None
+    year_chars = 7 if text[0] in "+-" else 4
+    year, month, day = (
+        int(text[:year_chars]),
+        int(text[year_chars + 1 : year_chars + 3] or 1),
+        int(text[year_chars + 4 :] or 1),
+    )
+    # The same day in the years 400 to 799, which `date` knows.
+    cycle = year // _CYCLE_YEARS - 1
+    try:
+        days = date(year - cycle * _CYCLE_YEARS, month, day).toordinal()
+    except ValueError:
+        return None
+    return days + cycle * _CYCLE_DAYS - _EPOCH_DAY
+
+
+@lru_cache(maxsize=1024)  # buckets of one answer share their days
+def _render_day(days: int) -> str:
+    cycles, rest = divmod(days, _CYCLE_DAYS)
+    day = date.fromordinal(_EPOCH_DAY + rest)
+    year = day.year + cycles * _CYCLE_YEARS
+    printed = f"{year:04d}" if 0 <= year <= 9999 else f"{'-' if year < 0 else '+'}{abs(year):06d}"
+    return f"{printed}-{day.month:02d}-{day.day:02d}"
