@@ -12,8 +12,8 @@ from benchmarks.events import event
 from functions.api import parts as api
 from functions.api.door.access import Access
 from functions.indexer.follow import follow
-from functions.indexer.inputs import load_input
 from functions.indexer.look import look
+from functions.indexer.runs import load_input
 from functions.indexer.start import start
 from functions.sealer.handler import hints_by_log
 from functions.sealer.policy import messages

@@ -18,7 +18,7 @@ from moto.server import ThreadedMotoServer
 
 from emr_jobs import job, session, verify
 from emr_jobs.stores import S3Door
-from functions.indexer.submit import submission
+from functions.indexer.runs import submission
 from headrace.index.job import JobResult
 from headrace.objects import Objects, keys, packed
 from headrace.settings import Settings
