@@ -12,13 +12,11 @@ from starlette.responses import Response
 from starlette.routing import Match
 
 from functions.api.door import errors
-from functions.api.door.admission import Admission
-from functions.api.door.blocking import run
-from functions.api.door.buffered import BufferedAnswers
-from functions.api.door.layer import Door
+from functions.api.door.bodies import BufferedAnswers
+from functions.api.door.layers import Admission, CountTraffic, Door
+from functions.api.door.waiting import run
 from functions.api.parts import Parts
 from functions.api.streams import openapi
-from functions.api.streams.inspection.traffic import CountTraffic
 from functions.api.streams.routes import (
     aggregate,
     definitions,

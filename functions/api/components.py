@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from functions.api.door import timeouts
-from functions.api.door.access import Access, check_exposure, parse
-from functions.api.door.blocking import on_lambda
-from functions.api.door.keyring import Keyring, Keys
+from functions.api.door.access import Access, Keyring, Keys, check_exposure, parse
+from functions.api.door.waiting import on_lambda
 from functions.api.parts import Parts, assemble
 from functions.metrics import ApiMetric
 from functions.wiring import Wiring, open_wiring

@@ -12,12 +12,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from functions.api.door.blocking import on_lambda
-from functions.api.door.counting import CountKeeper
-from functions.api.door.keyring import Keys
+from functions.api.door.access import Keys
+from functions.api.door.background import CountKeeper
+from functions.api.door.layers import Traffic
+from functions.api.door.waiting import on_lambda
 from functions.api.streams.inspection import process
 from functions.api.streams.inspection.inspector import Inspector
-from functions.api.streams.inspection.traffic import Traffic
 from functions.api.streams.system.emitter import Emitter
 from functions.api.streams.system.gauges import gauges
 from functions.api.streams.system.measured import MeasuredLogs

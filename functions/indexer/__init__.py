@@ -7,7 +7,7 @@ look         verbs: notes that a log waits; finds logs that every event missed (
 start        verb: gathers the work of many logs and starts one job run for it
 runs         port: job runs, on EMR Serverless; the objects that tell a job its task and hold its answer
 follow       verb: asks what became of job runs, publishes what they made, frees their places
-retire       verbs: removes runs and manifests that no reader can hold, and objects that nothing names; rebuilds a log's runs
+retire       verbs: removes what no reader can hold and what nothing names; rebuilds a log's runs
 
 No verb is needed for correctness twice: what is published is decided by create-if-absent on the index manifest alone, so
 each may run twice, at once, late, or not at all.

@@ -5,8 +5,7 @@ from __future__ import annotations
 from starlette.requests import Request
 from starlette.responses import Response
 
-from functions.api.door.blocking import run
-from functions.api.door.waiting import after, listening
+from functions.api.door.waiting import after, listening, run
 from functions.api.parts import Parts, scan_until
 from functions.api.streams import cursors, pages
 from functions.api.streams.fitting import reader

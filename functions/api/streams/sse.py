@@ -17,9 +17,8 @@ import orjson
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from functions.api.door.blocking import run
-from functions.api.door.buffered import ENDS_AT, fits, grown, is_buffered
-from functions.api.door.waiting import Waiter, after, listening
+from functions.api.door.bodies import ENDS_AT, fits, grown, is_buffered
+from functions.api.door.waiting import Waiter, after, listening, run
 from functions.api.parts import Parts
 from functions.api.streams import cursors, pages
 from functions.api.streams.queries import ReadQuery

@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 
 from starlette.requests import Request
 
-from functions.api.door.blocking import run
-from functions.api.door.waiting import after, listening
+from functions.api.door.waiting import after, listening, run
 from functions.api.parts import Parts
 from headrace import offset as offsets
 from headrace.errors import InvalidRequest, NotFound, Overloaded, RequestTimeout

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from functions.api.door.access import Access
-from functions.api.door.counting import CountKeeper
+from functions.api.door.background import CountKeeper
 from functions.api.parts import assemble
 from headrace.clock import ManualClock, SystemClock
 from headrace.log.stores import Stores

@@ -6,8 +6,7 @@ import threading
 
 import pytest
 
-from functions.api.door.access import Access, AccessError, Unauthorized, check_exposure
-from functions.api.door.keyring import Keyring
+from functions.api.door.access import Access, AccessError, Keyring, Unauthorized, check_exposure
 from functions.api.parts import assemble
 from headrace.clock import ManualClock
 from headrace.settings import Settings

@@ -7,9 +7,8 @@ from typing import Literal, NamedTuple
 from starlette.requests import Request
 from starlette.responses import Response
 
-from functions.api.door.blocking import run
-from functions.api.door.headers import Headers
-from functions.api.door.waiting import listening
+from functions.api.door.headers import headers_of
+from functions.api.door.waiting import listening, run
 from functions.api.parts import Parts
 from functions.api.streams import pages
 from functions.api.streams.inspection import details, status
@@ -38,7 +37,7 @@ async def answer(parts: Parts, request: Request, name: str, kind: Kind, query: I
         RequestTimeout: a longer wait was asked for than a request may take, and nothing changed.
         HeadraceError: there is no such stream; also when it is deleted meanwhile.
     """
-    headers = Headers(request.scope)
+    headers = headers_of(request.scope)
     logs, inspector = parts.logs(), parts.inspector()
     if not query.live:
         found = await run(_build, inspector, name, kind)

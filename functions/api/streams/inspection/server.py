@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from functions.api.door import timeouts
+from functions.api.door.layers import Load
 from functions.api.streams.inspection.process import HighWater, Memory
-from functions.api.streams.inspection.traffic import Load
 from headrace.limits import GROUP_BYTES, GROUP_REQUESTS, QUEUE_BYTES, QUEUE_REQUESTS
 from headrace.settings import Settings
 

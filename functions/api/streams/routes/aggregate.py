@@ -8,11 +8,10 @@ from fastapi import FastAPI
 from starlette.requests import Request
 from starlette.responses import Response
 
-from functions.api.door import bodies, buffered, paths
+from functions.api.door import bodies, paths
 from functions.api.door.access import Scope
-from functions.api.door.blocking import run
-from functions.api.door.headers import Headers
-from functions.api.door.layer import require
+from functions.api.door.layers import require
+from functions.api.door.waiting import run
 from functions.api.parts import Parts
 from functions.api.streams import pages
 from functions.api.streams.routes import resources
@@ -36,14 +35,14 @@ def add_routes(app: FastAPI, parts: Parts) -> None:
     async def aggregate(request: Request) -> Response:
         name = paths.stream_name(request.scope, "/_aggregate")
         require(request, Scope.READ, name)
-        asked = jsontext.loads(await bodies.read(request, Headers(request.scope), MAX_BODY_BYTES))
+        asked = jsontext.loads(await bodies.read(request, MAX_BODY_BYTES))
         began = parts.clock.monotonic()
         parts.meter.add(ApiMetric.Aggregates)
         body = await run(_answer, parts, name, asked)
         parts.meter.add(ApiMetric.AggregateMs, parts.ms_since(began))
-        if buffered.is_buffered(request.scope) and not buffered.fits(body, JSON):
+        if bodies.is_buffered(request.scope) and not bodies.fits(body, JSON):
             raise PayloadTooLarge(
-                f"the answer is too large for a buffered response: limit={buffered.ANSWER_BYTES} bytes={len(body)}: "
+                f"the answer is too large for a buffered response: limit={bodies.ANSWER_BYTES} bytes={len(body)}: "
                 + ADVICE
             )
         return Response(body, 200, {"Content-Type": JSON, "Cache-Control": pages.NO_STORE})

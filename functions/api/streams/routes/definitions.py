@@ -10,9 +10,8 @@ from starlette.responses import Response
 
 from functions.api.door import bodies, paths
 from functions.api.door.access import Scope
-from functions.api.door.blocking import run
-from functions.api.door.headers import Headers
-from functions.api.door.layer import require
+from functions.api.door.layers import require
+from functions.api.door.waiting import run
 from functions.api.parts import Parts
 from functions.api.streams import pages
 from functions.api.streams.routes import resources
@@ -88,8 +87,7 @@ def _name(request: Request, resource: str, scope: Scope) -> str:
 
 
 async def _body(request: Request) -> bytes:
-    headers = Headers(request.scope)
-    return await bodies.read(request, headers, MAX_DOCUMENT_BYTES)
+    return await bodies.read(request, MAX_DOCUMENT_BYTES)
 
 
 def document(value: Any) -> Response:

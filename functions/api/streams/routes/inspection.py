@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from functions.api.door import paths
 from functions.api.door.access import Scope
-from functions.api.door.layer import require
+from functions.api.door.layers import require
 from functions.api.parts import Parts
 from functions.api.streams.inspection.conditional import Kind, answer
 from functions.api.streams.inspection.query import inspection_query

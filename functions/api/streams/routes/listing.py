@@ -11,8 +11,8 @@ from starlette.responses import Response
 
 from functions.api.door import times
 from functions.api.door.access import Grant, Scope
-from functions.api.door.blocking import run
-from functions.api.door.layer import grant_of
+from functions.api.door.layers import grant_of
+from functions.api.door.waiting import run
 from functions.api.parts import Parts
 from functions.api.streams.inspection.fan_out import fan_out
 from functions.api.streams.inspection.inspector import Inspector

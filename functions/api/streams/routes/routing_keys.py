@@ -11,8 +11,8 @@ from starlette.responses import Response
 
 from functions.api.door import paths
 from functions.api.door.access import Scope
-from functions.api.door.blocking import run
-from functions.api.door.layer import require
+from functions.api.door.layers import require
+from functions.api.door.waiting import run
 from functions.api.parts import Parts
 from functions.api.streams import pages, queries
 from functions.api.streams.routes import resources

@@ -13,9 +13,8 @@ from starlette.responses import Response
 
 from functions.api.door import bodies, paths
 from functions.api.door.access import Scope
-from functions.api.door.blocking import run
-from functions.api.door.headers import Headers
-from functions.api.door.layer import require
+from functions.api.door.layers import require
+from functions.api.door.waiting import run
 from functions.api.parts import Parts
 from functions.api.streams import pages
 from functions.api.streams.routes import resources
@@ -41,7 +40,7 @@ def add_routes(app: FastAPI, parts: Parts) -> None:
 
     async def search_by_body(request: Request) -> Response:
         name = _name(request)
-        body = jsontext.loads(await bodies.read(request, Headers(request.scope), MAX_BODY_BYTES))
+        body = jsontext.loads(await bodies.read(request, MAX_BODY_BYTES))
         if not isinstance(body, dict):
             raise InvalidRequest("search request must be an object")
         return await _search(name, body)

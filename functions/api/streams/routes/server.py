@@ -11,9 +11,9 @@ from fastapi import FastAPI
 from starlette.requests import Request
 from starlette.responses import Response
 
-from functions.api.door import blocking, times, waiting
+from functions.api.door import times, waiting
 from functions.api.door.access import Forbidden, Scope
-from functions.api.door.layer import grant_of
+from functions.api.door.layers import grant_of
 from functions.api.parts import Parts
 from functions.api.streams import pages
 from functions.api.streams.inspection import process, server
@@ -57,7 +57,7 @@ def _sample(parts: Parts) -> Sample:
         counted_logs=len(parts.counts.counts),
         blocks=sys.getallocatedblocks(),
         threads=threading.active_count(),
-        calls=blocking.capacity(),
+        calls=waiting.capacity(),
         limit_bytes=int(os.environ.get("AWS_LAMBDA_FUNCTION_MEMORY_SIZE", "0")) * 1024 * 1024,
     )
 

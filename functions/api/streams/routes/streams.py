@@ -9,9 +9,9 @@ from starlette.responses import Response
 
 from functions.api.door import bodies, paths, times
 from functions.api.door.access import Scope
-from functions.api.door.blocking import run
-from functions.api.door.headers import Headers
-from functions.api.door.layer import require
+from functions.api.door.headers import Headers, headers_of
+from functions.api.door.layers import require
+from functions.api.door.waiting import run
 from functions.api.parts import Parts, scan_until
 from functions.api.streams import pages
 from functions.api.streams.fitting import reader
@@ -40,11 +40,11 @@ def add_routes(app: FastAPI, parts: Parts) -> None:
     @resources.serve(app, PATH, "PUT")
     async def create_stream(request: Request) -> Response:
         name = _allowed_name(request, Scope.ADMIN)
-        headers = Headers(request.scope)
+        headers = headers_of(request.scope)
         asked = _create_request(headers)
         if asked.fork is not None:
             require(request, Scope.READ, asked.fork.source)
-        body = await bodies.read(request, headers)
+        body = await bodies.read(request)
         created = await run(_create, parts.logs(), name, asked, headers, body)
         meter.add(ApiMetric.Creates, int(created.created))
         return _created(request, headers, created)
@@ -52,8 +52,8 @@ def add_routes(app: FastAPI, parts: Parts) -> None:
     @resources.serve(app, PATH, "POST")
     async def append_to_stream(request: Request) -> Response:
         name = _allowed_name(request, Scope.WRITE)
-        headers = Headers(request.scope)
-        body = await bodies.read(request, headers)
+        headers = headers_of(request.scope)
+        body = await bodies.read(request)
         began = parts.clock.monotonic()
         asked, appended = await run(_append, parts.logs(), name, headers, body)
         if not appended.duplicate:
@@ -83,7 +83,7 @@ def add_routes(app: FastAPI, parts: Parts) -> None:
         meter.add(ApiMetric.ReadBytes, page.size)
         if query.live == "sse":
             return EventStream(parts, logs, name, query, page)
-        return pages.catch_up(page, query, Headers(request.scope))
+        return pages.catch_up(page, query, headers_of(request.scope))
 
     @resources.serve(app, PATH, "HEAD")
     async def describe_stream(request: Request) -> Response:

@@ -10,9 +10,8 @@ from starlette.responses import Response
 
 from functions.api.door import bodies, paths
 from functions.api.door.access import Scope
-from functions.api.door.blocking import run
-from functions.api.door.headers import Headers
-from functions.api.door.layer import require
+from functions.api.door.layers import require
+from functions.api.door.waiting import run
 from functions.api.parts import Parts
 from functions.api.streams.queries import parse
 from functions.api.streams.routes import resources
@@ -58,4 +57,4 @@ def _name(request: Request, resource: str, scope: Scope) -> str:
 
 
 async def _body(request: Request) -> Any:
-    return jsontext.loads(await bodies.read(request, Headers(request.scope), MAX_BODY_BYTES))
+    return jsontext.loads(await bodies.read(request, MAX_BODY_BYTES))

@@ -10,7 +10,7 @@ import logging
 import os
 from collections.abc import Callable, Iterable
 
-from functions.api.door.periodic import Periodic
+from functions.api.door.background import Periodic
 from functions.api.streams.system.recorder import Recorder
 from functions.api.streams.system.window import Series, Window
 from headrace import profiles

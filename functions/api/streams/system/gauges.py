@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from functions.api.door.layers import Load
 from functions.api.streams.inspection.process import Memory
-from functions.api.streams.inspection.traffic import Load
 from functions.api.streams.system.window import Series
 
 

@@ -1,28 +1,128 @@
-"""The outermost layer: who may come in, what every answer carries, and what becomes of an error.
+"""The layers around the application: who may come in, how many at once, what every answer carries, and what becomes of
+an error.
 
-Pure ASGI, so that an SSE response streams through it. Preflights and the liveness route need no key.
+Pure ASGI, so that an SSE response streams through them. Preflights and the liveness route need no key.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from functions.api.door import errors, paths
-from functions.api.door.access import Grant
+from functions.api.door.access import Grant, Keys
 from functions.api.door.access import Scope as AccessScope
-from functions.api.door.blocking import run
-from functions.api.door.headers import Headers
-from functions.api.door.keyring import Keys
-from functions.api.door.meter import error_metric
+from functions.api.door.headers import headers_of
+from functions.api.door.waiting import run
 from functions.api.streams.openapi.queries import SEARCH_HEADERS
 from functions.metrics import ApiMetric
 from functions.observability import Meter
 from headrace import names
+from headrace.errors import Overloaded
+from headrace.limits import QUEUE_BYTES, QUEUE_REQUESTS
+
+_ERRORS = {
+    401: ApiMetric.Unauthorized,
+    403: ApiMetric.Forbidden,
+    408: ApiMetric.Timeouts,
+    409: ApiMetric.Conflicts,
+    429: ApiMetric.Overloads,
+    500: ApiMetric.Failures,
+    503: ApiMetric.StoreFailures,
+}
+
+
+def error_metric(status: int, *, may_have_written: bool) -> ApiMetric | None:
+    """The metric of an answer; None for one that is no error."""
+    if status < 400:
+        return None
+    if status == 408 and may_have_written:
+        return ApiMetric.UnknownOutcomes
+    return _ERRORS.get(status, ApiMetric.ClientErrors)
+
+
+_WRITES = frozenset({"POST", "PUT", "DELETE"})
+
+
+class Load(NamedTuple):
+    """Requests under way: those that write, the bytes of their bodies, and those that read."""
+
+    writes: int
+    write_bytes: int
+    reads: int
+
+    @property
+    def full(self) -> bool:
+        """More writes, or more bytes of them, than a process takes."""
+        return self.writes > QUEUE_REQUESTS or self.write_bytes > QUEUE_BYTES
+
+
+def is_write(scope: Scope) -> bool:
+    """The request may write. A question in a body may not; nor may waiting for a touch, and many do it for long."""
+    if scope["method"] not in _WRITES or paths.only_asks(scope):
+        return False
+    return not scope["path"].endswith("/touch/wait")
+
+
+class Traffic:
+    """Counts requests from their begin to their end. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._load = Load(0, 0, 0)
+
+    def load(self) -> Load:
+        """Now."""
+        with self._lock:
+            return self._load
+
+    @contextmanager
+    def request(self, *, writes: bool, size: int) -> Iterator[None]:
+        """Around one request of `size` announced bytes."""
+        change = Load(1, size, 0) if writes else Load(0, 0, 1)
+        self._add(change, 1)
+        try:
+            yield
+        finally:
+            self._add(change, -1)
+
+    def arrived(self, size: int) -> None:
+        """Counts bytes of a body whose size was not announced."""
+        self._add(Load(0, size, 0), 1)
+
+    def _add(self, change: Load, sign: int) -> None:
+        with self._lock:
+            self._load = Load(*(now + sign * more for now, more in zip(self._load, change, strict=True)))
+
+
+class CountTraffic:
+    """Wraps the application. Pure ASGI. `began` and `ended` are told of each request, and return at once."""
+
+    def __init__(self, app: ASGIApp, traffic: Traffic, began: Callable[[], None], ended: Callable[[], None]) -> None:
+        self._app = app
+        self._traffic = traffic
+        self._began = began
+        self._ended = ended
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        self._began()
+        try:
+            with self._traffic.request(writes=is_write(scope), size=headers_of(scope).content_length or 0):
+                await self._app(scope, receive, send)
+        finally:
+            self._ended()
+
 
 _log = logging.getLogger(__name__)
 
@@ -113,7 +213,7 @@ class Door:
             if scope["path"] not in OPEN_PATHS:
                 if self._access.is_stale:
                     await run(self._access.refresh)
-                scope[GRANT] = self._access.grant(Headers(scope).get("authorization"))
+                scope[GRANT] = self._access.grant(headers_of(scope).get("authorization"))
             await self._app(scope, receive, send_dressed)
         except asyncio.CancelledError:  # the server ends and waits no longer
             if not started:
@@ -146,3 +246,42 @@ class Door:
             (name, b"private, " + value) if name == b"cache-control" and value != b"no-store" else (name, value)
             for name, value in headers
         ]
+
+
+class Admission:
+    """Wraps the application. Pure ASGI. Knows of a body what is announced, or else what has arrived."""
+
+    def __init__(self, app: ASGIApp, traffic: Traffic) -> None:
+        self._app = app
+        self._traffic = traffic
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or not is_write(scope):
+            await self._app(scope, receive, send)
+            return
+        self._check()
+        if headers_of(scope).content_length is not None:
+            await self._app(scope, receive, send)
+            return
+        arrived = 0
+
+        async def receive_counted() -> Message:
+            nonlocal arrived
+            message = await receive()
+            size = len(message.get("body", b""))
+            arrived += size
+            self._traffic.arrived(size)
+            self._check()
+            return message
+
+        try:
+            await self._app(scope, receive_counted, send)
+        finally:
+            self._traffic.arrived(-arrived)
+
+    def _check(self) -> None:
+        """Raises:
+        Overloaded: this request, which is counted already, is one too many.
+        """
+        if self._traffic.load().full:
+            raise Overloaded("too many writes are under way")

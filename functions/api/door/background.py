@@ -1,4 +1,4 @@
-"""Work that nobody waits for, an interval after there is something to do.
+"""Work that no request waits for, an interval after there is something to do.
 
 A server does it in a thread of its own. A Lambda function stands still between requests, so there a request that finds
 the interval over starts the thread, which works beside it.
@@ -11,6 +11,8 @@ import threading
 from collections.abc import Callable
 
 from headrace.clock import Clock
+from headrace.objects.observed import RequestCounts
+from headrace.tables.watermarks import Watermarks
 
 _log = logging.getLogger(__name__)
 
@@ -74,3 +76,40 @@ class Periodic:
             thread.start()
         except RuntimeError:  # the interpreter is shutting down, or there are too many threads
             _log.warning("background work is not done: no thread: name=%s", self._name)
+
+
+class CountKeeper:
+    """Flushes the counts of one process."""
+
+    def __init__(
+        self,
+        counts: RequestCounts,
+        watermarks: Watermarks,
+        clock: Clock,
+        *,
+        interval_ms: int,
+        runs_between_requests: bool,
+    ) -> None:
+        """Args: as of `Periodic`."""
+        self.counts = counts
+        self._watermarks = watermarks
+        self._periodic = Periodic(
+            self.flush,
+            lambda: len(counts) > 0,
+            clock,
+            name="request-counts",
+            interval_ms=interval_ms,
+            runs_between_requests=runs_between_requests,
+        )
+        counts.on_first = self._periodic.begun
+
+    def request_began(self) -> None:
+        """To be called at the begin of each request; returns at once."""
+        self._periodic.request_began()
+
+    def flush(self) -> None:
+        """Adds what was counted so far. Never raises: nobody shall fail because of a counter."""
+        try:
+            self.counts.flush(self._watermarks)
+        except Exception:  # noqa: BLE001 - as said
+            _log.exception("request counts were not added")
