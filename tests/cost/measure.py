@@ -9,7 +9,7 @@ from typing import Any
 from unittest.mock import patch
 
 from benchmarks.events import event
-from functions.api import parts as api
+from functions.api import context as api
 from functions.api.door.access import Access
 from functions.indexer.follow import follow
 from functions.indexer.look import look

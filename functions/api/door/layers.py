@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
+from urllib.parse import quote, unquote
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -22,7 +23,6 @@ from functions.api.door.access import Grant, Keys
 from functions.api.door.access import Scope as AccessScope
 from functions.api.door.headers import headers_of
 from functions.api.door.waiting import run
-from functions.api.streams.openapi.queries import SEARCH_HEADERS
 from functions.metrics import ApiMetric
 from functions.observability import Meter
 from headrace import names
@@ -140,8 +140,7 @@ _WITH_EACH_REQUEST = (
 _EXPOSED = (
     "Content-Type, ETag, Location, Retry-After, Stream-Next-Offset, Stream-End-Offset, Stream-Up-To-Date, "
     "Stream-Closed, Stream-Cursor, Stream-TTL, Stream-Expires-At, Stream-SSE-Data-Encoding, Stream-Expected-Seq, "
-    "Stream-Received-Seq, Producer-Epoch, Producer-Seq, Producer-Expected-Seq, Producer-Received-Seq, "
-    + ", ".join(SEARCH_HEADERS)
+    "Stream-Received-Seq, Producer-Epoch, Producer-Seq, Producer-Expected-Seq, Producer-Received-Seq"
 )
 _ALLOWED = (
     "Authorization, Content-Type, If-None-Match, Accept, Cache-Control, Last-Event-ID, Stream-TTL, "
@@ -152,7 +151,6 @@ _ALWAYS = [
     (b"x-content-type-options", b"nosniff"),
     (b"cross-origin-resource-policy", b"cross-origin"),
     (b"access-control-allow-origin", b"*"),
-    (b"access-control-expose-headers", _EXPOSED.encode()),
 ]
 _PREFLIGHT = {
     "Access-Control-Allow-Methods": METHODS,
@@ -181,7 +179,11 @@ def require(request: Request, scope: AccessScope, name: str) -> None:
 class Door:
     """Wraps the application."""
 
-    def __init__(self, app: ASGIApp, access: Keys, meter: Meter[ApiMetric]) -> None:
+    def __init__(self, app: ASGIApp, access: Keys, meter: Meter[ApiMetric], exposed: Iterable[str] = ()) -> None:
+        """Args:
+        exposed: headers of answers that pages of other origins may read, besides those of every surface.
+        """
+        self._always = [*_ALWAYS, (b"access-control-expose-headers", ", ".join((_EXPOSED, *exposed)).encode())]
         self._app = app
         self._access = access
         self._meter = meter
@@ -201,7 +203,7 @@ class Door:
                 started = True
                 if method != "OPTIONS" and scope["path"] not in OPEN_PATHS:
                     self._count(message["status"], unknown)
-                message["headers"] = [*self._dressed(message["headers"], method), *_ALWAYS]
+                message["headers"] = [*self._dressed(message["headers"], method), *self._always]
             elif method == "HEAD":
                 message = {**message, "body": b""}
             await send(message)
@@ -285,3 +287,25 @@ class Admission:
         """
         if self._traffic.load().full:
             raise Overloaded("too many writes are under way")
+
+
+_FUNCTION_URL = ".lambda-url."
+
+
+class TruePath:
+    """Puts the path as the client sent it, `raw_path` and `path`, into the scope of an HTTP API (payload 2.0) or Function
+    URL request: Mangum keeps a decoded one, decoded once too often.
+
+    A Function URL passes the path still encoded. An HTTP API passes it decoded once already (and cut at a decoded `?`),
+    so it is encoded again here: decoding it as it comes would turn the name `100%25` into `100%`, then into an error.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        event = scope["aws.event"]
+        path = str(event["rawPath"])
+        if _FUNCTION_URL not in event["requestContext"].get("domainName", ""):
+            path = quote(path)
+        await self._app({**scope, "raw_path": path.encode(), "path": unquote(path)}, receive, send)

@@ -19,6 +19,9 @@ from headrace import offset as offsets
 from headrace.log.logs import Logs
 from headrace.log.requests import At, ReadPage
 
+DYNAMODB_TIMEOUT_S = 2.0  # of one call to a store: within the budget of an append there is time for a second try
+OBJECT_STORE_TIMEOUT_S = 2.0
+
 P = ParamSpec("P")
 T = TypeVar("T")
 

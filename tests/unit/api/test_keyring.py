@@ -6,8 +6,8 @@ import threading
 
 import pytest
 
+from functions.api.context import assemble
 from functions.api.door.access import Access, AccessError, Keyring, Unauthorized, check_exposure
-from functions.api.parts import assemble
 from headrace.clock import ManualClock
 from headrace.settings import Settings
 from tests.unit.api.asgi import Server, memory_stores

@@ -3,25 +3,36 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
-from functions.api.streams.inspection import covered
-from functions.api.streams.inspection.fan_out import fan_out
-from functions.api.streams.inspection.looked import IndexLook
-from functions.api.streams.inspection.seen import Indexed, Listed, Published, Seen, Version
+from functions.api.streams.inspection.seen import (
+    Indexed,
+    Listed,
+    Published,
+    Seen,
+    Version,
+    coverage,
+    nothing,
+    of_page,
+    of_segment,
+)
+from headrace.bounded import Bounded
+from headrace.clock import Clock, moment
 from headrace.definition import Definition
 from headrace.errors import Damaged
 from headrace.index import manifest as index_manifests
 from headrace.index import plan as plans
-from headrace.index.manifest import IndexManifest
+from headrace.index.manifest import IndexManifest, IndexManifestStore
 from headrace.log import decide
 from headrace.log.definition import Definitions
 from headrace.log.logs import Logs
 from headrace.log.stores import Stores
 from headrace.manifest import manifest as manifests
 from headrace.manifest.manifest import ManifestPage
-from headrace.objects import ObjectMissing, keys
+from headrace.objects import ObjectMissing, Objects, keys
 from headrace.tables.catalog import Row
 from headrace.tables.watermarks import Watermark
 from headrace.wal.state import LogConfig, LogState, incarnation_of
@@ -123,20 +134,20 @@ class Inspector:
         """Segments are counted by the pages of the manifest; one that runs cover in part is read, the first time."""
         plan = plans.hash_of(definition)
         if not index.generation:
-            nothing = covered.nothing(published)
-            return Indexed(index, 0, plan, nothing, nothing, nothing)
+            none = nothing(published)
+            return Indexed(index, 0, plan, none, none, none)
         manifest = self._manifests.load(log_id, published.generation)
         if manifest is None:
             raise Damaged(f"manifest is missing: object={keys.manifest(log_id, published.generation)}")
-        blocks = [covered.of_page(page, self._manifests, manifest) for page in manifest.pages]
-        blocks += [covered.of_segment(segment) for segment in manifest.open_page]
+        blocks = [of_page(page, self._manifests, manifest) for page in manifest.pages]
+        blocks += [of_segment(segment) for segment in manifest.open_page]
         return Indexed(
             manifest=index,
             object_bytes=len(index_manifests.encode(index)),
             plan=plan,
-            by_plan=covered.coverage(blocks, index.of_plan(plan)),
-            by_any=covered.coverage(blocks, index.runs),
-            searched=covered.coverage(blocks, [run for run in index.runs if "kw" in run.sizes]),
+            by_plan=coverage(blocks, index.of_plan(plan)),
+            by_any=coverage(blocks, index.runs),
+            searched=coverage(blocks, [run for run in index.runs if "kw" in run.sizes]),
         )
 
     def _of_generation(self, log_id: str, config: LogConfig, generation: int) -> Published:
@@ -181,3 +192,55 @@ class Inspector:
             return self._stores.objects.get(key)
         except ObjectMissing as exc:
             raise Damaged(f"object is missing: object={key}") from exc
+
+
+AGE_S = 0.25  # of what `recent` answers: those who wait for a change look this often at most
+_INDEXES = 256  # a run takes about 1 KB, and a generation names some dozens
+
+
+class IndexLook:
+    """The newest index manifests by log, as far as this process has looked. Thread-safe."""
+
+    def __init__(self, objects: Objects, clock: Clock) -> None:
+        self._store = IndexManifestStore(objects)
+        self._clock = clock
+        self._known: Bounded[str, IndexManifest] = Bounded(_INDEXES, clock=clock)
+
+    def now(self, log_id: str, at_least: int) -> IndexManifest:
+        """The newest generation. One GET that finds nothing, and one for each generation not seen.
+
+        Args:
+            at_least: a generation that the watermark names; 0 if it names none, which costs a list at first.
+
+        Raises:
+            Damaged: a generation is not what it should be.
+        """
+        began = moment(self._clock)
+        found = self._store.newest(log_id, self._known.get(log_id), at_least)
+        self._known.put(log_id, found, read=began)
+        return found
+
+    def recent(self, log_id: str, at_least: int) -> IndexManifest:
+        """Returns the newest generation of a moment ago, or one that the watermark names since."""
+        known = self._known.get(log_id, max_age_s=AGE_S)
+        return known if known is not None and known.generation >= at_least else self.now(log_id, at_least)
+
+
+T = TypeVar("T")
+U = TypeVar("U")
+
+_THREADS = 16
+_pool: ThreadPoolExecutor | None = None
+
+
+def fan_out(call: Callable[[T], U], items: Sequence[T]) -> list[U]:
+    """The results in the order of the items. Raises what the first failed call raised.
+
+    `call` must not fan out itself: it would wait for the threads that it takes.
+    """
+    global _pool
+    if len(items) < 2:
+        return [call(item) for item in items]
+    if _pool is None:
+        _pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="inspect")
+    return list(_pool.map(call, items))

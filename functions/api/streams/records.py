@@ -7,18 +7,17 @@ from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import Response
 
-from functions.api.door import bodies, paths, times
+from functions.api.context import Context, scan_until
+from functions.api.door import bodies, paths, resources, times
 from functions.api.door.access import Scope
 from functions.api.door.headers import Headers, headers_of
 from functions.api.door.layers import require
+from functions.api.door.resources import PATH
 from functions.api.door.waiting import run
-from functions.api.parts import Parts, scan_until
 from functions.api.streams import pages
 from functions.api.streams.fitting import reader
 from functions.api.streams.polling import long_poll
 from functions.api.streams.queries import ReadQuery, read_query
-from functions.api.streams.routes import resources
-from functions.api.streams.routes.resources import PATH
 from functions.api.streams.sse import EventStream
 from functions.metrics import ApiMetric
 from headrace.errors import InvalidRequest
@@ -26,9 +25,9 @@ from headrace.log.logs import Logs
 from headrace.log.requests import Appended, AppendRequest, Created, CreateRequest, Head
 
 
-def add_routes(app: FastAPI, parts: Parts) -> None:
+def add_routes(app: FastAPI, context: Context) -> None:
     """Adds the routes of streams."""
-    meter = parts.meter
+    meter = context.meter
 
     async def read_stream_by_key(request: Request) -> Response:
         name, key = paths.name_and_key(request.scope)
@@ -45,7 +44,7 @@ def add_routes(app: FastAPI, parts: Parts) -> None:
         if asked.fork is not None:
             require(request, Scope.READ, asked.fork.source)
         body = await bodies.read(request)
-        created = await run(_create, parts.logs(), name, asked, headers, body)
+        created = await run(_create, context.logs(), name, asked, headers, body)
         meter.add(ApiMetric.Creates, int(created.created))
         return _created(request, headers, created)
 
@@ -54,11 +53,11 @@ def add_routes(app: FastAPI, parts: Parts) -> None:
         name = _allowed_name(request, Scope.WRITE)
         headers = headers_of(request.scope)
         body = await bodies.read(request)
-        began = parts.clock.monotonic()
-        asked, appended = await run(_append, parts.logs(), name, headers, body)
+        began = context.clock.monotonic()
+        asked, appended = await run(_append, context.logs(), name, headers, body)
         if not appended.duplicate:
             meter.add(ApiMetric.Appends)
-            meter.add(ApiMetric.AppendMs, parts.ms_since(began))
+            meter.add(ApiMetric.AppendMs, context.ms_since(began))
             meter.add(ApiMetric.AppendedRecords, len(asked.records))
             meter.add(ApiMetric.AppendedBytes, asked.size)
             meter.add(ApiMetric.SlotRaces, appended.tries - 1)
@@ -70,31 +69,31 @@ def add_routes(app: FastAPI, parts: Parts) -> None:
         return await _read(request, name, read_query(request.scope))
 
     async def _read(request: Request, name: str, query: ReadQuery) -> Response:
-        logs = parts.logs()
+        logs = context.logs()
         meter.add(ApiMetric.Reads)
         if query.live == "long-poll":
-            return await long_poll(parts, logs, request, name, query)
+            return await long_poll(context, logs, request, name, query)
         read = reader(request.scope, logs, query)
-        began = parts.clock.monotonic()
-        page = await run(read, name, query.at, query.selection, until=scan_until(parts))
+        began = context.clock.monotonic()
+        page = await run(read, name, query.at, query.selection, until=scan_until(context))
         pages.check_format(page, query)
-        meter.add(ApiMetric.ReadMs, parts.ms_since(began))
+        meter.add(ApiMetric.ReadMs, context.ms_since(began))
         meter.add(ApiMetric.ReadRecords, len(page.data))
         meter.add(ApiMetric.ReadBytes, page.size)
         if query.live == "sse":
-            return EventStream(parts, logs, name, query, page)
+            return EventStream(context, logs, name, query, page)
         return pages.catch_up(page, query, headers_of(request.scope))
 
     @resources.serve(app, PATH, "HEAD")
     async def describe_stream(request: Request) -> Response:
         name = _allowed_name(request, Scope.READ)
-        head = await run(parts.logs().head, name)
+        head = await run(context.logs().head, name)
         return Response(None, 200, _description(head))
 
     @resources.serve(app, PATH, "DELETE")
     async def delete_stream(request: Request) -> Response:
         name = _allowed_name(request, Scope.DELETE)
-        deleted = await run(parts.logs().delete, name)
+        deleted = await run(context.logs().delete, name)
         meter.add(ApiMetric.Deletes, int(deleted))
         return Response(None, 204, {"Cache-Control": pages.NO_STORE})
 

@@ -1,20 +1,29 @@
-"""Waiting for changes of a state-protocol stream. Nothing lives in memory alone: a cursor is a place in the log, so a
-waiter on any process finds what was appended on any other, and the active templates stand in the log's own row.
+"""`…/touch/*`: waiting for changes of a state-protocol stream.
+
+Nothing lives in memory alone: a cursor is a place in the log, so a waiter on any process finds what was appended on any
+other, and the active templates are stored in the log's own row.
 """
 
 from __future__ import annotations
 
-import threading
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
+from fastapi import FastAPI
 from starlette.requests import Request
+from starlette.responses import Response
 
+from functions.api.context import Context
+from functions.api.door import bodies, paths, resources
+from functions.api.door.access import Scope
+from functions.api.door.layers import require
 from functions.api.door.waiting import after, listening, run
-from functions.api.parts import Parts
+from functions.api.streams.definitions import document
+from functions.api.streams.queries import parse
 from headrace import offset as offsets
+from headrace.bounded import Bounded
 from headrace.errors import InvalidRequest, NotFound, Overloaded, RequestTimeout
 from headrace.json import jsontext
 from headrace.log.logs import Logs
@@ -25,6 +34,46 @@ from headrace.profiles.touch.cursor import TouchCursor
 from headrace.profiles.touch.meta import Counters, Place
 from headrace.profiles.touch.templates import TemplateBook
 from headrace.profiles.touch.wait import Interest
+
+MAX_BODY_BYTES = 1024 * 1024
+
+
+def add_routes(app: FastAPI, context: Context) -> None:
+    """Adds the three routes."""
+    counters = TouchCounters()
+
+    async def show(request: Request) -> Response:
+        name = _name(request, "/touch/meta", Scope.READ)
+        given = parse(request.scope, frozenset({"settle", "timeoutMs"}))
+        meta.parse_meta(given.get("settle"), given.get("timeoutMs"))  # nothing is ever pending here
+        return document(await run(show_meta, context.logs(), name, counters, context.clock.now_ms()))
+
+    async def wait(request: Request) -> Response:
+        name = _name(request, "/touch/wait", Scope.READ)
+        body = await _body(request)
+        if isinstance(body, dict) and body.get("declareTemplates"):
+            require(request, Scope.WRITE, name)  # it changes what is kept of the stream
+        return document(await wait_for_touch(context, context.logs(), request, name, body, counters))
+
+    async def activate(request: Request) -> Response:
+        name = _name(request, "/touch/templates/activate", Scope.WRITE)
+        body = await _body(request)
+        return document(await run(activate_templates, context.logs(), name, body, context.clock.now_ms()))
+
+    resources.add(app, "/touch/meta", GET=show)
+    resources.add(app, "/touch/wait", POST=wait)
+    resources.add(app, "/touch/templates/activate", POST=activate)
+
+
+def _name(request: Request, resource: str, scope: Scope) -> str:
+    name = paths.stream_name(request.scope, resource)
+    require(request, scope, name)
+    return name
+
+
+async def _body(request: Request) -> Any:
+    return jsontext.loads(await bodies.read(request, MAX_BODY_BYTES))
+
 
 _BROAD_KEYS = 64
 _STREAMS = 1024  # whose counters a process keeps
@@ -42,21 +91,21 @@ class TouchCounters:
     """What this process has seen of the waits of each stream."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._counts: OrderedDict[str, Counter[str]] = OrderedDict()
+        self._counts: Bounded[str, Counter[str]] = Bounded(_STREAMS)
 
     def add(self, log_id: str, **counts: int) -> None:
         """Adds to counters of a log; their names are those of `Counters`."""
-        with self._lock:
-            self._counts.setdefault(log_id, Counter()).update(counts)
-            self._counts.move_to_end(log_id)
-            while len(self._counts) > _STREAMS:
-                self._counts.popitem(last=False)
+
+        def grow(kept: Counter[str] | None) -> Counter[str]:
+            grown = Counter(kept)
+            grown.update(counts)
+            return grown
+
+        self._counts.update(log_id, grow)
 
     def of(self, log_id: str) -> Counters:
-        """The counters of a log."""
-        with self._lock:
-            return Counters(**dict(self._counts.get(log_id, Counter())))
+        """Returns the counters of a log."""
+        return Counters(**dict(self._counts.get(log_id) or Counter()))
 
     @contextmanager
     def waiting(self, log_id: str, interest: Interest) -> Iterator[None]:
@@ -109,18 +158,18 @@ def activate_templates(logs: Logs, name: str, body: Any, now_ms: int) -> dict[st
 
 
 async def wait_for_touch(
-    parts: Parts, logs: Logs, request: Request, name: str, body: Any, counters: TouchCounters
+    context: Context, logs: Logs, request: Request, name: str, body: Any, counters: TouchCounters
 ) -> dict[str, Any]:
     """Answers when something that the body names is touched, when its cursor is stale, or when time is up.
 
     Raises:
         RequestTimeout: a longer wait was asked for than a request may take, and nothing was touched.
     """
-    now_ms = parts.clock.now_ms()
+    now_ms = context.clock.now_ms()
     head, config = await run(open_touching, logs, name)
     asked = wait.parse_wait(body, config)
-    limit_ms = parts.settings.request_timeout_ms
-    deadline = parts.clock.monotonic() + min(asked.timeout_ms, limit_ms) / 1000
+    limit_ms = context.settings.request_timeout_ms
+    deadline = context.clock.monotonic() + min(asked.timeout_ms, limit_ms) / 1000
     if asked.declared:
         await run(_store, logs, name, head, config, asked.declared, asked.ttl_ms, now_ms)
     if asked.template_ids and not asked.coarse:
@@ -151,7 +200,7 @@ async def wait_for_touch(
             if page.data and touched(page):
                 counters.add(head.log_id, waits_touched=1)
                 return meta.answer_wait(interest, _end(page.head), was_touched=True)
-            left_s = deadline - parts.clock.monotonic()
+            left_s = deadline - context.clock.monotonic()
             if left_s <= 0 or await request.is_disconnected():
                 counters.add(head.log_id, waits_timed_out=1)
                 if asked.timeout_ms > limit_ms:

@@ -8,13 +8,12 @@ from fastapi import FastAPI
 from starlette.requests import Request
 from starlette.responses import Response
 
-from functions.api.door import bodies, paths
+from functions.api.context import Context
+from functions.api.door import bodies, paths, resources
 from functions.api.door.access import Scope
 from functions.api.door.layers import require
 from functions.api.door.waiting import run
-from functions.api.parts import Parts
 from functions.api.streams import pages
-from functions.api.streams.routes import resources
 from headrace import profiles
 from headrace.definition import Definition
 from headrace.errors import InvalidRequest
@@ -25,18 +24,18 @@ from headrace.wal.state import LogConfig, LogState
 MAX_DOCUMENT_BYTES = 1024 * 1024  # of a schema or a profile; a process keeps it in memory
 
 
-def add_routes(app: FastAPI, parts: Parts) -> None:
+def add_routes(app: FastAPI, context: Context) -> None:
     """Adds the two resources."""
 
     async def show_schema(request: Request) -> Response:
         name = _name(request, "/_schema", Scope.READ)
-        definition = await run(parts.logs().definition, name)
+        definition = await run(context.logs().definition, name)
         return document(registry.document(definition.registry, name))
 
     async def change_schema(request: Request) -> Response:
         name = _name(request, "/_schema", Scope.ADMIN)
         update = registry.parse_update(await _body(request), name)
-        logs = parts.logs()
+        logs = context.logs()
 
         def change(before: Definition, config: LogConfig, state: LogState) -> Definition:
             if config.content_type != JSON:
@@ -54,13 +53,13 @@ def add_routes(app: FastAPI, parts: Parts) -> None:
 
     async def show_profile(request: Request) -> Response:
         name = _name(request, "/_profile", Scope.READ)
-        definition = await run(parts.logs().definition, name)
+        definition = await run(context.logs().definition, name)
         return document(profiles.resource(definition.profile))
 
     async def change_profile(request: Request) -> Response:
         name = _name(request, "/_profile", Scope.ADMIN)
         wanted = profiles.parse_update(jsontext.loads(await _body(request)))
-        logs = parts.logs()
+        logs = context.logs()
 
         def change(before: Definition, config: LogConfig, state: LogState) -> Definition:
             update = profiles.install(

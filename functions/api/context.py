@@ -1,4 +1,4 @@
-"""What the routes work with: things, built elsewhere."""
+"""The context of the api: what its routes work with, made once for each process."""
 
 from __future__ import annotations
 
@@ -12,18 +12,17 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from functions.api.door.access import Keys
+from functions.api.door.access import Access, Keyring, Keys, check_exposure, parse
 from functions.api.door.background import CountKeeper
 from functions.api.door.layers import Traffic
-from functions.api.door.waiting import on_lambda
+from functions.api.door.waiting import DYNAMODB_TIMEOUT_S, OBJECT_STORE_TIMEOUT_S, on_lambda
 from functions.api.streams.inspection import process
 from functions.api.streams.inspection.inspector import Inspector
-from functions.api.streams.system.emitter import Emitter
-from functions.api.streams.system.gauges import gauges
-from functions.api.streams.system.measured import MeasuredLogs
+from functions.api.streams.system.emitter import Emitter, MeasuredLogs, gauges
 from functions.api.streams.system.recorder import Recorder
 from functions.metrics import ApiMetric
 from functions.observability import Meter
+from functions.wiring import Wiring, open_wiring
 from headrace.clock import Clock, SystemClock
 from headrace.index.fetching import RunCache
 from headrace.log.logs import Logs
@@ -36,8 +35,8 @@ if TYPE_CHECKING:  # at run time it would cost every process the import of numpy
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
-    """The parts of one process.
+class Context:
+    """The context of one process.
 
     Attributes:
         logs: the verbs for one request: the same object each time, or, in a process that forgets everything after each
@@ -105,13 +104,13 @@ def _observe_query(request: Request) -> None:
 _SCAN_SHARE = 0.6  # of a request's time that a scan may take: then it answers with how far it came
 
 
-def scan_until(parts: Parts) -> float:
+def scan_until(context: Context) -> float:
     """When a read that selects records, and begins now, ends (monotonic seconds)."""
-    return parts.clock.monotonic() + parts.settings.request_timeout_ms * _SCAN_SHARE / 1000
+    return context.clock.monotonic() + context.settings.request_timeout_ms * _SCAN_SHARE / 1000
 
 
-def assemble(stores: Stores, access: Keys, meter: Meter[ApiMetric] | None = None) -> Parts:
-    """Parts on top of `stores`, with what they do counted and measured."""
+def assemble(stores: Stores, access: Keys, meter: Meter[ApiMetric] | None = None) -> Context:
+    """Context on top of `stores`, with what they do counted and measured."""
     settings, clock = stores.settings, stores.clock
     is_server = not on_lambda()
     counts = RequestCounts()
@@ -136,7 +135,7 @@ def assemble(stores: Stores, access: Keys, meter: Meter[ApiMetric] | None = None
         interval_ms=settings.metrics_interval_ms,
         runs_between_requests=is_server,
     )
-    return Parts(
+    return Context(
         settings,
         logs,
         access,
@@ -179,3 +178,43 @@ def _engine_maker(stores: Stores, logs: Callable[[], Logs]) -> Callable[[], Engi
         return made[0]
 
     return make
+
+
+def open_context() -> Context:
+    """The context of this process, from its environment.
+
+    Raises:
+        SettingsError: the environment makes no sense.
+        AccessError: the keys are malformed, or there are none where there must be.
+    """
+    wiring = open_wiring(ApiMetric, dynamodb_timeout_s=DYNAMODB_TIMEOUT_S, s3_read_timeout_s=OBJECT_STORE_TIMEOUT_S)
+    return assemble(wiring.stores, _access(wiring), wiring.meter)
+
+
+def _access(wiring: Wiring[ApiMetric]) -> Keys:
+    settings = wiring.settings
+
+    def check(access: Access) -> None:
+        check_exposure(
+            access, host=settings.host, on_lambda=on_lambda(), allow_insecure=settings.allow_insecure_no_auth
+        )
+
+    if settings.api_keys or not settings.api_keys_secret:
+        access = parse(settings.api_keys)
+        check(access)
+        return access
+    read = _secret_reader(settings.api_keys_secret, wiring)
+    return Keyring(read, SystemClock(), age_ms=settings.keys_age_ms, check=check)
+
+
+def _secret_reader(name: str, wiring: Wiring[ApiMetric]) -> Callable[[], str]:
+    """Reads the text of a Secrets Manager secret. A request may wait for it. No connection is kept for a snapshot."""
+    client = wiring.client("secretsmanager", read_timeout_s=1.0, tries=2)
+
+    def read() -> str:
+        try:
+            return str(client.get_secret_value(SecretId=name)["SecretString"])
+        finally:
+            client.close()
+
+    return read
