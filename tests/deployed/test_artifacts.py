@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import os
 import struct
 import subprocess
 import zipfile
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +15,12 @@ import pytest
 from benchmarks.starts import measure
 from benchmarks.starts.measure import Start
 from infra import wheels
+from infra.assembly import Assembly
 from infra.bundle import build
-from infra.machine import LAMBDA, Machine, here
+from infra.machine import LAMBDA, Machine
 from local.emulated_cloud import emulated_cloud
-from tests.infra.machines import PYTHON, packed_or_skipped
 
-# The smallest shows with each push that they are built as they should be; the proof of the template builds and runs all.
-ARTIFACTS = (pytest.param("api", marks=pytest.mark.full), pytest.param("sealer", marks=pytest.mark.full), "indexer")
+ARTIFACTS = ("api", "sealer", "indexer")
 MB = 1_000_000
 # Unpacked and zipped, a few percent above what they are: who adds a dependency learns what it weighs.
 BUDGETS_MB = {"api": (220, 75), "sealer": (130, 43), "indexer": (46, 17)}
@@ -56,51 +53,38 @@ print(zstandard.backend, read.equals(table) and pyarrow.compute.sum(read["a"]).a
 """
 
 
-class Artifacts:
-    """Artifacts for a machine, each built when a test first asks for it."""
-
-    def __init__(self, machine: Machine, root: Path) -> None:
-        self._machine = machine
-        self._root = root
-
-    def __getitem__(self, artifact: str) -> Path:
-        folder = self._root / artifact
-        if not folder.exists():
-            folder.mkdir()
-            with packed_or_skipped():
-                build(artifact=artifact, target=folder, machine=self._machine)
-        return folder
+def folders_of(assembly: Assembly) -> dict[str, Path]:
+    """Returns the unpacked code of each function by its name."""
+    paths = {asset.name: asset.path for asset in assembly.assets}
+    return {artifact: paths[f"{artifact.title()}/Function/Code"] for artifact in ARTIFACTS}
 
 
 @pytest.fixture(scope="module")
-def deployed(tmp_path_factory: pytest.TempPathFactory) -> Artifacts:
-    """As a deployment ships them."""
-    return Artifacts(LAMBDA, tmp_path_factory.mktemp("lambda"))
+def shipped(synthesized: Assembly) -> dict[str, Path]:
+    """The artifacts for Lambda."""
+    return folders_of(synthesized)
 
 
 @pytest.fixture(scope="module")
-def runnable(tmp_path_factory: pytest.TempPathFactory) -> Artifacts:
-    """The same, for this machine."""
-    return Artifacts(here(), tmp_path_factory.mktemp("here"))
-
-
-Starts = Callable[[str], Start]
+def runnable(assembly: Assembly) -> dict[str, Path]:
+    """The same for this machine."""
+    return folders_of(assembly)
 
 
 @pytest.fixture(scope="module")
-def starts(runnable: Artifacts) -> Iterator[Starts]:
-    """The first start of an artifact, on an interpreter without packages."""
+def starts(runnable: dict[str, Path], interpreter: str) -> dict[str, Start]:
+    """The first start of each, on an interpreter without packages."""
     with emulated_cloud() as cloud:
-        yield functools.cache(lambda name: measure.start(name, runnable[name], str(PYTHON), cloud.environment))
+        return {name: measure.start(name, one, interpreter, cloud.environment) for name, one in runnable.items()}
 
 
 @pytest.mark.parametrize("artifact", ARTIFACTS)
-def test_an_artifact_keeps_to_its_budget(deployed: Artifacts, artifact: str, tmp_path: Path) -> None:
-    files = sorted(path for path in deployed[artifact].rglob("*") if path.is_file())
+def test_an_artifact_keeps_to_its_budget(shipped: dict[str, Path], artifact: str, tmp_path: Path) -> None:
+    files = sorted(path for path in shipped[artifact].rglob("*") if path.is_file())
     unpacked = sum(path.stat().st_size for path in files)
     with zipfile.ZipFile(tmp_path / "artifact.zip", "w", zipfile.ZIP_DEFLATED) as archive:
         for path in files:
-            archive.write(path, path.relative_to(deployed[artifact]))
+            archive.write(path, path.relative_to(shipped[artifact]))
     zipped = (tmp_path / "artifact.zip").stat().st_size
     allowed_unpacked, allowed_zipped = BUDGETS_MB[artifact]
     assert unpacked <= allowed_unpacked * MB
@@ -108,8 +92,8 @@ def test_an_artifact_keeps_to_its_budget(deployed: Artifacts, artifact: str, tmp
 
 
 @pytest.mark.parametrize("artifact", ARTIFACTS)
-def test_every_library_is_for_lambdas_processor_and_python(deployed: Artifacts, artifact: str) -> None:
-    libraries = [path for path in deployed[artifact].rglob("*") if ".so" in path.suffixes and path.is_file()]
+def test_every_library_is_for_lambdas_processor_and_python(shipped: dict[str, Path], artifact: str) -> None:
+    libraries = [path for path in shipped[artifact].rglob("*") if ".so" in path.suffixes and path.is_file()]
     assert libraries
     for path in libraries:
         with path.open("rb") as file:
@@ -121,10 +105,10 @@ def test_every_library_is_for_lambdas_processor_and_python(deployed: Artifacts, 
 
 
 @pytest.mark.parametrize("artifact", ARTIFACTS)
-def test_every_source_has_byte_code_that_is_not_checked_against_it(deployed: Artifacts, artifact: str) -> None:
+def test_every_source_has_byte_code_that_is_not_checked_against_it(shipped: dict[str, Path], artifact: str) -> None:
     if wheels.matching_python(LAMBDA.python) is None:
         pytest.skip(f"no Python {LAMBDA.python} on this machine: artifacts ship without byte code")
-    folder = deployed[artifact]
+    folder = shipped[artifact]
     sources = [path for path in folder.rglob("*.py") if path.stat().st_size]
     compiled = {path: path.parent / "__pycache__" / f"{path.stem}.cpython-313.pyc" for path in sources}
     missing = {str(path.relative_to(folder)) for path, code in compiled.items() if not code.exists()}
@@ -135,8 +119,8 @@ def test_every_source_has_byte_code_that_is_not_checked_against_it(deployed: Art
 
 
 @pytest.mark.parametrize("artifact", ARTIFACTS)
-def test_nothing_is_shipped_that_nobody_imports(deployed: Artifacts, artifact: str) -> None:
-    folder = deployed[artifact]
+def test_nothing_is_shipped_that_nobody_imports(shipped: dict[str, Path], artifact: str) -> None:
+    folder = shipped[artifact]
     unneeded = {".pyi", ".pyx", ".pxd", ".h", ".hpp"}
     assert not [path for path in folder.rglob("*") if path.suffix in unneeded or path.name in ("tests", "RECORD")]
     services = {path.name for path in (folder / "botocore" / "data").iterdir() if path.is_dir()}
@@ -144,36 +128,37 @@ def test_nothing_is_shipped_that_nobody_imports(deployed: Artifacts, artifact: s
     assert len(services) <= 4
 
 
-def test_the_same_lock_gives_the_same_artifact(deployed: Artifacts, tmp_path: Path) -> None:
+def test_the_same_lock_gives_the_same_artifact(shipped: dict[str, Path], tmp_path: Path) -> None:
     again = tmp_path / "indexer"
     again.mkdir()
     build(artifact="indexer", target=again)
-    assert _digests(again) == _digests(deployed["indexer"])
+    assert _digests(again) == _digests(shipped["indexer"])
 
 
 @pytest.mark.parametrize("artifact", ARTIFACTS)
-def test_a_function_answers_from_its_artifact_alone(starts: Starts, artifact: str) -> None:
+def test_a_function_answers_from_its_artifact_alone(
+    starts: dict[str, Start], runnable: dict[str, Path], machine: Machine, artifact: str
+) -> None:
     """All that it loads is its own or Python's: nothing that was trimmed is missed, and nothing is lent by the tests."""
-    answer: Any = starts(artifact).answer
+    answer: Any = starts[artifact].answer
     assert answer["statusCode"] == 404 if artifact == "api" else answer == {}
-    homes = (f"{os.sep}{artifact}{os.sep}", os.sep + "lib" + os.sep + PYTHON.name + os.sep)
-    files = set(starts(artifact).files) - {str(measure.PROBE)}
+    homes = (f"{runnable[artifact]}{os.sep}", f"{os.sep}lib{os.sep}python{machine.python}{os.sep}")
+    files = set(starts[artifact].files) - {str(measure.PROBE)}
     assert not {file for file in files if "site-packages" in file or not any(home in file for home in homes)}
 
 
 @pytest.mark.parametrize("artifact", ARTIFACTS)
-def test_a_start_imports_no_more_than_its_budget(starts: Starts, artifact: str) -> None:
-    modules = starts(artifact).modules
+def test_a_start_imports_no_more_than_its_budget(starts: dict[str, Start], artifact: str) -> None:
+    modules = starts[artifact].modules
     packages = {name.split(".")[0] for name in modules}
     assert not packages & (NEVER | LATER[artifact])
     assert len(modules) <= MODULES[artifact]
 
 
-@pytest.mark.full
-def test_what_is_left_of_arrow_reads_and_writes_what_it_has_to(runnable: Artifacts) -> None:
+def test_what_is_left_of_arrow_reads_and_writes_what_it_has_to(runnable: dict[str, Path], interpreter: str) -> None:
     """Everything that the code imports of pyarrow, from the api's artifact: a library that was trimmed fails to load."""
     finished = subprocess.run(
-        [PYTHON, "-I", "-S", "-B", "-c", ARROW, runnable["api"]], capture_output=True, text=True, check=False
+        [interpreter, "-I", "-S", "-B", "-c", ARROW, runnable["api"]], capture_output=True, text=True, check=False
     )
     assert finished.returncode == 0, finished.stderr
     assert finished.stdout.split() == ["cext", "True"]
