@@ -402,7 +402,7 @@ def test_one_poisoned_message_does_not_repeat_the_others() -> None:
 
 
 @pytest.mark.parametrize(
-    "key", ["segments/0-x.keys.json.zst", "index/manifests/000000000001.json.zst", "registry/1-x.json.zst"]
+    "key", ["segments/0-x.keys.zst", "index/manifests/000000000001.json.zst", "registry/1-x.json.zst"]
 )
 def test_other_objects_are_no_news(key: str) -> None:
     world = World()
