@@ -6,10 +6,9 @@ read once this process has seen it, and no append slips between a change and its
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
 from collections.abc import Callable
 
+from headrace.bounded import Bounded
 from headrace.definition import EMPTY, Definition, decode, encode
 from headrace.errors import Damaged
 from headrace.log.stores import Stores
@@ -24,8 +23,7 @@ class Definitions:
 
     def __init__(self, stores: Stores) -> None:
         self._stores = stores
-        self._lock = threading.Lock()
-        self._known: OrderedDict[str, Definition] = OrderedDict()
+        self._kept: Bounded[str, Definition] = Bounded(_REMEMBERED)
 
     def of(self, log_id: str, state: LogState) -> Definition:
         """The definition that a state names. One GET, the first time.
@@ -37,31 +35,22 @@ class Definitions:
         if ref is None:
             return EMPTY
         key = keys.definition(log_id, ref.number, ref.nonce)
-        with self._lock:
-            found = self._known.get(key)
-        if found is None:
-            try:
-                data = self._stores.objects.get(key)
-            except ObjectMissing as exc:
-                raise Damaged(f"definition is missing: object={key}") from exc
-            found = decode(data, key)
-        self._remember(key, found)
-        return found
+        return self._kept.load(key, lambda: self._fetch(key))
 
     def put(self, log_id: str, number: int, definition: Definition) -> DefinitionRef:
         """Writes a definition; nothing is in force before an entry names it."""
         nonce = self._stores.request_ids()
         key = keys.definition(log_id, number, nonce)
         self._stores.objects.put(key, encode(definition))
-        self._remember(key, definition)
+        self._kept.put(key, definition)
         return DefinitionRef(number, nonce, definition.schema_version, definition.profile.kind)
 
-    def _remember(self, key: str, definition: Definition) -> None:
-        with self._lock:
-            self._known[key] = definition
-            self._known.move_to_end(key)
-            while len(self._known) > _REMEMBERED:
-                self._known.popitem(last=False)
+    def _fetch(self, key: str) -> Definition:
+        try:
+            data = self._stores.objects.get(key)
+        except ObjectMissing as exc:
+            raise Damaged(f"definition is missing: object={key}") from exc
+        return decode(data, key)
 
 
 Change = Callable[[Definition, LogConfig, LogState], Definition]

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from functions.api.streams.inspection.seen import (
     Indexed,
@@ -19,20 +19,18 @@ from functions.api.streams.inspection.seen import (
     of_page,
     of_segment,
 )
-from headrace.bounded import Bounded
-from headrace.clock import Clock, moment
 from headrace.definition import Definition
 from headrace.errors import Damaged
 from headrace.index import manifest as index_manifests
 from headrace.index import plan as plans
-from headrace.index.manifest import IndexManifest, IndexManifestStore
+from headrace.index.manifest import IndexManifest, IndexManifests
 from headrace.log import decide
 from headrace.log.definition import Definitions
 from headrace.log.logs import Logs
 from headrace.log.stores import Stores
 from headrace.manifest import manifest as manifests
 from headrace.manifest.manifest import ManifestPage
-from headrace.objects import ObjectMissing, Objects, keys
+from headrace.objects import ObjectMissing, keys
 from headrace.tables.catalog import Row
 from headrace.tables.watermarks import Watermark
 from headrace.wal.state import LogConfig, LogState, incarnation_of
@@ -57,7 +55,7 @@ class Inspector:
         self._logs = logs
         self._definitions = Definitions(stores)
         self._manifests = stores.manifests()
-        self._indexes = IndexLook(stores.objects, stores.clock)
+        self._indexes = IndexManifests(stores.objects, stores.clock)
         self._published = lru_cache(_REMEMBERED)(self._read_published)
         self._page = lru_cache(_REMEMBERED)(self._read_page)
         self._size = lru_cache(_REMEMBERED)(self._read_size)
@@ -73,7 +71,9 @@ class Inspector:
         head = self._logs.head(name)
         watermark = self._stores.watermarks.get(head.log_id)
         published, named = watermark.generation, watermark.index_generation
-        index = self._indexes.recent(head.log_id, named) if published else None
+        index = None
+        if published:
+            index = self._indexes.recent(head.log_id, AGE_S, named) or self._indexes.look(head.log_id, named)
         return Version(head.log_id, head.state, watermark, index.generation if index is not None else 0)
 
     def look(self, name: str) -> tuple[Version, Seen]:
@@ -95,7 +95,7 @@ class Inspector:
             definition = self._definitions.of(head.log_id, state)
             named = watermark.index_generation
             index = (
-                self._indexes.now(head.log_id, named) if watermark.generation else index_manifests.empty(head.log_id)
+                self._indexes.look(head.log_id, named) if watermark.generation else index_manifests.empty(head.log_id)
             )
             seen = Seen(
                 config=config,
@@ -194,37 +194,7 @@ class Inspector:
             raise Damaged(f"object is missing: object={key}") from exc
 
 
-AGE_S = 0.25  # of what `recent` answers: those who wait for a change look this often at most
-_INDEXES = 256  # a run takes about 1 KB, and a generation names some dozens
-
-
-class IndexLook:
-    """The newest index manifests by log, as far as this process has looked. Thread-safe."""
-
-    def __init__(self, objects: Objects, clock: Clock) -> None:
-        self._store = IndexManifestStore(objects)
-        self._clock = clock
-        self._known: Bounded[str, IndexManifest] = Bounded(_INDEXES, clock=clock)
-
-    def now(self, log_id: str, at_least: int) -> IndexManifest:
-        """The newest generation. One GET that finds nothing, and one for each generation not seen.
-
-        Args:
-            at_least: a generation that the watermark names; 0 if it names none, which costs a list at first.
-
-        Raises:
-            Damaged: a generation is not what it should be.
-        """
-        began = moment(self._clock)
-        found = self._store.newest(log_id, self._known.get(log_id), at_least)
-        self._known.put(log_id, found, read=began)
-        return found
-
-    def recent(self, log_id: str, at_least: int) -> IndexManifest:
-        """Returns the newest generation of a moment ago, or one that the watermark names since."""
-        known = self._known.get(log_id, max_age_s=AGE_S)
-        return known if known is not None and known.generation >= at_least else self.now(log_id, at_least)
-
+AGE_S = 0.25  # requests that wait for a change look for a new index manifest this often at most
 
 T = TypeVar("T")
 U = TypeVar("U")
