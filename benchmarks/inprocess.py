@@ -29,8 +29,8 @@ import zstandard
 
 from benchmarks.events import body, event
 from functions.api.app import create_app
+from functions.api.context import assemble
 from functions.api.door.access import parse
-from functions.api.parts import assemble
 from functions.queue import MemoryQueue
 from functions.sealer.context import assemble as assemble_sealer
 from functions.sealer.seal import seal
@@ -190,7 +190,7 @@ def import_ms() -> dict[str, float]:
     found = {}
     for name, code in {
         "api_import_ms": "import functions.api.app",
-        "api_with_clients_import_ms": "import functions.api.app, functions.api.components",
+        "api_with_clients_import_ms": "import functions.api.app, functions.api.context",
         "sealer_import_ms": "import functions.sealer.handler",
     }.items():
         runs = [

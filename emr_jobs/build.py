@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from emr_jobs import definitions, extract, intervals, layout, reports, rollups, segments, stores
+from emr_jobs import extract, intervals, layout, reports, rollups, segments, stores
 from emr_jobs.extract import Extracted
 from emr_jobs.layout import Bucket, Place, Wanted
 from headrace.definition import Definition
@@ -59,7 +59,7 @@ def rows(door: stores.Door, task: Task, segment: Segment, places: Places) -> Ite
         Damaged: an object is not what was published, or a record not what appends let through.
         StoreError: the store fails and fails.
     """
-    definition = definitions.known(door, task.definition)
+    definition = stores.load_definition_once(door, task.definition)
     objects = stores.opened(door)
     plan = plans.plan_of(definition)
     read = segments.read if plan else segments.read_keys

@@ -8,7 +8,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from emr_jobs import definitions, intervals, layout, postings, rollups, segments, stores
+from emr_jobs import intervals, layout, postings, rollups, segments, stores
 from emr_jobs.extract import Counts, FieldCounts
 from emr_jobs.layout import Bucket, Wanted
 from emr_jobs.postings import Postings
@@ -113,7 +113,7 @@ def rows(
         return
     for batch in batches(door, part.key, part.sha256):
         if family == "agg":
-            definition = definitions.known(door, task.definition)
+            definition = stores.load_definition_once(door, task.definition)
             assert definition.search is not None, "it has rollups"
             compiled = rollup.rollups(definition.search)
             groups = [(rollups.sort_key(row, compiled), order, rollups.pack(row)) for row in rollups.rows_of(batch)]

@@ -3,31 +3,115 @@
 A crash leaves, after any put of a part: orphans; after a descriptor: that run, which a repeat finds; after the result:
 nothing to do. Two at once write their own parts, and the first descriptor counts for both. Of merged segments the result
 alone says that they exist: a repeat writes others, and the last result counts.
+
+What a job reads comes piece by piece: whole segments to build from, whole parts of runs to compact. Items are packed: a
+pack is what one worker reads in one go, one item at a time, and a row of the frame that Spark starts from is the number of
+a pack.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
+import pyarrow as pa
 from msgspec.structs import replace
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
-from emr_jobs import build, compact, definitions, describe, items, layout, merge, parts, reports, stores
+from emr_jobs import build, compact, layout, merge, parts, reports, stores
 from emr_jobs.extract import Counts
-from emr_jobs.items import Item, Reader
-from emr_jobs.layout import Wanted
+from emr_jobs.layout import Bucket, Place, Wanted
 from emr_jobs.parts import Finisher, Puts, Sink
 from emr_jobs.reports import Report
+from emr_jobs.session import map_in_arrow
 from emr_jobs.stores import Door
 from headrace.errors import Damaged, StoreError
 from headrace.index import descriptors
 from headrace.index import plan as plans
-from headrace.index.descriptors import Descriptor, Run
+from headrace.index.descriptors import Descriptor, Family, Part, Run
 from headrace.index.job import VERSION, Failure, JobInput, JobResult, Task, find_run
 from headrace.index.plan import Plan
 from headrace.objects import ObjectMissing, Objects, keys, packed
-from headrace.segment.descriptor import Segment
+from headrace.segment.descriptor import PageIndex, Segment
+
+_NO_PAGES = PageIndex(0, (), (), ())
+_PACK_BYTES = 16 * 1024 * 1024
+
+
+class Item(NamedTuple):
+    """A segment, or a part of an input run, and what it is for.
+
+    Attributes:
+        task: number of the task.
+        order: of this item among those of the task.
+        weight: how many bytes it is about, decoded.
+        segment: to build from; if there is none, `part`, which is of `family`.
+    """
+
+    task: int
+    order: int
+    weight: int
+    segment: Segment | None = None
+    family: Family = "kw"
+    part: Part | None = None
+
+    def slim(self) -> Item:
+        """The item without what only readers of ranges need: it is sent along with every piece of work."""
+        segment = None if self.segment is None else replace(self.segment, pages=_NO_PAGES)
+        part = None if self.part is None else replace(self.part, footer=b"", first=())
+        return self._replace(segment=segment, part=part)
+
+
+def pack_items(items: Iterable[Item]) -> list[tuple[Item, ...]]:
+    """Neighbours together, up to the size of a segment."""
+    found: list[list[Item]] = []
+    room = 0
+    for item in items:
+        if not found or item.weight > room:
+            found.append([])
+            room = max(_PACK_BYTES, item.weight)
+        found[-1].append(item)
+        room -= item.weight
+    return [tuple(pack) for pack in found]
+
+
+@dataclass(frozen=True)
+class Reader:
+    """Reads packs, in a worker."""
+
+    door: Door
+    tasks: Sequence[Task]
+    buckets: Sequence[Bucket]
+    packs: Sequence[tuple[Item, ...]]
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Rows of the items in the packs with these numbers."""
+        places: dict[int, dict[Place, list[Bucket]]] = {}
+        for bucket in sorted(self.buckets, key=lambda bucket: bucket.number):
+            places.setdefault(bucket.task, {}).setdefault(bucket.family, []).append(bucket)
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                for item in self.packs[number]:
+                    yield from self._read(item, places[item.task])
+
+    def _read(self, item: Item, places: dict[Place, list[Bucket]]) -> Iterator[pa.RecordBatch]:
+        task = self.tasks[item.task]
+        try:
+            if item.part is None:
+                assert item.segment is not None, "it is one of the two"
+                yield from build.rows(self.door, task, item.segment, places)
+            else:
+                yield from compact.rows(self.door, task, item.family, item.part, item.order, places[item.family])
+        except Exception as exc:  # noqa: BLE001 a task that fails, for whatever reason, fails no other
+            report = reports.encode(reports.failed(item.task, exc))
+            yield from layout.body_rows(places["notes"][0], [(b"", item.order, report)])
+
+
+def read_packs(spark: SparkSession, reader: Reader) -> DataFrame:
+    """What the packs say, as rows of `layout.SCHEMA`; those of a bucket sorted within each item."""
+    count = len(reader.packs)
+    return map_in_arrow(spark.range(0, count, 1, max(count, 1)), reader, layout.SCHEMA)
 
 
 class Prepared(NamedTuple):
@@ -76,11 +160,11 @@ def run(spark: SparkSession, door: Door, input_key: str) -> JobResult:
             if done is not None:
                 runs[task.run_id] = done
             else:
-                todo[number] = prepared(door, number, task)
+                todo[number] = prepare(door, number, task)
         except Exception as exc:  # noqa: BLE001 a task that fails, for whatever reason, fails no other
             failures[number] = _failure(task, reports.failed(number, exc))
     reported: dict[int, list[Report]] = {number: [] for number in todo}
-    for report in passed(spark, door, job.tasks, todo, Puts()):
+    for report in run_pass(spark, door, job.tasks, todo, Puts()):
         reported[report.task].append(report)
     for number, found in reported.items():
         task = job.tasks[number]
@@ -90,8 +174,8 @@ def run(spark: SparkSession, door: Door, input_key: str) -> JobResult:
             continue
         work = todo[number]
         try:
-            descriptor = describe.descriptor(task, work.plan, work.times, work.counts, found, job.created_ms)
-            runs[task.run_id] = finished(objects, task, descriptor)
+            descriptor = reports.describe_run(task, work.plan, work.times, work.counts, found, job.created_ms)
+            runs[task.run_id] = create_run(objects, task, descriptor)
         except Exception as exc:  # noqa: BLE001 as above
             failures[number] = _failure(task, reports.failed(number, exc))
     merged: dict[str, Segment] = {}
@@ -123,14 +207,14 @@ def load(objects: Objects, key: str) -> JobInput:
     return job
 
 
-def prepared(door: Door, number: int, task: Task) -> Prepared:
+def prepare(door: Door, number: int, task: Task) -> Prepared:
     """What a task needs, if its inputs can serve it.
 
     Raises:
         Damaged: the definition's plan is another one than the task's, or inputs have a gap.
         StoreError: the store fails and fails.
     """
-    definition = definitions.known(door, task.definition)
+    definition = stores.load_definition_once(door, task.definition)
     plan = plans.plan_of(definition)
     expected = plan.hash if plan else plans.NONE
     if task.plan != expected:
@@ -153,7 +237,7 @@ def prepared(door: Door, number: int, task: Task) -> Prepared:
     return Prepared(task, plan, compact.wanted(number, merged, families), read, counts, times)
 
 
-def passed(
+def run_pass(
     spark: SparkSession, door: Door, tasks: Sequence[Task], todo: Mapping[int, Prepared], sink: Sink
 ) -> Iterator[Report]:
     """Reads, sorts and hands on everything in one pass of Spark.
@@ -165,13 +249,13 @@ def passed(
     if not todo:
         return
     plan = layout.plan([one for task in todo.values() for one in task.wanted])
-    packs = items.packs(item.slim() for task in todo.values() for item in task.items)
+    packs = pack_items(item.slim() for task in todo.values() for item in task.items)
     slim = [replace(task, segments=(), inputs=()) for task in tasks]  # it is sent along with every piece of work
-    rows = items.partial_rows(spark, Reader(door, slim, plan.buckets, packs))
-    yield from reports.collected(parts.finished(layout.arrange(rows, plan), Finisher(door, slim, plan.buckets, sink)))
+    rows = read_packs(spark, Reader(door, slim, plan.buckets, packs))
+    yield from reports.collect(parts.finish(layout.arrange(rows, plan), Finisher(door, slim, plan.buckets, sink)))
 
 
-def finished(objects: Objects, task: Task, descriptor: Descriptor) -> Run:
+def create_run(objects: Objects, task: Task, descriptor: Descriptor) -> Run:
     """Makes the run exist; if it does already, the one that does counts.
 
     Raises:

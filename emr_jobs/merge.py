@@ -16,8 +16,8 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from emr_jobs import reports, segments, stores
-from emr_jobs.arrow import map_in_arrow
 from emr_jobs.reports import Compared, Merged, Report
+from emr_jobs.session import map_in_arrow
 from emr_jobs.stores import Door
 from headrace.batch import Batch, concat
 from headrace.errors import Damaged
@@ -136,7 +136,7 @@ def passed(spark: SparkSession, worker: Worker) -> Iterator[Report]:
     count = len(worker.tasks)
     if count:
         rows = spark.range(0, count, 1, count)
-        yield from reports.collected(map_in_arrow(rows, worker, reports.SCHEMA))
+        yield from reports.collect(map_in_arrow(rows, worker, reports.SCHEMA))
 
 
 def _nonce() -> str:

@@ -2,33 +2,159 @@
 
 A bucket that fails fails its task and no other. Parts of a task that failed, or that was done twice, are named by no
 descriptor, and are cleaned up with the orphans.
+
+The family `col` comes as tables of segments, or of runs, which become tables of a run.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import count, groupby
 from typing import Protocol
 
+import msgspec
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
 
-from emr_jobs import definitions, intervals, postings, reports, rollups, stores, tables
-from emr_jobs.arrow import map_in_arrow
-from emr_jobs.distinct import Distinct
+from emr_jobs import build, intervals, postings, reports, rollups, segments, stores
+from emr_jobs.compact import Reference
 from emr_jobs.layout import Bucket
-from emr_jobs.postings import Postings
+from emr_jobs.postings import Postings, first_from, new_terms
 from emr_jobs.reports import Report
+from emr_jobs.session import map_in_arrow
 from emr_jobs.stores import Door
+from headrace.errors import Damaged
 from headrace.index import families, writing
 from headrace.index import plan as plans
 from headrace.index.descriptors import Family
 from headrace.index.job import Task
+from headrace.index.plan import MAX_DICTIONARY, Plan
 from headrace.objects import keys
 from headrace.query.language import rollup
+from headrace.query.language.config import Kind
+
+
+class TermCounter:
+    """Counts the terms of fields in a family of postings."""
+
+    def __init__(self, fields: Sequence[str]) -> None:
+        """Counts those of `fields`."""
+        self.counts = dict.fromkeys(fields, 0)
+        self._ranges = {name: (low := families.word_term(name, ""), families.after(low)) for name in fields}
+        self._last: bytes | None = None
+
+    def through(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The same batches, which must be in order."""
+        for batch in batches:
+            if self.counts and batch.num_rows:
+                self._count(batch.column(0))
+            yield batch
+
+    def _count(self, found: pa.Array) -> None:
+        passed = np.concatenate(([0], np.cumsum(new_terms(found, self._last))))
+        self._last = found[-1].as_py()
+        for name, (low, high) in self._ranges.items():
+            self.counts[name] += int(passed[first_from(found, high)] - passed[first_from(found, low)])
+
+
+_ROWS = 1_000_000  # of a batch; all of its columns are in memory
+_MOST_COUNTED = 65_536  # different numbers up to which they are counted
+
+Source = Callable[[], Iterator[pa.Table]]
+
+
+def open_tables(door: Door, task: Task, bodies: Sequence[pa.Array]) -> Source:
+    """The tables in bodies of partial rows, in order, as often as they are asked for.
+
+    Its tables raise:
+        Damaged: a part is not what the descriptor says.
+        StoreError: the store fails and fails.
+    """
+    if task.work == "build":
+        return lambda: (build.table(body.as_buffer()) for array in bodies for body in array)
+    references = [msgspec.msgpack.decode(body.as_py(), type=Reference) for array in bodies for body in array]
+    return lambda: (_read_table(door, reference) for reference in references)
+
+
+def _read_table(door: Door, reference: Reference) -> pa.Table:
+    raw = stores.patiently(lambda: segments.checked(stores.opened(door), reference.key, reference.sha256))
+    try:
+        buffer = pa.BufferReader(raw)
+        schema = pq.read_schema(buffer)
+        texts = [
+            field.name for field in schema if pa.types.is_dictionary(field.type) or pa.types.is_string(field.type)
+        ]
+        return pq.read_table(pa.BufferReader(raw), read_dictionary=texts, use_threads=False)
+    except (pa.ArrowException, OSError) as exc:
+        raise Damaged(f"part is not Parquet: object={reference.key}") from exc
+
+
+def choose_columns(plan: Plan, tables: Source) -> dict[str, Kind]:
+    """The fields that get a column: those that always do, and the keywords that turn out to have few values."""
+    candidates: dict[str, set[str]] = {field.name: set() for field in plan.fields if field.column == "few"}
+    if candidates:
+        for table in tables():
+            for name in list(candidates):
+                if name in table.column_names:
+                    candidates[name].update(*(chunk.dictionary.to_pylist() for chunk in table.column(name).chunks))
+                if name not in table.column_names or len(candidates[name]) > MAX_DICTIONARY:
+                    del candidates[name]
+    return {field.name: field.kind for field in plan.fields if field.column == "always" or field.name in candidates}
+
+
+def join_batches(tables: Source, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """The rows, in batches of up to a million with one dictionary per column."""
+    held: list[pa.Table] = []
+    rows = 0
+    for table in tables():
+        held.append(table.select(schema.names))
+        rows += table.num_rows
+        while rows >= _ROWS:
+            whole = pa.concat_tables(held)
+            yield from _joined(whole.slice(0, _ROWS), schema)
+            held, rows = [whole.slice(_ROWS)], rows - _ROWS
+    if rows:
+        yield from _joined(pa.concat_tables(held), schema)
+
+
+def _joined(table: pa.Table, schema: pa.Schema) -> list[pa.RecordBatch]:
+    found: list[pa.RecordBatch] = table.unify_dictionaries().combine_chunks().cast(schema).to_batches()
+    return found
+
+
+class ValueCounter:
+    """Counts the different values of fields that stand in no postings; from `_MOST_COUNTED` on no further."""
+
+    def __init__(self, plan: Plan, fields: Mapping[str, Kind]) -> None:
+        """Counts those of `fields` that the plan gives no terms and no words."""
+        named = {field.name: field.kind for field in plan.fields if not field.terms and not field.words}
+        self._seen: dict[str, pa.Array | None] = {
+            families.column_name(name, kind): None for name, kind in named.items() if name in fields
+        }
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """So far."""
+        return {name: 0 if seen is None else len(seen) for name, seen in self._seen.items()}
+
+    def through(self, batches_: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The same batches."""
+        for batch in batches_:
+            for name, seen in self._seen.items():
+                if seen is None or len(seen) <= _MOST_COUNTED:
+                    column = batch.column(name)
+                    values = (
+                        column.dictionary if pa.types.is_dictionary(column.type) else pc.unique(column.drop_null())
+                    )
+                    self._seen[name] = values if seen is None else pc.unique(pa.concat_arrays([seen, values]))
+            yield batch
+
 
 _NUMBERS_PER_BUCKET = 100  # numbers in keys are for people: the descriptor says the order
 
@@ -113,16 +239,16 @@ class Finisher:
 
     def _finished(self, bucket: Bucket, family: Family, rows: Iterator[pa.RecordBatch]) -> Iterator[Report]:
         task = self.tasks[bucket.task]
-        definition = definitions.known(self.door, task.definition)
+        definition = stores.load_definition_once(self.door, task.definition)
         plan = plans.plan_of(definition)
         take = partial(self.sink.take, self.door, task, bucket, family)
         if family == "col":
             assert plan is not None, "it has columns"
-            source = tables.source(self.door, task, [batch.column(5) for batch in rows])
-            kept = tables.kept(plan, source)
+            source = open_tables(self.door, task, [batch.column(5) for batch in rows])
+            kept = choose_columns(plan, source)
             schema = families.col(kept)
-            counter = tables.Counter(plan, kept)
-            yield from take(schema, counter.through(tables.batches(source, schema)))
+            counter = ValueCounter(plan, kept)
+            yield from take(schema, counter.through(join_batches(source, schema)))
             yield reports.Columns(bucket.task, tuple(kept))
             yield reports.Distinct(bucket.task, counter.counts)
         elif family == "agg":
@@ -136,7 +262,7 @@ class Finisher:
         else:
             merged = postings.merged((Postings(*batch.columns[1:5]) for batch in rows), family)
             named = [field.name for field in plan.fields if _has_terms(field, family)] if plan else []
-            distinct = Distinct(named)
+            distinct = TermCounter(named)
             yield from take(families.POSTINGS[family], distinct.through(merged))
             yield reports.Distinct(bucket.task, distinct.counts)
 
@@ -157,6 +283,6 @@ def _by_bucket(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             start = end
 
 
-def finished(rows: DataFrame, finisher: Finisher) -> DataFrame:
+def finish(rows: DataFrame, finisher: Finisher) -> DataFrame:
     """What becomes of arranged rows: rows of `reports.SCHEMA`."""
     return map_in_arrow(rows, finisher, reports.SCHEMA)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from itertools import accumulate
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -16,7 +15,9 @@ from headrace.objects import keys as object_keys
 from headrace.segment import keypage
 from headrace.segment.descriptor import Segment
 
-_COLUMNS = ("offset", "append_time", "key", "data")  # all of them: a merge must not leave one out
+# All of them, in their order, some of them optional: a merge must not leave one out.
+_COLUMNS = ("offset", "append_time", "key", "node", "hops", "meta", "data")
+_OPTIONAL = frozenset({"node", "hops", "meta"})
 
 
 class Records(NamedTuple):
@@ -74,12 +75,16 @@ def records_in(raw: bytes, segment: Segment) -> Batch:
     """
     try:
         table = pq.read_table(pa.BufferReader(raw), use_threads=False)
-        if tuple(table.column_names) != _COLUMNS:
+        names = frozenset(table.column_names)
+        if tuple(table.column_names) != tuple(one for one in _COLUMNS if one not in _OPTIONAL or one in names):
             raise Damaged(f"segment has other columns: object={segment.key} found={table.column_names}")
         offsets = table["offset"].to_pylist()
         records = Batch.of(
             table["data"].cast(pa.binary()).to_pylist(),
             key=table["key"].to_pylist(),
+            node=table["node"].to_pylist() if "node" in names else None,
+            meta=[one or None for one in table["meta"].cast(pa.binary()).to_pylist()] if "meta" in names else None,
+            hops=table["hops"].to_pylist() if "hops" in names else 0,
             time_ms=table["append_time"].cast(pa.timestamp("ms")).cast(pa.int64()).to_pylist(),
         )
     except (pa.ArrowException, OSError, KeyError) as exc:
@@ -102,12 +107,7 @@ def read_keys(objects: Objects, segment: Segment, first_offset: int, end_offset:
     source = object_keys.segment_keys(segment.key)
     raw = checked(objects, source, segment.keys_sha256)
     page = keypage.decode(raw, sha256=segment.keys_sha256, count=segment.count, source=source)
-    keys: list[str | None] = [None] * segment.count
-    for key, differences in page.keys:
-        for row in accumulate(differences):
-            if not 0 <= row < segment.count:
-                raise Damaged(f"key page names a row that is none: object={source} row={row}")
-            keys[row] = key
+    keys = page.key_by_row()
     start = max(first_offset - segment.first_offset, 0)
     end = min(end_offset, segment.end_offset) - segment.first_offset
     return Records(segment.first_offset + start, pa.array(keys[start:end], pa.string()), [])

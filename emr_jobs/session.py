@@ -1,11 +1,19 @@
-"""Spark on one machine, as the emulator and the tests run it. On EMR Serverless the submission decides all this."""
+"""Spark: a session on one machine, as the emulator and the tests run it, and maps of Arrow batches without pandas.
+
+On EMR Serverless the submission decides the settings of the session.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable, Iterable, Iterator
 
-from pyspark.sql import SparkSession
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+from pyspark.sql.udf import UserDefinedFunction
+from pyspark.util import PythonEvalType
 
 # A short life on a small machine: compile fast rather than well, collect without a pool of threads.
 _JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:+UseCompressedOops -Dlog4j2.level=ERROR"
@@ -56,3 +64,18 @@ def tuned(session: SparkSession) -> SparkSession:
     for name, value in _EVERYWHERE.items():
         session.conf.set(name, value)
     return session
+
+
+Map = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+
+def map_in_arrow(frame: DataFrame, function: Map, schema: StructType) -> DataFrame:
+    """Each partition's batches through `function`, which runs in a Python worker and is pickled to get there.
+
+    Args:
+        function: gives batches of `schema`, whose columns are matched by position.
+    """
+    mapped = UserDefinedFunction(
+        function, returnType=schema, name="mapped", evalType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF
+    )(*[frame[column] for column in frame.columns])
+    return DataFrame(frame._jdf.mapInArrow(mapped._jc, False, None), frame.sparkSession)

@@ -11,8 +11,9 @@ from typing import Protocol, TypeVar
 import boto3
 from botocore.config import Config
 
-from headrace.errors import StoreError
-from headrace.objects import Objects
+from headrace.definition import EMPTY, Definition, decode
+from headrace.errors import Damaged, InvalidRequest, StoreError
+from headrace.objects import ObjectMissing, Objects
 from headrace.objects.s3 import S3Objects
 
 _TRIES = 4
@@ -73,3 +74,27 @@ def patiently(call: Callable[[], T], *, sleep: Callable[[float], None] = time.sl
         except StoreError:
             sleep(_PAUSE_S * 2**attempt)
     return call()
+
+
+@lru_cache(maxsize=64)
+def load_definition_once(door: Door, key: str) -> Definition:
+    """As `load`, once per process: definitions never change."""
+    return patiently(lambda: load_definition(opened(door), key))
+
+
+def load_definition(objects: Objects, key: str) -> Definition:
+    """The definition under a key; the empty one under the empty key.
+
+    Raises:
+        Damaged: the object is missing, or is not a definition.
+    """
+    if not key:
+        return EMPTY
+    try:
+        definition = decode(objects.get(key), key)
+        _ = definition.search, definition.lenses
+    except ObjectMissing as exc:
+        raise Damaged(f"definition is missing: object={key}") from exc
+    except InvalidRequest as exc:
+        raise Damaged(f"definition is none: object={key} reason={exc}") from exc
+    return definition

@@ -72,14 +72,14 @@ def run(spark: SparkSession, door: Door, input_key: str) -> Verified:
             continue
         try:
             descriptors[number] = _descriptor(objects, task)
-            work = job.prepared(door, number, task)
+            work = job.prepare(door, number, task)
             todo[number] = work._replace(
                 wanted=[one for one in work.wanted if not one.number]
             )  # families in one piece
         except Exception as exc:  # noqa: BLE001 one that can't be verified leaves the others
             problems[number] = reports.failed(number, exc).reason
     rows: dict[int, dict[Family, int]] = {number: {} for number in range(len(found.tasks))}
-    for report in job.passed(spark, door, found.tasks, todo, Compares(descriptors)):
+    for report in job.run_pass(spark, door, found.tasks, todo, Compares(descriptors)):
         if isinstance(report, reports.Failed):
             problems.setdefault(report.task, report.reason)
         elif isinstance(report, reports.Checked):

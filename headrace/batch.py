@@ -65,7 +65,7 @@ class Batch:
         sizes: bytes of data, by record.
         key: routing key (or tag).
         node: who wrote the record.
-        meta: JSON text beside the data.
+        meta: JSON text beside the data, never empty.
         time_ms: append time; 0 before the commit.
         hops: how often a router copied the record.
     """

@@ -143,7 +143,7 @@ class Environment:
         return _RETENTION[self.log_retention_days]
 
 
-# Of an index job's workers (`functions/indexer/submit.py`): warm workers of another size would serve no job.
+# Of an index job's workers (`functions/indexer/runs.py`): warm workers of another size would serve no job.
 SPARK_DRIVER_VCPUS = 2
 SPARK_EXECUTOR_VCPUS = 4
 

@@ -31,7 +31,7 @@ MARKS = (f"{LOG}/log.json", TOMBSTONES)
 SPILLED_OBJECTS = f"{LOG}/wal/*"
 SEGMENTS = f"{LOG}/segments/*"
 # The routing keys of a segment, without its records.
-SEGMENT_KEYS = f"{LOG}/segments/*.keys.json.zst"
+SEGMENT_KEYS = f"{LOG}/segments/*.keys.zst"
 MANIFESTS = f"{LOG}/manifests/*"
 # Schema registries and profiles, written before the entry that names them.
 DEFINITIONS = f"{LOG}/registry/*"

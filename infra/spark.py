@@ -69,7 +69,7 @@ class Spark(Construct):
 def _warm(executors: int) -> list[emrserverless.CfnApplication.InitialCapacityConfigKeyValuePairProperty] | None:
     """A driver and executors that wait for the next job: it then starts in seconds, where it would take a minute or two.
 
-    Their sizes are those that jobs ask for (`functions/indexer/submit.py`), overhead included: others would serve none.
+    Their sizes are those that jobs ask for (`functions/indexer/runs.py`), overhead included: others would serve none.
     """
     if not executors:
         return None

@@ -88,8 +88,8 @@ class Api:
             AWS_LAMBDA_FUNCTION_NAME="bench",  # blocking calls run inline, as there
         )
         from functions.api.app import create_app
+        from functions.api.context import assemble
         from functions.api.door.access import parse
-        from functions.api.parts import assemble
         from headrace.index.fetching import CachedRanges
         from headrace.index.reading import Runs
         from headrace.objects.parallel import ParallelRanges

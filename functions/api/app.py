@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import functools
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
 
 from fastapi import FastAPI
 from starlette.exceptions import HTTPException
@@ -11,69 +15,63 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Match
 
+from functions.api.context import Context, open_context
 from functions.api.door import errors
-from functions.api.door.admission import Admission
-from functions.api.door.blocking import run
-from functions.api.door.buffered import BufferedAnswers
-from functions.api.door.layer import Door
-from functions.api.parts import Parts
-from functions.api.streams import openapi
-from functions.api.streams.inspection.traffic import CountTraffic
-from functions.api.streams.routes import (
-    aggregate,
-    definitions,
-    health,
-    inspection,
-    listing,
-    routing_keys,
-    search,
-    server,
-    streams,
-    touch,
-)
-from functions.api.streams.routes.resources import MethodNotAllowed
+from functions.api.door.bodies import BufferedAnswers
+from functions.api.door.layers import Admission, CountTraffic, Door
+from functions.api.door.resources import MethodNotAllowed, serve
+from functions.api.door.waiting import run
+from functions.api.streams import definitions, records, search, touch
+from functions.api.streams.inspection import routes as inspection
+from functions.api.streams.inspection import server
+from headrace import VERSION
+
+_OPENAPI = Path(__file__).with_name("streams") / "openapi.json"
 
 
-def create_app(parts: Parts | None = None) -> FastAPI:
-    """The application on `parts`, or on what the environment names.
+def create_app(context: Context | None = None) -> FastAPI:
+    """The application on `context`, or on what the environment names.
 
     Raises:
         SettingsError, AccessError: the environment makes no sense, or the server would be open to everybody.
     """
-    if parts is None:
-        from functions.api import components  # AWS clients: not for those who bring their own parts
-
-        parts = components.build()
+    if context is None:
+        context = open_context()
     app = FastAPI(
         title="Headrace",
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,  # a slash at the end is part of a name
-        lifespan=lambda _: _until_the_end(parts),
+        lifespan=lambda _: _until_the_end(context),
     )
-    health.add_routes(app)
-    listing.add_routes(app, parts)
-    server.add_routes(app, parts)
-    definitions.add_routes(app, parts)
-    inspection.add_routes(app, parts)
-    touch.add_routes(app, parts)
-    search.add_routes(app, parts)
-    aggregate.add_routes(app, parts)
-    routing_keys.add_routes(app, parts)
-    streams.add_routes(app, parts)  # last: a name may hold slashes, so it would take every path below it
+    _add_health(app)
+    for part in (inspection, server, definitions, touch, search):
+        part.add_routes(app, context)
+    records.add_routes(app, context)  # last: a name may hold slashes, so it would take every path below it
     app.add_exception_handler(HTTPException, _routing_error)
-    app.openapi = openapi.document  # type: ignore[method-assign]
+    app.openapi = describe  # type: ignore[method-assign]
     app.add_middleware(BufferedAnswers)
-    app.add_middleware(Admission, traffic=parts.traffic)
-    app.add_middleware(Door, access=parts.access, meter=parts.meter)
-    app.add_middleware(CountTraffic, traffic=parts.traffic, began=parts.request_began, ended=parts.request_ended)
+    app.add_middleware(Admission, traffic=context.traffic)
+    app.add_middleware(Door, access=context.access, meter=context.meter, exposed=search.SEARCH_HEADERS)
+    app.add_middleware(
+        CountTraffic, traffic=context.traffic, began=context.request_began, ended=context.request_ended
+    )
     return app
 
 
+@functools.cache
+def describe() -> dict[str, Any]:
+    """Returns the OpenAPI document. It is written by hand: the routes take raw requests, since most of this protocol is
+    headers.
+    """
+    document: dict[str, Any] = json.loads(_OPENAPI.read_bytes())
+    return document
+
+
 @asynccontextmanager
-async def _until_the_end(parts: Parts) -> AsyncIterator[None]:
+async def _until_the_end(context: Context) -> AsyncIterator[None]:
     yield
-    await run(parts.finish)
+    await run(context.finish)
 
 
 async def _routing_error(request: Request, error: Exception) -> Response:
@@ -88,3 +86,12 @@ async def _routing_error(request: Request, error: Exception) -> Response:
         }
         answer.headers["Allow"] = ", ".join(sorted(allowed | {"OPTIONS"}))
     return answer
+
+
+def _add_health(app: FastAPI) -> None:
+    """Adds the liveness route."""
+
+    @serve(app, "/health", "GET", "HEAD")
+    async def health(_: Request) -> Response:
+        headers = {"Content-Type": "application/json", "Cache-Control": "no-store", "Headrace-Version": VERSION}
+        return Response(b'{"status":"ok"}', headers=headers)

@@ -1,15 +1,15 @@
-"""One Lambda instance of the api: its logger, its parts, its application. Made by the import, whichever door calls."""
+"""One Lambda instance of the api: its logger, its context, its application. Made by the import, whichever door calls."""
 
 from __future__ import annotations
 
-from functions.api import components
 from functions.api.app import create_app
-from functions.api.door.true_path import TruePath
+from functions.api.context import open_context
+from functions.api.door.layers import TruePath
 from functions.observability import make_logger
 
 logger = make_logger("api")
-_parts = components.build()
-app = TruePath(create_app(_parts))
+_context = open_context()
+app = TruePath(create_app(_context))
 
 
 def begin(request_id: str | None) -> None:
@@ -19,4 +19,4 @@ def begin(request_id: str | None) -> None:
 
 def end() -> None:
     """Writes what was counted since the last answer: of a request that came to none."""
-    _parts.meter.flush()
+    _context.meter.flush()

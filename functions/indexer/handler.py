@@ -16,13 +16,10 @@ from urllib.parse import unquote_plus
 
 import msgspec
 
-from functions.indexer.audit import audit
 from functions.indexer.context import Context, open_context
 from functions.indexer.follow import follow
-from functions.indexer.generations import remove_generations
-from functions.indexer.look import look
-from functions.indexer.orphans import sweep_orphans
-from functions.indexer.rebuild import rebuild
+from functions.indexer.look import audit, look
+from functions.indexer.retire import rebuild, remove_generations, sweep_orphans
 from functions.indexer.start import start
 from functions.metrics import IndexerMetric
 from functions.observability import make_logger

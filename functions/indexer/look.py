@@ -1,12 +1,26 @@
-"""Verb: look. A log was published, or may have been: notes when something of it will be due."""
+"""Verbs: look and audit. Notes when something of a log will be due, from what the stores say of it.
+
+A look follows a message: the log was published, or may have been. The audit walks the catalog once a day and looks at each
+log, for what every event and message missed; a run looks at one page of names and sends itself on.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import NamedTuple
+
 from functions.indexer import policy
 from functions.indexer.context import Context
-from functions.indexer.picture import see
+from functions.indexer.policy import Picture
 from functions.queue import MAX_DELAY_S, Message
-from headrace.errors import StoreThrottled
+from headrace.definition import Definition
+from headrace.errors import Damaged, StoreThrottled
+from headrace.index.plan import NONE, hash_of
+from headrace.manifest.manifest import Manifest
+from headrace.objects import ObjectMissing, keys
+from headrace.segment import keypage
+from headrace.segment.descriptor import Segment
+from headrace.wal.state import LogState
 
 _TRIES = 8
 
@@ -42,3 +56,118 @@ def wake(context: Context, due_ms: int) -> None:
     now_ms = context.now_ms()
     if 0 < due_ms - now_ms <= MAX_DELAY_S * 1000:
         context.queue.send([Message("tick", not_before_ms=due_ms)], now_ms)
+
+
+def is_over(state: LogState) -> bool:
+    """The log has ended and no fork reads it: nothing of it is indexed any more."""
+    return bool(state.ended) and not state.forks
+
+
+def see(context: Context, log_id: str) -> Picture | None:
+    """The log; None if there is nothing to do for it: it is unknown, over, unpublished, or has nothing to search by while
+    segments are not merged.
+
+    Raises:
+        Damaged: what it finds contradicts itself.
+        StoreTimeout, StoreThrottled: repeat later.
+    """
+    newest = context.stores.wal.newest(log_id)
+    if newest is None or is_over(newest.state):
+        return None
+    generation = context.stores.watermarks.get(log_id).generation
+    manifest = context.manifests.newest(log_id, None, generation)
+    if manifest is None or not manifest.segment_count:
+        return None
+    definition = context.definitions.of(log_id, newest.state)
+    plan = hash_of(definition)
+    index = context.indexes.newest(log_id)
+    is_indexed = plan != NONE or bool(index.runs) or _has_keys(context, manifest, definition)
+    if not is_indexed and not context.limits.merge.segments:
+        return None
+    ref = newest.state.definition
+    base_offset, end_offset = manifest.config.base_offset, manifest.end_offset
+    ranges = policy.unindexed_ranges(index, plan, base_offset, end_offset) if is_indexed else []
+    return Picture(
+        log_id=log_id,
+        content_type=manifest.config.content_type,
+        plan=plan,
+        definition=keys.definition(log_id, ref.number, ref.nonce) if ref is not None else "",
+        base_offset=base_offset,
+        end_offset=end_offset,
+        published_ms=manifest.end_published_ms,
+        manifest=index,
+        unindexed=_newest_in(context, manifest, ranges, policy.enough(context.limits)),
+        open_page=manifest.open_page,
+    )
+
+
+def _has_keys(context: Context, manifest: Manifest, definition: Definition) -> bool:
+    """Whether records have routing keys: they shall, or the newest segment's do."""
+    if definition.registry.routing_key is not None:
+        return True
+    newest = next(context.manifests.segments_from(manifest, manifest.end_offset - 1), None)
+    if newest is None:
+        raise Damaged(f"manifest has no last segment: log_id={manifest.log_id} generation={manifest.generation}")
+    key = keys.segment_keys(newest.key)
+    try:
+        data = context.stores.objects.get(key)
+    except ObjectMissing as exc:
+        raise Damaged(f"key page is missing: object={key}") from exc
+    return bool(keypage.decode(data, sha256=newest.keys_sha256, count=newest.count, source=key).keys)
+
+
+def _newest_in(
+    context: Context, manifest: Manifest, ranges: list[tuple[int, int]], limit: int
+) -> tuple[Segment, ...]:
+    """The newest `limit` segments that hold records of the ranges, ascending."""
+    found: list[Segment] = []
+    for start, end in reversed(ranges):
+        inside = list(_last_in(context, manifest, start, end, limit - len(found)))
+        found = inside + [one for one in found if not inside or one.number > inside[-1].number]
+        if len(found) >= limit:
+            break
+    return tuple(found[-limit:])
+
+
+def _last_in(context: Context, manifest: Manifest, start: int, end: int, limit: int) -> Iterator[Segment]:
+    """Segments of `[start, end)`, from a page on behind which at least `limit` of them stand, if there are so many."""
+    behind = sum(one.first_offset < end for one in manifest.open_page)
+    first = start
+    for page in reversed(manifest.pages):
+        if behind >= limit:
+            first = max(start, page.end_offset)
+            break
+        if page.first_offset < end:
+            behind += page.count if page.end_offset <= end else 0
+    for segment in context.manifests.segments_from(manifest, first):
+        if segment.first_offset >= end:
+            return
+        yield segment
+
+
+MAX_ROWS = 100
+
+
+class Audited(NamedTuple):
+    """What a run found. `failed`: logs that could not be looked at, with the reason."""
+
+    waiting: int
+    failed: tuple[tuple[str, Exception], ...]
+
+
+def audit(context: Context, surface: str = "", after: str = "") -> Audited:
+    """Looks at one page of names of a surface, or of each, and asks for a sweep of their orphans."""
+    waiting = 0
+    failed: list[tuple[str, Exception]] = []
+    for one in (surface,) if surface else context.stores.surfaces:
+        rows = context.stores.catalog.living(one, after=after, limit=MAX_ROWS)
+        for row in rows:
+            try:
+                waiting += look(context, row.log_id)
+            except Exception as exc:  # noqa: BLE001 - one poisoned log must not hide the others
+                failed.append((row.log_id, exc))
+        wanted = [Message("orphans", row.log_id) for row in rows]
+        if len(rows) == MAX_ROWS:
+            wanted.append(Message("audit", surface=one, after=rows[-1].name))
+        context.queue.send(wanted, context.now_ms())
+    return Audited(waiting, tuple(failed))

@@ -21,11 +21,9 @@ from msgspec.structs import replace
 
 from functions.indexer import policy
 from functions.indexer.context import Context
-from functions.indexer.inputs import put_input
-from functions.indexer.look import wake
-from functions.indexer.picture import see
+from functions.indexer.look import see, wake
 from functions.indexer.retire import retire
-from functions.indexer.submit import TIMEOUT_MINUTES
+from functions.indexer.runs import TIMEOUT_MINUTES, put_input
 from headrace.errors import StoreError
 from headrace.index.job import VERSION, JobInput, Task
 from headrace.tables.jobs import Place, Waiting

@@ -13,6 +13,8 @@ from itertools import pairwise
 import msgspec
 from msgspec.structs import replace
 
+from headrace.bounded import Bounded
+from headrace.clock import Clock, moment
 from headrace.errors import Damaged
 from headrace.index.descriptors import Run
 from headrace.objects import ObjectMissing, Objects, keys, packed
@@ -187,6 +189,7 @@ def _lies_in(inner: Run, outer: Run) -> bool:
     return outer.first_offset <= inner.first_offset and inner.end_offset <= outer.end_offset
 
 
+_REMEMBERED = 1024  # logs; a run takes about 1 KB, and a generation names some dozens
 KEPT_MS = 24 * 3600 * 1000  # a generation stands at least so long after a newer one was made, the first one for ever
 
 
@@ -265,3 +268,39 @@ class IndexManifestStore:
         if self.load(log_id, 1) is None:
             return None
         return self.load(log_id, max(self.standing(log_id), default=0))
+
+
+class IndexManifests:
+    """The newest generations that a process has seen, by log: the one cache of them. Thread-safe."""
+
+    def __init__(self, objects: Objects, clock: Clock) -> None:
+        """Looks in `objects`."""
+        self._store = IndexManifestStore(objects)
+        self._clock = clock
+        self._seen: Bounded[str, IndexManifest] = Bounded(_REMEMBERED, clock=clock)
+
+    def recent(self, log_id: str, max_age_s: float, at_least: int = 0) -> IndexManifest | None:
+        """Returns the newest generation of up to `max_age_s` ago; None if none was seen since, or one below `at_least`."""
+        seen = self._seen.get(log_id, max_age_s=max_age_s)
+        return seen if seen is not None and seen.generation >= at_least else None
+
+    def look(self, log_id: str, at_least: int = 0, *, trusts: bool = False) -> IndexManifest:
+        """Returns the newest generation. Costs GETs as `IndexManifestStore.newest`.
+
+        Args:
+            at_least: a generation that the watermark names; 0 if it names none, which costs a list at first.
+            trusts: takes `at_least` for the newest if it is newer than what was seen: one GET.
+
+        Raises:
+            Damaged: a generation is not what it should be.
+            StoreTimeout, StoreThrottled: the store did not answer.
+        """
+        now = moment(self._clock)
+        seen = self._seen.get(log_id, max_age_s=KEPT_MS / 2000)  # generations that follow an older one may be gone
+        newest = None
+        if trusts and at_least and (seen is None or seen.generation < at_least):
+            newest = self._store.load(log_id, at_least)
+        if newest is None:
+            newest = self._store.newest(log_id, seen, at_least)
+        self._seen.put(log_id, newest, read=now)
+        return newest

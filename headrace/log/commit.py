@@ -12,10 +12,10 @@ from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
-from headrace.clock import Clock
+from headrace.clock import Clock, Moment
 from headrace.errors import OutcomeUnknown, Overloaded, StoreThrottled, StoreTimeout
 from headrace.log.payload import Payloads
-from headrace.log.picture import Pictures, ReadTime
+from headrace.log.picture import Pictures
 from headrace.log.seam import Draft, NamedObject
 from headrace.log.stores import Stores
 from headrace.log.tail import chained
@@ -69,7 +69,7 @@ class Committer:
         self._stores = stores
         self._pictures = pictures
 
-    def put(self, entry: Entry, guards: Sequence[Guard], read: ReadTime, budget: Budget) -> Outcome:
+    def put(self, entry: Entry, guards: Sequence[Guard], read: Moment, budget: Budget) -> Outcome:
         """Commits `entry`, or says what stood in the way; then nothing was written.
 
         Args:

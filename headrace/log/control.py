@@ -18,12 +18,13 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
+from headrace.clock import Moment
 from headrace.definition import Definition
 from headrace.errors import Damaged, HeadraceError, NotFound, OutcomeUnknown, Overloaded, StoreError
 from headrace.log import decide as rules
 from headrace.log.commit import Attempt, Budget, Committer
 from headrace.log.definition import Definitions
-from headrace.log.picture import Picture, Pictures, ReadTime
+from headrace.log.picture import Picture, Pictures
 from headrace.log.seam import AnySurface, Decide, Decision, Draft, Ids, Look, NamedObject, Request, Rows, Surface
 from headrace.log.stores import Stores
 from headrace.tables.catalog import PutRow, Row
@@ -53,7 +54,7 @@ class Found(NamedTuple):
     """
 
     pictures: tuple[Picture | None, ...]
-    read: ReadTime
+    read: Moment
     is_named: bool = True
 
 
@@ -327,7 +328,7 @@ def _end(look: Look, kind: str, how: str) -> Draft:
     return Draft(look.log_id, kind, replace(look.state, ended=how))
 
 
-def _nameless(newest: Entry, config: LogConfig, read: ReadTime) -> Picture:
+def _nameless(newest: Entry, config: LogConfig, read: Moment) -> Picture:
     """A picture of which only the entry counts."""
     return Picture(Row(newest.log_id, config), newest, read)
 

@@ -6,12 +6,11 @@ read once this process has seen it, and no append slips between a change and its
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
+from headrace.bounded import Bounded
 from headrace.definition import EMPTY, Definition, decode, encode
 from headrace.errors import Damaged
 from headrace.log.seam import Decide, Decision, Draft, Ids, Look, NamedObject, Request, Rows
@@ -28,8 +27,7 @@ class Definitions:
 
     def __init__(self, stores: Stores) -> None:
         self._stores = stores
-        self._lock = threading.Lock()
-        self._known: OrderedDict[str, Definition] = OrderedDict()
+        self._kept: Bounded[str, Definition] = Bounded(_REMEMBERED)
 
     def of(self, log_id: str, state: LogState) -> Definition:
         """The definition that a state names. One GET, the first time.
@@ -41,24 +39,18 @@ class Definitions:
         if ref is None:
             return EMPTY
         key = keys.definition(log_id, ref.number, ref.nonce)
-        with self._lock:
-            found = self._known.get(key)
-        if found is None:
-            try:
-                data = self._stores.objects.get(key)
-            except ObjectMissing as exc:
-                raise Damaged(f"definition is missing: object={key}") from exc
-            found = decode(data, key)
-        self.remember(key, found)
-        return found
+        return self._kept.load(key, lambda: self._fetch(key))
 
     def remember(self, key: str, definition: Definition) -> None:
         """Keeps what stands, or is about to stand, under a key."""
-        with self._lock:
-            self._known[key] = definition
-            self._known.move_to_end(key)
-            while len(self._known) > _REMEMBERED:
-                self._known.popitem(last=False)
+        self._kept.put(key, definition)
+
+    def _fetch(self, key: str) -> Definition:
+        try:
+            data = self._stores.objects.get(key)
+        except ObjectMissing as exc:
+            raise Damaged(f"definition is missing: object={key}") from exc
+        return decode(data, key)
 
 
 Change = Callable[[Definition, LogConfig, LogState], Definition]

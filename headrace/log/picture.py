@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from headrace.bounded import Bounded
+from headrace.clock import Moment, age_s, moment
 from headrace.errors import Damaged
 from headrace.log.seam import Surface
 from headrace.log.stores import Stores
@@ -18,19 +18,12 @@ from headrace.wal.state import Entry, LogState
 _REMEMBERED = 4096
 
 
-class ReadTime(NamedTuple):
-    """When something was read, on both clocks: a frozen process stops the monotonic one, a set clock moves the other."""
-
-    monotonic: float
-    wall_ms: int
-
-
 class Picture(NamedTuple):
     """A name's row and its log's newest entry (payload dropped), as of `read`."""
 
     row: Row
     newest: Entry
-    read: ReadTime
+    read: Moment
 
     @property
     def state(self) -> LogState:
@@ -44,27 +37,21 @@ class Pictures:
     def __init__(self, stores: Stores, surface: Surface) -> None:
         self._stores = stores
         self._surface = surface
-        self._lock = threading.Lock()
-        self._pictures: OrderedDict[str, Picture] = OrderedDict()
-        self._manifests: OrderedDict[str, Manifest] = OrderedDict()
-        self._touched: OrderedDict[str, int] = OrderedDict()
+        self._pictures: Bounded[str, Picture] = Bounded(_REMEMBERED)
+        self._manifests: Bounded[str, Manifest] = Bounded(_REMEMBERED)
+        self._touched: Bounded[str, int] = Bounded(_REMEMBERED)
 
-    def read_time(self) -> ReadTime:
+    def read_time(self) -> Moment:
         """Now."""
-        return ReadTime(self._stores.clock.monotonic(), self._stores.clock.now_ms())
+        return moment(self._stores.clock)
 
-    def is_old(self, read: ReadTime) -> bool:
+    def is_old(self, read: Moment) -> bool:
         """More than the cached-state age has passed since `read`, or the wall clock ran backwards."""
-        now = self.read_time()
-        limit_ms = self._stores.settings.state_age_ms
-        if now.wall_ms < read.wall_ms:
-            return True
-        return now.wall_ms - read.wall_ms > limit_ms or (now.monotonic - read.monotonic) * 1000 > limit_ms
+        return age_s(self._stores.clock, read) > self._stores.settings.state_age_ms / 1000
 
     def warm(self, name: str) -> Picture | None:
         """The remembered picture, if it is young enough to decide on."""
-        with self._lock:
-            picture = self._pictures.get(name)
+        picture = self._pictures.get(name)
         if picture is None or self.is_old(picture.read):
             return None
         return picture
@@ -93,53 +80,44 @@ class Pictures:
             raise self._surface.missing(name)
         return row
 
-    def remember(self, row: Row, newest: Entry, read: ReadTime) -> Picture:
+    def remember(self, row: Row, newest: Entry, read: Moment) -> Picture:
         """Keeps a picture, unless a newer one of the same log is kept already; returns the one given."""
-        name, picture = row.name, Picture(row, replace(newest, payload=None), read)
-        with self._lock:
-            kept = self._pictures.get(name)
-            if kept is None or kept.row.log_id != row.log_id or kept.newest.slot <= newest.slot:
-                self._pictures[name] = picture
-                self._trim(self._pictures)
+        picture = Picture(row, replace(newest, payload=None), read)
+        self._pictures.update(row.name, lambda kept: _newer_picture(kept, picture))
         return picture
 
     def manifest(self, log_id: str) -> Manifest | None:
         """The newest manifest that this process has seen."""
-        with self._lock:
-            return self._manifests.get(log_id)
+        return self._manifests.get(log_id)
 
     def remember_manifest(self, manifest: Manifest) -> None:
         """Keeps a manifest, if it is newer."""
-        with self._lock:
-            kept = self._manifests.get(manifest.log_id)
-            if kept is None or kept.generation < manifest.generation:
-                self._manifests[manifest.log_id] = manifest
-                self._trim(self._manifests)
+        self._manifests.update(
+            manifest.log_id,
+            lambda kept: kept if kept is not None and kept.generation >= manifest.generation else manifest,
+        )
 
     def touched_ms(self, log_id: str) -> int:
         """The last touch that this process has seen; 0 if none."""
-        with self._lock:
-            return self._touched.get(log_id, 0)
+        return self._touched.get(log_id) or 0
 
     def remember_touch(self, log_id: str, touched_ms: int) -> None:
         """Keeps a touch."""
-        with self._lock:
-            self._touched[log_id] = max(touched_ms, self._touched.get(log_id, 0))
-            self._trim(self._touched)
+        self._touched.update(log_id, lambda kept: max(touched_ms, kept or 0))
 
     def drop(self, name: str) -> None:
         """Forgets a name."""
-        with self._lock:
-            self._pictures.pop(name, None)
+        self._pictures.pop(name)
 
     def forget(self) -> None:
         """Forgets everything."""
-        with self._lock:
-            self._pictures.clear()
-            self._manifests.clear()
-            self._touched.clear()
+        self._pictures.clear()
+        self._manifests.clear()
+        self._touched.clear()
 
-    @staticmethod
-    def _trim(kept: OrderedDict[str, Picture] | OrderedDict[str, Manifest] | OrderedDict[str, int]) -> None:
-        while len(kept) > _REMEMBERED:
-            kept.popitem(last=False)
+
+def _newer_picture(kept: Picture | None, picture: Picture) -> Picture:
+    """Returns the picture to keep: the new one, unless the kept one is of the same log and newer."""
+    if kept is None or kept.row.log_id != picture.row.log_id or kept.newest.slot <= picture.newest.slot:
+        return picture
+    return kept

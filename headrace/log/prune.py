@@ -7,8 +7,6 @@ Nothing of numpy or pyarrow is imported before a read asks a run for the first t
 from __future__ import annotations
 
 import logging
-import threading
-from collections import OrderedDict
 from collections.abc import Iterable
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -18,7 +16,7 @@ from headrace.errors import Damaged
 from headrace.index import plan as plans
 from headrace.index.descriptors import Run
 from headrace.index.fetching import RunCache
-from headrace.index.manifest import KEPT_MS, IndexManifest, IndexManifestStore
+from headrace.index.manifest import IndexManifest, IndexManifests
 from headrace.log.view import View
 from headrace.objects import ObjectMissing, Objects
 from headrace.segment.descriptor import Segment
@@ -32,7 +30,6 @@ KEYED_SEGMENTS = 4  # key pages of fewer segments are read as soon as a run is o
 FILTERED_BYTES = 1024 * 1024  # less payload than this is looked at as soon as a run is opened
 AGE_S = 30.0  # of an index manifest in hand; runs that it names stay for minutes after they were replaced
 LACKING_AGE_S = 5.0  # of one that says nothing of the records in question
-_REMEMBERED = 1024
 
 
 class Ahead(NamedTuple):
@@ -42,21 +39,14 @@ class Ahead(NamedTuple):
     offsets: Any = None
 
 
-class _Known(NamedTuple):
-    manifest: IndexManifest
-    monotonic: float
-    wall_ms: int
-
-
 class Pruner:
     """Asks the runs of logs. Thread-safe."""
 
     def __init__(self, objects: Objects, clock: Clock, cache: RunCache) -> None:
         self._clock = clock
         self._cache = cache
-        self._store = IndexManifestStore(objects)
-        self._lock = threading.Lock()
-        self._known: OrderedDict[str, _Known] = OrderedDict()
+        self._objects = objects
+        self._indexes = IndexManifests(objects, clock)
 
     def ahead(self, log_id: str, first: int, end: int, view: View) -> Ahead:
         """What the log's runs say of the published records `[first, end)`, or of the first of them.
@@ -83,28 +73,18 @@ class Pruner:
 
     def forget(self) -> None:
         """Drops what is remembered of logs."""
-        with self._lock:
-            self._known.clear()
+        self._indexes = IndexManifests(self._objects, self._clock)
 
     def _manifest(self, log_id: str, first: int, plan: str | None, *, is_fresh: bool) -> IndexManifest:
         """The newest generation; one in hand while it is young, or, if it lacks what is asked for, very young."""
-        with self._lock:
-            known = self._known.get(log_id)
-        now, wall_ms = self._clock.monotonic(), self._clock.now_ms()
-        if known is not None and not is_fresh:
-            runs = known.manifest.runs
-            serves = any(run.first_offset <= first < run.end_offset and plan in (None, run.plan) for run in runs)
-            age_s = max(now - known.monotonic, (wall_ms - known.wall_ms) / 1000)  # a frozen process stops one clock
-            if 0 <= age_s <= (AGE_S if serves else LACKING_AGE_S):
-                return known.manifest
-        begin = known.manifest if known is not None and 0 <= wall_ms - known.wall_ms < KEPT_MS // 2 else None
-        newest = self._store.newest(log_id, begin)
-        with self._lock:
-            self._known[log_id] = _Known(newest, now, wall_ms)
-            self._known.move_to_end(log_id)
-            while len(self._known) > _REMEMBERED:
-                self._known.popitem(last=False)
-        return newest
+        known = None if is_fresh else self._indexes.recent(log_id, AGE_S)
+        if known is not None:
+            serves = any(
+                run.first_offset <= first < run.end_offset and plan in (None, run.plan) for run in known.runs
+            )
+            if serves or self._indexes.recent(log_id, LACKING_AGE_S) is not None:
+                return known
+        return self._indexes.look(log_id)
 
     def _offsets(self, run: Run, first: int, end: int, view: View) -> Any:
         from headrace.index import fetching

@@ -8,11 +8,9 @@ each).
 from __future__ import annotations
 
 import bisect
-import threading
-from collections import OrderedDict
-from collections.abc import Callable, Iterator
-from typing import Generic, TypeVar
+from collections.abc import Iterator
 
+from headrace.bounded import Bounded
 from headrace.errors import Damaged
 from headrace.manifest import invariants
 from headrace.manifest.manifest import Manifest, ManifestPage, decode, decode_page, encode
@@ -22,34 +20,6 @@ from headrace.segment.descriptor import Segment
 
 _KEEP_SEGMENTS = 2048  # descriptors of each kind; one of 16 MiB of data takes about 20 KB in memory
 
-V = TypeVar("V")
-
-
-class _Recent(Generic[V]):
-    """The values used last, by object key, up to a total weight (the newest always stays). Thread-safe."""
-
-    def __init__(self, weigh: Callable[[V], int]) -> None:
-        self._lock = threading.Lock()
-        self._values: OrderedDict[str, V] = OrderedDict()
-        self._weigh = weigh
-        self._weight = 0
-
-    def get(self, key: str, load: Callable[[], V]) -> V:
-        """The value under `key`, loaded if need be (perhaps by two threads at once: both are equal)."""
-        with self._lock:
-            if key in self._values:
-                self._values.move_to_end(key)
-                return self._values[key]
-        value = load()
-        with self._lock:
-            if key not in self._values:
-                self._values[key] = value
-                self._weight += self._weigh(value)
-            while self._weight > _KEEP_SEGMENTS and len(self._values) > 1:
-                _, oldest = self._values.popitem(last=False)
-                self._weight -= self._weigh(oldest)
-        return value
-
 
 class ManifestStore:
     """Generations of any log. Thread-safe. Every method may raise `StoreTimeout` or `StoreThrottled`."""
@@ -57,8 +27,8 @@ class ManifestStore:
     def __init__(self, objects: Objects) -> None:
         """Stores in `objects`."""
         self._objects = objects
-        self._manifests: _Recent[Manifest] = _Recent(lambda manifest: 1 + len(manifest.open_page))
-        self._pages: _Recent[tuple[Segment, ...]] = _Recent(len)
+        self._manifests: Bounded[str, Manifest] = Bounded(_KEEP_SEGMENTS, weigh=lambda one: 1 + len(one.open_page))
+        self._pages: Bounded[str, tuple[Segment, ...]] = Bounded(_KEEP_SEGMENTS, weigh=len)
 
     def load(self, log_id: str, generation: int) -> Manifest | None:
         """One generation; None if it was never published.
@@ -68,7 +38,7 @@ class ManifestStore:
         """
         key = keys.manifest(log_id, generation)
         try:
-            return self._manifests.get(key, lambda: self._fetch(key, log_id, generation))
+            return self._manifests.load(key, lambda: self._fetch(key, log_id, generation))
         except ObjectMissing:
             return None
 
@@ -155,7 +125,7 @@ class ManifestStore:
             except ObjectMissing as exc:
                 raise Damaged(f"manifest page is missing: object={page.key}") from exc
 
-        return self._pages.get(page.key, fetch)
+        return self._pages.load(page.key, fetch)
 
 
 def _behind(segments: tuple[Segment, ...], offset: int) -> tuple[Segment, ...]:

@@ -43,8 +43,8 @@ def planned_ms(segment_key: str) -> int | None:
 
 
 def segment_keys(segment_key: str) -> str:
-    """The key page of a segment: sorted key → rows, and append-time runs."""
-    return segment_key.removesuffix(".parquet") + ".keys.json.zst"
+    """Returns the key of a segment's key page: key → rows, and each row's node, size, hops and append time."""
+    return segment_key.removesuffix(".parquet") + ".keys.zst"
 
 
 def manifest(log_id: str, generation: int) -> str:
@@ -126,7 +126,7 @@ def job_result(job_id: str) -> str:
 
 _ARTIFACTS = (
     ("wal/", "", "wal_payload"),
-    ("segments/", ".keys.json.zst", "key_page"),
+    ("segments/", ".keys.zst", "key_page"),
     ("segments/", "", "segment"),
     ("manifests/pages/", "", "manifest_page"),
     ("manifests/", "", "manifest"),

@@ -20,12 +20,12 @@ T = TypeVar("T")
 
 def encode(value: object) -> bytes:
     """The bytes of an object that holds `value` as JSON."""
-    return _frame(msgspec.json.encode(value))
+    return frame(msgspec.json.encode(value))
 
 
 def encode_msgpack(value: object) -> bytes:
     """The bytes of an object that holds `value` as MessagePack: for values with bytes in them."""
-    return _frame(msgspec.msgpack.encode(value))
+    return frame(msgspec.msgpack.encode(value))
 
 
 def decode(data: bytes, type_: type[T], source: str) -> T:
@@ -39,7 +39,7 @@ def decode(data: bytes, type_: type[T], source: str) -> T:
     Raises:
         Damaged: truncated, altered, or not such a value.
     """
-    raw = _unframe(data, source)
+    raw = unframe(data, source)
     try:
         return msgspec.json.decode(raw, type=type_)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
@@ -48,18 +48,24 @@ def decode(data: bytes, type_: type[T], source: str) -> T:
 
 def decode_msgpack(data: bytes, type_: type[T], source: str) -> T:
     """As `decode`, of what `encode_msgpack` made."""
-    raw = _unframe(data, source)
+    raw = unframe(data, source)
     try:
         return msgspec.msgpack.decode(raw, type=type_)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
         raise Damaged(f"object is not what it should be: object={source} reason={exc}") from exc
 
 
-def _frame(raw: bytes) -> bytes:
+def frame(raw: bytes) -> bytes:
+    """Returns the object that holds these bytes."""
     return zstandard.ZstdCompressor(level=_LEVEL, write_checksum=True).compress(raw)
 
 
-def _unframe(data: bytes, source: str) -> bytes:
+def unframe(data: bytes, source: str) -> bytes:
+    """Returns the bytes in an object.
+
+    Raises:
+        Damaged: truncated, or altered.
+    """
     try:
         frame = zstandard.get_frame_parameters(data)
         size = frame.content_size

@@ -146,10 +146,10 @@ def _check_key_page(objects: Objects, notes: Notes, segment: Segment, is_named: 
     except Damaged as exc:
         notes.error("keypage.damaged", key, found=exc)
         return
-    published = (segment.min_time_ms, segment.max_time_ms)
-    found = (page.times[0].time_ms, page.times[-1].time_ms)
+    published = (segment.min_time_ms, segment.max_time_ms, segment.payload_bytes)
+    found = (page.times[0].time_ms, page.times[-1].time_ms, sum(page.sizes))
     if found != published:
-        notes.error("keypage.damaged", key, expected=f"times {published}", found=str(found))
+        notes.error("keypage.damaged", key, expected=f"times, bytes {published}", found=str(found))
 
 
 def check_definitions(objects: Objects, notes: Notes, named: Iterable[DefinitionRef]) -> None:

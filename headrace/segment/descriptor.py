@@ -6,13 +6,13 @@ import msgspec
 
 
 class PageIndex(msgspec.Struct, frozen=True, array_like=True):
-    """Where the data pages of the `data` column stand in the object. The three lists have one element per page.
+    """Where the data pages of a column stand in the object. The three lists have one element per page.
 
     Attributes:
         start: byte offset of the first page's header.
         sizes: bytes of each page, its header included; pages are contiguous.
         counts: records in each page.
-        payload: decoded bytes of record data in each page, length prefixes not counted.
+        payload: decoded bytes of values in each page, length prefixes not counted.
     """
 
     start: int
@@ -21,7 +21,7 @@ class PageIndex(msgspec.Struct, frozen=True, array_like=True):
     payload: tuple[int, ...]
 
 
-class Segment(msgspec.Struct, frozen=True):
+class Segment(msgspec.Struct, frozen=True, omit_defaults=True):
     """One published segment.
 
     Attributes:
@@ -34,6 +34,7 @@ class Segment(msgspec.Struct, frozen=True):
         sha256: of the object, hex.
         keys_sha256: of the key page object, hex.
         pages: the page index of the `data` column.
+        meta: that of the `meta` column; None if no record has meta.
     """
 
     number: int
@@ -47,6 +48,7 @@ class Segment(msgspec.Struct, frozen=True):
     sha256: str
     keys_sha256: str
     pages: PageIndex
+    meta: PageIndex | None = None
 
     @property
     def end_offset(self) -> int:

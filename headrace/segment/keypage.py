@@ -1,23 +1,21 @@
-"""The key page of a segment: which rows a key has, and when records were appended. Version 1.
+"""The key page of a segment: what is asked of its records without their data. Version 1.
 
-An object beside the segment, so that a read by key or by time costs one small GET before any index exists. It
-is one zstd frame (with content size and checksum) of this JSON:
-
-    {"version": 1,
-     "keys": [["a", [0, 3, 1]], …],     sorted by the key's UTF-8 bytes; the first row, then differences
-     "times": [[count, time_ms], …]}    append times of all rows, as runs of equal times, in row order
-
-Row r of a segment is the record at offset `first_offset + r`. Records without a key appear in `times` only.
-The manifest holds the object's SHA-256.
+An object beside the segment: which rows a key (or tag) has, and each row's node, size, hops and append time. A read by key
+or by time costs one small GET before any index exists. It is one zstd frame (with content size and checksum) of columns,
+numbers little endian; `docs/formats.md` has every byte. All of it follows from the segment. Row r of a segment is the
+record at offset `first_offset + r`. The manifest holds the object's SHA-256.
 """
 
 from __future__ import annotations
 
 import bisect
 import hashlib
-from itertools import accumulate, groupby, pairwise
-
-import msgspec
+import struct
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass
+from io import BytesIO
+from itertools import accumulate, groupby, pairwise, starmap
 
 from headrace.batch import Batch
 from headrace.errors import Damaged
@@ -27,22 +25,45 @@ from headrace.wal.state import TimeRun
 VERSION = 1
 
 
-class KeyPage(msgspec.Struct, frozen=True):
-    """The value; the module's text says what the fields mean."""
+@dataclass(frozen=True, slots=True)
+class KeyPage:
+    """The value.
 
-    version: int
-    keys: tuple[tuple[str, tuple[int, ...]], ...]
+    Attributes:
+        sizes: bytes of data, by row.
+        times: append times of all rows in row order, as runs of equal times.
+        hops: by row, or of every row.
+        nodes: names of nodes, in order of first use; none if no row has one.
+        node_codes: by row; 0: no node, else the node's place in `nodes`, from 1 on. Empty without nodes.
+        keys: sorted by their UTF-8 bytes.
+        key_rows: by key the first row that has it, then differences. Rows without a key appear nowhere.
+    """
+
+    sizes: array[int]
     times: tuple[TimeRun, ...]
+    hops: int | list[int]
+    nodes: tuple[str, ...]
+    node_codes: array[int]
+    keys: list[str]
+    key_rows: list[array[int]]
 
     def rows(self, key: str) -> list[int]:
-        """Rows of the records with this key, ascending."""
-        at = bisect.bisect_left(self.keys, key, key=lambda pair: pair[0])
-        if at == len(self.keys) or self.keys[at][0] != key:
+        """Returns the rows of the records with this key, ascending."""
+        at = bisect.bisect_left(self.keys, key)
+        if at == len(self.keys) or self.keys[at] != key:
             return []
-        return list(accumulate(self.keys[at][1]))
+        return list(accumulate(self.key_rows[at]))
+
+    def key_by_row(self) -> list[str | None]:
+        """Returns the key of each row."""
+        found: list[str | None] = [None] * len(self.sizes)
+        for key, differences in zip(self.keys, self.key_rows, strict=True):
+            for row in accumulate(differences):
+                found[row] = key
+        return found
 
     def row_at(self, time_ms: int) -> int:
-        """The first row appended at `time_ms` or later; the number of rows if there is none."""
+        """Returns the first row appended at `time_ms` or later; the number of rows if there is none."""
         row = 0
         for run in self.times:
             if run.time_ms >= time_ms:
@@ -53,23 +74,55 @@ class KeyPage(msgspec.Struct, frozen=True):
 
 def encode(records: Batch) -> bytes:
     """Returns the key page of a segment that holds `records`."""
+    times = records.time_ms if isinstance(records.time_ms, list) else [records.time_ms] * len(records)
+    runs = [(sum(1 for _ in run), time_ms) for time_ms, run in groupby(times)]
+    nodes, codes = _node_codes(records)
+    keys, rows = _key_rows(records)
+    hops = array("B", records.hops if isinstance(records.hops, list) else [records.hops])
+    parts: list[bytes | array[int]] = [
+        struct.pack("<BIIIII", VERSION, len(records), len(runs), len(hops), len(nodes), len(keys)),
+        records.sizes,
+        array("I", [count for count, _ in runs]),
+        array("Q", [time_ms for _, time_ms in runs]),
+        hops,
+        array("I", map(len, nodes)),
+        *nodes,
+        codes,
+        array("I", map(len, keys)),
+        *keys,
+        array("I", map(len, rows)),
+        *rows,
+    ]
+    return packed.frame(b"".join(parts))
+
+
+def _node_codes(records: Batch) -> tuple[list[bytes], array[int]]:
+    if records.node is None:
+        return [], array("I")
+    if isinstance(records.node, str):
+        return [records.node.encode()], array("I", [1]) * len(records)
+    codes: dict[str | None, int] = {None: 0}
+    by_row = array("I", [codes.setdefault(node, len(codes)) for node in records.node])
+    return [node.encode() for node in codes if node is not None], by_row
+
+
+def _key_rows(records: Batch) -> tuple[list[bytes], list[array[int]]]:
+    if records.key is None:
+        return [], []
     rows: dict[str, list[int]] = {}
     for row, key in enumerate(records.keys):
         if key is not None:
             rows.setdefault(key, []).append(row)
     in_order = sorted(rows)  # code point order is UTF-8 byte order
-    runs = groupby(records.time_ms if isinstance(records.time_ms, list) else [records.time_ms] * len(records))
-    keys = tuple((key, _differences(rows[key])) for key in in_order)
-    times = tuple(TimeRun(sum(1 for _ in run), time_ms) for time_ms, run in runs)
-    return packed.encode(KeyPage(version=VERSION, keys=keys, times=times))
+    return [key.encode() for key in in_order], [_differences(rows[key]) for key in in_order]
 
 
-def _differences(rows: list[int]) -> tuple[int, ...]:
-    return (rows[0], *(after - before for before, after in pairwise(rows)))
+def _differences(rows: Sequence[int]) -> array[int]:
+    return array("I", [rows[0], *(after - before for before, after in pairwise(rows))])
 
 
 def decode(data: bytes, *, sha256: str, count: int, source: str) -> KeyPage:
-    """The key page in an object.
+    """Returns the key page in an object.
 
     Args:
         data: the object.
@@ -83,10 +136,57 @@ def decode(data: bytes, *, sha256: str, count: int, source: str) -> KeyPage:
     found = hashlib.sha256(data).hexdigest()
     if found != sha256:
         raise Damaged(f"key page is not the one published: object={source} expected={sha256} found={found}")
-    page = packed.decode(data, KeyPage, source)
-    if page.version != VERSION:
-        raise Damaged(f"key page is of an unknown version: object={source} version={page.version}")
-    rows = sum(run.count for run in page.times)
-    if rows != count:
-        raise Damaged(f"key page has another number of rows: object={source} expected={count} found={rows}")
-    return page
+    raw = packed.unframe(data, source)
+    try:
+        return _parsed(raw, count)
+    except (struct.error, ValueError) as exc:  # UnicodeDecodeError is one
+        raise Damaged(f"key page contradicts itself: object={source} reason={exc}") from exc
+
+
+def _parsed(raw: bytes, expected: int) -> KeyPage:
+    head = struct.Struct("<BIIIII")
+    version, count, run_count, hop_count, node_count, key_count = head.unpack_from(raw)
+    if version != VERSION:
+        raise ValueError(f"unknown version {version}")
+    if count != expected:
+        raise ValueError(f"{count} rows, not {expected}")
+    read = BytesIO(raw)
+    read.seek(head.size)
+    sizes = _numbers(read, "I", count)
+    run_counts, run_times = _numbers(read, "I", run_count), _numbers(read, "Q", run_count)
+    if sum(run_counts) != count or 0 in run_counts or list(run_times) != sorted(set(run_times)):
+        raise ValueError("append times are not those of the rows, or fall")
+    hops = _numbers(read, "B", hop_count)
+    if hop_count not in (1, count):
+        raise ValueError(f"hops of {hop_count} rows")
+    nodes = _texts(read, node_count)
+    codes = _numbers(read, "I", count if nodes else 0)
+    if nodes and max(codes) != len(nodes):
+        raise ValueError("a row's node is none, or a node has no row")
+    keys = _texts(read, key_count)
+    if any(after <= before for before, after in pairwise(keys)):
+        raise ValueError("keys are not in order")
+    rows = [_numbers(read, "I", size) for size in _numbers(read, "I", key_count)]
+    if any(not one or sum(one) >= count or 0 in one[1:] for one in rows):
+        raise ValueError("a key has no rows, or rows that are none")
+    if read.read(1):
+        raise ValueError("bytes behind the end")
+    times = tuple(starmap(TimeRun, zip(run_counts, run_times, strict=True)))
+    return KeyPage(sizes, times, list(hops) if hop_count > 1 else hops[0], tuple(nodes), codes, keys, rows)
+
+
+def _numbers(read: BytesIO, kind: str, count: int) -> array[int]:
+    numbers: array[int] = array(kind)
+    raw = read.read(numbers.itemsize * count)
+    if len(raw) < numbers.itemsize * count:
+        raise ValueError("truncated")
+    numbers.frombytes(raw)
+    return numbers
+
+
+def _texts(read: BytesIO, count: int) -> list[str]:
+    lengths = _numbers(read, "I", count)
+    texts = list(map(read.read, lengths))
+    if sum(map(len, texts)) != sum(lengths):
+        raise ValueError("truncated")
+    return [text.decode() for text in texts]

@@ -22,7 +22,7 @@ import zstandard
 from headrace.errors import Damaged, SegmentMissing
 from headrace.objects import ObjectMissing, Objects, keys
 from headrace.segment import keypage, pageheader
-from headrace.segment.descriptor import Segment
+from headrace.segment.descriptor import PageIndex, Segment
 
 _RUN_BYTES = 1024 * 1024  # payload that one GET of scattered rows fetches
 _LENGTH = struct.Struct("<I")
@@ -51,17 +51,35 @@ def read_data(objects: Objects, segment: Segment, start_offset: int, max_records
         Damaged: the object is not what the manifest says.
         StoreTimeout, StoreThrottled: as the port.
     """
+    return _read(objects, segment, segment.pages, start_offset, max_records, max_bytes)
+
+
+def read_meta(
+    objects: Objects, segment: Segment, start_offset: int, max_records: int, max_bytes: int
+) -> list[bytes | None]:
+    """Returns the meta of consecutive records, None for those without, as `read_data` does their data.
+
+    A segment without meta costs no GET.
+    """
+    if segment.meta is None:
+        return [None] * min(max_records, segment.end_offset - start_offset)
+    return [one or None for one in _read(objects, segment, segment.meta, start_offset, max_records, max_bytes)]
+
+
+def _read(
+    objects: Objects, segment: Segment, pages: PageIndex, start_offset: int, max_records: int, max_bytes: int
+) -> list[bytes]:
     if not segment.first_offset <= start_offset < segment.end_offset:
         held = range(segment.first_offset, segment.end_offset)
         raise ValueError(f"offset is not in the segment: offset={start_offset} held={held}")
-    span = _span(segment, start_offset - segment.first_offset, max_records, max_bytes)
+    span = _span(segment, pages, start_offset - segment.first_offset, max_records, max_bytes)
     try:
         raw = objects.get_range(segment.key, span.start, span.length)
     except ObjectMissing as exc:
         raise SegmentMissing(f"segment is missing: object={segment.key}") from exc
     if len(raw) != span.length:
         raise Damaged(f"segment is truncated: object={segment.key} expected={span.length} found={len(raw)}")
-    return _decode(segment, span, raw, max_records, max_bytes)
+    return _decode(segment, pages, span, raw, max_records, max_bytes)
 
 
 def find_time(objects: Objects, segment: Segment, time_ms: int) -> int:
@@ -124,7 +142,7 @@ def page_rows(segment: Segment, page: int, view: memoryview, rows: Sequence[int]
     Raises:
         Damaged: they are not that page.
     """
-    body = _page_body(segment, page, view, 0)
+    body = _page_body(segment, segment.pages, page, view, 0)
     found: list[bytes] = []
     row = at = 0
     try:
@@ -151,9 +169,8 @@ def _key_page(objects: Objects, segment: Segment) -> keypage.KeyPage:
     return keypage.decode(data, sha256=segment.keys_sha256, count=segment.count, source=source)
 
 
-def _span(segment: Segment, row: int, max_records: int, max_bytes: int) -> _Span:
+def _span(segment: Segment, pages: PageIndex, row: int, max_records: int, max_bytes: int) -> _Span:
     """The fewest pages that surely hold what is asked for from `row` on."""
-    pages = segment.pages
     row_ends = list(accumulate(pages.counts))
     if not len(pages.sizes) == len(pages.counts) == len(pages.payload) or row_ends[-1:] != [segment.count]:
         raise Damaged(f"page index contradicts itself: object={segment.key}")
@@ -171,15 +188,17 @@ def _span(segment: Segment, row: int, max_records: int, max_bytes: int) -> _Span
     return _Span(first, end, start, sum(pages.sizes[first:end]), skip)
 
 
-def _decode(segment: Segment, span: _Span, raw: bytes, max_records: int, max_bytes: int) -> list[bytes]:
+def _decode(
+    segment: Segment, pages: PageIndex, span: _Span, raw: bytes, max_records: int, max_bytes: int
+) -> list[bytes]:
     found: list[bytes] = []
     view = memoryview(raw)
     skip, at = span.skip, 0
     for page in range(span.first, span.end):
-        body = _page_body(segment, page, view, at)
-        found += _split(body, segment.pages.counts[page], f"object={segment.key} page={page}")[skip:]
+        body = _page_body(segment, pages, page, view, at)
+        found += _split(body, pages.counts[page], f"object={segment.key} page={page}")[skip:]
         skip = 0
-        at += segment.pages.sizes[page]
+        at += pages.sizes[page]
     ends = list(accumulate(map(len, found)))
     return found[: min(max(max_records, 1), bisect.bisect_left(ends, max(max_bytes, 1)) + 1)]
 
@@ -198,10 +217,9 @@ def _split(body: bytes, count: int, where: str) -> list[bytes]:
     return values
 
 
-def _page_body(segment: Segment, page: int, view: memoryview, at: int) -> bytes:
+def _page_body(segment: Segment, index: PageIndex, page: int, view: memoryview, at: int) -> bytes:
     """The decompressed body of page `page`, whose header begins at `view[at]`."""
     where = f"object={segment.key} page={page}"
-    index = segment.pages
     size, count, decoded = index.sizes[page], index.counts[page], index.payload[page] + 4 * index.counts[page]
     try:
         header = pageheader.parse(view, at)

@@ -5,6 +5,9 @@ Parquet with one row group, zstd level 3, and these columns:
     offset        INT64, DELTA_BINARY_PACKED
     append_time   TIMESTAMP(ms) in UTC, DELTA_BINARY_PACKED; declared without a zone, so that engines show UTC
     key           BYTE_ARRAY (string), PLAIN, optional
+    node          BYTE_ARRAY (string), PLAIN, optional; only if a record has one
+    hops          INT32, PLAIN, required; only if a record has some
+    meta          BYTE_ARRAY (string if it is UTF-8), PLAIN, required: empty for none; only if a record has one
     data          BYTE_ARRAY (string for text), PLAIN, required: no levels, no dictionary, no statistics
 
 Every page carries a CRC-32. The file's metadata hold `headrace.version` and `headrace.log_id`.
@@ -39,6 +42,7 @@ class BuiltSegment(NamedTuple):
     data: bytes
     key_page: bytes
     pages: PageIndex
+    meta: PageIndex | None
     min_time_ms: int
     max_time_ms: int
     payload_bytes: int
@@ -59,6 +63,7 @@ class BuiltSegment(NamedTuple):
             sha256=hashlib.sha256(self.data).hexdigest(),
             keys_sha256=hashlib.sha256(self.key_page).hexdigest(),
             pages=self.pages,
+            meta=self.meta,
         )
 
 
@@ -77,12 +82,15 @@ def build(first_offset: int, records: Batch, *, text: bool = False, log_id: str 
         ValueError: `records` is empty, or its times fall.
     """
     _require_order(records)
-    data = _write(_columns(first_offset, records, text=text), _batch_size(records.sizes), log_id)
+    metas = _meta_sizes(records)
+    sizes = records.sizes if metas is None else array("I", map(max, records.sizes, metas))
+    data = _write(_columns(first_offset, records, text=text), _batch_size(sizes), log_id)
     times = records.time_ms
     return BuiltSegment(
         data=data,
         key_page=keypage.encode(records),
-        pages=_page_index(data, records.sizes),
+        pages=_page_index(data, "data", records.sizes),
+        meta=None if metas is None else _page_index(data, "meta", metas),
         min_time_ms=times[0] if isinstance(times, list) else times,
         max_time_ms=times[-1] if isinstance(times, list) else times,
         payload_bytes=len(records.data),
@@ -106,19 +114,37 @@ def _require_order(records: Batch) -> None:
 
 def _columns(first_offset: int, records: Batch, *, text: bool) -> pa.Table:
     count = len(records)
-    payload = _binary(records.data, records.sizes)
-    if text:
-        # Not UTF-8 after all? A segment that shows bytes is better than a log that can't be sealed.
-        with contextlib.suppress(pa.ArrowInvalid):
-            payload = payload.cast(pa.string())
     columns: list[tuple[str, Any, bool]] = [
         ("offset", pa.array(array("q", range(first_offset, first_offset + count))), False),
         ("append_time", _listed(records.time_ms, count, pa.int64()).cast(pa.timestamp("ms")), False),
         ("key", _listed(records.key, count, pa.string()), True),
-        ("data", payload, False),
     ]
+    if records.node is not None:
+        columns.append(("node", _listed(records.node, count, pa.string()), True))
+    if records.hops:
+        columns.append(("hops", _listed(records.hops, count, pa.int32()), False))
+    if records.meta is not None:
+        meta = [one or b"" for one in records.meta] if isinstance(records.meta, list) else records.meta
+        columns.append(("meta", _text(_listed(meta, count, pa.binary())), False))
+    payload = _binary(records.data, records.sizes)
+    columns.append(("data", _text(payload) if text else payload, False))
     schema = pa.schema([pa.field(name, column.type, is_optional) for name, column, is_optional in columns])
     return pa.Table.from_arrays([column for _, column, _ in columns], schema=schema)
+
+
+def _text(values: pa.Array) -> pa.Array:
+    # Not UTF-8 after all? A segment that shows bytes is better than a log that can't be sealed.
+    with contextlib.suppress(pa.ArrowInvalid):
+        return values.cast(pa.string())
+    return values
+
+
+def _meta_sizes(records: Batch) -> array[int] | None:
+    if records.meta is None:
+        return None
+    if isinstance(records.meta, list):
+        return array("I", [len(one or b"") for one in records.meta])
+    return array("I", [len(records.meta)]) * len(records)
 
 
 def _binary(data: bytes, sizes: array[int]) -> pa.Array:
@@ -152,12 +178,10 @@ def _write(table: pa.Table, batch_size: int, log_id: str) -> bytes:
         compression_level=_LEVEL,
         use_dictionary=False,
         column_encoding={
-            "offset": "DELTA_BINARY_PACKED",
-            "append_time": "DELTA_BINARY_PACKED",
-            "key": "PLAIN",
-            "data": "PLAIN",
+            name: "DELTA_BINARY_PACKED" if name in ("offset", "append_time") else "PLAIN"
+            for name in table.column_names
         },
-        write_statistics=["offset", "append_time", "key"],
+        write_statistics=[name for name in table.column_names if name not in ("meta", "data")],
         write_page_index=True,
         write_page_checksum=True,
         data_page_version="1.0",
@@ -171,9 +195,10 @@ def _write(table: pa.Table, batch_size: int, log_id: str) -> bytes:
     return bytes(sink.getvalue())
 
 
-def _page_index(data: bytes, sizes: Sequence[int]) -> PageIndex:
-    """Walks the page headers of the `data` column, as the reader will."""
-    column = pq.ParquetFile(pa.BufferReader(data)).metadata.row_group(0).column(3)
+def _page_index(data: bytes, name: str, sizes: Sequence[int]) -> PageIndex:
+    """Walks the page headers of a column, as the reader will."""
+    file = pq.ParquetFile(pa.BufferReader(data))
+    column = file.metadata.row_group(0).column(file.schema_arrow.names.index(name))
     start = at = column.data_page_offset
     end = start + column.total_compressed_size
     page_sizes, counts, payload = [], [], []

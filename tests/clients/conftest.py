@@ -11,7 +11,7 @@ import pytest
 DOORS = {"a server": (), "the streaming door": ("--function-url", "--api-processes", "4")}
 
 
-@pytest.fixture(scope="module", params=DOORS)
+@pytest.fixture(scope="session", params=DOORS)
 def server_url(request: pytest.FixtureRequest) -> Iterator[str]:
     external = os.environ.get("HEADRACE_CONFORMANCE_URL")
     if external:

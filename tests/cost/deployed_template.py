@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from typing import Any
 
-from functions.indexer.submit import submission
+from functions.indexer.runs import submission
 from headrace.settings import Settings
 from local.template import TEMPLATE_PATH, read_template
 

@@ -9,11 +9,11 @@ from typing import Any
 from unittest.mock import patch
 
 from benchmarks.events import event
-from functions.api import parts as api
+from functions.api import context as api
 from functions.api.door.access import Access
 from functions.indexer.follow import follow
-from functions.indexer.inputs import load_input
 from functions.indexer.look import look
+from functions.indexer.runs import load_input
 from functions.indexer.start import start
 from functions.sealer.handler import hints_by_log
 from functions.sealer.policy import messages

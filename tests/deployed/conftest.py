@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from infra.assembly import Assembly, assemble
+from infra.assembly import Assembly, assemble, read
 from infra.machine import ARM, LAMBDA, X86, Machine
 from infra.wheels import matching_python
 from tests.conformance.contract.client import TEXT, Api, Stream
@@ -29,7 +29,7 @@ from tests.deployed.template import Reduced, without
 SPARK_TYPE = "AWS::EMRServerless::Application"
 ALARM_TYPE = "AWS::CloudWatch::Alarm"
 ARCHITECTURES = {"x86_64": X86, "aarch64": ARM}
-FIRST = ("template", "protocol", "flow")
+FIRST = ("artifacts", "template", "protocol", "flow")
 LAST = ("latency", "removal")
 FINDINGS = pytest.StashKey[dict[str, Any]]()
 ADMIN_KEY_TYPE = "AWS::SecretsManager::Secret"
@@ -38,6 +38,9 @@ SNAPSHOT_S = 90
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--report", type=Path, help="write what was found as JSON")
+    parser.addoption(
+        "--synthesized", type=Path, help="what `./run synth` has just written, so as not to build it again"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -103,6 +106,21 @@ def assembly(machine: Machine, tmp_path_factory: pytest.TempPathFactory, finding
     return made
 
 
+@pytest.fixture(scope="session")
+def synthesized(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Assembly:
+    """The cloud assembly, functions bundled for Lambda, as it would be deployed to an account."""
+    given: Path | None = request.config.getoption("synthesized")
+    return read(given) if given else assemble(outdir=tmp_path_factory.mktemp("synthesized"))
+
+
+@pytest.fixture(scope="session")
+def interpreter(machine: Machine) -> str:
+    """An interpreter that the artifacts for this machine run on."""
+    python = matching_python(machine.python)
+    assert python is not None
+    return python
+
+
 def lacked(resource: dict[str, Any]) -> bool:
     """What ministack does not make: Spark applications, and alarms over several metrics, which tests/observability has."""
     return resource["Type"] == SPARK_TYPE or (resource["Type"] == ALARM_TYPE and "Metrics" in resource["Properties"])
@@ -126,11 +144,9 @@ def reduced(assembly: Assembly, findings: dict[str, Any]) -> Reduced:
 
 
 @pytest.fixture(scope="session")
-def cloud(machine: Machine) -> Iterator[Emulator]:
+def cloud(interpreter: str) -> Iterator[Emulator]:
     """The emulator."""
-    python = matching_python(machine.python)
-    assert python is not None
-    with emulator(python) as running:
+    with emulator(interpreter) as running:
         yield running
 
 

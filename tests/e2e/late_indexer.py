@@ -9,8 +9,8 @@ import sys
 from dataclasses import replace
 
 from functions.indexer.context import open_context
-from functions.indexer.generations import remove_generations
-from functions.indexer.merge import remove_merged
+from functions.indexer.follow import remove_merged
+from functions.indexer.retire import remove_generations
 from headrace.clock import SystemClock
 
 LATER_MS = 2 * 24 * 3600 * 1000

@@ -10,9 +10,10 @@ import os
 import sys
 
 from headrace.aws import aws_stores
+from headrace.clock import Moment
 from headrace.errors import OutcomeUnknown
 from headrace.log.commit import Budget, Committer
-from headrace.log.picture import Pictures, ReadTime
+from headrace.log.picture import Pictures
 from headrace.settings import Settings
 from headrace.streams.decide import SURFACE
 from headrace.wal import Committed
@@ -37,7 +38,7 @@ def main(log: str, step: str) -> None:
         return
     pictures = Pictures(stores, SURFACE)
     now = pictures.read_time()
-    read = ReadTime(now.monotonic - SLEPT_S, now.wall_ms - SLEPT_S * 1000)
+    read = Moment(now.monotonic - SLEPT_S, now.wall_ms - SLEPT_S * 1000)
     try:
         Committer(stores, pictures).put(late, [], read, Budget(stores.clock, 3000))
     except OutcomeUnknown:

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from functions.api import components
+from functions.api import context
 from local.emulated_cloud import emulated_cloud
 from tests.unit.api.asgi import Server
 
@@ -22,7 +22,7 @@ def test_keys_are_those_of_the_secret_a_moment_after_it_changed(monkeypatch: pyt
         }
         for name, value in {**cloud.environment, **settings}.items():
             monkeypatch.setenv(name, value)
-        server = Server(parts=components.build())
+        server = Server(parts=context.open_context())
 
         def statuses(*keys: str) -> list[int]:
             return [server("GET", "/v1/streams", {"authorization": f"Bearer {key}"}).status for key in keys]

@@ -69,7 +69,7 @@ def batch() -> Batch:
         [b"first", b"", bytes(range(256)), *many],
         key=["orders", None, "é", *(f"key-{row % 5}" for row in range(60))],
         node="n",
-        meta=[None, b"{}", b"", *(b'{"row":%d}' % row for row in range(60))],
+        meta=[None, b"{}", None, *(b'{"row":%d}' % row for row in range(60))],
         hops=[row % 3 for row in range(63)],
     )
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from functions.indexer.submit import submission
+from functions.indexer.runs import submission
 from headrace.settings import Settings
 from infra.app import build_app
 from infra.environments import (

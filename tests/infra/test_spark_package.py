@@ -18,7 +18,7 @@ from moto.server import ThreadedMotoServer
 
 from emr_jobs import job, session, verify
 from emr_jobs.stores import S3Door
-from functions.indexer.submit import submission
+from functions.indexer.runs import submission
 from headrace.index.job import JobResult
 from headrace.objects import Objects, keys, packed
 from headrace.settings import Settings
@@ -128,7 +128,7 @@ def test_a_job_run_needs_nothing_but_what_is_uploaded(
     assert finished.returncode == 0, finished.stderr[-4000:]
     result = packed.decode(objects.get(keys.job_result("j")), JobResult, "result")
     assert (set(result.runs), result.failures) == ({"r"}, ())
-    monkeypatch.setattr(job, "passed", in_process.passed)
+    monkeypatch.setattr(job, "run_pass", in_process.run_pass)
     monkeypatch.setattr(session, "tuned", lambda spark: spark)
     (verdict,) = verify.run(None, door, keys.job_input("j")).runs  # type: ignore[arg-type]
     assert (verdict.problem, verdict.rows["col"]) == ("", 50)

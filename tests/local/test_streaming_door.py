@@ -19,11 +19,11 @@ from urllib.parse import quote
 
 import pytest
 
+from functions.api.door.layers import TruePath
 from functions.api.door.streaming.__main__ import serve
 from functions.api.door.streaming.answer import answer
 from functions.api.door.streaming.runtime_api import Invocation, RuntimeApiError
 from functions.api.door.streaming.runtime_api import RuntimeApi as Client
-from functions.api.door.true_path import TruePath
 from headrace.clock import SystemClock
 from headrace.settings import Settings
 from local.function_url import EVENT_BYTES, REPOSITORY, FunctionUrl, event_of

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from emr_jobs import merge as merges
-from functions.indexer.merge import publish_merged, remove_merged
+from functions.indexer.follow import publish_merged, remove_merged
 from functions.sealer.orphans import sweep_orphans
 from functions.sealer.purge import purge
 from functions.sealer.seal import seal

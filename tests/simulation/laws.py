@@ -266,7 +266,7 @@ class Judge(Answers):
                 if any(entry.payload_key == key for entry in reversed(log.entries) if entry.slot >= end):
                     self._broken(self.law, f"payload of an unpublished entry: {key}")
             elif folder == "segments" and done:
-                segment_key = key.removesuffix(".keys.json.zst").removesuffix(".parquet") + ".parquet"
+                segment_key = key.removesuffix(".keys.zst").removesuffix(".parquet") + ".parquet"
                 if segment_key in {one.key for one in self.segments(done[-1])}:
                     self._broken(self.law, key)
                 self._may_go(segment_key, done[-1])

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import copy
 from dataclasses import replace
+from typing import Any
 
 from headrace import offset as offsets
+from headrace.bounded import Bounded
 from headrace.errors import HeadraceError, StoreError
 from headrace.log.requests import At
 from tests.simulation.process import Process
@@ -31,9 +33,9 @@ class Outside:
         process = self._world.slots[slot]
         pictures = process.logs.log._pictures
         self._world.memories[slot] = (
-            copy.copy(pictures._pictures),
-            copy.copy(pictures._manifests),
-            copy.copy(pictures._touched),
+            _copy(pictures._pictures),
+            _copy(pictures._manifests),
+            _copy(pictures._touched),
             process.clock.monotonic(),
         )
 
@@ -48,10 +50,16 @@ class Outside:
         memory = world.memories[taken[int(self._dice[1] * len(taken))]]
         process = Process(world, slot, "api")
         pictures = process.logs.log._pictures
-        pictures._pictures, pictures._manifests, pictures._touched = (copy.copy(one) for one in memory[:3])
+        pictures._pictures, pictures._manifests, pictures._touched = (_copy(one) for one in memory[:3])
         process.clock.lost = world.scheduler.now - int(memory[3] * 1e6)
         world.slots[slot] = process
         world.met["process", "memory cloned"] += 1
+
+
+def _copy(cache: Bounded[Any, Any]) -> Bounded[Any, Any]:
+    copied = copy.copy(cache)
+    copied._values = cache._values.copy()
+    return copied
 
 
 def check_all(world: World, running: Running) -> None:

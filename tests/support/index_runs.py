@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from emr_jobs import describe, items, job, layout, reports
-from emr_jobs.items import Reader
+from emr_jobs import job, layout, reports
+from emr_jobs.job import Reader
 from emr_jobs.parts import Finisher, Puts
 from emr_jobs.reports import Report
 from functions.queue import MemoryQueue
@@ -44,9 +44,9 @@ class Here:
 def make(objects: Objects, tasks: Sequence[Task]) -> list[Run]:
     """Does tasks as a job run would; the first failure is raised."""
     door = Here(objects)
-    todo = {number: job.prepared(door, number, task) for number, task in enumerate(tasks)}
+    todo = {number: job.prepare(door, number, task) for number, task in enumerate(tasks)}
     plan = layout.plan([one for work in todo.values() for one in work.wanted])
-    packs = items.packs(item for work in todo.values() for item in work.items)
+    packs = job.pack_items(item for work in todo.values() for item in work.items)
     numbers = pa.RecordBatch.from_arrays([pa.array(range(len(packs)), pa.int64())], names=["id"])
     rows = Reader(door, tasks, plan.buckets, packs)([numbers])
     table = pa.Table.from_batches(rows, layout.ARROW)
@@ -59,8 +59,8 @@ def make(objects: Objects, tasks: Sequence[Task]) -> list[Run]:
             found[report.task].append(report)
     made = []
     for number, work in todo.items():
-        descriptor = describe.descriptor(work.task, work.plan, work.times, work.counts, found[number], CREATED_MS)
-        made.append(job.finished(objects, work.task, descriptor))
+        descriptor = reports.describe_run(work.task, work.plan, work.times, work.counts, found[number], CREATED_MS)
+        made.append(job.create_run(objects, work.task, descriptor))
     return made
 
 

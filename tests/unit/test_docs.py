@@ -12,6 +12,7 @@ from headrace.query.engine.groups import MAX_GROUPS, MAX_PRINTED_BYTES
 from headrace.query.engine.sources import TAIL_BYTES
 from headrace.query.language.search_request import DEFAULT_SIZE, MAX_SIZE, MAX_TIMEOUT_MS
 from headrace.settings import PREFIX, Settings
+from tests.budget import read_table
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("docs/*.md"), ROOT / "README.md", ROOT / "CHANGELOG.md"])
@@ -43,3 +44,13 @@ def test_operations_has_the_limits_of_the_engine() -> None:
     assert f"| `engine/sources.py` `TAIL_BYTES` | {TAIL_BYTES >> 20} MiB |" in text
     assert f"| `engine/groups.py` | {MAX_GROUPS:,}; {MAX_PRINTED_BYTES >> 20} MiB |" in text
     assert f"| `search/request.py` | {DEFAULT_SIZE}, {MAX_SIZE}; {MAX_TIMEOUT_MS:,} ms |" in text
+
+
+def test_verification_has_the_budget_of_every_folder() -> None:
+    text = (ROOT / "docs/verification.md").read_text()
+    budgets, _ = read_table()
+    assert {
+        folder: int(cost) for folder, cost in re.findall(r"^\| `(\w+)` \| (\d+) \|", text, re.MULTILINE)
+    } == budgets
+    folders = {path.relative_to(ROOT / "tests").parts[0] for path in (ROOT / "tests").rglob("*/test_*.py")}
+    assert folders - {"deployed"} == set(budgets)

@@ -9,7 +9,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from functions.api.door.access import Forbidden, Unauthorized
-from functions.api.door.buffered import AnswerTooLarge
+from functions.api.door.bodies import AnswerTooLarge
 from headrace.errors import (
     Conflict,
     DeadlineExceeded,

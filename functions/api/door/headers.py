@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 from typing import Any
 
 from functions.api.door import paths, times
@@ -165,3 +165,14 @@ class Headers:
         if not _INTEGER.fullmatch(value) or int(value) > MAX_SAFE_INTEGER:
             raise InvalidRequest(f"{name.title()} is not an integer from 0 to {MAX_SAFE_INTEGER}")
         return int(value)
+
+
+_HEADERS = "headrace.headers"  # where the scope of a request keeps them
+
+
+def headers_of(scope: MutableMapping[str, Any]) -> Headers:
+    """Returns the headers of a request, parsed at the first call."""
+    headers: Headers | None = scope.get(_HEADERS)
+    if headers is None:
+        headers = scope[_HEADERS] = Headers(scope)
+    return headers

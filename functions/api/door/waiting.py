@@ -1,15 +1,54 @@
-"""Waiting for the next record without holding a thread: polls with back-off, woken at once by this process's writes."""
+"""Calls that block (every store call does), from coroutines; and waiting for the next record without holding a thread.
+
+A Lambda function serves one request at a time, so there a call runs where it stands. A server of many requests runs it
+in a thread; nothing holds a thread while it merely waits for time to pass. A reader that waits polls with back-off, and is
+woken at once by this process's writes.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import os
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from typing import ParamSpec, TypeVar
 
 from headrace import offset as offsets
 from headrace.log.requests import At, ReadPage
 from headrace.streams.verbs import Streams
+
+DYNAMODB_TIMEOUT_S = 2.0  # of one call to a store: within the budget of an append there is time for a second try
+OBJECT_STORE_TIMEOUT_S = 2.0
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+# Appends wait in their thread for a group commit: fewer threads than concurrent writers would make groups small.
+_THREADS = 128
+_pool: ThreadPoolExecutor | None = None
+
+
+def on_lambda() -> bool:
+    """This process is a Lambda function."""
+    return "AWS_LAMBDA_FUNCTION_NAME" in os.environ
+
+
+def capacity() -> int:
+    """How many calls run at once."""
+    return 1 if on_lambda() else _THREADS
+
+
+async def run(call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Makes the call and gives its result."""
+    global _pool
+    if on_lambda():
+        return call(*args, **kwargs)
+    if _pool is None:
+        _pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="store")
+    return await asyncio.get_running_loop().run_in_executor(_pool, lambda: call(*args, **kwargs))
+
 
 _FIRST_S = 0.020
 _LAST_S = 0.250

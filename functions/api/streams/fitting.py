@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from functions.api.door.buffered import AnswerTooLarge, fits, is_buffered
+from functions.api.door.bodies import AnswerTooLarge, fits, is_buffered
 from functions.api.streams import pages, sse
 from functions.api.streams.queries import ReadQuery
 from headrace.log.requests import At, ReadPage, Selection

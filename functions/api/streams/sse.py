@@ -17,10 +17,9 @@ import orjson
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from functions.api.door.blocking import run
-from functions.api.door.buffered import ENDS_AT, fits, grown, is_buffered
-from functions.api.door.waiting import Waiter, after, listening
-from functions.api.parts import Parts
+from functions.api.context import Context
+from functions.api.door.bodies import ENDS_AT, fits, grown, is_buffered
+from functions.api.door.waiting import Waiter, after, listening, run
 from functions.api.streams import cursors, pages
 from functions.api.streams.queries import ReadQuery
 from headrace.errors import HeadraceError, StoreError
@@ -45,26 +44,26 @@ class EventStream(Response):
 
     media_type = None
 
-    def __init__(self, parts: Parts, logs: Streams, name: str, query: ReadQuery, page: ReadPage) -> None:
+    def __init__(self, context: Context, logs: Streams, name: str, query: ReadQuery, page: ReadPage) -> None:
         headers = {"Content-Type": CONTENT_TYPE, "Cache-Control": "no-cache, no-store"}
         if _needs_base64(page.head.config.content_type):
             headers["Stream-SSE-Data-Encoding"] = "base64"
         super().__init__(None, 200, headers)
         del self.headers["content-length"]
-        self._parts = parts
+        self._context = context
         self._logs = logs
         self._name = name
         self._query = query
         self._page = page
         self._buffered = False
-        self._open_s = float(parts.settings.sse_seconds)
+        self._open_s = float(context.settings.sse_seconds)
         self._cursor = query.cursor
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         # API Gateway shows nothing before the end: there the answer is what is there, and the client comes again.
         self._buffered = is_buffered(scope)
         if ENDS_AT in scope:  # the door closes then, in the middle of an event if need be
-            self._open_s = min(self._open_s, (scope[ENDS_AT] - self._parts.clock.now_ms()) / 1000)
+            self._open_s = min(self._open_s, (scope[ENDS_AT] - self._context.clock.now_ms()) / 1000)
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
         if self._buffered:
             await self._send_events(send)
@@ -87,7 +86,7 @@ class EventStream(Response):
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _events(self) -> AsyncIterator[bytes]:
-        clock = self._parts.clock
+        clock = self._context.clock
         deadline = clock.monotonic() + self._open_s
         with listening(self._logs, self._name) as waiter:
             page = self._page
@@ -123,11 +122,11 @@ class EventStream(Response):
     async def _next(self, waiter: Waiter, page: ReadPage, until: float) -> ReadPage | None:
         """The page after `page`: with data, or an empty one at the end or when time is up; None if it can't be read."""
         while True:
-            await waiter.pause(until - self._parts.clock.monotonic())
+            await waiter.pause(until - self._context.clock.monotonic())
             following = await self._read(page)
             if following is None or following.data or following.at_eof:
                 return following
-            if self._parts.clock.monotonic() >= until:
+            if self._context.clock.monotonic() >= until:
                 return following
 
     async def _read(self, page: ReadPage) -> ReadPage | None:
@@ -149,8 +148,8 @@ class EventStream(Response):
         control: dict[str, str | bool] = {"streamNextOffset": page.text(page.next)}
         if page.at_eof:
             return {**control, "upToDate": True, "streamClosed": True}
-        parts = self._parts
-        self._cursor = cursors.next_cursor(self._cursor, parts.clock.now_ms(), parts.random_below)
+        context = self._context
+        self._cursor = cursors.next_cursor(self._cursor, context.clock.now_ms(), context.random_below)
         control["streamCursor"] = str(self._cursor)
         if page.up_to_date:
             control["upToDate"] = True

@@ -6,8 +6,6 @@ accepts into one that the new schema accepts, or refuses it. `promote` runs a ch
 
 from __future__ import annotations
 
-from headrace.json.lens.envelope import Lens, parse
-from headrace.json.lens.promotion import promote
-from headrace.json.lens.proof import prove
+from headrace.json.lens.envelope import Lens, parse, promote, prove
 
 __all__ = ["Lens", "parse", "promote", "prove"]

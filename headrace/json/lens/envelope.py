@@ -1,19 +1,115 @@
-"""Lens documents, read strictly: what is accepted here can be run, though nothing is proven yet."""
+"""Lens documents: read strictly, bounded in what they can make of a record, proven, and run on records.
+
+What `parse` accepts can be run, though nothing is proven yet. Operations share what they copy, so that a few of them make
+a value of a few kilobytes that would be written as terabytes. Most lenses cannot: their results need no measuring.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
-from typing import Any, Final
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final, NamedTuple
 
 import msgspec
+from msgspec import UNSET
 
 from headrace.errors import Conflict, InvalidRequest
 from headrace.json import pointer
 from headrace.json.lens import ops
 from headrace.json.lens.apply import Step, compile_ops
-from headrace.json.lens.growth import Growth, growth_of
 from headrace.json.pointer import Path
+
+MAX_LEVELS = 500  # of nesting; half of what a writer of JSON can take
+
+_FEW_COPIES = 3
+_FEW_LEVELS = 250  # on top of `jsontext.MAX_DEPTH`
+_NUMBER_CHARS = 8
+_MEMBER_CHARS = 4  # quotes, colon and comma
+
+
+class Growth(NamedTuple):
+    """What operations can do to the size of a document at most.
+
+    Attributes:
+        copies: how many leave a value in two places: each can double the document.
+        maps: one of them is `map`, which adds to each item. Others add no more than the length of the lens.
+        levels: by how much they deepen it.
+    """
+
+    copies: int
+    maps: bool
+    levels: int
+
+
+def growth_of(operations: Iterable[ops.Op]) -> Growth:
+    """The growth by operations, nested ones listed too."""
+    copies, maps, levels = 0, False, 0
+    for op in operations:
+        match op:
+            case ops.Copy():
+                copies, levels = copies + 1, levels + _depth_of(op.to)
+            case ops.Rename():
+                levels += _depth_of(op.to)
+            case ops.Hoist():
+                copies, levels = copies + (not op.remove_from_host), levels + _depth_of(op.to)
+            case ops.Plunge():
+                copies, levels = copies + (not op.remove_from_source), levels + _depth_of(op.host) + 1
+            case ops.Add():
+                levels += _depth_of(op.path) + (0 if op.default is UNSET else _levels(op.default))
+            case ops.Wrap():
+                levels += 1
+            case ops.Map():
+                maps = True
+    return Growth(copies, maps, levels)
+
+
+def can_be_large(growths: Iterable[Growth]) -> bool:
+    """Whether the result of lenses with these growths, together, has to be measured."""
+    copies, levels = 0, 0
+    for growth in growths:
+        if growth.maps:
+            return True
+        copies, levels = copies + growth.copies, levels + growth.levels
+    return copies > _FEW_COPIES or levels > _FEW_LEVELS
+
+
+def exceeds(value: Any, limit_chars: int) -> bool:
+    """Whether the JSON text of a value is longer than a limit, or nested deeper than `MAX_LEVELS`.
+
+    Roughly: a number counts as eight characters. What is shared is looked at once.
+    """
+    return _chars(value, {}, limit_chars, MAX_LEVELS) > limit_chars
+
+
+def _chars(value: Any, known: dict[int, int], limit_chars: int, levels: int) -> int:
+    if isinstance(value, str):
+        return len(value) + 2
+    if not isinstance(value, (dict, list)):
+        return _NUMBER_CHARS
+    if not levels:
+        return limit_chars + 1
+    chars = known.get(id(value))
+    if chars is None:
+        chars = 2
+        if isinstance(value, dict):
+            for name, member in value.items():
+                chars += len(name) + _MEMBER_CHARS + _chars(member, known, limit_chars, levels - 1)
+        else:
+            for item in value:
+                chars += 1 + _chars(item, known, limit_chars, levels - 1)
+        known[id(value)] = chars
+    return chars
+
+
+def _depth_of(path: str) -> int:
+    return len(pointer.parse(path))
+
+
+def _levels(value: Any) -> int:
+    """Levels of nesting of a value as `jsontext` reads it."""
+    children = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return max((1 + _levels(child) for child in children), default=0)
+
 
 MAX_OPS = 256
 MAX_NESTING = 16  # `in` and `map` within each other
@@ -132,3 +228,59 @@ def _path(text: str) -> Path:
     if len(path) > MAX_PATH:
         raise InvalidRequest(f"pointer is too long: limit={MAX_PATH} actual={len(path)}")
     return path
+
+
+MAX_CHARS = 64 * 1024 * 1024  # of a promoted record as JSON; a record as written has 10 MiB at most
+
+
+def promote(lenses: Sequence[Lens], document: Any) -> Any:
+    """The document after a chain of lenses. It is not changed itself.
+
+    The result may share parts with the document and with the lenses: it is to be read, not to be changed.
+
+    Numbers that no operation touches are kept as they are, and so is the order of keys; a key that is set anew goes
+    to the end of its object.
+
+    Args:
+        lenses: from the version under which the document was written, up to the current one.
+
+    Raises:
+        InvalidRequest: an operation fails, which no document does that was accepted by the schema of the lens's proof;
+            or the result is longer than `MAX_CHARS` or deeper than `growth.MAX_LEVELS`.
+    """
+    for lens in lenses:
+        for number, step in enumerate(lens.steps):
+            try:
+                document = step(document)
+            except InvalidRequest as exc:
+                where = f"lens {lens.from_version}->{lens.to_version} /ops/{number}"
+                raise InvalidRequest(f"{where} failed: {exc}") from exc
+    if can_be_large(lens.growth for lens in lenses) and exceeds(document, MAX_CHARS):
+        raise InvalidRequest(f"lenses make the record too long or too deep: limit_chars={MAX_CHARS}")
+    return document
+
+
+def prove(lens: Lens, old_schema: dict[str, Any] | bool, new_schema: dict[str, Any] | bool) -> dict[str, Any]:
+    """Shows that the lens turns every document of the old schema into one of the new schema.
+
+    The operations are followed, in order, on a description of all documents that the old schema accepts; what comes
+    out has to be within the new schema. An `add` or `remove` with a default must have one that fits its own `schema`.
+
+    Returns:
+        The lens's document, with a default from the new schema in every `add` that had none.
+
+    Raises:
+        InvalidRequest: a document might make an operation fail, or come out as one that the new schema refuses; or
+            the schemas are too complex to tell. Names the operation and the path.
+    """
+    # Loads the schema library, which a process that only promotes does not need.
+    from headrace.json.lens import proof
+
+    document = proof.with_defaults(lens.document, lens.ops, new_schema)
+    complete = parse(document, document["schema"], lens.from_version)
+    try:
+        proof.check_defaults(complete.ops)
+        proof.check(complete.ops, old_schema, new_schema)
+    except InvalidRequest as exc:
+        raise InvalidRequest(f"lens not proven: {exc}") from exc
+    return document

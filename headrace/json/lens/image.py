@@ -2,23 +2,229 @@
 
 Each operation here is the counterpart of one in `apply`, and refuses a set in which some document might make that one
 fail.
+
+A path into a set of documents has cases: a value that may be there or not, or whose parent can be one thing or another, is
+followed in each case by itself. So what an operation moves stays together with where it came from.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
+from msgspec import UNSET
+
+from headrace import instants
 from headrace.errors import InvalidRequest
-from headrace.json import pointer
-from headrace.json.lens import growth, ops
-from headrace.json.lens.cases import ArrayCase
-from headrace.json.lens.closed import Fragment
-from headrace.json.lens.converted import converted
-from headrace.json.lens.focus import EMPTY_OBJECT, Place, Rebuild, places
-from headrace.json.lens.shapes import Shapes
+from headrace.json import jsontext, pointer
+from headrace.json.lens import envelope, ops
+from headrace.json.lens.apply import compile_convert
+from headrace.json.lens.closed import DATE_TIME, Fragment
+from headrace.json.lens.shapes import MAX_CASES, ArrayCase, Case, ObjectCase, Shapes, matches
 from headrace.json.pointer import Path
+
+MAX_POSITION = 64  # of an array item that a proof looks at
+
+EMPTY_OBJECT: Fragment = {"const": {}}
+
+Rebuild = Callable[[Fragment | None], Fragment]
+
+
+@dataclass(frozen=True)
+class Place:
+    """One case of what is at a path.
+
+    Attributes:
+        value: what is there; None: nothing.
+        rebuild: the whole set in this case with another value there, or without (None). None where that is not
+            possible: the parent is missing, or cannot have such a member.
+    """
+
+    value: Fragment | None
+    rebuild: Rebuild | None
+
+
+def places(shapes: Shapes, whole: Fragment, path: Path, *, create: bool = False) -> list[Place]:
+    """All cases of what is at a path.
+
+    Args:
+        create: where a parent is missing, treats it as an empty object.
+
+    Raises:
+        InvalidRequest: there are too many, or a schema is too complex.
+    """
+    found = list(_places(shapes, whole, path, create))
+    if len(found) > MAX_CASES:
+        raise InvalidRequest(f"too many cases to follow: limit={MAX_CASES} actual={len(found)}")
+    return found
+
+
+def _places(shapes: Shapes, whole: Fragment, path: Path, create: bool) -> Iterator[Place]:
+    if not path:
+        yield Place(whole, _whole)
+        return
+    key, rest = path[0], path[1:]
+    for case in shapes.cases(whole):
+        for place in _members(shapes, case, key):
+            if not rest:
+                yield place
+            elif place.rebuild is None or (place.value is None and not create):
+                yield Place(None, None)
+            else:
+                inner = EMPTY_OBJECT if place.value is None else place.value
+                for deeper in _places(shapes, inner, rest, create):
+                    yield Place(deeper.value, _compose(place.rebuild, deeper.rebuild))
+
+
+def _whole(value: Fragment | None) -> Fragment:
+    if value is None:
+        raise InvalidRequest("the whole document cannot be removed")
+    return value
+
+
+def _compose(outer: Rebuild, inner: Rebuild | None) -> Rebuild | None:
+    return None if inner is None else lambda value: outer(inner(value))
+
+
+def _members(shapes: Shapes, case: Case, key: str) -> Iterator[Place]:
+    """What is under a key of a case: at most one place with it and one without."""
+    if isinstance(case, ObjectCase):
+        value = _member(shapes, case, key)
+        if value is not None:
+            yield Place(value, lambda new: _with_member(shapes, case, key, True, new).fragment)
+        if key not in case.required:
+            yield Place(None, lambda new: _with_member(shapes, case, key, False, new).fragment)
+    elif isinstance(case, ArrayCase) and (position := pointer.index(key)) is not None:
+        if position > MAX_POSITION:
+            raise InvalidRequest(f"array index is too high to follow: limit={MAX_POSITION} actual={position}")
+        if (case.high is None or case.high > position) and not shapes.is_empty(case.item(position)):
+            there = replace(case, low=max(case.low, position + 1))
+            yield Place(there.item(position), lambda new: _with_item(there, position, new).fragment)
+        if case.low <= position:
+            yield Place(None, None)
+    else:
+        yield Place(None, None)
+
+
+def _member(shapes: Shapes, case: ObjectCase, name: str) -> Fragment | None:
+    """What a member is if it is there; None: it never is."""
+    member = case.member(name)
+    may_be_named_so = case.names is True or not shapes.covers({"not": case.names}, {"const": name})
+    return member if may_be_named_so and not shapes.is_empty(member) else None
+
+
+def _with_member(shapes: Shapes, case: ObjectCase, name: str, was: bool, value: Fragment | None) -> ObjectCase:
+    """The case with a member set or, for None, absent. `was`: in this case the member is there."""
+    properties = {**case.properties, name: False if value is None else value}
+    required = case.required - {name} if value is None else case.required | {name}
+    grown = (value is not None) - was
+    changed = replace(
+        case,
+        required=required,
+        properties=properties,
+        low=max(case.low + grown, 0),
+        high=None if case.high is None else max(case.high + grown, 0),
+    )
+    if value is None:
+        return changed
+    # A member has to satisfy the patterns that its name matches, too: so these have to allow for the new value.
+    patterns = {
+        pattern: shapes.union([child, value]) if matches(pattern, name) and not shapes.covers(child, value) else child
+        for pattern, child in case.patterns.items()
+    }
+    changed = replace(changed, patterns=patterns)
+    if not shapes.accepts(case.names, name):
+        changed = replace(changed, names=shapes.union([case.names, {"const": name}]))
+    return changed
+
+
+def _with_item(case: ArrayCase, position: int, value: Fragment | None) -> ArrayCase:
+    """The case, which has an item there, with another one or, for None, with the later items moved up."""
+    size = max(len(case.prefix), position + 1)
+    items = [case.item(at) for at in range(size)]
+    if value is not None:
+        items[position] = value
+        return replace(case, prefix=tuple(items))
+    del items[position]
+    high = None if case.high is None else case.high - 1
+    return replace(case, prefix=tuple(items), low=case.low - 1, high=high)
+
+
+@dataclass(frozen=True)
+class _Total:
+    """A builtin never fails on `domain`, and what it makes of it is within `result`."""
+
+    domain: dict[str, Any]
+    result: dict[str, Any]
+
+
+_STRING: Final[dict[str, Any]] = {"type": "string"}
+_DATE_TIMES: Final[dict[str, Any]] = {"allOf": [_STRING, DATE_TIME]}
+_FIRST_MS, _END_MS = -62_167_219_200_000, 253_402_300_800_000  # the years 0000 to 9999
+
+# Per builtin, the narrower first. `string_to_int` is total on no set that a schema describes but by listing it.
+_TOTAL: Final[dict[str, list[_Total]]] = {
+    "lowercase": [_Total(_STRING, _STRING)],
+    "uppercase": [_Total(_STRING, _STRING)],
+    "string_to_int": [],
+    "int_to_string": [_Total({"type": "integer"}, {"type": "string", "pattern": "^-?[0-9]+$", "minLength": 1})],
+    "rfc3339_to_unix_millis": [
+        _Total(
+            _DATE_TIMES,
+            {"type": "integer", "minimum": _FIRST_MS - instants.DAY_MS, "maximum": _END_MS + instants.DAY_MS},
+        )
+    ],
+    "unix_millis_to_rfc3339": [
+        _Total({"type": "number", "minimum": _FIRST_MS, "exclusiveMaximum": _END_MS}, _DATE_TIMES),
+        _Total({"type": "number"}, {"type": "string", "minLength": 1}),
+    ],
+}
+
+
+def convert_set(shapes: Shapes, op: ops.Convert, value: Fragment) -> Fragment:
+    """The set of results.
+
+    Raises:
+        InvalidRequest: a value may be of another type than the operation says, be outside what the transform is
+            defined for, or give a result of another type.
+    """
+    listed = shapes.values(value)
+    if listed is not None:
+        return _of_each(op, listed)
+    if not shapes.covers({"type": op.from_type}, value):
+        raise InvalidRequest(f"the value may be of another type than {op.from_type}")
+    result = _of_table(op.forward) if op.forward.builtin is UNSET else _of_builtin(shapes, op.forward.builtin, value)
+    if not shapes.covers({"type": op.to_type}, result):
+        raise InvalidRequest(f"the result may be of another type than {op.to_type}")
+    return result
+
+
+def _of_each(op: ops.Convert, values: list[Any]) -> Fragment:
+    """Where the schema lists the values, each is tried."""
+    function = compile_convert(op)
+    results = []
+    for value in values:
+        try:
+            results.append(function(value))
+        except InvalidRequest as exc:
+            raise InvalidRequest(f"{jsontext.dumps(value)[:100].decode(errors='replace')}: {exc}") from exc
+    return {"enum": results} if results else False
+
+
+def _of_table(transform: ops.Transform) -> Fragment:
+    if transform.default is UNSET:
+        raise InvalidRequest("the map has no default, and the old schema does not list the values")
+    table = {} if transform.map is UNSET else transform.map
+    return {"enum": [*table.values(), transform.default]}
+
+
+def _of_builtin(shapes: Shapes, name: str, value: Fragment) -> Fragment:
+    for total in _TOTAL[name]:
+        if shapes.covers(total.domain, value):
+            return total.result
+    raise InvalidRequest(f"{name} is not defined for every value that the old schema accepts")
+
 
 MAX_CHARS = 1024 * 1024  # of the description of a set, as JSON
 
@@ -41,7 +247,7 @@ def run(shapes: Shapes, operations: Sequence[ops.Op], whole: Fragment, location:
             whole = _apply(shapes, op, whole)
         except InvalidRequest as exc:
             raise InvalidRequest(f"{here} ({type(op).__name__.lower()}): {exc}") from exc
-        if growth.exceeds(whole, MAX_CHARS):
+        if envelope.exceeds(whole, MAX_CHARS):
             raise InvalidRequest(f"{here}: the description of its results is too long: limit_chars={MAX_CHARS}")
     return whole
 
@@ -70,7 +276,7 @@ def _apply(shapes: Shapes, op: ops.Op, whole: Fragment) -> Fragment:
         case ops.Head():
             return _change(shapes, whole, pointer.parse(op.path), lambda value: _head(shapes, value))
         case ops.Convert():
-            return _change(shapes, whole, pointer.parse(op.path), lambda value: converted(shapes, op, value))
+            return _change(shapes, whole, pointer.parse(op.path), lambda value: convert_set(shapes, op, value))
     raise TypeError(f"not a plain operation: {op!r}")
 
 

@@ -155,7 +155,7 @@ def _of_segments(
             break
         wave = newest[at : at + _WAVE]
         pages = read_key_pages(engine, ranges, [found.segment for found in wave])
-        lists += [_keys_of(found, page.keys, after, limit) for found, page in zip(wave, pages, strict=True)]
+        lists += [_keys_of(found, page, after, limit) for found, page in zip(wave, pages, strict=True)]
     return lists
 
 
@@ -180,15 +180,14 @@ def read_key_pages(engine: Engine, ranges: Ranges, segments: Sequence[Segment]) 
     return [pages[segment.key] for segment in segments]
 
 
-def _keys_of(
-    found: SegmentRange, keys: Sequence[tuple[str, tuple[int, ...]]], after: str | None, limit: int
-) -> list[str]:
+def _keys_of(found: SegmentRange, page: KeyPage, after: str | None, limit: int) -> list[str]:
     """Up to `limit` keys above `after` of records in this part of the segment, ascending."""
-    at = 0 if after is None else bisect.bisect_right(keys, after, key=lambda pair: pair[0])
+    at = 0 if after is None else bisect.bisect_right(page.keys, after)
     first, end = found.first - found.segment.first_offset, found.end - found.segment.first_offset
     if end - first == found.segment.count:
-        return [key for key, _ in keys[at : at + limit]]
-    inside = (key for key, rows in islice(keys, at, None) if _has_row(rows, first, end))
+        return page.keys[at : at + limit]
+    keyed = islice(zip(page.keys, page.key_rows, strict=True), at, None)
+    inside = (key for key, rows in keyed if _has_row(rows, first, end))
     return list(islice(inside, limit))
 
 

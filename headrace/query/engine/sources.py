@@ -14,13 +14,12 @@ from typing import NamedTuple, TypeVar
 
 from headrace.batch import Record
 from headrace.bounded import Bounded
-from headrace.clock import moment
 from headrace.definition import Definition
 from headrace.errors import Damaged
 from headrace.index import manifest as manifests
 from headrace.index import plan as plans
 from headrace.index.descriptors import Run
-from headrace.index.manifest import IndexManifest, IndexManifestStore
+from headrace.index.manifest import IndexManifest, IndexManifests
 from headrace.log import tail as tails
 from headrace.log.logs import Log
 from headrace.log.payload import PayloadTrimmed, read_payload
@@ -180,9 +179,8 @@ class Sources:
         self._stores = stores
         self._logs = logs
         self._manifests = stores.manifests()
-        self._indexes = IndexManifestStore(stores.objects)
+        self._indexes = IndexManifests(stores.objects, stores.clock)
         self._known: Bounded[str, Manifest] = Bounded(_REMEMBERED)
-        self._known_indexes: Bounded[str, IndexManifest] = Bounded(_REMEMBERED, clock=stores.clock)
 
     def snapshot(self, name: str, *, fresh: bool = False) -> Snapshot:
         """The stream now.
@@ -276,17 +274,9 @@ class Sources:
 
     def _index(self, log_id: str, at_least: int, fresh: bool) -> IndexManifest:
         """The generation that the watermark names, or a newer one in hand; now and then, or if `fresh`, the newest."""
-        now = moment(self._stores.clock)
-        young = self._known_indexes.get(log_id, max_age_s=_INDEX_AGE_S)
-        if young is not None and young.generation >= at_least and not fresh:
-            return young
-        known = self._known_indexes.get(log_id)
-        has_newer = known is None or known.generation < at_least
-        newest = self._indexes.load(log_id, at_least) if at_least and has_newer and not fresh else None
-        if newest is None:
-            newest = self._indexes.newest(log_id, known, at_least)
-        self._known_indexes.put(log_id, newest, read=now)
-        return newest
+        if not fresh and (recent := self._indexes.recent(log_id, _INDEX_AGE_S, at_least)) is not None:
+            return recent
+        return self._indexes.look(log_id, at_least, trusts=not fresh)
 
     def _tail(self, log_id: str, first: int, end: int) -> tuple[Record, ...]:
         """Records `[first, end)` from the write-ahead log; of too many the newest."""

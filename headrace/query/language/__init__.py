@@ -2,7 +2,6 @@
 
 config       the search configuration, as values
 canonical    the form in which a field's values are compared, of records and of queries alike
-dates        instants in text
 grammar      text of a query to its syntax
 query        syntax and configuration to a query, checked
 match        a query and a record's values to yes or no

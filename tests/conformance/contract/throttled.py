@@ -10,8 +10,8 @@ from typing import Any
 from fastapi import FastAPI
 
 from functions.api import app
+from functions.api.context import assemble
 from functions.api.door import access
-from functions.api.parts import assemble
 from headrace.aws import aws_stores, region_of
 from headrace.errors import StoreThrottled
 from headrace.settings import Settings

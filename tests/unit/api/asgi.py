@@ -13,8 +13,8 @@ from urllib.parse import unquote
 from fastapi import FastAPI
 
 from functions.api.app import create_app
+from functions.api.context import Context, assemble
 from functions.api.door.access import Access, parse
-from functions.api.parts import Parts, assemble
 from headrace.clock import Clock, SystemClock
 from headrace.log.stores import Stores
 from headrace.objects.memory import MemoryObjects
@@ -57,7 +57,7 @@ def memory_stores(settings: Settings | None = None, clock: Clock | None = None) 
 class Server:
     """An application on memory adapters."""
 
-    def __init__(self, keys: str = "", settings: Settings | None = None, parts: Parts | None = None) -> None:
+    def __init__(self, keys: str = "", settings: Settings | None = None, parts: Context | None = None) -> None:
         access = parse(keys) if keys else Access({})
         self.stores = memory_stores(settings)
         self.parts = parts or assemble(self.stores, access)

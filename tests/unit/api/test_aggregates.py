@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from functions.api.streams.routes import aggregate, routing_keys
+from functions.api.door import bodies
+from functions.api.streams import search
 from headrace.errors import DeadlineExceeded, StoreThrottled, StoreTimeout
 from headrace.settings import Settings
 from tests.unit.api.asgi import JSON, Answer, Server
@@ -160,7 +161,7 @@ def test_an_answer_that_no_buffered_door_takes_is_refused_with_advice(monkeypatc
     door = LambdaDoor(server)
     body = json.dumps(ASKED).encode()
     assert door("POST", S + "/_aggregate", JSON, body)["statusCode"] == 200
-    monkeypatch.setattr(aggregate.buffered, "ANSWER_BYTES", 1000)
+    monkeypatch.setattr(bodies, "ANSWER_BYTES", 1000)
     refused = door("POST", S + "/_aggregate", JSON, body)
     assert refused["statusCode"] == 413
     assert "narrower range, a coarser interval" in refused["body"]
@@ -209,4 +210,4 @@ def test_the_most_and_fewest_keys_of_a_page() -> None:
     server = a_server()
     assert server("GET", S + "/_routing_keys?limit=500").json["keys"] == ["k0", "k1", "k2"]
     assert server("GET", S + "/_routing_keys?limit=1").json["keys"] == ["k0"]
-    assert routing_keys.DEFAULT_LIMIT == 100
+    assert search.DEFAULT_LIMIT == 100

@@ -7,9 +7,9 @@ import time
 
 import pytest
 
+from functions.api.context import assemble
 from functions.api.door.access import Access
-from functions.api.door.counting import CountKeeper
-from functions.api.parts import assemble
+from functions.api.door.background import CountKeeper
 from headrace.clock import ManualClock, SystemClock
 from headrace.log.stores import Stores
 from headrace.objects.observed import RequestCounts

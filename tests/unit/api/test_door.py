@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from functions.api.app import describe
 from functions.api.door import errors
-from functions.api.streams import openapi
 from headrace import errors as library
 from headrace.errors import HeadraceError, StoreThrottled, StoreTimeout
 from headrace.settings import Settings
@@ -132,7 +132,7 @@ def test_internal_errors_are_logged_and_not_shown(caplog: pytest.LogCaptureFixtu
 def test_the_document_knows_every_route() -> None:
     server = Server()
     document = server("GET", "/openapi.json").json
-    assert document == openapi.document()
+    assert document == describe()
     described = {
         (path, method) for path, item in document["paths"].items() for method in item if method != "parameters"
     }

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from functions.api.parts import assemble
-from functions.api.streams.inspection import looked
+from functions.api.context import assemble
+from functions.api.streams.inspection import inspector as inspectors
 from headrace.index import manifest as manifests
 from headrace.index import plan as plans
 from headrace.index.descriptors import Family, Run
@@ -305,11 +305,11 @@ def test_a_wait_looks_at_the_index_now_and_then(server: Server, monkeypatch: pyt
     inspector = assemble(server.stores, server.parts.access).inspector()
     asked: list[str] = []
     monkeypatch.setattr(IndexManifestStore, "load", lambda self, log_id, number: asked.append(log_id))
-    monkeypatch.setattr(looked, "AGE_S", 3600)
+    monkeypatch.setattr(inspectors, "AGE_S", 3600)
     for _ in range(3):
         inspector.version("s")
     assert asked == [log.log_id]
-    monkeypatch.setattr(looked, "AGE_S", 0)
+    monkeypatch.setattr(inspectors, "AGE_S", 0)
     inspector.version("s")
     assert len(asked) == 2
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from functions.api.context import assemble
 from functions.api.door.access import Access, parse
-from functions.api.parts import assemble
 from functions.queue import MemoryQueue
 from functions.sealer.context import assemble as assemble_sealer
 from functions.sealer.seal import seal

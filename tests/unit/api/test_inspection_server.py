@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from functions.api.door import waiting
+from functions.api.door.layers import Load, Traffic
 from functions.api.streams.inspection import process
 from functions.api.streams.inspection.process import HighWater
-from functions.api.streams.inspection.traffic import Load, Traffic
 from headrace.settings import Settings
 from tests.unit.api.asgi import TEXT, Server
 

@@ -6,9 +6,8 @@ import threading
 
 import pytest
 
-from functions.api.door.access import Access, AccessError, Unauthorized, check_exposure
-from functions.api.door.keyring import Keyring
-from functions.api.parts import assemble
+from functions.api.context import assemble
+from functions.api.door.access import Access, AccessError, Keyring, Unauthorized, check_exposure
 from headrace.clock import ManualClock
 from headrace.settings import Settings
 from tests.unit.api.asgi import Server, memory_stores

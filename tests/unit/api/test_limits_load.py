@@ -12,10 +12,10 @@ import pytest
 import uvicorn
 from msgspec import structs
 
+from functions.api.context import assemble
 from functions.api.door.access import Access
-from functions.api.parts import assemble
-from functions.api.streams.inspection.traffic import Load
-from functions.api.streams.routes.resources import PATH
+from functions.api.door.layers import Load
+from functions.api.door.resources import PATH
 from headrace import deadline
 from headrace.clock import ManualClock
 from headrace.errors import StoreThrottled, StoreTimeout

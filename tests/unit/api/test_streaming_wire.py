@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from functions.api.door.buffered import ENDS_AT, is_buffered, is_event
-from functions.api.door.streaming import wire
-from functions.api.door.streaming.event import body_of, scope_of
+from functions.api.door.bodies import ENDS_AT, is_buffered, is_event
+from functions.api.door.streaming import runtime_api
+from functions.api.door.streaming.answer import body_of, scope_of
 from local.http1 import parse_head
 
 EVENT: dict[str, Any] = {
@@ -26,7 +26,7 @@ EVENT: dict[str, Any] = {
 
 
 def test_the_head_announces_a_stream_and_its_trailers() -> None:
-    head = parse_head(wire.head("127.0.0.1:9001", "id-1"))
+    head = parse_head(runtime_api.head("127.0.0.1:9001", "id-1"))
     assert head.start == (b"POST", b"/2018-06-01/runtime/invocation/id-1/response", b"HTTP/1.1")
     assert head.get(b"lambda-runtime-function-response-mode") == b"streaming"
     assert head.get(b"content-type") == b"application/vnd.awslambda.http-integration-response"
@@ -36,7 +36,7 @@ def test_the_head_announces_a_stream_and_its_trailers() -> None:
 
 def test_the_prelude_is_json_and_eight_zeros_with_joined_headers_and_cookies_apart() -> None:
     headers = [(b"ETag", b'"1"'), (b"vary", b"a"), (b"Vary", b"b"), (b"set-cookie", b"c=1"), (b"set-cookie", b"d=2")]
-    text, zeros, rest = wire.prelude(201, headers).partition(b"\0" * 8)
+    text, zeros, rest = runtime_api.prelude(201, headers).partition(b"\0" * 8)
     assert json.loads(text) == {
         "statusCode": 201,
         "headers": {"etag": '"1"', "vary": "a, b"},
@@ -46,13 +46,13 @@ def test_the_prelude_is_json_and_eight_zeros_with_joined_headers_and_cookies_apa
 
 
 def test_chunks_are_sized_in_hexadecimal_and_none_is_empty() -> None:
-    assert wire.chunk(b"x" * 26) == b"1a\r\n" + b"x" * 26 + b"\r\n"
-    assert wire.chunk(b"") == b""  # the bytes of an empty chunk would end the answer
-    assert wire.END == b"0\r\n\r\n"
+    assert runtime_api.chunk(b"x" * 26) == b"1a\r\n" + b"x" * 26 + b"\r\n"
+    assert runtime_api.chunk(b"") == b""  # the bytes of an empty chunk would end the answer
+    assert runtime_api.END == b"0\r\n\r\n"
 
 
 def test_an_answer_that_broke_off_says_so_in_its_trailers() -> None:
-    first, rest = wire.failed_end("Headrace.Kind", "message").split(b"\r\n", 1)
+    first, rest = runtime_api.failed_end("Headrace.Kind", "message").split(b"\r\n", 1)
     assert first == b"0"
     trailers = parse_head(b"a b c\r\n" + rest)
     assert trailers.get(b"lambda-runtime-function-error-type") == b"Headrace.Kind"

@@ -13,8 +13,8 @@ from urllib.parse import quote
 import pytest
 from msgspec import structs
 
+from functions.api.context import assemble
 from functions.api.door.access import Access
-from functions.api.parts import assemble
 from functions.queue import MemoryQueue
 from functions.sealer.context import assemble as assemble_sealer
 from functions.sealer.seal import seal

@@ -5,8 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from functions.api.streams.system.recorder import Recorder
-from functions.api.streams.system.window import MAX_STREAMS, Series, Summary, Window
+from functions.api.streams.system.recorder import MAX_STREAMS, Recorder, Series, Summary, Window
 from headrace.clock import ManualClock
 from headrace.objects import keys
 from headrace.objects.observed import Request

@@ -6,9 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
-from emr_jobs import items, layout, reports
-from emr_jobs.items import Reader
-from emr_jobs.job import Prepared
+from emr_jobs import job, layout, reports
+from emr_jobs.job import Prepared, Reader
 from emr_jobs.merge import Worker
 from emr_jobs.parts import Finisher, Sink
 from emr_jobs.reports import Report
@@ -18,14 +17,14 @@ from headrace.index.job import Task
 _ORDER = [("bucket", "ascending"), ("term", "ascending"), ("first", "ascending")]
 
 
-def passed(
+def run_pass(
     spark: object, door: Door, tasks: Sequence[Task], todo: Mapping[int, Prepared], sink: Sink
 ) -> Iterator[Report]:
-    """As `emr_jobs.job.passed`; give it None for Spark."""
+    """As `emr_jobs.job.run_pass`; give it None for Spark."""
     if not todo:
         return
     plan = layout.plan([one for work in todo.values() for one in work.wanted])
-    packs = items.packs(item for work in todo.values() for item in work.items)
+    packs = job.pack_items(item for work in todo.values() for item in work.items)
     numbers = pa.RecordBatch.from_arrays([pa.array(range(len(packs)), pa.int64())], names=["id"])
     rows = pa.Table.from_batches(Reader(door, tasks, plan.buckets, packs)([numbers]), layout.ARROW)
     ordered = rows.sort_by(_ORDER).combine_chunks().to_batches(max_chunksize=7)

@@ -142,7 +142,7 @@ class World:
 
 @pytest.fixture(autouse=True)
 def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(job, "passed", here.passed)
+    monkeypatch.setattr(job, "run_pass", here.run_pass)
     monkeypatch.setattr(stores, "_PAUSE_S", 0)
 
 

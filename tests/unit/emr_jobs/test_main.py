@@ -23,7 +23,7 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Door]:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-    monkeypatch.setattr(job, "passed", here.passed)
+    monkeypatch.setattr(job, "run_pass", here.run_pass)
     monkeypatch.setattr(session, "tuned", lambda spark: spark)
     stores.opened.cache_clear()
     with mock_aws():

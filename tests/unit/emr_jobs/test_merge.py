@@ -83,6 +83,19 @@ def test_text_stays_text_and_what_is_none_is_merged_as_bytes() -> None:
     assert segments.read_records(objects, found) == batch_of(whole)
 
 
+def test_every_column_is_merged() -> None:
+    objects = MemoryObjects()
+    whole = [
+        one._replace(node="n" if row < 4 else "m", meta=b"{}" if row > 5 else None, hops=row % 2)
+        for row, one in enumerate(log([(b"x%d" % row, f"k{row % 3}", 1) for row in range(12)]))
+    ]
+    parts = tuple(put(objects, whole[at : at + 3], at // 3) for at in range(0, 12, 3))
+    assert [one.meta is None for one in parts] == [True, True, False, False]
+    found = merge.merged(objects, task_of(parts), PLANNED_MS, lambda: "x")
+    assert segments.read_records(objects, found) == batch_of(whole)
+    assert reader.read_meta(objects, found, 12, 3, 100) == [None, b"{}", b"{}"]
+
+
 def test_what_is_not_what_was_published_is_never_merged() -> None:
     objects, whole = MemoryObjects(), log([(b"a", "k", 0), (b"bb", None, 1), (b"ccc", "k", 2)])
     parts = tuple(put(objects, [record], number) for number, record in enumerate(whole))

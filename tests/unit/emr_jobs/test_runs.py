@@ -165,7 +165,7 @@ def test_segments_with_a_gap_make_no_run(kind: str) -> None:
 
 
 def test_a_keyword_with_too_many_values_has_no_column(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("emr_jobs.tables.MAX_DICTIONARY", 3)
+    monkeypatch.setattr("emr_jobs.parts.MAX_DICTIONARY", 3)
     objects, definition = MemoryObjects(), samples.definition()
     found = samples.records([({"service": f"s{row % 3}", "tags": f"t{row % 4}"}, None) for row in range(8)])
     key = samples.put_definition(objects, definition)

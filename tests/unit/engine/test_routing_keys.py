@@ -223,6 +223,6 @@ def test_a_key_page_that_is_gone_is_an_error_and_no_answer() -> None:
     stream.append(document("a"))
     stream.seal()
     objects = stream.world.objects
-    objects.delete([key for key in objects.list("") if key.endswith(".keys.json.zst")])
+    objects.delete([key for key in objects.list("") if key.endswith(".keys.zst")])
     with pytest.raises(Damaged):
         page(stream)

@@ -13,7 +13,7 @@ START_MS = 1_700_000_000_000
 
 RECORDS = Batch.of([b"first", b"", bytes(range(256)), b'{"n": 1.0}'], key=[None, "orders", "é", ""])
 # Every column, a list.
-LISTED = Batch.of([b"a", b"bc"], key=["k", None], node=[None, "né"], meta=[b'{"a":1}', b""], hops=[0, 3])
+LISTED = Batch.of([b"a", b"bc"], key=["k", None], node=[None, "né"], meta=[b'{"a":1}', None], hops=[0, 3])
 # Every column, constant.
 CONSTANT = Batch.of([b"a", b"bc"], key="k", node="n", meta=b"{}", hops=2)
 

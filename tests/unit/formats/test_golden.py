@@ -51,7 +51,7 @@ def test_frames_have_the_documented_bytes() -> None:
         b"\x01\xaa\x02\0\0\0"  # version, four lists, count
         b"\x01\0\0\0\xff\xff\xff\xffk"  # keys
         b"\xff\xff\xff\xff\x03\0\0\0n\xc3\xa9"  # nodes
-        b'\x07\0\0\0\0\0\0\0{"a":1}'  # meta
+        b'\x07\0\0\0\xff\xff\xff\xff{"a":1}'  # meta
         b"\x00\x03"  # hops
         b"\x01\0\0\0\x02\0\0\0abc"  # sizes, data
     )

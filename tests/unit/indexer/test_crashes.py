@@ -7,7 +7,7 @@ import pytest
 from functions.indexer.context import Context
 from functions.indexer.follow import PLANNING_MS, follow
 from functions.indexer.look import look
-from functions.indexer.rebuild import rebuild
+from functions.indexer.retire import rebuild
 from functions.indexer.start import start
 from headrace.errors import StoreError
 from headrace.streams.requests import CreateRequest

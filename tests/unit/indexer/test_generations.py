@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from functions.indexer import policy
-from functions.indexer.generations import remove_generations
+from functions.indexer.retire import remove_generations
 from headrace.errors import Damaged, StoreTimeout
 from headrace.index.manifest import KEPT_MS, IndexManifestStore
 from headrace.objects import keys

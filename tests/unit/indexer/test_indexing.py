@@ -8,14 +8,11 @@ from typing import Any
 import pytest
 
 from functions.indexer import policy
-from functions.indexer.audit import MAX_ROWS, audit
 from functions.indexer.context import made_ms
 from functions.indexer.follow import PLANNING_MS, STARTING_MS, follow
-from functions.indexer.inputs import load_input
-from functions.indexer.look import look
-from functions.indexer.orphans import sweep_orphans
-from functions.indexer.picture import see
-from functions.indexer.rebuild import rebuild
+from functions.indexer.look import MAX_ROWS, audit, look, see
+from functions.indexer.retire import rebuild, sweep_orphans
+from functions.indexer.runs import load_input
 from functions.indexer.start import GIVE_UP_MS, start
 from functions.queue import Message
 from functions.sealer.purge import purge
@@ -405,7 +402,7 @@ def test_one_poisoned_message_does_not_repeat_the_others() -> None:
 
 
 @pytest.mark.parametrize(
-    "key", ["segments/0-x.keys.json.zst", "index/manifests/000000000001.json.zst", "registry/1-x.json.zst"]
+    "key", ["segments/0-x.keys.zst", "index/manifests/000000000001.json.zst", "registry/1-x.json.zst"]
 )
 def test_other_objects_are_no_news(key: str) -> None:
     world = World()

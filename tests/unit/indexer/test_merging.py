@@ -10,10 +10,9 @@ from msgspec.structs import replace
 
 from emr_jobs import merge as merging_job
 from functions.indexer.context import Context
-from functions.indexer.follow import follow
-from functions.indexer.inputs import load_input, load_result
+from functions.indexer.follow import follow, publish_merged
 from functions.indexer.look import look
-from functions.indexer.merge import publish_merged
+from functions.indexer.runs import load_input, load_result
 from functions.indexer.start import start
 from functions.sealer.orphans import sweep_orphans
 from functions.sealer.purge import purge

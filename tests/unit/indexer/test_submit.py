@@ -10,8 +10,7 @@ import botocore.session
 import pytest
 from botocore.stub import Stubber
 
-from functions.indexer.runs import EmrRuns
-from functions.indexer.submit import submission
+from functions.indexer.runs import EmrRuns, submission
 from headrace.errors import StoreThrottled, StoreTimeout
 from headrace.settings import Settings
 

@@ -11,10 +11,8 @@ from emr_jobs import merge
 from functions.indexer.context import Context, assemble
 from functions.indexer.follow import PLANNING_MS, follow
 from functions.indexer.handler import Indexer
-from functions.indexer.inputs import load_input
-from functions.indexer.look import look
-from functions.indexer.picture import see
-from functions.indexer.runs import Outcome
+from functions.indexer.look import look, see
+from functions.indexer.runs import Outcome, load_input
 from functions.indexer.start import start
 from functions.queue import MemoryQueue
 from headrace.index.descriptors import Descriptor, Part

@@ -231,18 +231,18 @@ def test_a_key_costs_a_lookup_for_each_run_and_pages_not_a_key_page_for_each_seg
     shop = Shop(segments=12)
     expected = found(shop.process(), key="k7")
     assert [record["n"] for record in expected] == list(range(12))
-    unpruned = shop.objects.take("/segments/", ".keys.json.zst")
-    assert unpruned[".keys.json.zst"] == 12
+    unpruned = shop.objects.take("/segments/", ".keys.zst")
+    assert unpruned[".keys.zst"] == 12
 
     shop.index(span=6)
     process = shop.process()
     assert found(process, key="k7") == expected
-    cold = shop.objects.take(".keys.json.zst", "/lex-", "run.msgpack.zst", "/segments/")
-    assert cold == {".keys.json.zst": 0, "/lex-": 2, "run.msgpack.zst": 2, "/segments/": 12}
+    cold = shop.objects.take(".keys.zst", "/lex-", "run.msgpack.zst", "/segments/")
+    assert cold == {".keys.zst": 0, "/lex-": 2, "run.msgpack.zst": 2, "/segments/": 12}
     before = shop.objects.rounds
     assert found(process, key="k8") == [{**record, "who": "w8"} for record in expected]
-    warm = shop.objects.take(".keys.json.zst", "run.msgpack.zst", "/manifests/")
-    assert warm == {".keys.json.zst": 0, "run.msgpack.zst": 0, "/manifests/": 0}
+    warm = shop.objects.take(".keys.zst", "run.msgpack.zst", "/manifests/")
+    assert warm == {".keys.zst": 0, "run.msgpack.zst": 0, "/manifests/": 0}
     assert shop.objects.rounds - before <= 4, "the pages of a run are fetched at once"
 
 
@@ -287,7 +287,7 @@ def test_a_short_read_asks_no_run() -> None:
     shop.index()
     process = shop.process()
     assert len(found(process, key="k1")) == 3
-    assert shop.objects.take("/index/", ".keys.json.zst") == {"/index/": 0, ".keys.json.zst": 3}
+    assert shop.objects.take("/index/", ".keys.zst") == {"/index/": 0, ".keys.zst": 3}
 
 
 def test_an_older_plan_prunes_keys_and_no_filter(eager: None) -> None:
@@ -295,7 +295,7 @@ def test_an_older_plan_prunes_keys_and_no_filter(eager: None) -> None:
     shop.index()
     shop.maker.logs.define("s", installing(search={**SEARCH, "fields": {**SEARCH["fields"], "new": _NEW}}))
     assert len(found(shop.process(), key="k1")) == 4
-    assert shop.objects.take(".keys.json.zst") == {".keys.json.zst": 0}
+    assert shop.objects.take(".keys.zst") == {".keys.zst": 0}
     assert len(found(shop.process(), query="new:w1")) == 4
     assert shop.objects.take("run.msgpack.zst") == {"run.msgpack.zst": 0}
 
@@ -330,7 +330,7 @@ def test_a_run_that_was_replaced_and_removed_is_found_in_the_newer_manifest() ->
         shop.objects.delete(list(shop.objects.list(run.descriptor.rpartition("/")[0])))
     shop.objects.take()
     assert len(found(process, key="k2")) == 8
-    assert shop.objects.take(".keys.json.zst") == {".keys.json.zst": 0}
+    assert shop.objects.take(".keys.zst") == {".keys.zst": 0}
 
 
 def test_new_runs_are_seen_after_a_while() -> None:

@@ -1,17 +1,71 @@
-"""One invocation: the application runs, and what it sends goes out as it comes."""
+"""One invocation of the streaming function: the event becomes a request, the application runs, and what it sends goes out
+as it comes.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import base64
 import logging
 from contextlib import suppress
+from typing import Any
 
 from starlette.types import ASGIApp, Message
 
-from functions.api.door.streaming import wire
-from functions.api.door.streaming.event import body_of, scope_of
+from functions.api.door.bodies import ENDS_AT
+from functions.api.door.streaming import runtime_api
 from functions.api.door.streaming.runtime_api import Invocation, Reply, RuntimeApi
 from headrace.clock import Clock
+
+Json = dict[str, Any]
+
+
+def scope_of(event: Json, ends_at_ms: int) -> Json:
+    """The ASGI scope of an event of payload format 2.0. `TruePath` corrects its path.
+
+    `ends_at_ms` (epoch) is when the answer has to be over, so that it can end by itself.
+    """
+    http = event["requestContext"]["http"]
+    path = str(event["rawPath"])
+    headers = _headers(event)
+    return {
+        "type": "http",
+        "asgi": {"version": "3.0", "spec_version": "2.3"},
+        "http_version": "1.1",
+        "method": http["method"],
+        "scheme": dict(headers).get(b"x-forwarded-proto", b"https").decode("latin-1"),
+        "path": path,
+        "raw_path": path.encode(),
+        "query_string": event.get("rawQueryString", "").encode(),
+        "root_path": "",
+        "headers": headers,
+        "server": (event["requestContext"].get("domainName", ""), 443),
+        "client": (http.get("sourceIp", ""), 0),
+        "aws.event": event,
+        ENDS_AT: ends_at_ms,
+    }
+
+
+def body_of(event: Json) -> bytes:
+    """The request's body. An event holds all of it: Lambda streams answers, not requests."""
+    body = event.get("body") or ""
+    return base64.b64decode(body) if event.get("isBase64Encoded") else body.encode()
+
+
+def _headers(event: Json) -> list[tuple[bytes, bytes]]:
+    """Names in lower case. Lambda joins repeated headers with a comma, and keeps cookies apart."""
+    headers = [(name.lower().encode("latin-1"), _bytes(value)) for name, value in event.get("headers", {}).items()]
+    cookies = event.get("cookies") or []
+    return [*headers, (b"cookie", _bytes("; ".join(cookies)))] if cookies else headers
+
+
+def _bytes(value: str) -> bytes:
+    """A header's value as it was sent: JSON can only hold it as text."""
+    try:
+        return value.encode("latin-1")
+    except UnicodeEncodeError:
+        return value.encode()
+
 
 _log = logging.getLogger(__name__)
 
@@ -46,7 +100,7 @@ class _Exchange:
         if message["type"] == "http.response.start":
             self.reply = await self._api.reply(self._invocation.request_id)
             self.reply.refused.add_done_callback(lambda _: self.gone.set())
-            await self.reply.send(wire.prelude(message["status"], message["headers"]))
+            await self.reply.send(runtime_api.prelude(message["status"], message["headers"]))
             return
         assert self.reply is not None, "a body before its head"
         await self.reply.send(message.get("body", b""))
@@ -105,10 +159,10 @@ async def _end(exchange: _Exchange, api: RuntimeApi, invocation: Invocation, fai
         api.report(*failure, request_id=invocation.request_id)
         return
     if exchange.is_whole:
-        last = wire.END
+        last = runtime_api.END
     else:
         _log.error("answer broke off: kind=%s", failure[0])
-        last = wire.failed_end(*failure)
+        last = runtime_api.failed_end(*failure)
     status = await exchange.reply.end(last)
     if status != 202:
         _log.warning("answer was not taken: status=%s", status)

@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
-from functions.api.streams.inspection import covered
-from functions.api.streams.inspection.fan_out import fan_out
-from functions.api.streams.inspection.looked import IndexLook
-from functions.api.streams.inspection.seen import Indexed, Listed, Published, Seen, Version
+from functions.api.streams.inspection.seen import (
+    Indexed,
+    Listed,
+    Published,
+    Seen,
+    Version,
+    coverage,
+    nothing,
+    of_page,
+    of_segment,
+)
 from headrace.definition import Definition
 from headrace.errors import Damaged
 from headrace.index import manifest as index_manifests
 from headrace.index import plan as plans
-from headrace.index.manifest import IndexManifest
+from headrace.index.manifest import IndexManifest, IndexManifests
 from headrace.log import decide
 from headrace.log.definition import Definitions
 from headrace.log.stores import Stores
@@ -46,7 +55,7 @@ class Inspector:
         self._logs = logs
         self._definitions = Definitions(stores)
         self._manifests = stores.manifests()
-        self._indexes = IndexLook(stores.objects, stores.clock)
+        self._indexes = IndexManifests(stores.objects, stores.clock)
         self._published = lru_cache(_REMEMBERED)(self._read_published)
         self._page = lru_cache(_REMEMBERED)(self._read_page)
         self._size = lru_cache(_REMEMBERED)(self._read_size)
@@ -62,7 +71,9 @@ class Inspector:
         head = self._logs.head(name)
         watermark = self._stores.watermarks.get(head.log_id)
         published, named = watermark.generation, watermark.index_generation
-        index = self._indexes.recent(head.log_id, named) if published else None
+        index = None
+        if published:
+            index = self._indexes.recent(head.log_id, AGE_S, named) or self._indexes.look(head.log_id, named)
         return Version(head.log_id, head.state, watermark, index.generation if index is not None else 0)
 
     def look(self, name: str) -> tuple[Version, Seen]:
@@ -84,7 +95,7 @@ class Inspector:
             definition = self._definitions.of(head.log_id, state)
             named = watermark.index_generation
             index = (
-                self._indexes.now(head.log_id, named) if watermark.generation else index_manifests.empty(head.log_id)
+                self._indexes.look(head.log_id, named) if watermark.generation else index_manifests.empty(head.log_id)
             )
             seen = Seen(
                 config=config,
@@ -123,20 +134,20 @@ class Inspector:
         """Segments are counted by the pages of the manifest; one that runs cover in part is read, the first time."""
         plan = plans.hash_of(definition)
         if not index.generation:
-            nothing = covered.nothing(published)
-            return Indexed(index, 0, plan, nothing, nothing, nothing)
+            none = nothing(published)
+            return Indexed(index, 0, plan, none, none, none)
         manifest = self._manifests.load(log_id, published.generation)
         if manifest is None:
             raise Damaged(f"manifest is missing: object={keys.manifest(log_id, published.generation)}")
-        blocks = [covered.of_page(page, self._manifests, manifest) for page in manifest.pages]
-        blocks += [covered.of_segment(segment) for segment in manifest.open_page]
+        blocks = [of_page(page, self._manifests, manifest) for page in manifest.pages]
+        blocks += [of_segment(segment) for segment in manifest.open_page]
         return Indexed(
             manifest=index,
             object_bytes=len(index_manifests.encode(index)),
             plan=plan,
-            by_plan=covered.coverage(blocks, index.of_plan(plan)),
-            by_any=covered.coverage(blocks, index.runs),
-            searched=covered.coverage(blocks, [run for run in index.runs if "kw" in run.sizes]),
+            by_plan=coverage(blocks, index.of_plan(plan)),
+            by_any=coverage(blocks, index.runs),
+            searched=coverage(blocks, [run for run in index.runs if "kw" in run.sizes]),
         )
 
     def _of_generation(self, log_id: str, config: LogConfig, generation: int) -> Published:
@@ -181,3 +192,25 @@ class Inspector:
             return self._stores.objects.get(key)
         except ObjectMissing as exc:
             raise Damaged(f"object is missing: object={key}") from exc
+
+
+AGE_S = 0.25  # requests that wait for a change look for a new index manifest this often at most
+
+T = TypeVar("T")
+U = TypeVar("U")
+
+_THREADS = 16
+_pool: ThreadPoolExecutor | None = None
+
+
+def fan_out(call: Callable[[T], U], items: Sequence[T]) -> list[U]:
+    """The results in the order of the items. Raises what the first failed call raised.
+
+    `call` must not fan out itself: it would wait for the threads that it takes.
+    """
+    global _pool
+    if len(items) < 2:
+        return [call(item) for item in items]
+    if _pool is None:
+        _pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="inspect")
+    return list(_pool.map(call, items))

@@ -1,4 +1,5 @@
-"""The documents of `/v1/server/_details` and `/v1/server/_mem`: this one process and its settings. Pure.
+"""`/v1/server/_details` and `/v1/server/_mem`: this one process and its settings. For operators: they say nothing of other
+processes.
 
 The contract describes a server with SQLite, caches on disk and a JavaScript heap. What has no meaning here is zero, null,
 false or empty; `docs/inspection.md` says so field by field.
@@ -6,14 +7,72 @@ false or empty; `docs/inspection.md` says so field by field.
 
 from __future__ import annotations
 
+import os
+import sys
+import threading
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from functions.api.door import timeouts
+from fastapi import FastAPI
+from starlette.requests import Request
+from starlette.responses import Response
+
+from functions.api.context import Context
+from functions.api.door import times, waiting
+from functions.api.door.access import Forbidden, Scope
+from functions.api.door.layers import Load, grant_of
+from functions.api.door.resources import serve
+from functions.api.streams import pages
+from functions.api.streams.inspection import process, server
 from functions.api.streams.inspection.process import HighWater, Memory
-from functions.api.streams.inspection.traffic import Load
+from headrace.json import jsontext
 from headrace.limits import GROUP_BYTES, GROUP_REQUESTS, QUEUE_BYTES, QUEUE_REQUESTS
+from headrace.log.requests import JSON
 from headrace.settings import Settings
+
+
+def add_routes(app: FastAPI, context: Context) -> None:
+    """Adds the two resources."""
+    marks = process.HighWater()
+
+    @serve(app, "/v1/server/_details", "GET")
+    async def show_server_details(request: Request) -> Response:
+        _require_operator(request)
+        return _document(server.details(_sample(context), context.settings, marks))
+
+    @serve(app, "/v1/server/_mem", "GET")
+    async def show_server_memory(request: Request) -> Response:
+        _require_operator(request)
+        return _document(server.mem(_sample(context), marks))
+
+
+def _require_operator(request: Request) -> None:
+    """Raises:
+    Forbidden: the key is not an administrator's, or is for some names only: the documents name others.
+    """
+    grant = grant_of(request)
+    grant.require(Scope.ADMIN)
+    if grant.prefixes:
+        raise Forbidden("this key is for some names only")
+
+
+def _sample(context: Context) -> Sample:
+    return Sample(
+        at=times.text_of(context.clock.now_ms()),
+        memory=process.memory(),
+        load=context.traffic.load(),
+        waiters=waiting.waiters(),
+        counted_logs=len(context.counts.counts),
+        blocks=sys.getallocatedblocks(),
+        threads=threading.active_count(),
+        calls=waiting.capacity(),
+        limit_bytes=int(os.environ.get("AWS_LAMBDA_FUNCTION_MEMORY_SIZE", "0")) * 1024 * 1024,
+    )
+
+
+def _document(value: Any) -> Response:
+    return Response(jsontext.dumps(value), 200, {"Content-Type": JSON, "Cache-Control": pages.NO_STORE})
+
 
 Json = dict[str, Any]
 
@@ -131,7 +190,7 @@ _SQLITE_FIGURES = (
 
 
 class _Figures:
-    """The parts that both documents show; making them raises the marks."""
+    """The context that both documents show; making them raises the marks."""
 
     def __init__(self, sample: Sample, marks: HighWater) -> None:
         self._marks = marks
@@ -239,7 +298,7 @@ def _limits(sample: Sample, settings: Settings) -> Json:
             "append_request_timeout_ms": settings.append_timeout_ms,
             "search_request_timeout_ms": SEARCH_TIMEOUT_MS,
             "resolver_timeout_ms": settings.request_timeout_ms,
-            "object_store_timeout_ms": round(timeouts.OBJECT_STORE_S * 1000),
+            "object_store_timeout_ms": round(waiting.OBJECT_STORE_TIMEOUT_S * 1000),
         },
         "memory": {"pressure_limit_bytes": sample.limit_bytes},
     }

@@ -1,15 +1,127 @@
-"""The window under way of one process."""
+"""What one process measures, and the window under way. A window becomes interval records of the metrics profile.
+
+Metric names, units and the shape of a histogram are those of the Prisma Streams server, so that its screens find them;
+docs/streams.md lists the names. Percentiles are left to the profile, which takes them from the histogram.
+"""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
 
-from functions.api.streams.system.window import Series, Unit, Window
 from headrace.clock import Clock
 from headrace.objects import keys
 from headrace.objects.observed import Request
 from headrace.streams.names import SYSTEM_STREAM
+
+MAX_STREAMS = 200  # that a window tells apart; the others of a busy interval are counted together, without a name
+
+Unit = Literal["ns", "bytes", "count"]
+
+
+class Series(NamedTuple):
+    """What is measured: a metric in a unit, of a stream or of the process, with tags as sorted pairs."""
+
+    metric: str
+    unit: Unit
+    stream: str | None = None
+    tags: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(slots=True)
+class Summary:
+    """Values of a series, not negative: how many, their sum and extremes, and how many of each power of two.
+
+    `buckets` are named by the power at or below the values; 0 and 1 share the first one.
+    """
+
+    count: int = 0
+    sum: int = 0
+    min: int = 0
+    max: int = 0
+    buckets: dict[int, int] = field(default_factory=dict)
+
+    def add(self, value: int) -> None:
+        """Takes a value."""
+        self.min = min(self.min, value) if self.count else value
+        self.max = max(self.max, value)
+        self.count += 1
+        self.sum += value
+        bucket = 1 << (max(1, value).bit_length() - 1)
+        self.buckets[bucket] = self.buckets.get(bucket, 0) + 1
+
+    def merge(self, other: Summary) -> None:
+        """Takes the values of another one."""
+        if not other.count:
+            return
+        self.min = min(self.min, other.min) if self.count else other.min
+        self.max = max(self.max, other.max)
+        self.count += other.count
+        self.sum += other.sum
+        for bucket, count in other.buckets.items():
+            self.buckets[bucket] = self.buckets.get(bucket, 0) + count
+
+
+class Window:
+    """What was measured since its begin."""
+
+    def __init__(self, start_ms: int) -> None:
+        self.start_ms = start_ms
+        self.last_ms = start_ms  # of the youngest value
+        self._series: dict[Series, Summary] = {}
+        self._streams: set[str] = set()
+
+    def __len__(self) -> int:
+        """How many series it holds."""
+        return len(self._series)
+
+    def add(self, series: Series, value: int, at_ms: int) -> None:
+        """Takes a value of a series."""
+        self._of(series).add(value)
+        self.last_ms = max(self.last_ms, at_ms)
+
+    def merge(self, earlier: Window) -> None:
+        """Takes an earlier window in."""
+        self.start_ms = min(self.start_ms, earlier.start_ms)
+        self.last_ms = max(self.last_ms, earlier.last_ms)
+        for series, summary in earlier._series.items():
+            self._of(series).merge(summary)
+
+    def records(self, *, now_ms: int, interval_ms: int, instance: str) -> list[dict[str, Any]]:
+        """An interval record for each series.
+
+        The interval ends `interval_ms` after its begin, or with the youngest value, but not after `now_ms`: a function
+        that stood still for an hour has not measured for an hour.
+        """
+        end_ms = max(self.start_ms, min(now_ms, max(self.start_ms + interval_ms, self.last_ms)))
+        return [
+            {
+                "metric": series.metric,
+                "unit": series.unit,
+                "windowStart": self.start_ms,
+                "windowEnd": end_ms,
+                "instance": instance,
+                "stream": series.stream,
+                "tags": dict(series.tags),
+                "count": summary.count,
+                "sum": summary.sum,
+                "min": summary.min,
+                "max": summary.max,
+                "buckets": {str(bucket): count for bucket, count in sorted(summary.buckets.items())},
+            }
+            for series, summary in self._series.items()
+        ]
+
+    def _of(self, series: Series) -> Summary:
+        stream = series.stream
+        if stream is not None and stream not in self._streams:
+            if len(self._streams) < MAX_STREAMS:
+                self._streams.add(stream)
+            else:
+                series = series._replace(stream=None)
+        return self._series.setdefault(series, Summary())
 
 
 class Recorder:

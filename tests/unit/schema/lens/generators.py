@@ -31,7 +31,9 @@ class Schemas:
     def root(self) -> Any:
         """A schema, usually of objects, with definitions if it refers to any."""
         schema = self.object(3) if self._random.random() < 0.85 else self.any(3)
-        if self._refers and isinstance(schema, dict) and "$ref" not in schema:
+        if self._refers and isinstance(schema, dict):
+            if "$ref" in schema:  # its siblings would not count
+                schema = {"allOf": [schema]}
             schema["definitions"] = {"d": self.object(1), "e": self.any(1)}
         return schema
 

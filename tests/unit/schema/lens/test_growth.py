@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from headrace.errors import InvalidRequest
 from headrace.json import jsontext, lens
-from headrace.json.lens import growth, promotion
-from headrace.json.lens.growth import exceeds
+from headrace.json.lens import envelope
+from headrace.json.lens.envelope import exceeds
 from tests.unit.schema.lens.documents import (
     add,
     array,
@@ -51,15 +51,15 @@ def _containers(value: Any) -> int:
 
 def test_what_is_shared_is_measured_once_and_counted_each_time() -> None:
     value: Any = "0123456789"
-    for _ in range(growth.MAX_LEVELS):
+    for _ in range(envelope.MAX_LEVELS):
         value = [value, value]
-    assert exceeds(value, 2**growth.MAX_LEVELS)
-    assert not exceeds(value, 2 ** (growth.MAX_LEVELS + 10))
+    assert exceeds(value, 2**envelope.MAX_LEVELS)
+    assert not exceeds(value, 2 ** (envelope.MAX_LEVELS + 10))
 
 
 def test_what_is_nested_too_deeply_counts_as_too_long() -> None:
     value: Any = 1
-    for _ in range(growth.MAX_LEVELS + 1):
+    for _ in range(envelope.MAX_LEVELS + 1):
         value = [value]
     assert exceeds(value, 10**9)
     assert not exceeds(value[0], 10**9)
@@ -91,7 +91,7 @@ def test_long_items_are_counted() -> None:
     longer = lens_of(each("/a", add("", "x" * 1000)))
     assert len(lens.promote([longer], {"a": [1] * 1000})["a"]) == 1000
     with pytest.raises(InvalidRequest, match="too long"):
-        lens.promote([longer], {"a": [1] * (promotion.MAX_CHARS // 1000)})
+        lens.promote([longer], {"a": [1] * (envelope.MAX_CHARS // 1000)})
 
 
 def test_a_lens_that_doubles_is_not_followed_without_end() -> None:

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 
 from headrace.errors import InvalidRequest
 from headrace.json import jsontext, lens, validate
-from headrace.json.lens import focus, image, verdict
+from headrace.json.lens import image, proof
 from headrace.json.lens.closed import close
-from headrace.json.lens.focus import Place
+from headrace.json.lens.image import Place
 from headrace.json.lens.shapes import Shapes
 from tests.support.examples import examples
 from tests.unit.schema.lens.documents import document_of, lens_of
@@ -131,12 +131,12 @@ def _forgetting_to_remove(value: Any, rebuild: Any) -> Place:
     return Place(value, rebuild and (lambda new: rebuild(value if new is None else new)))
 
 
-MEMBERS, CASES = focus._members, Shapes.cases
+MEMBERS, CASES = image._members, Shapes.cases
 MUTANTS = {
-    "nothing is compared in the end": (verdict, "check", lambda *_: None),
-    "members are never missing": (focus, "_members", _forgetting_that_members_may_be_missing),
+    "nothing is compared in the end": (proof, "check", lambda *_: None),
+    "members are never missing": (image, "_members", _forgetting_that_members_may_be_missing),
     "only the first case counts": (Shapes, "cases", _forgetting_other_cases),
-    "what is removed is still there": (focus, "Place", _forgetting_to_remove),
+    "what is removed is still there": (image, "Place", _forgetting_to_remove),
 }
 
 

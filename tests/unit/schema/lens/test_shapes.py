@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 
 from headrace.errors import InvalidRequest
 from headrace.json import validate
-from headrace.json.lens.cases import ArrayCase, ObjectCase, Other, of_value
 from headrace.json.lens.closed import close
-from headrace.json.lens.focus import places
-from headrace.json.lens.shapes import MAX_CASES, Shapes
+from headrace.json.lens.image import places
+from headrace.json.lens.shapes import MAX_CASES, ArrayCase, ObjectCase, Other, Shapes, of_value
 from tests.support.examples import examples
 from tests.unit.schema.lens.documents import INTEGER, STRING, array, closed, open_
 from tests.unit.schema.lens.generators import Documents, Schemas

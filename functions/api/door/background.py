@@ -1,0 +1,115 @@
+"""Work that no request waits for, an interval after there is something to do.
+
+A server does it in a thread of its own. A Lambda function stands still between requests, so there a request that finds
+the interval over starts the thread, which works beside it.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+
+from headrace.clock import Clock
+from headrace.objects.observed import RequestCounts
+from headrace.tables.watermarks import Watermarks
+
+_log = logging.getLogger(__name__)
+
+
+class Periodic:
+    """Does one kind of work at most once in an interval."""
+
+    def __init__(
+        self,
+        work: Callable[[], None],
+        pending: Callable[[], bool],
+        clock: Clock,
+        *,
+        name: str,
+        interval_ms: int,
+        runs_between_requests: bool,
+    ) -> None:
+        """Args:
+        work: does all that is pending; never raises.
+        pending: there is something to do.
+        name: of the thread.
+        interval_ms: at least this long between two times; 0: never.
+        runs_between_requests: the process is a server.
+        """
+        self._work = work
+        self._pending = pending
+        self._clock = clock
+        self._name = name
+        self._interval_s = interval_ms / 1000
+        self._lock = threading.Lock()
+        # From the first request on: the time of making may be a snapshot's, resumed days later.
+        self._last: float | None = None
+        self._on_timer = interval_ms > 0 and runs_between_requests
+        self._on_request = interval_ms > 0 and not runs_between_requests
+
+    def begun(self) -> None:
+        """To be called when there was nothing to do, and now there is; returns at once."""
+        if self._on_timer:
+            timer = threading.Timer(self._interval_s, self._work)
+            timer.daemon = True
+            timer.name = self._name
+            self._start(timer)
+
+    def request_began(self) -> None:
+        """To be called at the begin of each request; returns at once."""
+        if self._on_request and self._is_due():
+            self._start(threading.Thread(target=self._work, name=self._name, daemon=True))
+
+    def _is_due(self) -> bool:
+        with self._lock:
+            now = self._clock.monotonic()
+            if self._last is None:
+                self._last = now
+            if now - self._last < self._interval_s or not self._pending():
+                return False
+            self._last = now
+            return True
+
+    def _start(self, thread: threading.Thread) -> None:
+        try:
+            thread.start()
+        except RuntimeError:  # the interpreter is shutting down, or there are too many threads
+            _log.warning("background work is not done: no thread: name=%s", self._name)
+
+
+class CountKeeper:
+    """Flushes the counts of one process."""
+
+    def __init__(
+        self,
+        counts: RequestCounts,
+        watermarks: Watermarks,
+        clock: Clock,
+        *,
+        interval_ms: int,
+        runs_between_requests: bool,
+    ) -> None:
+        """Args: as of `Periodic`."""
+        self.counts = counts
+        self._watermarks = watermarks
+        self._periodic = Periodic(
+            self.flush,
+            lambda: len(counts) > 0,
+            clock,
+            name="request-counts",
+            interval_ms=interval_ms,
+            runs_between_requests=runs_between_requests,
+        )
+        counts.on_first = self._periodic.begun
+
+    def request_began(self) -> None:
+        """To be called at the begin of each request; returns at once."""
+        self._periodic.request_began()
+
+    def flush(self) -> None:
+        """Adds what was counted so far. Never raises: nobody shall fail because of a counter."""
+        try:
+            self.counts.flush(self._watermarks)
+        except Exception:  # noqa: BLE001 - as said
+            _log.exception("request counts were not added")

@@ -1,0 +1,94 @@
+"""`…/_schema` and `…/_profile`: what a stream's records mean."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import FastAPI
+from starlette.requests import Request
+from starlette.responses import Response
+
+from functions.api.context import Context
+from functions.api.door import bodies, paths, resources
+from functions.api.door.access import Scope
+from functions.api.door.layers import require
+from functions.api.door.waiting import run
+from functions.api.streams import pages
+from headrace.definition import Definition
+from headrace.errors import InvalidRequest
+from headrace.json import jsontext, registry
+from headrace.log.requests import JSON
+from headrace.streams import profiles
+from headrace.wal.state import LogConfig, LogState
+
+MAX_DOCUMENT_BYTES = 1024 * 1024  # of a schema or a profile; a process keeps it in memory
+
+
+def add_routes(app: FastAPI, context: Context) -> None:
+    """Adds the two resources."""
+
+    async def show_schema(request: Request) -> Response:
+        name = _name(request, "/_schema", Scope.READ)
+        definition = await run(context.logs().definition, name)
+        return document(registry.document(definition.registry, name))
+
+    async def change_schema(request: Request) -> Response:
+        name = _name(request, "/_schema", Scope.ADMIN)
+        update = registry.parse_update(await _body(request), name)
+        logs = context.logs()
+
+        def change(before: Definition, config: LogConfig, state: LogState) -> Definition:
+            if config.content_type != JSON:
+                raise InvalidRequest("a schema needs a stream of application/json")
+            after = registry.apply(
+                before.registry,
+                update,
+                name=name,
+                next_offset=state.next_offset,
+                is_empty=state.next_offset == 0,
+            )
+            return Definition(after, before.own)
+
+        return document(registry.document((await run(logs.define, name, change)).registry, name))
+
+    async def show_profile(request: Request) -> Response:
+        name = _name(request, "/_profile", Scope.READ)
+        definition = await run(context.logs().definition, name)
+        return document(profiles.resource(profiles.of(definition)))
+
+    async def change_profile(request: Request) -> Response:
+        name = _name(request, "/_profile", Scope.ADMIN)
+        wanted = profiles.parse_update(jsontext.loads(await _body(request)))
+        logs = context.logs()
+
+        def change(before: Definition, config: LogConfig, state: LogState) -> Definition:
+            update = profiles.install(
+                profiles.of(before),
+                wanted,
+                content_type=config.content_type,
+                is_empty=state.next_offset == 0,
+            )
+            if update is None:
+                return Definition(before.registry, wanted)
+            fresh = registry.install(update, name=name, next_offset=state.next_offset)
+            return Definition(fresh, wanted)
+
+        return document(profiles.resource(profiles.of(await run(logs.define, name, change))))
+
+    resources.add(app, "/_schema", GET=show_schema, POST=change_schema)
+    resources.add(app, "/_profile", GET=show_profile, POST=change_profile)
+
+
+def _name(request: Request, resource: str, scope: Scope) -> str:
+    name = paths.stream_name(request.scope, resource)
+    require(request, scope, name)
+    return name
+
+
+async def _body(request: Request) -> bytes:
+    return await bodies.read(request, MAX_DOCUMENT_BYTES)
+
+
+def document(value: Any) -> Response:
+    """A JSON document that nobody keeps."""
+    return Response(jsontext.dumps(value), 200, {"Content-Type": JSON, "Cache-Control": pages.NO_STORE})

@@ -1,0 +1,182 @@
+"""`…/_index_status`, `…/_details` and `/v1/streams`: what a stream is like, and which streams there are.
+
+A document of a stream is sent unless the client has it already; with `live` the answer waits until it changes. The listing
+has living streams in name order, as far as the key allows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal, NamedTuple
+
+import orjson
+from fastapi import FastAPI
+from starlette.requests import Request
+from starlette.responses import Response
+
+from functions.api.context import Context
+from functions.api.door import paths, resources, times
+from functions.api.door.access import Grant, Scope
+from functions.api.door.headers import headers_of
+from functions.api.door.layers import grant_of, require
+from functions.api.door.resources import serve
+from functions.api.door.waiting import listening, run
+from functions.api.streams import pages
+from functions.api.streams.inspection import documents
+from functions.api.streams.inspection.inspector import Inspector, fan_out
+from functions.api.streams.inspection.seen import Listed, Version
+from functions.api.streams.queries import ListQuery, list_query, parse
+from functions.metrics import ApiMetric
+from headrace.errors import InvalidRequest, RequestTimeout
+from headrace.json import jsontext
+from headrace.log.requests import JSON
+from headrace.streams.verbs import Streams
+
+
+def add_routes(app: FastAPI, context: Context) -> None:
+    """Adds the two resources. To be called before the routes of streams."""
+
+    async def show_index_status(request: Request) -> Response:
+        return await _show(request, "/_index_status", "index_status")
+
+    async def show_details(request: Request) -> Response:
+        return await _show(request, "/_details", "details")
+
+    async def _show(request: Request, resource: str, kind: Kind) -> Response:
+        name = paths.stream_name(request.scope, resource)
+        require(request, Scope.READ, name)
+        return await answer(context, request, name, kind, inspection_query(request.scope))
+
+    resources.add(app, "/_index_status", GET=show_index_status)
+    resources.add(app, "/_details", GET=show_details)
+
+    @serve(app, "/v1/streams", "GET")
+    async def list_streams(request: Request) -> Response:
+        grant = grant_of(request)
+        grant.require(Scope.READ)
+        query = list_query(request.scope)
+        found = await run(_find_listed, context.logs(), context.inspector(), grant, query)
+        context.meter.add(ApiMetric.Lists)
+        headers = {"Content-Type": "application/json", "Cache-Control": "no-store"}
+        return Response(orjson.dumps([_descriptor(listed) for listed in found]), headers=headers)
+
+
+Kind = Literal["details", "index_status"]
+
+
+class _Answer(NamedTuple):
+    """A document, its tag, and the version of the stream that it shows."""
+
+    version: Version
+    etag: str
+    body: bytes
+
+
+async def answer(context: Context, request: Request, name: str, kind: Kind, query: InspectionQuery) -> Response:
+    """200 with the document; 304 if the client has it, and it has not changed until the wait is over.
+
+    Raises:
+        RequestTimeout: a longer wait was asked for than a request may take, and nothing changed.
+        HeadraceError: there is no such stream; also when it is deleted meanwhile.
+    """
+    headers = headers_of(request.scope)
+    logs, inspector = context.logs(), context.inspector()
+    if not query.live:
+        found = await run(_build, inspector, name, kind)
+        return _response(found, changed=not headers.matches(found.etag))
+    settings = context.settings
+    asked_ms = settings.live_timeout_ms if query.timeout_ms is None else query.timeout_ms
+    deadline = context.clock.monotonic() + min(asked_ms, settings.request_timeout_ms) / 1000
+    with listening(logs, name) as waiter:
+        found = await run(_build, inspector, name, kind)
+        while headers.matches(found.etag):
+            left_s = deadline - context.clock.monotonic()
+            if left_s <= 0:
+                if asked_ms > settings.request_timeout_ms:
+                    raise RequestTimeout
+                return _response(found, changed=False)
+            await waiter.pause(left_s)
+            if await request.is_disconnected():
+                return _response(found, changed=False)
+            if await run(inspector.version, name) != found.version:
+                found = await run(_build, inspector, name, kind)
+    return _response(found, changed=True)
+
+
+def _build(inspector: Inspector, name: str, kind: Kind) -> _Answer:
+    version, seen = inspector.look(name)
+    found = (
+        documents.details(seen, inspector.requests(version.log_id))
+        if kind == "details"
+        else documents.index_status(seen)
+    )
+    return _Answer(version, documents.etag(kind, found), jsontext.dumps(found))
+
+
+def _response(found: _Answer, *, changed: bool) -> Response:
+    headers = {"ETag": found.etag, "Cache-Control": pages.NO_STORE}
+    if not changed:
+        return Response(None, 304, headers)
+    return Response(found.body, 200, {"Content-Type": JSON, **headers})
+
+
+_KNOWN = frozenset({"live", "timeout", "timeout_ms"})
+_LIVE = {"true": True, "1": True, "long-poll": True, "false": False, "0": False}
+
+
+class InspectionQuery(NamedTuple):
+    """Whether to wait for a change, and how long (None: the default)."""
+
+    live: bool
+    timeout_ms: int | None
+
+
+def inspection_query(scope: Mapping[str, Any]) -> InspectionQuery:
+    """What the query string says.
+
+    Raises:
+        InvalidRequest: a parameter is malformed or repeated.
+    """
+    given = parse(scope, _KNOWN)
+    live = _LIVE.get(given.get("live", "false"))
+    if live is None:
+        raise InvalidRequest("live must be long-poll, true or false")
+    if "timeout" in given and "timeout_ms" in given:
+        raise InvalidRequest("timeout and timeout_ms exclude each other")
+    timeout = given.get("timeout", given.get("timeout_ms"))
+    return InspectionQuery(live, None if timeout is None else times.timeout_ms(timeout, "timeout"))
+
+
+def _find_listed(logs: Streams, inspector: Inspector, grant: Grant, query: ListQuery) -> list[Listed]:
+    """The page. Rows of streams that have ended unnoticed are left out, and others take their place.
+
+    The catalog is asked for no more than the page (and what it skips); its rows are then looked at side by side.
+    """
+    found: list[Listed] = []
+    skip = query.skip
+    for prefix in grant.within(query.prefix):  # no prefix covers another, and they come in order
+        after = query.after
+        while len(found) < query.limit:
+            wanted = skip + query.limit - len(found)
+            rows = logs.list(after=after, prefix=prefix, limit=wanted)
+            found += [listed for listed in fan_out(inspector.listed, rows[skip:]) if listed is not None]
+            skip = max(0, skip - len(rows))
+            if len(rows) < wanted:
+                break
+            after = rows[-1].name
+    return found
+
+
+def _descriptor(listed: Listed) -> dict[str, Any]:
+    config = listed.config
+    return {
+        "name": config.name,
+        "created_at": times.text_of(config.created_ms),
+        "expires_at": None if listed.deadline_ms is None else times.text_of(listed.deadline_ms),
+        "epoch": listed.incarnation,
+        "next_offset": str(listed.next_offset),
+        "sealed_through": str(listed.sealed_through),
+        "uploaded_through": str(listed.sealed_through),
+        "content_type": config.content_type,
+        "profile": listed.profile,
+    }

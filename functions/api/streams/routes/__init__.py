@@ -1,1 +1,0 @@
-"""One file per resource; each route translates, calls one verb of `headrace.log`, and translates back."""
