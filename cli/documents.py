@@ -8,8 +8,8 @@ from typing import Any
 
 import httpx
 
+from cli.elements import object_members
 from cli.errors import CliError, envelope_message
-from cli.json_text import object_members
 
 Members = dict[str, str]
 

@@ -9,8 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from cli.elements import BYTE_ORDER_MARK, PAUSE, WHITE, json_records, line_records
-from cli.json_text import problem as json_problem
+from cli.elements import BYTE_ORDER_MARK, PAUSE, WHITE, json_problem, json_records, line_records
 
 CHUNK_BYTES = 256 * 1024
 SNIFF_BYTES = 64 * 1024
@@ -116,3 +115,54 @@ def detect(head: bytes, *, is_whole: bool) -> str:
     if not newline and not is_whole and not text.startswith(b"["):
         return "lines"
     return "json"
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One request's body. `records` is 0 for bytes, which have no records."""
+
+    body: bytes
+    records: int
+
+
+def json_batches(records: Iterable[bytes | None], max_records: int, max_bytes: int) -> Iterator[Batch]:
+    """Arrays of at most `max_records` records and, brackets and commas included, `max_bytes` bytes.
+
+    A record too large for that goes alone. A pause ends a batch.
+    """
+    held: list[bytes] = []
+    size = 2
+    for record in records:
+        if record is PAUSE:
+            if held:
+                yield json_batch(held)
+                held, size = [], 2
+            continue
+        if held and (len(held) == max_records or size + len(record) + 1 > max_bytes):
+            yield json_batch(held)
+            held, size = [], 2
+        held.append(record)
+        size += len(record) + 1
+    if held:
+        yield json_batch(held)
+
+
+def json_batch(records: list[bytes]) -> Batch:
+    return Batch(b"[" + b",".join(records) + b"]", len(records))
+
+
+def byte_batches(chunks: Iterable[bytes | None], max_bytes: int) -> Iterator[Batch]:
+    """Bodies of exactly `max_bytes` bytes, the last one and those before a pause aside."""
+    held = bytearray()
+    for chunk in chunks:
+        if chunk is PAUSE:
+            if held:
+                yield Batch(bytes(held), 0)
+                held.clear()
+            continue
+        held += chunk
+        while len(held) >= max_bytes:
+            yield Batch(bytes(held[:max_bytes]), 0)
+            del held[:max_bytes]
+    if held:
+        yield Batch(bytes(held), 0)

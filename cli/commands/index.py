@@ -12,13 +12,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Column as ProgressCell
 
 from cli.client import Client
-from cli.commands.list import streams
 from cli.documents import document
 from cli.errors import CliError
 from cli.main import JoinedGroup
-from cli.options import Connection, connection_options, example, json_option, print_json
+from cli.options import Connection, Target, base_url, connection_options, example, json_option, print_json
+from cli.pages import list_streams
 from cli.tables import Column, age, print_table, size
-from cli.target import Target, base_url
 
 POLL_MS = 4000  # how long the server holds a question; the longest that it takes is 5 s
 PAUSE_S = 0.2
@@ -72,7 +71,7 @@ def status(connection: Connection, names: tuple[str, ...], as_json: bool) -> Non
     """Show how far the indexes of the streams NAME are, or of all streams, a line each."""
     url = base_url(connection.url)
     client = connection.client(connection.target(names[0]).url if names else url)
-    chosen = names or tuple(row["name"] for row in streams(client, f"{url}/v1/streams", 0, None))
+    chosen = names or tuple(row["name"] for row in list_streams(client, f"{url}/v1/streams", 0, None))
     targets = [connection.target(name) for name in chosen]
     found = [(target, _look(client, target)) for target in targets]
     if as_json:

@@ -9,9 +9,8 @@ import click
 
 from cli.client import Client
 from cli.documents import document, in_time, lost
-from cli.options import Connection, connection_options, example, json_option, print_json
+from cli.options import Connection, Target, connection_options, example, json_option, print_json
 from cli.tables import clean
-from cli.target import Target
 
 PAGE_KEYS = 500  # the most that a server gives at once
 

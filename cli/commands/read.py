@@ -12,11 +12,9 @@ import click
 
 from cli.client import Client
 from cli.errors import BadInput
-from cli.options import Connection, connection_options, example, json_bytes, json_option
-from cli.output import WRITERS
+from cli.options import Connection, Target, connection_options, example, json_bytes, json_option
+from cli.output import WRITERS, ProgressBar
 from cli.pages import catch_up, elements, is_json
-from cli.progress import ProgressBar
-from cli.target import Target
 
 EPILOG = example(
     "headrace read orders",

@@ -13,12 +13,11 @@ import click
 
 from cli.client import Client
 from cli.documents import Members, in_time, lost, members, text, value
+from cli.elements import array_elements, join_object, object_members
 from cli.errors import BadInput
-from cli.json_text import array_elements, join_object, object_members
-from cli.options import Connection, connection_options, example, json_bytes, json_option
+from cli.options import Connection, Target, connection_options, example, json_bytes, json_option
 from cli.output import LINE_BREAKS
 from cli.tables import Column, print_table, print_tree
-from cli.target import Target
 
 PAGE_HITS = 500  # the most that a server gives at once
 SHOWN_FIELDS = 6

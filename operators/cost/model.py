@@ -10,9 +10,8 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from operators.cost.bill import Bill, Ledger
 from operators.cost.counts import Counts, Query, Spent, read_units
-from operators.cost.prices import Prices
+from operators.cost.prices import Bill, Ledger, Prices
 from operators.cost.workload import DAYS, GB, SECONDS, Assumptions, Workload
 
 _ROUTE_BYTES = 512 * 1024  # an HTTP API counts a larger request as several

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import itertools
+import math
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from cli.tables import Column
-from operators.cost import compare, peers, units
-from operators.cost.bill import Bill
+from operators.cost import units
 from operators.cost.model import Reckoning, bill, jobs
-from operators.cost.prices import Prices
+from operators.cost.prices import Bill, Ledger, Prices
+from operators.cost.workload import DAYS, GB, HOURS, SECONDS, Workload
 
 
 @dataclass(frozen=True)
@@ -67,10 +69,10 @@ def alone(it: Reckoning) -> Reckoning:
     return replace(it, work=replace(it.work, searches=0, indexed=False))
 
 
-def comparison(it: Reckoning) -> list[tuple[Bill, compare.Peer | None]]:
+def comparison(it: Reckoning) -> list[tuple[Bill, Peer | None]]:
     """Headrace's bill for the streams alone, and the peers', the least first."""
-    drawn: list[tuple[Bill, compare.Peer | None]] = [(bill(alone(it)), None)]
-    drawn += [(peer(it), peer) for peer in (peers.kinesis, peers.self_hosted)]
+    drawn: list[tuple[Bill, Peer | None]] = [(bill(alone(it)), None)]
+    drawn += [(peer(it), peer) for peer in (kinesis, self_hosted)]
     return sorted(drawn, key=lambda found: found[0].usd)
 
 
@@ -87,15 +89,15 @@ def comparison_sheet(it: Reckoning) -> Sheet:
     )
 
 
-def break_even(it: Reckoning, peer: compare.Peer) -> str:
+def break_even(it: Reckoning, peer: Peer) -> str:
     """Words for the points at which both cost the same."""
     if not it.work.appends:
         return "any traffic: ask with --appends-per-month"
     found = [
         f"{amount(appends)} appends ({'dearer' if dearer else 'cheaper'} above)"
-        for appends, dearer in compare.crossings(it, peer)
+        for appends, dearer in crossings(it, peer)
     ]
-    batch = compare.least_batch(it, peer)
+    batch = least_batch(it, peer)
     found.append(
         f"batches of {batch:,} of the same records" if batch else "no batch of up to 3,000 of the same records"
     )
@@ -158,7 +160,7 @@ def price_sheet(prices: Prices) -> Sheet:
 
 
 def assumptions(it: Reckoning) -> Iterator[str]:
-    """What no count says: of Headrace, then of the peers."""
+    """What no count says: of Headrace, then of the"""
     yield "assumed: " + ", ".join(f"{name}={value:g}" for name, value in asdict(it.assumed).items())
     for drawn, peer in comparison(it):
         if peer is not None:
@@ -189,9 +191,9 @@ def document(it: Reckoning) -> dict[str, Any]:
                 "notes": other.notes,
                 "break_even": [
                     {"appends": appends, "headrace_is_dearer_above": dearer}
-                    for appends, dearer in (compare.crossings(alone(it), peer) if it.work.appends else ())
+                    for appends, dearer in (crossings(alone(it), peer) if it.work.appends else ())
                 ],
-                "least_batch": compare.least_batch(alone(it), peer) if it.work.appends else None,
+                "least_batch": least_batch(alone(it), peer) if it.work.appends else None,
             }
     return found
 
@@ -202,3 +204,116 @@ def markdown(sheet: Sheet) -> str:
     line = "|" + "|".join("---:" if column.is_number else "---" for column in sheet.columns) + "|"
     rows = ["| " + " | ".join("" if cell is None else str(cell) for cell in row) + " |" for row in sheet.rows]
     return "\n".join([head, line, *rows])
+
+
+_KIB = 1024
+_LONGEST_DAYS = 365
+_SEGMENT_BYTES = 16 * 1024 * 1024
+
+
+@dataclass(frozen=True)
+class SelfHosted:
+    """What is assumed of servers that one runs oneself.
+
+    Attributes:
+        servers: at least: one that serves and one that takes over.
+        appends_s, bytes_s: that a server takes in a second (docs/benchmarks.md, on disk), with half of it kept in reserve.
+        disk_gb: of each.
+    """
+
+    servers: int = 2
+    appends_s: float = 350
+    bytes_s: float = 39e6
+    disk_gb: float = 100
+
+
+def kinesis(it: Reckoning) -> Bill:
+    """One stream on demand. A batch is put as one aggregated record; a record is rounded up to 1 KB."""
+    work, ledger = it.work, Ledger(it.prices)
+    billed_gb = work.appends * math.ceil(work.payload_bytes / _KIB) * _KIB / GB
+    ledger.add("stream", "kinesis.stream", HOURS)
+    ledger.add("data in", "kinesis.data_in", billed_gb)
+    ledger.add("data out", "kinesis.data_out", billed_gb * work.readers + work.replayed_gb)
+    days = min(work.retention_days, _LONGEST_DAYS)
+    ledger.add("keep", "kinesis.retention_week", billed_gb * max(0.0, min(days, 7) - 1) / DAYS)
+    ledger.add("keep", "kinesis.retention_year", billed_gb * max(0.0, days - 7) / DAYS)
+    notes = ["one stream, a batch as one aggregated record, readers that share throughput"]
+    notes += ["no search, no HTTP to clients, no exactly-once by producer id: what gives these is not in the sum"]
+    if work.retention_days > _LONGEST_DAYS:
+        notes.append(f"keeps {_LONGEST_DAYS} days at most")
+    return ledger.bill("kinesis", tuple(notes))
+
+
+def self_hosted(it: Reckoning, host: SelfHosted = SelfHosted()) -> Bill:
+    """Servers with disks, and what is older in S3, compressed as our segments are."""
+    work, ledger = it.work, Ledger(it.prices)
+    pairs = max(
+        work.appends / SECONDS / host.appends_s,
+        work.gb * GB / SECONDS / host.bytes_s,
+        1.0,
+    )
+    servers = math.ceil(pairs) * host.servers
+    ledger.add("servers", "ec2.server", servers * HOURS)
+    ledger.add("disks", "ebs.storage", servers * host.disk_gb)
+    ledger.add("keep", "s3.storage", work.kept_gb * it.counts.segment_ratio)
+    ledger.add("keep", "s3.put", work.gb * GB / _SEGMENT_BYTES)
+    notes = (
+        f"{servers} servers (2 vCPU, 8 GB), half of them to take over, with {host.disk_gb:g} GB of disk each",
+        "no load balancer, no transfer between zones, no backup, and nobody's time",
+    )
+    return ledger.bill("self-hosted", notes)
+
+
+Peer = Callable[[Reckoning], Bill]
+
+_LEAST, _MOST = 1e3, 1e11
+_STEPS_A_DECADE = 8
+_BATCHES = (1, 2, 3, 5, 7, 10, 15, 20, 30, 50, 70, 100, 150, 200, 300, 500, 700, 1000, 2000, 3000)
+
+
+def crossings(it: Reckoning, peer: Peer) -> list[tuple[float, bool]]:
+    """Appends a month at which both cost the same, all else in proportion; whether Headrace is dearer above.
+
+    Steps in a bill (another pair of servers) make several. Between 1e3 and 1e11 appends.
+    """
+
+    def dearer_by(appends: float) -> float:
+        at = replace(it, work=scaled(it.work, appends))
+        return bill(at).usd - peer(at).usd
+
+    found = []
+    for low, high in itertools.pairwise(_grid()):
+        before, after = dearer_by(low), dearer_by(high)
+        if (before > 0) != (after > 0):
+            found.append((_bisect(dearer_by, low, high), after > 0))
+    return found
+
+
+def least_batch(it: Reckoning, peer: Peer) -> int | None:
+    """The least batch, of those tried, at which the same records cost no more than at the peer; None if none does."""
+    for batch in _BATCHES:
+        at = replace(it, work=replace(it.work, appends=it.work.records / batch, batch=batch))
+        if bill(at).usd <= peer(at).usd:
+            return batch
+    return None
+
+
+def scaled(work: Workload, appends: float) -> Workload:
+    """The same mix with another number of appends. Followers and streams stay as they are."""
+    factor = appends / work.appends
+    return replace(work, appends=appends, searches=work.searches * factor, replayed_gb=work.replayed_gb * factor)
+
+
+def _grid() -> Iterator[float]:
+    appends = _LEAST
+    while appends <= _MOST:
+        yield appends
+        appends *= 10 ** (1 / _STEPS_A_DECADE)
+
+
+def _bisect(of: Callable[[float], float], low: float, high: float) -> float:
+    sign = of(low) > 0
+    for _ in range(60):
+        middle = (low * high) ** 0.5
+        low, high = (middle, high) if (of(middle) > 0) == sign else (low, middle)
+    return high

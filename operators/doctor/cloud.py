@@ -23,10 +23,10 @@ from operators.doctor.facts import (
     JobFacts,
     LogFacts,
     QueueFacts,
+    Resources,
     TableFacts,
     WaitingFacts,
 )
-from operators.doctor.resources import Resources
 
 MAX_LOGS = 200
 MAX_WAITING = 200

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import click
+import httpx
 
 from cli.errors import BadInput, CliError
 from cli.main import DEFAULT_URL
-from cli.options import Connection, connection_options, json_option
+from cli.options import Connection, base_url, connection_options, json_option
 from cli.tables import clean
-from cli.target import base_url
 from headrace import VERSION
 from headrace.settings import child_environment
-from operators.doctor import report, rules, server
-from operators.doctor.report import Check
-from operators.doctor.resources import Resources, of_environment, of_stack, of_state_file
+from operators.doctor import facts, rules
+from operators.doctor.facts import Check, Resources, ServerFacts, of_environment, of_stack, of_state_file
 from operators.stores import print_json
 
 _DYNAMODB_TIMEOUT_S = 10.0
@@ -61,7 +62,7 @@ def command(connection: Connection, stack: str | None, state_file: Path | None, 
     """See HELP."""
     resources = _resources(stack, state_file)
     url = base_url(_url(connection, resources))
-    checks = list(rules.server(server.look(url, connection.key), url, VERSION))
+    checks = list(rules.server(ask_server(url, connection.key), url, VERSION))
     if resources is None:
         checks.append(
             Check("AWS", "skipped", "not asked: neither --stack nor --state-file, and HEADRACE_* is not set")
@@ -69,10 +70,10 @@ def command(connection: Connection, stack: str | None, state_file: Path | None, 
     else:
         checks += _cloud_checks(resources)
     if as_json:
-        print_json({"exit_code": report.exit_code(checks), "url": url, "checks": checks})
+        print_json({"exit_code": facts.exit_code(checks), "url": url, "checks": checks})
     else:
         _print(checks)
-    click.get_current_context().exit(report.exit_code(checks))
+    click.get_current_context().exit(facts.exit_code(checks))
 
 
 def _resources(stack: str | None, state_file: Path | None) -> Resources | None:
@@ -133,7 +134,7 @@ def _cloud_checks(resources: Resources) -> list[Check]:
             stores,
             jobs,
             lambda service: boto3.client(service, region_name=region, config=config),
-            is_emulated=server.is_local(environment.get("AWS_ENDPOINT_URL", "")),
+            is_emulated=is_local(environment.get("AWS_ENDPOINT_URL", "")),
         )
         return list(rules.cloud(doctor.look()))
     except SettingsError as exc:
@@ -157,4 +158,51 @@ def _print(checks: list[Check]) -> None:
             for line in (check.advice, check.docs):
                 if line:
                     click.echo(f"{'':8}{'':{width}}  -> {clean(line)}")
-    click.echo(report.summary(checks))
+    click.echo(facts.summary(checks))
+
+
+PINGS = 5
+TIMEOUT_S = 15.0
+VERSION_HEADER = "headrace-version"
+_LOCAL = ("127.0.0.1", "::1", "localhost")
+
+
+def is_local(url: str) -> bool:
+    """The address is one of this machine."""
+    return urlsplit(url).hostname in _LOCAL
+
+
+def ask_server(
+    url: str,
+    key: str | None,
+    *,
+    transport: httpx.BaseTransport | None = None,
+    monotonic: Callable[[], float] = time.monotonic,
+) -> ServerFacts:
+    """Returns facts about the server at `url`. It asks each question once, without retries; an error is a fact, too."""
+    local = is_local(url)
+    try:
+        with httpx.Client(base_url=url, timeout=TIMEOUT_S, trust_env=not local, transport=transport) as http:
+            latencies, version = [], ""
+            for _ in range(PINGS):
+                began = monotonic()
+                answer = http.get("/health")
+                latencies.append((monotonic() - began) * 1000)
+                if answer.status_code != 200:
+                    return ServerFacts(error=f"GET /health: status {answer.status_code}", is_local=local)
+                version = answer.headers.get(VERSION_HEADER, "")
+            bearer = {"authorization": f"Bearer {key.strip()}"} if key else None
+            return ServerFacts(
+                latencies_ms=tuple(latencies),
+                version=version,
+                status_without_key=_status(http, "/v1/streams?limit=1"),
+                status_with_key=_status(http, "/v1/streams?limit=1", bearer) if bearer else None,
+                status_as_admin=_status(http, "/v1/server/_details", bearer) if bearer else None,
+                is_local=local,
+            )
+    except (httpx.HTTPError, httpx.InvalidURL, UnicodeEncodeError) as exc:
+        return ServerFacts(error=str(exc) or type(exc).__name__, is_local=local)
+
+
+def _status(http: httpx.Client, path: str, headers: Mapping[str, str] | None = None) -> int:
+    return http.get(path, headers=headers).status_code

@@ -10,8 +10,7 @@ import statistics
 from collections.abc import Iterator
 
 from cli.tables import age
-from operators.doctor.facts import CloudFacts, LogFacts, QueueFacts, ServerFacts, TableFacts
-from operators.doctor.report import Check, Level
+from operators.doctor.facts import Check, CloudFacts, Level, LogFacts, QueueFacts, ServerFacts, TableFacts
 
 SLOW_MS = 1000.0
 SEAL_SLACK_MS = 60_000

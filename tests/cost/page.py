@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from cli.tables import Column
-from operators.cost import peers, show
+from operators.cost import show
 from operators.cost.counts import counted
 from operators.cost.model import Reckoning, bill, jobs
 from operators.cost.prices import standard
@@ -68,7 +68,7 @@ def _peers() -> str:
     for what, work in _AMONG:
         it = reckoned(work)
         quiet = replace(it, work=replace(work, metrics_s=0))
-        sums = [bill(it).usd, bill(quiet).usd, peers.kinesis(it).usd, peers.self_hosted(it).usd]
+        sums = [bill(it).usd, bill(quiet).usd, show.kinesis(it).usd, show.self_hosted(it).usd]
         rows.append([what, *(f"**{show.money(usd)}**" if usd == min(sums) else show.money(usd) for usd in sums)])
     columns = [
         Column("a month"),

@@ -9,11 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from operators.cost import compare, peers, units
-from operators.cost.bill import Ledger
+from operators.cost import show, units
 from operators.cost.counts import counted
 from operators.cost.model import Reckoning, bill, jobs
-from operators.cost.prices import BadPrices, Prices, parse, standard
+from operators.cost.prices import BadPrices, Ledger, Prices, parse, standard
 from operators.cost.workload import DAYS, SECONDS, Workload
 
 WORKLOADS = st.builds(
@@ -82,7 +81,7 @@ def test_prices_are_linear(work: Workload) -> None:
         doubled = doubled.replaced(parse(as_text.encode()))
     twice = replace(reckoned(work), prices=doubled)
     assert bill(twice).usd == pytest.approx(2 * bill(reckoned(work)).usd)
-    assert peers.kinesis(twice).usd == pytest.approx(2 * peers.kinesis(reckoned(work)).usd)
+    assert show.kinesis(twice).usd == pytest.approx(2 * show.kinesis(reckoned(work)).usd)
 
 
 def test_segments_are_made_by_size_by_records_or_by_age() -> None:
@@ -123,7 +122,7 @@ def test_bodies_above_512_kib_are_several_requests() -> None:
 
 def test_kinesis_by_hand() -> None:
     """1e6 batches of 50,000 bytes are 49 KiB each; a day is free, six cost more, the rest less."""
-    found = peers.kinesis(reckoned(Workload(appends=1e6, batch=100, retention_days=30)))
+    found = show.kinesis(reckoned(Workload(appends=1e6, batch=100, retention_days=30)))
     gb = 49 * 1024 * 1e6 / 1e9
     assert found.of("stream", "kinesis.stream") == pytest.approx(29.20)
     assert found.of("data in", "kinesis.data_in") == pytest.approx(gb * 0.08)
@@ -132,31 +131,31 @@ def test_kinesis_by_hand() -> None:
 
 
 def test_the_servers_of_a_peer_come_in_pairs() -> None:
-    calm, busy = (peers.self_hosted(reckoned(Workload(appends=n))) for n in (1, 351 * SECONDS))
+    calm, busy = (show.self_hosted(reckoned(Workload(appends=n))) for n in (1, 351 * SECONDS))
     assert busy.of("servers", "ec2.server") == pytest.approx(2 * calm.of("servers", "ec2.server"))
 
 
 def test_both_cost_the_same_where_they_cross() -> None:
     it = reckoned(Workload(appends=1e6, batch=1000, metrics_s=0))
-    for peer in (peers.kinesis, peers.self_hosted):
-        found = compare.crossings(it, peer)
+    for peer in (show.kinesis, show.self_hosted):
+        found = show.crossings(it, peer)
         assert found
         for appends, dearer_above in found:
-            at = replace(it, work=compare.scaled(it.work, appends))
+            at = replace(it, work=show.scaled(it.work, appends))
             assert bill(at).usd == pytest.approx(peer(at).usd, rel=0.01)
-            above = replace(it, work=compare.scaled(it.work, appends * 1.05))
+            above = replace(it, work=show.scaled(it.work, appends * 1.05))
             assert (bill(above).usd > peer(above).usd) == dearer_above
 
 
 def test_the_least_batch_is_the_first_that_is_not_dearer() -> None:
     it = reckoned(Workload(appends=1e8, metrics_s=0))
-    least = compare.least_batch(it, peers.kinesis)
+    least = show.least_batch(it, show.kinesis)
     assert least is not None and least > 1
     for batch in (least, least // 2):
         at = replace(it, work=replace(it.work, appends=1e8 / batch, batch=batch))
-        assert (bill(at).usd <= peers.kinesis(at).usd) == (batch == least)
-    assert compare.least_batch(replace(it, work=replace(it.work, followers=1e6)), peers.kinesis) is None
-    assert compare.least_batch(replace(it, prices=dear_kinesis()), peers.kinesis) == 1
+        assert (bill(at).usd <= show.kinesis(at).usd) == (batch == least)
+    assert show.least_batch(replace(it, work=replace(it.work, followers=1e6)), show.kinesis) is None
+    assert show.least_batch(replace(it, prices=dear_kinesis()), show.kinesis) == 1
 
 
 def dear_kinesis() -> Prices:
@@ -198,7 +197,7 @@ def test_every_price_says_when_and_where_and_is_paid_for_something() -> None:
     )
     template = msgspec.structs.replace(counted().template, alarms=1, dashboards=1)
     it = Reckoning(work, msgspec.structs.replace(counted(), template=template), prices)
-    paid = {line.price for drawn in (bill, peers.kinesis, peers.self_hosted) for line in drawn(it).lines}
+    paid = {line.price for drawn in (bill, show.kinesis, show.self_hosted) for line in drawn(it).lines}
     assert set(prices.entries) - paid == {
         "cloudwatch.logs_kept",
         "dynamodb.stream_read",
