@@ -1,9 +1,4 @@
-"""What IAM would be asked about an HTTP request to AWS: its actions and their resources. Pure.
-
-A transaction asks for each of its parts, a batch for each of its tables, a query of an index for the index. Requests that
-no function is known to make give the action `unknown`, which no policy allows.
-Source: the service authorization reference of each service.
-"""
+"""Which IAM actions on which resources an HTTP request to AWS needs. Pure."""
 
 from __future__ import annotations
 
@@ -15,8 +10,18 @@ from xml.etree import ElementTree
 
 import msgspec
 
-from local.access_policies import Call
-from local.account import ACCOUNT, REGION
+
+class Call(msgspec.Struct, frozen=True):
+    """One action on one resource, as IAM is asked about it. `context` holds the condition keys that are known."""
+
+    action: str
+    resource: str
+    context: tuple[tuple[str, str], ...] = ()
+
+
+ACCOUNT = "123456789012"
+REGION = "us-east-1"
+
 
 PREFIX = "AKIAROLE"
 _CREDENTIAL = re.compile(r"Credential=(\w+)/")

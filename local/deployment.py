@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from headrace.settings import SETTING_OF_OUTPUT
-from local.access_door import Policies
+from local.access import Policies
 
 WRAPPER_VARIABLE = "AWS_LAMBDA_EXEC_WRAPPER"
 TASK_ROOT = "/var/task/"

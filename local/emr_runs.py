@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import Any, Protocol
 from uuid import uuid4
 
-from local.account import ACCOUNT, REGION
+from local.access_calls import ACCOUNT, REGION
 
 RELEASE = "emr-spark-8.0.0"
 OVER = frozenset({"SUCCESS", "FAILED", "CANCELLED"})

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from local.access_calls import access_key
-from local.account import REGION
+from local.access_calls import REGION, access_key
 
 # Values, not secrets: the emulator checks no signature, but the SDK insists on signing.
 _FIXED = {

@@ -26,11 +26,10 @@ from xml.sax.saxutils import escape
 import uvicorn
 from botocore.exceptions import ClientError
 
-from local import access_door, moto_hardening
-from local.access_calls import call_of_absence, json_calls, object_calls
-from local.access_door import AccessDoor
-from local.access_policies import Call
-from local.lifeline import exit_with_parent
+from local import access, moto_hardening
+from local.access import AccessDoor
+from local.access_calls import Call, call_of_absence, json_calls, object_calls
+from local.supervisor import exit_with_parent
 
 RETRY_RECEIVE_SECONDS = 0.05
 DRAIN_SECONDS = 1
@@ -251,7 +250,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=0)
     parser.add_argument("--lifeline", action="store_true", help="end when standard input ends")
-    access_door.add_options(parser)
+    access.add_options(parser)
     options = parser.parse_args(arguments)
     if options.lifeline:
         exit_with_parent()

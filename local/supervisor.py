@@ -6,6 +6,7 @@ an instance that dies. One that ends by itself, or before it was ready, takes th
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
@@ -176,3 +177,17 @@ def log(name: str, line: str) -> None:
 
 def _exit(code: int) -> str:
     return f"signal {-code}" if code < 0 else f"exit code {code}"
+
+
+def exit_with_parent() -> None:
+    """Ends this process at once when standard input reaches its end: the parent holds the other end open.
+
+    It works on every system, and also when the parent is killed without a chance to clean up.
+    """
+
+    def watch() -> None:
+        while os.read(sys.stdin.fileno(), 4096):
+            pass
+        os._exit(0)
+
+    threading.Thread(target=watch, name="lifeline", daemon=True).start()

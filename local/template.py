@@ -16,11 +16,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from local.access_policies import UnknownPolicy
-from local.account import ACCOUNT
+from local.access import UnknownPolicy, read_policies
+from local.access_calls import ACCOUNT
 from local.deployment import Deployment, EventTrigger, Function, QueueTrigger, ScheduleTrigger, StreamTrigger
 from local.environment import client
-from local.template_policies import read_policies
 
 TEMPLATE_PATH = Path(__file__).resolve().parent.parent / "infra" / "template" / "headrace.template.json"
 STACK_NAME = "headrace"

@@ -21,7 +21,7 @@ from headrace.clock import ManualClock
 from headrace.log.logs import Logs
 from headrace.log.requests import AppendRequest, CreateRequest
 from headrace.settings import Settings
-from local.emulated_cloud import DevServer, dev_server
+from tests.support.emulated_cloud import DevServer, dev_server
 from tests.support.pipeline import NO_METRICS, Pipeline
 
 KEYS = {"HEADRACE_API_KEYS": "right:read+write+admin", **NO_METRICS}

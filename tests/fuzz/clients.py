@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from cli.commands.list import descriptors
+
 from cli.commands.tail import events as parse_events
 from cli.commands.tail import pages, split_lines
 from cli.elements import json_records, line_records

@@ -13,11 +13,10 @@ from functions.indexer.runs import EmrRuns
 from headrace.settings import Settings
 from local.deployment import EventTrigger
 from local.emr_runs import KEPT_EVENTS, JobFailed, JobRuns
-from local.emr_serverless import EmrServer
+from local.emr_serverless import NO_JAVA, EmrServer, SparkWorker
 from local.environment import client
-from local.event_pump import EventPump, events_at
 from local.lambda_runtime import FunctionFailed
-from local.spark_worker import NO_JAVA, SparkWorker
+from local.pumps import EventPump, events_at
 
 APPLICATION = "00app"
 SETTINGS = Settings(
@@ -188,7 +187,7 @@ class Function:
 def test_rules_hear_of_the_events_that_match_and_repeat_what_failed(
     server: EmrServer, worker: FakeWorker, emr: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("local.event_pump.RETRY_SECONDS", 0.01)
+    monkeypatch.setattr("local.pumps.RETRY_SECONDS", 0.01)
     pattern = {
         "source": ["aws.emr-serverless"],
         "detail": {"applicationId": [APPLICATION], "state": ["SUCCESS", "FAILED"]},
