@@ -13,10 +13,11 @@ from functions.indexer.runs import EmrRuns
 from headrace.settings import Settings
 from local.deployment import EventTrigger
 from local.emr_runs import KEPT_EVENTS, JobFailed, JobRuns
-from local.emr_serverless import NO_JAVA, EmrServer, SparkWorker
+from local.emr_serverless import EmrServer
 from local.environment import client
 from local.lambda_runtime import FunctionFailed
 from local.pumps import EventPump, events_at
+from local.spark_worker import NO_JAVA, SparkWorker
 
 APPLICATION = "00app"
 SETTINGS = Settings(
