@@ -1,4 +1,4 @@
-"""HTTP for every command: one connection, bearer key, retries that are safe, errors that say what to do."""
+"""HTTP for every command: one connection, a bearer key, retries that are safe, errors that say what to do."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ class RetryPolicy:
     longest_retry_after_s: float = 60.0
 
     def gives_up(self, failures: int, status: int) -> bool:
-        """Whether to stop after `failures` failed sends, the last of which was answered with `status`."""
+        """Returns whether to stop after `failures` failed sends, the last of which was answered with `status`."""
         tries = min(self.tries, self.tries_after_500) if status == 500 else self.tries
         return status not in RETRYABLE_STATUSES or failures >= tries
 
     def wait_s(self, failures: int, retry_after_s: float | None, random: Callable[[], float]) -> float:
-        """Seconds to wait after `failures` (1 or more) failed sends; `random` gives [0, 1)."""
+        """Returns the seconds to wait after `failures` (1 or more) failed sends; `random` gives [0, 1)."""
         full = min(self.longest_wait_s, self.first_wait_s * 2.0 ** min(failures - 1, 30))
         wait = full * (0.5 + 0.5 * random())
         if retry_after_s is not None:
@@ -78,8 +78,9 @@ class Client:
         content: bytes | None = None,
         expect: tuple[int, ...] = (),
     ) -> httpx.Response:
-        """The answer, with its whole body. Raises `Refused` for a final error status not in `expect`,
-        `Unreachable` when there is no answer after the last try."""
+        """Sends a request and returns the answer with its whole body. Raises `Refused` for a final error status that
+        is not in `expect`, `Unreachable` when no try was answered.
+        """
         failures = 0
         encoded = encode_headers(headers or {})
         while True:
@@ -99,7 +100,9 @@ class Client:
 
     @contextmanager
     def stream(self, url: str, *, what: str, params: Mapping[str, str]) -> Iterator[httpx.Response]:
-        """An answer whose body is still arriving. One try; httpx errors pass, a bad status is `Refused`."""
+        """Yields an answer whose body is still arriving. It tries once; httpx errors pass, an error status raises
+        `Refused`.
+        """
         with self.http.stream("GET", url, params=params) as answer:
             self.answered = True
             if answer.status_code >= 400:
@@ -126,7 +129,7 @@ class Client:
 
 
 def encode_headers(headers: Mapping[str, str]) -> dict[bytes, bytes]:
-    """Header values as UTF-8. Raises `BadInput` for characters that no header can carry."""
+    """Returns header values as UTF-8. Raises `BadInput` for characters that no header can carry."""
     for name, value in headers.items():
         if any(ord(character) < 32 or ord(character) == 127 for character in value):
             raise BadInput(f"{name} can't hold control characters: {value!r}")
@@ -152,7 +155,7 @@ def open_client(
     transport: httpx.BaseTransport | None = None,
     policy: RetryPolicy | None = None,
 ) -> Client:
-    """A client for the server of `url`. A loopback server is never asked for through a proxy."""
+    """Returns a client for the server of `url`. Requests to a loopback server never go through a proxy."""
     headers = {"user-agent": "headrace-cli"}
     if key:
         headers["authorization"] = f"Bearer {key.strip()}"
@@ -167,7 +170,7 @@ def open_client(
 
 
 def retry_after_s(value: str | None, now_s: float) -> float | None:
-    """Seconds that a Retry-After header asks for, as a number or an HTTP date; None if it says neither."""
+    """Returns the seconds that a Retry-After header (a number or an HTTP date) asks for; None if it is neither."""
     if not value:
         return None
     try:

@@ -1,4 +1,4 @@
-"""Answers that are JSON documents. Members that nobody looks into keep the server's text."""
+"""Answers that are JSON documents. Members that the client does not interpret keep the server's text."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _BOUND = "events_upper_bound"
 
 
 def members(answer: httpx.Response, what: str) -> Members:
-    """The members of the object that the server answered.
+    """Returns the members of the object that the server answered.
 
     Raises:
         CliError: it answered something else.
@@ -29,7 +29,7 @@ def members(answer: httpx.Response, what: str) -> Members:
 
 
 def document(answer: httpx.Response, what: str) -> dict[str, Any]:
-    """The object that the server answered. Raises as `members`."""
+    """Returns the object that the server answered. Raises the errors of `members`."""
     try:
         found = json.loads(answer.content)
     except (ValueError, RecursionError) as error:
@@ -40,7 +40,7 @@ def document(answer: httpx.Response, what: str) -> dict[str, Any]:
 
 
 def in_time(answer: httpx.Response, what: str, hint: str) -> httpx.Response:
-    """The answer, unless it is a 408 without what was found so far.
+    """Returns the answer, unless it is a 408 without partial results.
 
     Raises:
         CliError: the server gave up.
@@ -51,7 +51,7 @@ def in_time(answer: httpx.Response, what: str, hint: str) -> httpx.Response:
 
 
 def value(raw: str | None) -> Any:
-    """What a member holds; None if there is none."""
+    """Returns the value of a member; None if there is none."""
     return None if raw is None else json.loads(raw)
 
 
@@ -63,7 +63,7 @@ def text(raw: str | None) -> str:
 
 
 def lost(coverage: Mapping[str, Any]) -> str:
-    """What a coverage says that is missing from an answer; empty if nothing is."""
+    """Returns what a coverage reports as missing from an answer, in words; empty if nothing is missing."""
     if coverage.get("complete", True):
         return ""
     missing = {

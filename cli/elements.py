@@ -1,7 +1,10 @@
-"""Cuts JSON text into records as it arrives. The text of a record is kept as it is, byte for byte.
+"""Cuts JSON text into records as it arrives, and takes JSON documents apart. The text of each part is kept, byte for
+byte.
 
-Input is a sequence of JSON values apart by white space: an array gives its elements, any other value is one
-record. Memory is one record and one chunk, whatever the size of the input.
+Input is a sequence of JSON values separated by white space: the elements of an array are one record each, any other
+value is one record. Memory is one record and one chunk, whatever the size of the input.
+
+Numbers of documents stay text, whatever their length, since nothing here calculates with them.
 """
 
 from __future__ import annotations
@@ -57,7 +60,7 @@ class ElementSplitter:
         self.records = 0
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        """The records completed by `chunk`. Raises `BadInput` where the text can't be JSON."""
+        """Returns the records that `chunk` completes. Raises `BadInput` where the text can't be JSON."""
         self._forget_scanned()
         self._buffer += chunk
         if not self._started:
@@ -74,7 +77,7 @@ class ElementSplitter:
         return found
 
     def finish(self) -> list[bytes]:
-        """The last record, if the end of the input completes it. Raises `BadInput` if it is cut off."""
+        """Returns the last record, if the end of the input completes it. Raises `BadInput` if it is cut off."""
         found: list[bytes] = []
         if self._state is State.SCALAR:
             self._emit(found, len(self._buffer))
@@ -196,14 +199,14 @@ class ElementSplitter:
 
 
 def end_of(pattern: re.Pattern[bytes], buffer: bytes, position: int) -> int:
-    """Where a pattern that matches anything, if only nothing, ends."""
+    """Returns the end of the match of a pattern that always matches, if only the empty string."""
     match = pattern.match(buffer, position)
     assert match is not None
     return match.end()
 
 
 def json_records(chunks: Iterable[bytes | None]) -> Iterator[bytes | None]:
-    """The records of JSON text; passes pauses on."""
+    """Yields the records of JSON text; passes pauses on."""
     splitter = ElementSplitter()
     for chunk in chunks:
         if chunk is None:
@@ -214,7 +217,9 @@ def json_records(chunks: Iterable[bytes | None]) -> Iterator[bytes | None]:
 
 
 def line_records(chunks: Iterable[bytes | None]) -> Iterator[bytes | None]:
-    """One record a line, without blank lines; passes pauses on. `BadInput` for a line that is not JSON."""
+    """Yields one record per line, without blank lines; passes pauses on. Raises `BadInput` for a line that is not
+    JSON.
+    """
     rest: list[bytes] = []
     number = 0
 

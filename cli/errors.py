@@ -57,7 +57,7 @@ HINTS = {
 
 
 def refusal(what: str, status: int, headers: dict[str, str], body: bytes) -> Refused:
-    """The error for a status of 400 or more. `what` is what was being done, like `append to orders`."""
+    """Returns the error for a status of 400 or more. `what` is what was being done, like `append to orders`."""
     reason = envelope_message(body) or phrase(status)
     hint = HINTS.get(status, "")
     if status == 409 and headers.get("stream-closed", "").lower() == "true":
@@ -77,7 +77,7 @@ def refusal(what: str, status: int, headers: dict[str, str], body: bytes) -> Ref
 
 
 def phrase(status: int) -> str:
-    """What a status means when the server says no more."""
+    """Returns what a status means, for an answer without a message."""
     try:
         return HTTPStatus(status).phrase.lower()
     except ValueError:
@@ -85,7 +85,7 @@ def phrase(status: int) -> str:
 
 
 def envelope_message(body: bytes) -> str:
-    """The message of `{"error": {"code", "message"}}`, else the body's first line, else nothing."""
+    """Returns the message of `{"error": {"code", "message"}}`, else the body's first line, else an empty string."""
     try:
         error = json.loads(body).get("error")
         if isinstance(error, dict):

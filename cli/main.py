@@ -140,7 +140,7 @@ class MainGroup(JoinedGroup):
 def main(url: str, key: str | None) -> None:
     """Durable streams over HTTP: create, append, read, follow.
 
-    NAME is a stream's name, whatever characters it has, or the full URL of a stream.
+    NAME is the name of a stream, with any characters in it, or the full URL of a stream.
     """
 
 

@@ -1,4 +1,4 @@
-"""Options that commands share: which server, which key, and output for scripts."""
+"""Options that commands share (which server, which key, output for scripts), and which stream a command means."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print one JS
 
 
 def example(*lines: str) -> str:
-    """An epilog of examples, kept as written, and the exit codes."""
+    """Returns an epilog of examples, kept as written, and the exit codes."""
     return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines) + "\n\n" + EXIT_CODES
 
 
@@ -74,12 +74,12 @@ class Target:
 
     @property
     def path(self) -> str:
-        """The path of the URL, as a fork's source is named."""
+        """Returns the path of the URL, which names the source of a fork."""
         return urlsplit(self.url).path
 
 
 def base_url(text: str) -> str:
-    """A server's URL without a trailing slash; refuses what is no http URL."""
+    """Returns a server's URL without a trailing slash. Raises `BadInput` if it is not an http URL."""
     parts = urlsplit(text)
     if parts.scheme not in ("http", "https") or not parts.netloc:
         raise BadInput(f"not a server URL: {text!r}", "give one like http://127.0.0.1:8787")
@@ -87,7 +87,7 @@ def base_url(text: str) -> str:
 
 
 def target(base: str, name_or_url: str) -> Target:
-    """The stream of that name at `base`, or of that URL. A name becomes one percent-encoded segment."""
+    """Returns the stream with this name at `base`, or with this URL. A name becomes one percent-encoded segment."""
     if name_or_url.startswith(("http://", "https://")):
         url = base_url(name_or_url)
         return Target(url, unquote(url.rpartition(STREAM_ROOT)[2] or url))
@@ -97,6 +97,8 @@ def target(base: str, name_or_url: str) -> Target:
 
 
 def segment(name: str) -> str:
-    """One URL path segment for any name; dots alone would be read as steps in the path."""
+    """Returns one URL path segment for any name. A name of dots alone is encoded, since it would be read as a step in
+    the path.
+    """
     encoded = quote(name, safe="")
     return encoded.replace(".", "%2E") if encoded in (".", "..") else encoded

@@ -1,4 +1,4 @@
-"""How read records are written: as one JSON array, one a line, or without anything between them."""
+"""How records are written (one JSON array, one per line, or without anything between them), and how progress is shown."""
 
 from __future__ import annotations
 

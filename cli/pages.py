@@ -50,7 +50,7 @@ def is_json(content_type: str) -> bool:
 
 
 def catch_up(client: Client, target: Target, offset: str, since: str | None) -> Iterator[Page]:
-    """Pages from `offset` to the end that the stream has when it is reached. `since` is for the first page."""
+    """Yields pages from `offset` to the end that the stream has when it is reached. `since` applies to the first page."""
     params = {"since": since} if since else {"offset": offset}
     while True:
         answer = client.send("GET", target.url, what=f"read {target.name}", params=params)
@@ -64,7 +64,7 @@ def catch_up(client: Client, target: Target, offset: str, since: str | None) -> 
 
 
 def elements(body: bytes) -> list[bytes]:
-    """The elements of a JSON page, each as the bytes that the server sent."""
+    """Returns the elements of a JSON page, each as the bytes that the server sent."""
     if not body.strip():
         return []
     try:
@@ -90,7 +90,7 @@ def list_streams(client: Client, url: str, offset: int, limit: int | None) -> It
 
 
 def descriptors(body: bytes) -> list[dict[str, Any]]:
-    """The objects of a list answer: an array of objects or names, or one under the key `streams`."""
+    """Returns the objects of a list answer: an array of objects or names, or one under the key `streams`."""
     try:
         rows = json.loads(body)
     except (ValueError, RecursionError) as error:

@@ -40,9 +40,9 @@ Exit codes: 0 asked for, 1 no such stream, 2 wrong usage, 3 AWS does not answer.
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
 @state_file_option
 def rebuild(stores: Stores, names: tuple[str, ...]) -> None:
-    """Ask the indexer to build the runs of the streams NAME anew.
+    """Ask the indexer to build the index runs of the streams NAME again.
 
-    It talks to AWS itself, not to a server, and answers as soon as the message is in the queue.
+    The command talks to AWS itself, not to a server, and returns as soon as the message is in the queue.
     """
     with store_errors("rebuild"):
         log_ids = []
@@ -82,7 +82,7 @@ class IndexQueue(NamedTuple):
 
 
 def open_queue(settings: Settings) -> IndexQueue:
-    """The queue that the settings name.
+    """Returns the queue that the settings name.
 
     Raises:
         BadInput: they name none.

@@ -53,8 +53,8 @@ _ORDER = ("refused", "lost", "restored", "repaired", "ended", "superseded", "gon
 def command(stores: Stores, dry_run: bool, rewound: bool, as_json: bool) -> None:
     """Rebuild the tables from the bucket alone.
 
-    For the day on which tables were lost, emptied or rewound. It talks to AWS itself, not to a server. It writes only
-    what is missing, never removes an object, and a second run changes nothing.
+    Use it after tables were lost, emptied or restored to an earlier time. The command talks to AWS itself, not to a
+    server. It writes only what is missing, never removes an object, and a second run changes nothing.
     """
     from headrace.recovery.recover import recover
 

@@ -45,7 +45,7 @@ def state_file_option(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def open_stores(state_file: Path | None) -> Stores:
-    """The stores that a state file, or the environment of this process, names."""
+    """Returns the stores that a state file, or the environment of this process, names."""
     if state_file is not None:
         _take_environment(state_file)
     try:
@@ -62,7 +62,7 @@ def open_stores(state_file: Path | None) -> Stores:
 
 
 def _take_environment(state_file: Path) -> None:
-    """This process becomes one of the emulator: nobody's own AWS identity is used by accident."""
+    """Gives this process the environment of the emulator, so that a person's own AWS identity is not used by accident."""
     try:
         given = json.loads(state_file.read_bytes())["environment"]
         environment = child_environment(os.environ, {str(name): str(value) for name, value in given.items()})
@@ -113,5 +113,5 @@ class Steps:
         self._progress.stop()
 
     def __call__(self, what: str, done: int, total: int) -> None:
-        """As `headrace.recovery.report.Progress`."""
+        """Shows a step: the port `headrace.recovery.report.Progress`."""
         self._progress.update(self._task, description=what, completed=done, total=total or None)

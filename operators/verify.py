@@ -42,10 +42,10 @@ Examples:
 @json_option
 @state_file_option
 def command(stores: Stores, names: tuple[str, ...], as_json: bool) -> None:
-    """Check that everything stored is whole and agrees: the streams NAME, or all of them.
+    """Check that everything stored is intact and consistent: the streams NAME, or all of them.
 
-    It reads every published byte, so it takes as long as a download. It talks to AWS itself, not to a server, and writes
-    nothing.
+    It reads every published byte, so it takes as long as a download. The command talks to AWS itself, not to a
+    server, and writes nothing.
     """
     with store_errors("verify"), Steps() as steps:
         report = _verify(stores, names, steps)

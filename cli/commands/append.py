@@ -1,4 +1,4 @@
-"""`headrace append`."""
+"""`headrace append`: appends that are applied once, however often they are sent."""
 
 from __future__ import annotations
 
@@ -104,10 +104,10 @@ def command(
     content_type: str | None,
     as_json: bool,
 ) -> None:
-    """Append to the stream NAME; without --data and --file, what comes on standard input.
+    """Append records to the stream NAME. Without --data and --file, they are read from standard input.
 
-    The text of every JSON record arrives unchanged. Every request is applied once: after a lost answer or
-    from a busy server it is sent again with the same producer number, which the server knows.
+    The text of every JSON record arrives unchanged. Every request is applied once: after a lost answer, or an
+    answer that asks to wait, it is sent again with the same producer number, which the server recognizes.
     """
     target = connection.target(name)
     client = connection.client(target.url)
@@ -136,9 +136,9 @@ def command(
 
 
 def find_type(client: Client, target: Target, *, create: bool, content_type: str | None) -> str:
-    """The stream's content type, after creating the stream if that is asked for.
+    """Returns the stream's content type, after creating the stream if that was asked for.
 
-    A key that may only write can't look; then `content_type` or JSON is assumed.
+    A key that may only write can't look it up: then `content_type` or JSON is assumed.
     """
     answer = client.send("HEAD", target.url, what=f"look up {target.name}", expect=(403, 404))
     if answer.status_code == 404:
@@ -289,7 +289,9 @@ class Producer:
         }
 
     def hint_headers(self) -> dict[str, str]:
-        """Stream-Seq must grow with every request: later ones get a suffix, as text sorts after its beginning."""
+        """Returns the headers that hold hints. Stream-Seq must grow with every request: later requests get a suffix,
+        since text sorts after its own prefix.
+        """
         headers = {}
         if self.stream_key is not None:
             headers["stream-key"] = self.stream_key

@@ -55,10 +55,10 @@ def command(
     output: Path | None,
     as_json: bool,
 ) -> None:
-    """Read the stream NAME up to its present end.
+    """Read the stream NAME up to its current end.
 
-    Every record has the text with which it was appended. The summary goes to standard error; with --json
-    and --output to standard output.
+    Every record has the text with which it was appended. The summary goes to standard error; with --json and
+    --output it goes to standard output.
     """
     if offset is not None and since:
         raise BadInput("--from and --since exclude each other")

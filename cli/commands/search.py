@@ -42,7 +42,7 @@ Values with white space, colons, parentheses, < > = or a minus in front are quot
 
 @dataclass(frozen=True)
 class Hit:
-    """A record that was found. `source` and `fields` are the server's text."""
+    """A record that was found. `source` and `fields` keep the server's text."""
 
     offset: str
     source: str
@@ -98,10 +98,10 @@ def command(
     explain: bool,
     as_json: bool,
 ) -> None:
-    """Find the records of stream NAME that QUERY asks for.
+    """Find the records of stream NAME that match QUERY.
 
-    The stream needs a schema with search fields. The newest records are found at once; if the server could not look at
-    everything in its time, standard error says what is left out.
+    The stream needs a schema with search fields. The newest records are found at once. If the server could not look
+    at everything in time, standard error says what is left out.
     """
     if as_records and as_json:
         raise BadInput("--records and --json exclude each other")
@@ -146,7 +146,7 @@ def command(
 
 
 def pages(client: Client, target: Target, body: dict[str, Any], limit: int | None) -> Iterator[Members]:
-    """Answers from the first page on, until there are no more hits, or `limit` of them, or time was over."""
+    """Yields answers from the first page on, until there are no more hits, `limit` of them, or the time is over."""
     what = f"search of {target.name}"
     left = limit
     while True:
@@ -181,7 +181,7 @@ def _position(text_: str) -> list[Any]:
 
 
 def _kept(first: Members) -> Members:
-    """What only the first page says of the whole."""
+    """Returns the members that only the first page has, though they describe the whole search."""
     return {name: first[name] for name in ("explain",) if name in first}
 
 

@@ -104,7 +104,7 @@ def _read_body(path: Path | None) -> bytes:
 @json_option
 @connection_options
 def info(connection: Connection, name: str, as_json: bool) -> None:
-    """Show what the stream NAME is: type, end, expiry, closed or open."""
+    """Show the stream NAME: its type, end, expiry, and whether it is closed."""
     target = connection.target(name)
     headers = connection.client(target.url).send("HEAD", target.url, what=f"info of {target.name}").headers
     facts: dict[str, object] = {
@@ -150,7 +150,7 @@ def list_(connection: Connection, limit: int, offset: int, show_all: bool, as_js
 
 
 def _print_list(rows: list[dict[str, Any]]) -> None:
-    """A column for each known field that any row has."""
+    """Prints a table with a column for each known field that any row has."""
     columns = [column for column in COLUMNS if any(row.get(column) is not None for row in rows)]
     table = Table(box=None, pad_edge=False)
     for column in columns:
@@ -169,7 +169,7 @@ def _print_list(rows: list[dict[str, Any]]) -> None:
 @json_option
 @connection_options
 def delete(connection: Connection, name: str, yes: bool, as_json: bool) -> None:
-    """Delete the stream NAME with all its data. Forks of it keep what they share."""
+    """Delete the stream NAME with all its data. Forks of it keep the data that they share with it."""
     target = connection.target(name)
     if not yes:
         if not sys.stdin.isatty():

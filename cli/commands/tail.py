@@ -1,4 +1,6 @@
-"""`headrace tail`."""
+"""`headrace tail`: follows a stream live through long-polls or server-sent events, and continues after a lost
+connection.
+"""
 
 from __future__ import annotations
 
@@ -43,10 +45,10 @@ EPILOG = example(
 )
 @connection_options
 def command(connection: Connection, name: str, offset: str, sse: bool, as_json: bool) -> None:
-    """Print what is appended to the stream NAME, a record a line, until the stream is closed.
+    """Print each record that is appended to the stream NAME, one per line, until the stream is closed.
 
-    After a lost connection it goes on where it was: nothing is printed twice or left out. Ctrl-C stops it
-    and prints the offset to go on from.
+    After a lost connection it continues at the same offset: nothing is printed twice or left out. Ctrl-C stops it
+    and prints the offset to continue from.
     """
     target = connection.target(name)
     client = connection.client(target.url)
@@ -97,7 +99,7 @@ IDLE_CONNECTION_S = 1.0
 
 
 def long_poll(client: Client, target: Target, offset: str) -> Iterator[Page]:
-    """Pages from `offset` on as they appear, empty ones included, until the stream is closed."""
+    """Yields pages from `offset` on as they appear, empty ones included, until the stream is closed."""
     cursor: str | None = None
     while True:
         params = live_params("long-poll", offset, cursor)
@@ -110,7 +112,7 @@ def long_poll(client: Client, target: Target, offset: str) -> Iterator[Page]:
 
 
 def server_sent(client: Client, target: Target, offset: str) -> Iterator[Page]:
-    """The same through server-sent events. Servers end a connection now and then; that is no failure."""
+    """Yields the same pages through server-sent events. Servers end a connection now and then; that is not a failure."""
     what = f"follow {target.name}"
     cursor: str | None = None
     failures = 0
@@ -168,7 +170,9 @@ class Control:
 
 
 def events(lines: Iterable[str]) -> Iterator[Event]:
-    """Events of a text/event-stream. One cut off by the end of the input is dropped, as the format asks."""
+    """Yields the events of a text/event-stream. An event cut off by the end of the input is dropped, as the format
+    asks.
+    """
     kind, data = "message", list[str]()
     for line in lines:
         if not line:
@@ -185,10 +189,10 @@ def events(lines: Iterable[str]) -> Iterator[Event]:
 
 
 def pages(lines: Iterable[str], offset: str, *, is_base64: bool) -> Iterator[Page]:
-    """A page for every data event; an empty one for a control event without data. `offset` is where it starts.
+    """Yields a page for every data event, and an empty one for a control event without data, starting at `offset`.
 
-    Data is held until a control event says where to go on, so that after a lost connection nothing comes twice.
-    Of several pages before one control event only the last moves `next_offset`.
+    Data is held until a control event says where to continue, so that a lost connection repeats nothing. Of several
+    pages before one control event only the last moves `next_offset`.
     """
     held: list[bytes] = []
     for event in events(lines):
@@ -232,7 +236,7 @@ def decode(text: str) -> bytes:
 
 
 def split_lines(chunks: Iterable[bytes]) -> Iterator[str]:
-    """Lines that end with LF, CRLF or CR, and only these: other Unicode line breaks are data."""
+    """Yields lines that end with LF, CRLF or CR, and only these: other Unicode line breaks are data."""
     rest = b""
     for chunk in chunks:
         rest += chunk

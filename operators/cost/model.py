@@ -35,24 +35,24 @@ class Reckoning:
 
     @property
     def is_spilled(self) -> bool:
-        """An append's payload goes to the bucket first."""
+        """Returns whether an append's payload goes to the bucket first."""
         return self.counts.stored(self.work.payload_bytes) > self.work.spill_bytes
 
     @property
     def item_bytes(self) -> float:
-        """Of an append's entry."""
+        """Returns the bytes of an append's entry."""
         if self.is_spilled:
             return self.counts.spilled_item
         return self.counts.item_overhead + self.counts.stored(self.work.payload_bytes)
 
     @property
     def item_units(self) -> int:
-        """Write units of an append's entry, and again of its removal."""
+        """Returns the write units of an append's entry, which its removal costs again."""
         return max(1, math.ceil(self.item_bytes / _WRITE_BYTES))
 
 
 def bill(reckoning: Reckoning) -> Bill:
-    """A month of a workload on Headrace."""
+    """Returns the bill of a month of a workload on Headrace."""
     ledger = Ledger(reckoning.prices)
     for part in (
         _appends,
@@ -85,7 +85,7 @@ def _appends(it: Reckoning, ledger: Ledger) -> None:
 
 
 def _reads(it: Reckoning, ledger: Ledger) -> None:
-    """Each append is read while it is new; what is replayed comes from segments, a page at a time."""
+    """Adds reads: each append is read while it is new; what is replayed comes from segments, a page at a time."""
     work, counts, assumed = it.work, it.counts, it.assumed
     fresh = work.appends * work.readers
     gets = 1 if it.is_spilled else 0
@@ -101,7 +101,7 @@ def _reads(it: Reckoning, ledger: Ledger) -> None:
 
 
 def mean_query(queries: Mapping[str, Query]) -> Query:
-    """The mean of all classes."""
+    """Returns the mean of all classes of queries."""
     count = len(queries)
     return Query(
         wall_ms=sum(one.wall_ms for one in queries.values()) / count,
@@ -126,7 +126,7 @@ def _searches(it: Reckoning, ledger: Ledger) -> None:
 
 
 def _followers(it: Reckoning, ledger: Ledger) -> None:
-    """A connection that is held open on Lambda is paid by the second, and looks for news a few times in each."""
+    """Adds connections held open on Lambda: each is paid by the second, and polls several times per second."""
     assumed, followers = it.assumed, it.work.followers
     polls = followers * SECONDS / assumed.long_poll_s
     _served(it, ledger, "follow", polls, assumed.long_poll_s * 1000, 0)
@@ -153,7 +153,7 @@ def _sealing(it: Reckoning, ledger: Ledger) -> None:
 
 
 def _sealed(it: Reckoning, ledger: Ledger, part: str, segments: float) -> None:
-    """What each segment costs, whatever is in it: calls, messages and the invocations that they cause."""
+    """Adds what each segment costs whatever it contains: calls, messages, and the invocations that they cause."""
     spent, messages = it.counts.seal.seal, it.counts.seal.messages
     fixed = {**spent, "put": spent["put"] - 1}  # the log's description is written once
     _stores(ledger, part, fixed, segments)
@@ -173,7 +173,9 @@ def _trimming(it: Reckoning, ledger: Ledger) -> None:
 
 
 def _own_metrics(it: Reckoning, ledger: Ledger) -> None:
-    """The stream `__stream_metrics__`, and the streams' counters of requests to the bucket. Its index is in `index`."""
+    """Adds the stream `__stream_metrics__`, and the streams' counters of requests to the bucket. Its index is in
+    `index`.
+    """
     work, own, part = it.work, it.counts.own_metrics, "own metrics"
     units = own.flush.get("write_units", 0)
     ledger.add(part, "dynamodb.write", 2 * units * work.flushes)  # written and trimmed
@@ -195,7 +197,7 @@ class Jobs:
 
 
 def jobs(it: Reckoning) -> Jobs:
-    """How often jobs run: at most one at a time, each for whatever waits by then."""
+    """Returns how often jobs run: at most one at a time, each for everything that waits by then."""
     work, build = it.work, it.counts.printed.index
     own = work.metrics_segments if it.counts.own_metrics.indexed else 0
     segments, logs = (work.segments + own, work.streams + 1) if work.indexed else (own, 1)
@@ -212,7 +214,7 @@ def jobs(it: Reckoning) -> Jobs:
 
 
 def _indexing(it: Reckoning, ledger: Ledger) -> None:
-    """A driver and one executor; more executors end sooner and cost the same."""
+    """Adds job runs with a driver and one executor; more executors end sooner and cost the same."""
     part, size, done = "index", it.counts.template.job, jobs(it)
     hours = done.wall_s / 3600
     ledger.add(part, "emr_serverless.vcpu", hours * (size.driver_vcpus + size.executor_vcpus))
@@ -260,7 +262,7 @@ def _kept(it: Reckoning, ledger: Ledger) -> None:
 
 
 def _standing(it: Reckoning, ledger: Ledger) -> None:
-    """What is paid whether or not anybody comes."""
+    """Adds what is paid even without any request."""
     has, assumed, part = it.counts.template, it.assumed, "standing"
     ledger.add(part, "kms.key", has.keys)
     ledger.add(part, "kms.request", assumed.kms_requests)
@@ -300,7 +302,7 @@ def _memory_gb(it: Reckoning) -> float:
 
 
 def _waits(it: Reckoning, spent: Spent) -> float:
-    """Milliseconds that a function waits for the calls, one after the other."""
+    """Returns the milliseconds that a function waits for the calls, one after the other."""
     tables = sum(spent.get(call, 0) for call in _CALLS)
     gets, puts = spent.get("get", 0), spent.get("put", 0)
     return tables * it.assumed.dynamodb_ms + gets * it.assumed.s3_get_ms + puts * it.assumed.s3_put_ms

@@ -25,12 +25,12 @@ class Sheet:
 
 
 def money(usd: float) -> str:
-    """US dollars: cents, and more digits of what is less than ten of them."""
+    """Returns US dollars as text: cents, with more digits below ten cents."""
     return f"{usd:,.2f}" if usd >= 0.1 or not usd else f"{usd:.4f}"
 
 
 def amount(quantity: float) -> str:
-    """A quantity for people: `12.3 M`."""
+    """Returns a quantity for people: `12.3 M`."""
     for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
         if quantity >= size:
             return f"{quantity / size:,.1f} {unit}"
@@ -38,7 +38,7 @@ def amount(quantity: float) -> str:
 
 
 def bill_sheet(it: Reckoning) -> Sheet:
-    """Every line of the bill: its sum, its share, and what it is when nobody comes."""
+    """Returns every line of the bill: its sum, its share, and what is paid without any request."""
     drawn = bill(it)
     empty = bill(Reckoning(it.work.idle(), it.counts, it.prices, it.assumed))
     rows: list[list[object]] = []
@@ -65,19 +65,19 @@ def bill_sheet(it: Reckoning) -> Sheet:
 
 
 def alone(it: Reckoning) -> Reckoning:
-    """The streams without searches and indexes, which the peers do not have."""
+    """Returns the workload without searches and indexes, which the peers do not have."""
     return replace(it, work=replace(it.work, searches=0, indexed=False))
 
 
 def comparison(it: Reckoning) -> list[tuple[Bill, Peer | None]]:
-    """Headrace's bill for the streams alone, and the peers', the least first."""
+    """Returns Headrace's bill for the streams alone, and the peers' bills, the smallest first."""
     drawn: list[tuple[Bill, Peer | None]] = [(bill(alone(it)), None)]
     drawn += [(peer(it), peer) for peer in (kinesis, self_hosted)]
     return sorted(drawn, key=lambda found: found[0].usd)
 
 
 def comparison_sheet(it: Reckoning) -> Sheet:
-    """The sums of the three, their parts, and where Headrace is as dear as each peer."""
+    """Returns the sums of the three, their parts, and where Headrace costs as much as each peer."""
     rows: list[list[object]] = []
     for drawn, peer in comparison(it):
         parts = ", ".join(f"{part} {money(usd)}" for part, usd in drawn.parts().items() if usd >= 0.005)
@@ -90,7 +90,7 @@ def comparison_sheet(it: Reckoning) -> Sheet:
 
 
 def break_even(it: Reckoning, peer: Peer) -> str:
-    """Words for the points at which both cost the same."""
+    """Returns words for the points at which both cost the same."""
     if not it.work.appends:
         return "any traffic: ask with --appends-per-month"
     found = [
@@ -143,7 +143,7 @@ def search_sheet(it: Reckoning) -> Sheet:
 
 
 def price_sheet(prices: Prices) -> Sheet:
-    """The price table."""
+    """Returns the price table."""
     rows = [
         [name, f"{price.usd:.10f}".rstrip("0").rstrip("."), f"{price.per:,}", price.unit, price.as_of, price.source]
         for name, price in prices.entries.items()
@@ -160,7 +160,7 @@ def price_sheet(prices: Prices) -> Sheet:
 
 
 def assumptions(it: Reckoning) -> Iterator[str]:
-    """What no count says: of Headrace, then of the"""
+    """Returns what no count says: of Headrace, then of the peers."""
     yield "assumed: " + ", ".join(f"{name}={value:g}" for name, value in asdict(it.assumed).items())
     for drawn, peer in comparison(it):
         if peer is not None:
@@ -168,7 +168,7 @@ def assumptions(it: Reckoning) -> Iterator[str]:
 
 
 def document(it: Reckoning) -> dict[str, Any]:
-    """All of it for scripts."""
+    """Returns everything, for scripts."""
     drawn = bill(it)
     empty = bill(Reckoning(it.work.idle(), it.counts, it.prices, it.assumed))
     found: dict[str, Any] = {
@@ -199,7 +199,7 @@ def document(it: Reckoning) -> dict[str, Any]:
 
 
 def markdown(sheet: Sheet) -> str:
-    """The table as the documentation has it."""
+    """Returns the table as the documentation has it."""
     head = "| " + " | ".join(column.title for column in sheet.columns) + " |"
     line = "|" + "|".join("---:" if column.is_number else "---" for column in sheet.columns) + "|"
     rows = ["| " + " | ".join("" if cell is None else str(cell) for cell in row) + " |" for row in sheet.rows]
@@ -228,7 +228,9 @@ class SelfHosted:
 
 
 def kinesis(it: Reckoning) -> Bill:
-    """One stream on demand. A batch is put as one aggregated record; a record is rounded up to 1 KB."""
+    """Returns the bill of one stream on demand. A batch is put as one aggregated record; a record is rounded up to 1
+    KB.
+    """
     work, ledger = it.work, Ledger(it.prices)
     billed_gb = work.appends * math.ceil(work.payload_bytes / _KIB) * _KIB / GB
     ledger.add("stream", "kinesis.stream", HOURS)
@@ -290,7 +292,9 @@ def crossings(it: Reckoning, peer: Peer) -> list[tuple[float, bool]]:
 
 
 def least_batch(it: Reckoning, peer: Peer) -> int | None:
-    """The least batch, of those tried, at which the same records cost no more than at the peer; None if none does."""
+    """Returns the smallest batch, of those tried, at which the same records cost no more than at the peer; None if
+    there is none.
+    """
     for batch in _BATCHES:
         at = replace(it, work=replace(it.work, appends=it.work.records / batch, batch=batch))
         if bill(at).usd <= peer(at).usd:
@@ -299,7 +303,7 @@ def least_batch(it: Reckoning, peer: Peer) -> int | None:
 
 
 def scaled(work: Workload, appends: float) -> Workload:
-    """The same mix with another number of appends. Followers and streams stay as they are."""
+    """Returns the same mix with another number of appends. Followers and streams stay as they are."""
     factor = appends / work.appends
     return replace(work, appends=appends, searches=work.searches * factor, replayed_gb=work.replayed_gb * factor)
 

@@ -36,7 +36,9 @@ class UnitPrice(NamedTuple):
 
 
 def appends(it: Reckoning) -> Iterator[AppendPrice]:
-    """By size of a record and of a batch: written, sealed, trimmed; neither read nor kept."""
+    """Returns the price of appends by size of a record and of a batch: written, sealed and trimmed, but neither read
+    nor kept.
+    """
     for size in SIZES:
         for batch in BATCHES:
             if size * batch > _MAX_BODY:
@@ -56,7 +58,7 @@ def appends(it: Reckoning) -> Iterator[AppendPrice]:
 
 
 def others(it: Reckoning) -> Iterator[UnitPrice]:
-    """Keeping, reading and indexing."""
+    """Returns the prices of keeping, reading and indexing."""
     busy = _busy(it, record_bytes=500, batch=100)
     gb = busy.work.gb
     kept = _more(busy, retention_days=DAYS)
@@ -77,7 +79,9 @@ def others(it: Reckoning) -> Iterator[UnitPrice]:
 
 
 def searches(it: Reckoning) -> Iterator[tuple[str, float, float | None]]:
-    """US dollars of a million searches of each class on a million events, the index opened, and in cold processes."""
+    """Returns the US dollars of a million searches of each class on a million events, with the index opened, and in
+    cold processes.
+    """
     for name, query in it.counts.printed.queries.items():
         warm = _busy(it, record_bytes=500, batch=100, query=name, cold_share=0.0)
         cold = replace(warm, work=replace(warm.work, cold_share=1.0))
@@ -90,7 +94,7 @@ def searches(it: Reckoning) -> Iterator[tuple[str, float, float | None]]:
 
 
 def _busy(it: Reckoning, **fields: float | str) -> Reckoning:
-    """Much is appended; nothing of it is read or kept, nobody searches."""
+    """Returns a workload that appends much, and neither reads, keeps nor searches."""
     calm = replace(
         it.work,
         appends=_MUCH,
@@ -107,5 +111,5 @@ def _busy(it: Reckoning, **fields: float | str) -> Reckoning:
 
 
 def _more(it: Reckoning, **fields: float) -> float:
-    """By how much the bill grows."""
+    """Returns by how much the bill grows."""
     return bill(replace(it, work=replace(it.work, **fields))).usd - bill(it).usd  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""`headrace doctor`."""
+"""`headrace doctor`: asks a server over HTTP and a deployment's AWS resources, and prints what the answers mean."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def _resources(stack: str | None, state_file: Path | None) -> Resources | None:
 
 
 def _url(connection: Connection, resources: Resources | None) -> str:
-    """What was asked for; else the deployment's own."""
+    """Returns the URL that was asked for, else that of the deployment."""
     if connection.url != DEFAULT_URL or resources is None or not resources.url:
         return connection.url
     return resources.url
@@ -168,7 +168,7 @@ _LOCAL = ("127.0.0.1", "::1", "localhost")
 
 
 def is_local(url: str) -> bool:
-    """The address is one of this machine."""
+    """Returns whether the address is one of this machine."""
     return urlsplit(url).hostname in _LOCAL
 
 

@@ -1,4 +1,4 @@
-"""Where a deployment's parts are: from a stack's outputs, from a state file, or from the environment."""
+"""Values of the doctor: where a deployment's parts are, what was seen of them, and checks. None means unknown."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ class Resources(NamedTuple):
 
 
 def of_state_file(path: Path) -> Resources:
-    """What `headrace dev --state-file` wrote.
+    """Returns the resources that `headrace dev --state-file` wrote.
 
     Raises:
-        BadInput: it is no such file.
+        BadInput: the file is something else.
     """
     try:
         state = json.loads(path.read_bytes())
@@ -51,10 +51,10 @@ def of_state_file(path: Path) -> Resources:
 
 
 def of_stack(cloudformation: Any, name: str) -> Resources:
-    """What CloudFormation says of a stack.
+    """Returns the resources of a CloudFormation stack.
 
     Raises:
-        BadInput: it has no outputs of ours. botocore's errors pass.
+        BadInput: the stack has no outputs of Headrace. botocore's errors pass.
     """
     (stack,) = cloudformation.describe_stacks(StackName=name)["Stacks"]
     outputs = {output["OutputKey"]: output["OutputValue"] for output in stack.get("Outputs", [])}
@@ -69,7 +69,7 @@ def of_stack(cloudformation: Any, name: str) -> Resources:
 
 
 def of_environment(environment: Mapping[str, str]) -> Resources | None:
-    """What variables name, as the functions have them; None if they name nothing."""
+    """Returns the resources that environment variables name, as the functions have them; None if they name none."""
     if not environment.get("HEADRACE_WAL_TABLE"):
         return None
     return Resources({name: value for name, value in environment.items() if name.startswith("HEADRACE_")}, {})
@@ -218,11 +218,11 @@ class Check(msgspec.Struct, frozen=True):
 
 
 def exit_code(checks: Sequence[Check]) -> int:
-    """0: nothing found; 1: something to watch; 2: something to do."""
+    """Returns 0 if there is no finding, 1 if something should be watched, 2 if something must be done."""
     return max((_EXIT[check.level] for check in checks), default=0)
 
 
 def summary(checks: Sequence[Check]) -> str:
-    """`9 ok, 1 warn, 0 fail`."""
+    """Returns `9 ok, 1 warn, 0 fail`."""
     counts = [(level, sum(check.level == level for check in checks)) for level in ("ok", "skipped", "warn", "fail")]
     return ", ".join(f"{count} {level}" for level, count in counts if count or level != "skipped")
