@@ -10,6 +10,7 @@ import httpx
 
 from cli.elements import object_members
 from cli.errors import CliError, envelope_message
+from cli.tables import counted
 
 Members = dict[str, str]
 
@@ -74,7 +75,7 @@ def lost(coverage: Mapping[str, Any]) -> str:
     records = missing.get(_BOUND)
     if records is not None:
         missing = {"records": records}  # the others say where these stand
-    shown = [f"up to {count:,} {name.replace('_', ' ')}" for name, count in missing.items()]
+    shown = [f"up to {counted(count, name.replace('_', ' ').removesuffix('s'))}" for name, count in missing.items()]
     return "not everything was looked at" + (f": {', '.join(shown)} left out" if shown else "")
 
 

@@ -23,6 +23,11 @@ class Column(NamedTuple):
     is_number: bool = False
 
 
+def counted(number: int, noun: str, plural: str = "") -> str:
+    """Returns a number with its noun: `1 record`, `1,200 records`."""
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
 def clean(text: str) -> str:
     """Returns text that moves no cursor and breaks no row: control characters become their escapes."""
     return _CONTROL.sub(lambda found: ascii(found[0])[1:-1], text)

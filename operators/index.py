@@ -10,6 +10,7 @@ import click
 import msgspec
 
 from cli.errors import BadInput, CliError, Unreachable
+from cli.tables import counted
 from headrace.names import STREAMS
 from headrace.settings import Settings
 from operators.stores import state_file_option, store_errors
@@ -19,8 +20,8 @@ if TYPE_CHECKING:
 
 _BATCH = 10  # SQS
 REBUILD_EPILOG = """\b
-When to use it: never in normal operation. A changed search configuration, a new schema version and a lost job all lead
-to new runs by themselves. It is there for a run whose objects were damaged or removed by hand.
+Normal operation never needs it: a changed search configuration, a new schema version or a lost job leads to new runs by
+itself. Use it for a run whose objects were damaged or removed by hand.
 
 \b
 What happens: the indexer takes every run of the stream out of use, and builds new ones from its segments. Until that is
@@ -78,7 +79,9 @@ class IndexQueue(NamedTuple):
             ]
             failed = self.client.send_message_batch(QueueUrl=self.url, Entries=entries).get("Failed", [])
             if failed:
-                raise Unreachable(f"rebuild: the queue refused {len(failed)} messages", "ask again")
+                raise Unreachable(
+                    f"rebuild: the queue refused {counted(len(failed), 'message')}", "run the command again"
+                )
 
 
 def open_queue(settings: Settings) -> IndexQueue:
@@ -89,7 +92,7 @@ def open_queue(settings: Settings) -> IndexQueue:
     """
     if not settings.index_queue_url:
         raise BadInput(
-            "nothing says which queue the indexer listens to: HEADRACE_INDEX_QUEUE_URL not set",
+            "HEADRACE_INDEX_QUEUE_URL is not set: the indexer's queue is unknown",
             "set it as the functions have it, or pass --state-file",
         )
     return IndexQueue(boto3.client("sqs"), settings.index_queue_url)

@@ -23,7 +23,7 @@ from headrace.settings import Settings, SettingsError, child_environment
 if TYPE_CHECKING:  # half a second that `--help` need not wait for
     from headrace.log.stores import Stores
 
-_TIMEOUT_S = 20.0  # nobody waits for an answer here
+_TIMEOUT_S = 20.0  # no request waits for this
 _NEEDED = ("wal_table", "catalog_table", "watermarks_table", "producers_table", "bucket")
 
 EXIT_CODES = "\b\nExit codes: 0 clean, 1 findings or a log refused, 2 wrong usage, 3 AWS does not answer."
@@ -55,7 +55,7 @@ def open_stores(state_file: Path | None) -> Stores:
     missing = [f"HEADRACE_{name.upper()}" for name in _NEEDED if not getattr(settings, name)]
     if missing:
         hint = "set them as the functions have them, or pass --state-file"
-        raise BadInput(f"nothing says where the data are: {', '.join(missing)} not set", hint)
+        raise BadInput(f"where the data are is unknown: {', '.join(missing)} not set", hint)
     from headrace.aws import aws_stores, region_of
 
     return aws_stores(settings, region_of(os.environ), dynamodb_timeout_s=_TIMEOUT_S, s3_read_timeout_s=_TIMEOUT_S)
@@ -80,9 +80,9 @@ def store_errors(what: str) -> Iterator[None]:
     try:
         yield
     except StoreError as exc:
-        raise Unreachable(f"{what}: {exc}", "nothing is half done that a second run would not finish") from exc
+        raise Unreachable(f"{what}: {exc}", "run the command again: it continues what is unfinished") from exc
     except (ClientError, BotoCoreError) as exc:
-        raise CliError(f"{what}: {exc}", "are the names, the region and the permissions right?") from exc
+        raise CliError(f"{what}: {exc}", "check the names, the region and your permissions") from exc
 
 
 def print_json(value: object) -> None:

@@ -17,6 +17,7 @@ from cli.errors import BadInput, CliError, Refused
 from cli.options import Connection, Target, connection_options, example, json_option, print_json
 from cli.output import ProgressBar
 from cli.sources import Batch, Source, byte_batches, from_file, from_stdin, json_batches, literal, records
+from cli.tables import counted
 
 MAX_BATCH_BYTES = 4 * 1024 * 1024
 JSON_TYPE = "application/json"
@@ -67,7 +68,7 @@ EPILOG = example(
 @click.option(
     "--seq",
     "stream_seq",
-    help="Stream-Seq: refused unless it sorts after the last one. Later requests of this run add a number to it.",
+    help="Stream-Seq: refused unless it sorts after the previous one. Later requests of this run append a number to it.",
 )
 @click.option(
     "--producer-id",
@@ -79,7 +80,7 @@ EPILOG = example(
     type=click.IntRange(min=0),
     default=0,
     show_default=True,
-    help="With --producer-id: a higher epoch starts anew and locks out runs with a lower one.",
+    help="With --producer-id: a higher epoch starts again and locks out runs with a lower one.",
 )
 @click.option("--close", is_flag=True, help="Close the stream afterwards.")
 @click.option("--create", is_flag=True, help="Create the stream first if it is missing.")
@@ -194,9 +195,11 @@ def add_progress_so_far(error: CliError, producer: Producer, *, was_named: bool)
     """Adds to the error what had been appended by then and how to go on."""
     totals = producer.totals
     if totals.requests:
-        error.message += f"\n  appended before that: {totals.records} records, {totals.bytes} bytes"
+        error.message += (
+            f"\n  appended before that: {counted(totals.records, 'record')}, {counted(totals.bytes, 'byte')}"
+        )
         if was_named:
-            error.hint = f"{error.hint + '; ' if error.hint else ''}the same command goes on where this one stopped"
+            error.hint = f"{error.hint + '; ' if error.hint else ''}run the same command again to continue"
 
 
 def report(producer: Producer, seconds: float, *, closed: bool, as_json: bool) -> None:
@@ -218,12 +221,12 @@ def report(producer: Producer, seconds: float, *, closed: bool, as_json: bool) -
             }
         )
         return
-    what = f"{totals.records:,} records, " if totals.records else ""
+    what = f"{counted(totals.records, 'record')}, " if totals.records else ""
     rate = f", {totals.records / seconds:,.0f} records/s" if totals.records and seconds else ""
     click.echo(
-        f"appended {what}{totals.bytes:,} bytes in {totals.requests} requests, {seconds:.1f} s{rate}"
-        + (f", {producer.client.retries} retries" if producer.client.retries else "")
-        + (f"; {totals.duplicates} requests were there already" if totals.duplicates else "")
+        f"appended {what}{counted(totals.bytes, 'byte')} in {counted(totals.requests, 'request')}, {seconds:.1f} s{rate}"
+        + (f", {counted(producer.client.retries, 'retry', 'retries')}" if producer.client.retries else "")
+        + (f"; already there: {counted(totals.duplicates, 'request')}" if totals.duplicates else "")
         + ("; closed" if closed else ""),
         err=True,
     )

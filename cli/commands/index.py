@@ -17,7 +17,7 @@ from cli.errors import CliError
 from cli.main import JoinedGroup
 from cli.options import Connection, Target, base_url, connection_options, example, json_option, print_json
 from cli.pages import list_streams
-from cli.tables import Column, age, print_table, size
+from cli.tables import Column, age, counted, print_table, size
 
 POLL_MS = 4000  # how long the server holds a question; the longest that it takes is 5 s
 PAUSE_S = 0.2
@@ -186,8 +186,9 @@ def _look(client: Client, target: Target) -> dict[str, Any]:
 
 def _print_one(target: Target, shown: dict[str, Any]) -> None:
     segments, state = shown["segments"], state_of(shown)
+    published = counted(segments["uploaded_count"], "segment")
     click.echo(
-        f"{target.name}: indexes {state.word}, {segments['uploaded_count']:,} segments, profile {shown['profile']}, "
+        f"{target.name}: indexes {state.word}, {published}, profile {shown['profile']}, "
         f"plan {shown['desired_index_plan_generation']}"
     )
     rows = list(_rows(shown))
@@ -271,7 +272,11 @@ def _wait(client: Client, target: Target, deadline: float, *, records: bool) -> 
                 shown = document(answer, what)
                 etag = answer.headers.get("etag", "")
                 state = state_of(shown["index_status"], int(shown["stream"]["pending_rows"]))
-                waits = f", {state.pending_records:,} records to publish" if records and state.pending_records else ""
+                waits = (
+                    f", {counted(state.pending_records, 'record')} to publish"
+                    if records and state.pending_records
+                    else ""
+                )
                 progress.update(task, completed=state.covered, total=max(state.segments, 1), unit=f"segments{waits}")
             if state.done(records=records) or time.monotonic() >= deadline:
                 return state

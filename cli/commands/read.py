@@ -15,6 +15,7 @@ from cli.errors import BadInput
 from cli.options import Connection, Target, connection_options, example, json_bytes, json_option
 from cli.output import WRITERS, ProgressBar
 from cli.pages import catch_up, elements, is_json
+from cli.tables import counted
 
 EPILOG = example(
     "headrace read orders",
@@ -150,7 +151,11 @@ def report(summary: dict[str, object], *, as_json: bool, to_stdout: bool) -> Non
         return
     if not (to_stdout or sys.stderr.isatty()):
         return
-    records = "" if summary["records"] is None else f"{summary['records']:,} records, "
+    count = summary["records"]
+    records = f"{counted(count, 'record')}, " if isinstance(count, int) else ""
     end = f"; next offset {summary['next_offset']}" if summary["next_offset"] else ""
     closed = "; closed" if summary["closed"] else ""
-    click.echo(f"read {records}{summary['bytes']:,} bytes in {summary['seconds']:.1f} s{end}{closed}", err=True)
+    click.echo(
+        f"read {records}{counted(int(str(summary['bytes'])), 'byte')} in {summary['seconds']:.1f} s{end}{closed}",
+        err=True,
+    )

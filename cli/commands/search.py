@@ -17,7 +17,7 @@ from cli.elements import array_elements, join_object, object_members
 from cli.errors import BadInput
 from cli.options import Connection, Target, connection_options, example, json_bytes, json_option
 from cli.output import LINE_BREAKS
-from cli.tables import Column, print_table, print_tree
+from cli.tables import Column, counted, print_table, print_tree
 
 PAGE_HITS = 500  # the most that a server gives at once
 SHOWN_FIELDS = 6
@@ -215,11 +215,11 @@ def _print_hits(hits: list[Hit], wanted: tuple[str, ...], *, by_score: bool) -> 
 def _summary(page: Members, count: int, seconds: float) -> None:
     total = value(page.get("total")) or {}
     of = f" of {'at least ' if total.get('relation') == 'gte' else ''}{total['value']:,}" if "value" in total else ""
-    click.echo(f"{count:,} hits{of} in {seconds * 1000:,.0f} ms", err=True)
+    click.echo(f"{counted(count, 'hit')}{of} in {seconds * 1000:,.0f} ms", err=True)
     missing = lost(value(page.get("coverage")) or {})
     if missing:
         click.echo(f"warning: {missing}", err=True)
     if value(page.get("timed_out")):
-        click.echo("warning: the server's time was over; these are the hits that it found until then", err=True)
+        click.echo("warning: the server's time was over; these are the hits found until then", err=True)
     elif "next_search_after" in page and value(page["next_search_after"]) is not None:
         click.echo(f"there may be more: --after '{page['next_search_after']}', or --all", err=True)

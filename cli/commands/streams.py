@@ -173,7 +173,10 @@ def delete(connection: Connection, name: str, yes: bool, as_json: bool) -> None:
     target = connection.target(name)
     if not yes:
         if not sys.stdin.isatty():
-            raise BadInput(f"delete {target.name}: nobody can be asked", "--yes deletes without asking")
+            raise BadInput(
+                f"delete {target.name}: standard input is not a terminal, so nothing can be confirmed",
+                "--yes deletes without asking",
+            )
         click.confirm(f"delete {target.name} at {target.url} with all its data?", abort=True)
     client = connection.client(target.url)
     answer = client.send("DELETE", target.url, what=f"delete {target.name}", expect=(404, 410))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-HOURS = 730.0  # of a month, as AWS reckons
+HOURS = 730.0  # of a month, as AWS counts
 SECONDS = HOURS * 3600
 DAYS = HOURS / 24
 GB = 1e9
@@ -27,7 +27,7 @@ class Workload:
         followers: long-polls or server-sent events that are always open on the Lambda door.
         indexed: the stream has search fields or keys, so that job runs index it.
         spill_bytes, seal_bytes, seal_records, seal_age_s, trim_age_s, index_age_s, metrics_s: settings; a `metrics_s` of 0
-            stands for no metrics stream.
+            means no metrics stream.
         noncurrent_days: how long the bucket keeps replaced and deleted objects.
     """
 

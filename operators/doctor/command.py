@@ -23,20 +23,20 @@ from operators.stores import print_json
 
 _DYNAMODB_TIMEOUT_S = 10.0
 
-HELP = """Look whether a deployment, or `headrace dev`, is well, and say what to do.
+HELP = """Check the health of a deployment, or of `headrace dev`, and suggest fixes.
 
 \b
 It asks the server over HTTP:
-  server, version, lock, key     it answers, how fast, which release, whom it lets in
+  server, version, lock, key     it answers, how fast, its release, which keys it accepts
 With --stack or --state-file, or HEADRACE_*_TABLE and the like set, it also asks AWS:
   tables, bucket, queues         they exist, with their protections; dead letters
   sealing                        how old the oldest unsealed entry is, of up to 200 streams
-  indexing, job runs             how long logs wait, which failed and why, how the last runs ended
-  alarms                         which ring
+  indexing, job runs             how long logs wait, which ones failed and why, how the last job runs ended
+  alarms                         which ones are in alarm
 
 \b
 It reads and changes nothing. On AWS it needs the permissions to describe stacks, tables, buckets, queues, alarms and job
-runs, and to read the tables. For whether what is stored is whole: `headrace verify`."""
+runs, and to read the tables. To check that stored data are intact: `headrace verify`."""
 
 EPILOG = """\b
 Examples:
@@ -46,7 +46,7 @@ Examples:
   headrace doctor --json | jq '.checks[] | select(.level != "ok")'
 
 \b
-Exit codes: 0 nothing found, 1 something to watch, 2 something to do (or wrong usage)."""
+Exit codes: 0 nothing found, 1 something to watch, 2 something to do, or wrong usage."""
 
 
 @click.command(help=HELP, epilog=EPILOG)
@@ -89,7 +89,7 @@ def _resources(stack: str | None, state_file: Path | None) -> Resources | None:
     try:
         return of_stack(boto3.client("cloudformation", region_name=_region(os.environ)), stack)
     except (ClientError, BotoCoreError) as exc:
-        raise CliError(f"stack {stack}: {exc}", "are its name, the region and your permissions right?") from exc
+        raise CliError(f"stack {stack}: {exc}", "check its name, the region and your permissions") from exc
 
 
 def _url(connection: Connection, resources: Resources | None) -> str:
@@ -111,7 +111,7 @@ def _cloud_checks(resources: Resources) -> list[Check]:
     from operators.doctor.cloud import CloudDoctor
 
     environment = {**os.environ, **resources.settings}
-    if "AWS_ENDPOINT_URL" in resources.settings:  # nobody's own AWS identity is used by accident
+    if "AWS_ENDPOINT_URL" in resources.settings:  # a person's own AWS identity must not be used by accident
         environment = child_environment(os.environ, resources.settings)
     before = dict(os.environ)
     os.environ.clear()

@@ -169,7 +169,7 @@ class AlarmFacts(msgspec.Struct, frozen=True):
 
 
 class CloudFacts(msgspec.Struct, frozen=True):
-    """What stands in AWS. An error names what could not be asked.
+    """The state of the resources in AWS. An error names what could not be asked.
 
     Attributes:
         is_emulated: the endpoint is one of this machine, which keeps no protections.

@@ -83,7 +83,7 @@ def test_a_deployment_that_is_well_has_no_findings() -> None:
         (changed(bucket=BucketFacts("b", "", False, True, True)), "bucket", "fail", "versions"),
         (changed(bucket=BucketFacts("b", "", True, True, False)), "bucket", "fail", "public access"),
         (changed(queues=(QueueFacts("d", True, waiting=2),)), "queue d", "fail", "2 messages"),
-        (changed(queues=(QueueFacts("d", True, in_flight=1),)), "queue d", "fail", "1 messages"),
+        (changed(queues=(QueueFacts("d", True, in_flight=1),)), "queue d", "fail", "1 message "),
         (changed(queues=(QueueFacts("q", False, oldest_s=3600),)), "queue q", "warn", "1h"),
         (changed(queues=(QueueFacts("q", False, waiting=10_001),)), "queue q", "warn", "10,001"),
         (changed(queues=(QueueFacts("q", False, error="gone"),)), "queue q", "fail", "gone"),
