@@ -50,7 +50,7 @@ class Rule(NamedTuple):
 
 
 def rules(*, functions: Mapping[str, lambda_.IFunction], dead_letters: Mapping[str, sqs.IQueue]) -> list[Rule]:
-    """Every alarm of a deployment."""
+    """Returns every alarm of a deployment."""
     throttles = {f"{service}_throttles": own(service, "StoreThrottles") for service in SERVICES}
     all_throttles = "+".join(f"FILL({name},0)" for name in throttles)
     appends, races = own("api", "Appends"), own("api", "SlotRaces")
@@ -273,7 +273,7 @@ class Alarms(Construct):
         )
 
     def _topic(self) -> sns.Topic:
-        """Whoever shall be told subscribes to it. Messages name alarms and hold no data."""
+        """Returns the topic that people subscribe to. Messages name alarms and hold no data."""
         topic = sns.Topic(self, "Topic", enforce_ssl=True)
         topic.add_to_resource_policy(
             iam.PolicyStatement(

@@ -36,7 +36,7 @@ class Finding:
     resource: str = ""
 
     def id(self, stack: Stack) -> str:
-        """The id under which cdk-nag reports it."""
+        """Returns the id under which cdk-nag reports it."""
         if not self.resource:
             return f"{PACK}-{self.rule}"
         named = _at(stack, self.of)
@@ -136,7 +136,7 @@ def acknowledge(stack: Stack) -> None:
 
 
 def of(stack: Stack, findings: Sequence[Finding]) -> list[Finding]:
-    """Those whose part of the template the stack has."""
+    """Returns those whose part of the template the stack has."""
     return [finding for finding in findings if stack.node.try_find_child(finding.path.split("/")[0]) is not None]
 
 

@@ -68,7 +68,7 @@ class Tables(Construct):
 
     @property
     def all(self) -> tuple[dynamodb.Table, ...]:
-        """Every table, in the order of their declaration."""
+        """Returns every table, in the order of their declaration."""
         return (self.wal, self.catalog, self.watermarks, self.producers, self.jobs)
 
     def _table(

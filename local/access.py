@@ -38,7 +38,7 @@ class Use(msgspec.Struct, frozen=True):
 
 
 def read_statement(document: Mapping[str, Any]) -> Statement:
-    """A statement of a policy document without references. Raises UnknownPolicy."""
+    """Returns a statement of a policy document without references. Raises UnknownPolicy."""
     unknown = document.keys() - {"Sid", "Effect", "Action", "Resource", "Condition"}
     operators = document.get("Condition", {})
     if unknown or operators.keys() - {"StringEquals", "StringLike"}:
@@ -57,13 +57,13 @@ def read_statement(document: Mapping[str, Any]) -> Statement:
 
 
 def is_allowed(statements: Sequence[Statement], call: Call) -> bool:
-    """IAM's answer."""
+    """Returns IAM's decision."""
     effects = {statement.effect for statement in statements if next(uses(statement, call), None)}
     return effects == {"Allow"}
 
 
 def uses(statement: Statement, call: Call) -> Iterator[Use]:
-    """The pairs of action and resource under which the statement speaks of the call."""
+    """Returns the pairs of action and resource under which the statement applies to the call."""
     context = dict(call.context)
     for key, values in statement.conditions:
         if key not in context or not any(_pattern(value).fullmatch(context[key]) for value in values):
@@ -78,13 +78,13 @@ def uses(statement: Statement, call: Call) -> Iterator[Use]:
 
 
 def listed(value: Any) -> list[Any]:
-    """A list of what may be one or many."""
+    """Returns a list of a value that may be one or many."""
     return value if isinstance(value, list) else [value]
 
 
 @functools.cache
 def _pattern(text: str) -> re.Pattern[str]:
-    """IAM's wildcards: a star is any text, slashes included; a question mark is one character."""
+    """Returns a pattern with IAM's wildcards: a star is any text, slashes included; a question mark is one character."""
     parts = {"*": ".*", "?": "."}
     return re.compile("".join(parts.get(character) or re.escape(character) for character in text), re.DOTALL)
 
@@ -122,9 +122,9 @@ class AccessDoor:
         self._answers: dict[tuple[str, Call], str | None] = {}
 
     def denied(self, authorization: str, calls: Callable[[], Iterable[Call]]) -> str | None:
-        """Why a request is refused: a sentence that names role, action and resource. None: it is not.
+        """Returns why a request is refused, in a sentence that names role, action and resource; None if it is allowed.
 
-        `calls` says what the request asks for; it is not called when nobody needs to know.
+        `calls` returns what the request asks for; it is not called when the answer does not matter.
         """
         role = role_of(authorization)
         if role is None or self._file is None:
@@ -158,12 +158,12 @@ class AccessDoor:
 
 
 def noted(record: Path) -> list[Noted]:
-    """What a record holds."""
+    """Returns what a record holds."""
     return [msgspec.json.decode(line, type=Noted) for line in record.read_bytes().splitlines()]
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """The options of a process that has such a door."""
+    """Adds the options of a process that has such a door."""
     parser.add_argument("--policies", type=Path, help="what roles may do; without it everything is allowed")
     parser.add_argument("--record", type=Path, help="note what roles did in this file")
 
@@ -187,7 +187,8 @@ Json = dict[str, Any]
 
 
 def read_policies(resources: Json, resolved: Mapping[str, str]) -> Policies:
-    """The policies that the template's resources attach to its roles, and its one customer key, if there is one.
+    """Returns the policies that the template's resources attach to its roles, and its one customer key, if there is
+    one.
 
     Args:
         resolved: JSON text of an intrinsic, to the text that CloudFormation made of it.

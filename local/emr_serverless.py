@@ -44,7 +44,7 @@ class EmrServer(ThreadingHTTPServer):
 
     @property
     def url(self) -> str:
-        """Where it listens."""
+        """Returns the URL on which it listens."""
         return f"http://127.0.0.1:{self.server_address[1]}"
 
 

@@ -15,7 +15,7 @@ Json = dict[str, Any]
 
 
 def stream_record(record: Json, stream_arn: str) -> Json:
-    """A record of GetRecords as Lambda shows it: epoch seconds for the time, base64 text for bytes."""
+    """Returns a record of GetRecords as Lambda shows it: epoch seconds for the time, base64 text for bytes."""
     change = dict(record["dynamodb"])
     created = change.get("ApproximateCreationDateTime")
     if isinstance(created, datetime):
@@ -35,7 +35,7 @@ def stream_record(record: Json, stream_arn: str) -> Json:
 
 
 def attribute(value: Json) -> Json:
-    """A DynamoDB attribute with bytes (B, BS, at any depth) as base64 text."""
+    """Returns a DynamoDB attribute with bytes (B, BS, at any depth) as base64 text."""
     ((kind, content),) = value.items()
     match kind:
         case "B":
@@ -54,20 +54,22 @@ def _base64(content: bytes | str) -> str:
 
 
 def partition_key(record: Json) -> str:
-    """What decides a stream record's shard: the table's partition key. Of a table with a sort key it is `log_id`."""
+    """Returns what decides a stream record's shard: the table's partition key. For a table with a sort key it is
+    `log_id`.
+    """
     keys = record["dynamodb"]["Keys"]
     name = "log_id" if "log_id" in keys else next(iter(keys))
     return json.dumps(keys[name], sort_keys=True)
 
 
 def sequence_number(record: Json) -> str:
-    """The identifier that a function reports for a failed stream record."""
+    """Returns the identifier that a function reports for a failed stream record."""
     number: str = record["dynamodb"]["SequenceNumber"]
     return number
 
 
 def queue_record(message: Json, queue_arn: str) -> Json:
-    """A message of ReceiveMessage as Lambda shows it."""
+    """Returns a message of ReceiveMessage as Lambda shows it."""
     return {
         "messageId": message["MessageId"],
         "receiptHandle": message["ReceiptHandle"],
@@ -91,7 +93,7 @@ def queue_record(message: Json, queue_arn: str) -> Json:
 
 
 def filterable_message(record: Json) -> Json:
-    """What a queue's filter sees: the body parsed where it is JSON."""
+    """Returns what a queue's filter sees: the message with its body parsed where it is JSON."""
     try:
         return {**record, "body": json.loads(record["body"])}
     except ValueError:
@@ -99,7 +101,7 @@ def filterable_message(record: Json) -> Json:
 
 
 def scheduled_event(trigger: ScheduleTrigger, *, at: datetime, event_id: str, account: str, region: str) -> Any:
-    """The event of a scheduled rule, or the constant input that its target names."""
+    """Returns the event of a scheduled rule, or the constant input that its target names."""
     if trigger.input is not None:
         return json.loads(trigger.input)
     return {
@@ -124,7 +126,7 @@ def failed_batch(
     condition: str,
     at: datetime,
 ) -> Json:
-    """What Lambda sends to the on-failure destination: where the records are, not the records."""
+    """Returns what Lambda sends to the on-failure destination: where the records are, not the records."""
     times = [record["dynamodb"].get("ApproximateCreationDateTime", 0.0) for record in records]
     return {
         "requestContext": {
@@ -163,13 +165,13 @@ _COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
 
 
 def matches_any(patterns: Iterable[dict[str, Any]], event: dict[str, Any]) -> bool:
-    """Whether one of the patterns matches, or there is none."""
+    """Returns whether one of the patterns matches, or there is none."""
     patterns = list(patterns)
     return not patterns or any(matches(pattern, event) for pattern in patterns)
 
 
 def matches(pattern: dict[str, Any], event: Any) -> bool:
-    """Whether every field of the pattern matches. Raises ValueError for a rule that does not exist."""
+    """Returns whether every field of the pattern matches. Raises ValueError for a rule that does not exist."""
     for field, expected in pattern.items():
         if field == "$or":
             if not any(matches(alternative, event) for alternative in expected):

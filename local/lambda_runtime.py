@@ -44,7 +44,7 @@ class Invoker(Protocol):
     """A function that can be called."""
 
     def invoke(self, event: Any) -> tuple[Any, str]:
-        """The answer and the request id. Raises FunctionFailed."""
+        """Invokes the function and returns its answer and the request id. Raises FunctionFailed."""
 
 
 class LambdaContext:
@@ -64,7 +64,7 @@ class LambdaContext:
         self._deadline = clock() + function.timeout_seconds
 
     def get_remaining_time_in_millis(self) -> int:
-        """Milliseconds until Lambda would stop the invocation; never negative."""
+        """Returns the milliseconds until Lambda would stop the invocation; never negative."""
         return max(0, round((self._deadline - self._clock()) * 1000))
 
 
@@ -81,13 +81,13 @@ class FunctionRuntime:
         self._handler: Callable[[Any, Any], Any] | None = None
 
     def invoke(self, event: Any) -> tuple[Any, str]:
-        """The handler's answer and the request id. Raises FunctionFailed; the traceback goes to the log."""
+        """Returns the handler's answer and the request id. Raises FunctionFailed; the traceback goes to the log."""
         request_id = self._new_id()
         # Through JSON, as on AWS: the handler cannot see or change objects of the dispatcher.
         return self.call(msgspec.json.decode(msgspec.json.encode(event)), request_id), request_id
 
     def call(self, event: Any, request_id: str) -> Any:
-        """The handler's answer to an event that came as JSON. Raises FunctionFailed."""
+        """Returns the handler's answer to an event that came as JSON. Raises FunctionFailed."""
         with self._one_at_a_time:
             context = LambdaContext(self.function, request_id, self._clock)
             try:
@@ -102,7 +102,7 @@ class FunctionRuntime:
 
 
 def load_handler(name: str) -> Callable[[Any, Any], Any]:
-    """The function behind a dotted name. Raises ImportError or AttributeError."""
+    """Returns the function behind a dotted name. Raises ImportError or AttributeError."""
     module, _, attribute = name.rpartition(".")
     handler: Callable[[Any, Any], Any] = getattr(importlib.import_module(module), attribute)
     return handler
@@ -143,7 +143,9 @@ class Sandbox:
         self._pipe: Connection | None = None
 
     def invoke(self, event: Any) -> tuple[Any, str]:
-        """The handler's answer and the request id. Raises FunctionFailed, also when the instance dies or takes too long."""
+        """Returns the handler's answer and the request id. Raises FunctionFailed, also when the instance dies or takes
+        too long.
+        """
         request_id = self._new_id()
         with self._one_at_a_time:
             pipe = self._started()

@@ -85,7 +85,9 @@ def require_supported_version(version: str) -> None:
 
 
 def _forget_instances() -> None:
-    """moto lists every model instance it ever made: a leak of one object per item, message and stream record."""
+    """Stops moto from keeping every model instance it ever made: a leak of one object per item, message and stream
+    record.
+    """
 
     def new(cls: type[Any], *_args: Any, **_kwargs: Any) -> Any:
         return object.__new__(cls)
@@ -94,7 +96,7 @@ def _forget_instances() -> None:
 
 
 def _serialize_actions() -> None:
-    """One action at a time across DynamoDB, its streams, S3 and SQS, which makes every action atomic."""
+    """Runs one action at a time across DynamoDB, its streams, S3 and SQS, which makes every action atomic."""
     entry_points: list[tuple[Any, str]] = [
         (DynamoHandler, "call_action"),
         (DynamoDBStreamsHandler, "call_action"),
@@ -115,7 +117,7 @@ def _locked(action: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _undo_only_touched_items() -> None:
-    """A failed transaction puts back the items it touched and takes back its stream records, nothing else."""
+    """Makes a failed transaction restore the items it touched and remove its stream records, and nothing else."""
     transact = DynamoDBBackend.transact_write_items
 
     def transact_write_items(self: DynamoDBBackend, transact_items: list[dict[str, Any]]) -> None:
@@ -134,7 +136,7 @@ def _undo_only_touched_items() -> None:
 
 
 def _undo_of(backend: DynamoDBBackend, transact_item: dict[str, Any]) -> Callable[[], None] | None:
-    """What restores the item that one part of a transaction names; None where moto will refuse that part."""
+    """Returns what restores the item that one part of a transaction names; None where moto will refuse that part."""
     operation = next(iter(transact_item.values()))
     key = operation.get("Key") or operation.get("Item") or {}
     try:
@@ -169,7 +171,7 @@ def _restore(table: Table, hash_key: DynamoType, range_key: DynamoType | None, i
 
 
 def _remember_request_tokens(clock: Callable[[], float]) -> None:
-    """A transaction sent again with its ClientRequestToken succeeds without being applied again."""
+    """Makes a transaction that is sent again with its ClientRequestToken succeed without being applied again."""
     transact = DynamoHandler.transact_write_items
     succeeded: dict[tuple[str, str], tuple[float, str]] = {}
 
@@ -233,7 +235,7 @@ class Partition(dict[DynamoType, Item]):
         return items
 
     def positions(self, comparison: str | None, operands: list[Any]) -> tuple[int, int]:
-        """The half-open range of positions that can satisfy a key condition (a superset for BEGINS_WITH)."""
+        """Returns the half-open range of positions that can satisfy a key condition (a superset for BEGINS_WITH)."""
         values = self._values
         low, high = 0, len(values)
         match (comparison or "").upper():
@@ -254,11 +256,11 @@ class Partition(dict[DynamoType, Item]):
         return low, high
 
     def after(self, value: Any) -> int:
-        """The first position above `value`."""
+        """Returns the first position above `value`."""
         return bisect.bisect_right(self._values, value)
 
     def at(self, value: Any) -> int:
-        """The first position not below `value`."""
+        """Returns the first position not below `value`."""
         return bisect.bisect_left(self._values, value)
 
     def _end_of_prefix(self, prefix: str) -> int:

@@ -199,7 +199,9 @@ _HORIZON = timedelta(days=366)
 
 
 def next_time(expression: str, after: datetime) -> datetime:
-    """The first time later than `after`. Raises ValueError for a schedule that is not understood or never comes."""
+    """Returns the first time later than `after`. Raises ValueError for a schedule that is not understood or never
+    comes.
+    """
     if rate := _RATE.fullmatch(expression):
         return after + int(rate[1]) * timedelta(**{f"{rate[2]}s": 1})
     cron = _CRON.fullmatch(expression)
@@ -227,7 +229,7 @@ def next_time(expression: str, after: datetime) -> datetime:
 
 
 def _matches(field: str, value: int, first: int) -> bool:
-    """Whether a cron field (`*`, `?`, `a`, `a-b`, `a/step`, lists of these) contains a value."""
+    """Returns whether a cron field (`*`, `?`, `a`, `a-b`, `a/step`, lists of these) contains a value."""
     return any(_part_matches(part, value, first) for part in field.upper().split(","))
 
 

@@ -150,7 +150,7 @@ class StreamPump:
                 pause = min(pause * 2, LONGEST_RETRY_SECONDS)
 
     def _try(self, batch: Batch) -> tuple[Verdict | None, str]:
-        """One invocation. None: it succeeded."""
+        """Invokes the function once; returns None if it succeeded."""
         failed_at: int | None = 0
         try:
             answer, request_id = self._runtime.invoke({"Records": list(batch.records)})
@@ -185,7 +185,7 @@ class StreamPump:
 
 
 def _bytes(records: list[Json]) -> int:
-    """About the size of the event: base64 makes a third more of the stored bytes."""
+    """Returns about the size of the event: base64 makes a third more of the stored bytes."""
     return sum(int(record["dynamodb"].get("SizeBytes", 0)) * 4 // 3 + 512 for record in records)
 
 
@@ -207,7 +207,7 @@ class Verdict:
 
 
 def shuffled_across_keys(records: Sequence[Json], key_of: Callable[[Json], str], random: Random) -> list[Json]:
-    """The same records in a random order in which those of one key keep theirs."""
+    """Returns the same records in a random order in which those of one key keep theirs."""
     waiting: dict[str, deque[Json]] = {}
     for record in records:
         waiting.setdefault(key_of(record), deque()).append(record)
@@ -240,7 +240,7 @@ def after_failure(batch: Batch, rule: StreamTrigger, *, failed_at: int = 0, olde
 
 
 def first_failed(answer: Any, identifiers: Sequence[str]) -> int | None:
-    """The position of the first record that the function's answer reports as failed; None when all succeeded.
+    """Returns the position of the first record that the function's answer reports as failed; None when all succeeded.
 
     An answer that names an unknown record, or is malformed, fails the whole batch, as on AWS.
     """
@@ -251,7 +251,7 @@ def first_failed(answer: Any, identifiers: Sequence[str]) -> int | None:
 
 
 def failed_identifiers(answer: Any, identifiers: Sequence[str]) -> set[str] | None:
-    """The identifiers reported as failed; None when the answer is malformed and everything counts as failed."""
+    """Returns the identifiers reported as failed; None when the answer is malformed and everything counts as failed."""
     if answer is None:
         return set()
     if not isinstance(answer, dict):

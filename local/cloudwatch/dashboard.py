@@ -33,7 +33,7 @@ class Widget(NamedTuple):
 
 
 def widgets_of(template: Mapping[str, Any]) -> list[Widget]:
-    """The widgets of the only dashboard."""
+    """Returns the widgets of the only dashboard."""
     (part,) = (part for part in template["Resources"].values() if part["Type"] == "AWS::CloudWatch::Dashboard")
     body = json.loads(_text(part["Properties"]["DashboardBody"]))
     return [
@@ -50,7 +50,7 @@ def widgets_of(template: Mapping[str, Any]) -> list[Widget]:
 
 
 def _text(value: Any) -> str:
-    """A text with each reference replaced by the logical id of what it refers to."""
+    """Returns a text with each reference replaced by the logical id of what it refers to."""
     match value:
         case {"Fn::Join": [str() as separator, list() as parts]}:
             return separator.join(map(_text, parts))
@@ -58,7 +58,9 @@ def _text(value: Any) -> str:
 
 
 def _lines(metrics: Any) -> list[Line]:
-    """Rows of a graph: `[namespace, name, dimension, value, …, {options}]`, or `[{expression}]`."""
+    """Yields the lines of a graph from its rows: `[namespace, name, dimension, value, …, {options}]`, or
+    `[{expression}]`.
+    """
     stats: dict[str, Stat] = {}
     rows = [(row, row[-1] if isinstance(row[-1], dict) else {}) for row in metrics]
     for row, options in rows:
@@ -95,7 +97,9 @@ _TITLE, _LEGEND_LINE, _MARGIN = 22, 13, 10
 
 
 def svg(widgets: Sequence[Widget], samples: Samples, start_s: int, end_s: int) -> str:
-    """The dashboard's graphs from `start_s` to `end_s`; what has no lines (states of alarms) is left out."""
+    """Returns a picture of the dashboard's graphs from `start_s` to `end_s`; widgets without lines (states of alarms)
+    are left out.
+    """
     graphs = [widget for widget in widgets if widget.lines]
     top = min(widget.y for widget in graphs)
     width = max(widget.x + widget.width for widget in graphs) * UNIT_X
@@ -154,7 +158,7 @@ def _legend(line: Line, series: Series, color: str, x: float, y: float) -> str:
 
 
 def shown(value: float) -> str:
-    """A number for a person: three digits, and a letter for thousands."""
+    """Returns a number for a person: three digits, and a letter for thousands."""
     for limit, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= limit:
             return f"{value / limit:.3g}{letter}"

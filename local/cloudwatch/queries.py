@@ -33,7 +33,7 @@ Query = Stat | Math
 
 
 def stats_of(query: Query) -> Iterator[Stat]:
-    """Every statistic that a query asks for."""
+    """Yields every statistic that a query asks for."""
     if isinstance(query, Stat):
         yield query
     else:
@@ -41,7 +41,9 @@ def stats_of(query: Query) -> Iterator[Stat]:
 
 
 def values(query: Query, samples: Samples, start_s: int, end_s: int, *, fills_empty: bool = True) -> Series:
-    """The values of a query between two begins of periods. `fills_empty`: as of `evaluate`."""
+    """Returns the values of a query between two starts of periods. `fills_empty` has the meaning that `evaluate` gives
+    it.
+    """
     if isinstance(query, Stat):
         return samples.series(query.key, query.statistic, query.period_s, start_s, end_s)
     periods = range(start_s, end_s, query.period_s)
@@ -52,12 +54,12 @@ def values(query: Query, samples: Samples, start_s: int, end_s: int, *, fills_em
 
 
 def dimensions(listed: Sequence[Json]) -> tuple[tuple[str, str], ...]:
-    """Dimensions of a template; what refers to a resource is named by its logical id."""
+    """Returns the dimensions of a template; a reference to a resource becomes its logical id."""
     return tuple(sorted((one["Name"], referred(one["Value"])) for one in listed))
 
 
 def referred(value: Any) -> str:
-    """A literal, or the logical id of the resource that an intrinsic function refers to.
+    """Returns a literal, or the logical id of the resource that an intrinsic function refers to.
 
     Raises:
         ValueError: it is something else.
@@ -95,14 +97,14 @@ class UnknownExpression(ValueError):
 
 
 def evaluate(expression: str, metrics: Mapping[str, Series], periods: Sequence[int], *, fills_empty: bool) -> Series:
-    """The value of each of `periods` that has one.
+    """Returns the value of each of `periods` that has one.
 
     Args:
         metrics: by the names that the expression uses.
-        fills_empty: FILL fills a metric that has no value in any of the periods.
+        fills_empty: whether FILL fills a metric that has no value in any of the periods.
 
     Raises:
-        UnknownExpression: as it says.
+        UnknownExpression: the expression has a function or an operator that is not evaluated here.
     """
     text = re.sub(r"\bAND\b|&&", " and ", re.sub(r"\bOR\b|\|\|", " or ", expression))
     try:
@@ -152,7 +154,7 @@ class _Evaluation:
         return {at: series.get(at, filling) for at in self._periods}
 
     def _divide(self, one: Value, other: Value) -> Value:
-        """What is divided by zero is missing."""
+        """Divides; the result of a division by zero is missing."""
         if isinstance(other, dict):
             other = {at: value for at, value in other.items() if value}
         elif not other:
@@ -160,7 +162,7 @@ class _Evaluation:
         return _combine(operator.truediv, one, other)
 
     def _choose(self, condition: Value, yes: Value, no: Value) -> Value:
-        """Only the value that is chosen must be there."""
+        """Chooses between two values; only the chosen one must be present."""
         if not isinstance(condition, dict):
             condition = dict.fromkeys(self._periods, condition)
         chosen = {at: yes if holds else no for at, holds in condition.items()}
