@@ -211,6 +211,6 @@ def _print(sheet: show.Sheet) -> None:
 def _footer(estimate: Estimate) -> None:
     prices = estimate.prices
     click.echo(
-        f"Prices of {prices.region}, the oldest checked on {prices.oldest}: check them (--show-prices). Without free tiers, "
+        f"Prices of {prices.region}, the oldest of {prices.oldest}: check them (--show-prices). Without free tiers, "
         "discounts, taxes and transfer to the internet."
     )
