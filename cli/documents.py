@@ -74,7 +74,7 @@ def lost(coverage: Mapping[str, Any]) -> str:
     }
     records = missing.get(_BOUND)
     if records is not None:
-        missing = {"records": records}  # the others say where these stand
+        missing = {"records": records}  # the other members say where these are
     shown = [f"up to {counted(count, name.replace('_', ' ').removesuffix('s'))}" for name, count in missing.items()]
     return "not everything was looked at" + (f": {', '.join(shown)} left out" if shown else "")
 

@@ -17,7 +17,7 @@ _UNITS_MS = (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000))
 
 
 class Column(NamedTuple):
-    """A column's title; numbers stand on the right."""
+    """A column's title; numbers are aligned to the right."""
 
     title: str
     is_number: bool = False

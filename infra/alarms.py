@@ -55,7 +55,7 @@ def rules(*, functions: Mapping[str, lambda_.IFunction], dead_letters: Mapping[s
     all_throttles = "+".join(f"FILL({name},0)" for name in throttles)
     appends, races = own("api", "Appends"), own("api", "SlotRaces")
     busy = 50  # appends in a period, below which a share of them says little
-    throttled = 20  # calls refused in a period: single ones are repeated and nobody notices
+    throttled = 20  # calls refused in a period: single ones are repeated without notice
     return [
         Rule(
             "sealer-silent",
@@ -228,7 +228,7 @@ def rules(*, functions: Mapping[str, lambda_.IFunction], dead_letters: Mapping[s
 
 
 class Alarms(Construct):
-    """The alarms, and the topic that they tell if there shall be one."""
+    """The alarms, and the topic that they notify, if the environment has one."""
 
     def __init__(
         self,

@@ -109,7 +109,7 @@ ACKNOWLEDGED = (
     *_objects("Spark/Role", "a job has a directory of its own, named when it is planned", permissions.JOBS),
 )
 
-# Of cfn-lint. Its ids stand in the template, so that whoever runs it there sees only what is new.
+# Of cfn-lint. Its ids are in the template, so that a run on the template shows only new findings.
 _NEEDLESS = "the CDK names a function's role once more among what must be made before it, which changes nothing"
 LINT_ACKNOWLEDGED = (
     Finding("Api/Function", "W3005", _NEEDLESS),

@@ -1,7 +1,7 @@
 """What each role may do, written out, statement by statement. Nothing here names `*`, and the api deletes no object.
 
 Each statement is used whole: `tests/e2e/test_least_privilege.py` compares it with the calls of a complete workload. Why it
-is there stands in `docs/permissions.md`, under its name.
+is there is explained in `docs/permissions.md`, under its name.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def api_statements(
     """Creates, appends, reads, closes and deletes logs; never deletes or overwrites what was sealed."""
     return [
         # Delete is for one case: an item of our own that turned out to be below the published end. The condition check
-        # is for another log's entry in one transaction (a fork and its source): its predecessor must stand.
+        # is for another log's entry in one transaction (a fork and its source): its predecessor must exist.
         _on_table("Wal", tables.wal, ["Query", "PutItem", "DeleteItem", "ConditionCheckItem"]),
         _on_table("Catalog", tables.catalog, ["GetItem", "Query", "PutItem", "UpdateItem"]),
         # An expiry commits only if the last touch is unchanged.

@@ -33,7 +33,7 @@ _QUEUE_BATCHES = {
     "DeleteMessageBatch": "DeleteMessage",
     "ChangeMessageVisibilityBatch": "ChangeMessageVisibility",
 }
-# What DynamoDB asks of the customer key in the name of whoever reads or writes a table. Source: its developer guide,
+# What DynamoDB asks of the customer key in the name of a reader or writer of a table. Source: its developer guide,
 # "Authorizing use of your customer managed key".
 KEY_OF_TABLES = (
     "kms:Decrypt",

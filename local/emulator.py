@@ -65,7 +65,7 @@ class Emulator:
         )
         endpoint = moto.wait_until_ready().split(" ", 1)[1]
         deployed = self._prompt(deploy(template, endpoint))
-        # Nobody acts in a role yet: the door reads what roles may do when the first one comes.
+        # No process acts in a role yet: the door reads what roles may do with the first request of one.
         policies_file.write_bytes(msgspec.json.encode(deployed.policies))
         emr = self._supervisor.start(
             "emr",

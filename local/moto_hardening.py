@@ -268,7 +268,7 @@ class Partition(dict[DynamoType, Item]):
 
 
 class _TableOf:
-    """Stands in for a table while moto answers a query: the same table, with fewer items to look at."""
+    """A substitute for a table while moto answers a query: the same table, with fewer items to look at."""
 
     def __init__(self, table: Table, items: list[Item]) -> None:
         self._table = table

@@ -34,7 +34,7 @@ _LOST = (ConnectionError, asyncio.IncompleteReadError, TimeoutError, OSError)
 
 
 class _Protocol(asyncio.StreamReaderProtocol):
-    """A stream protocol that tells when the peer is gone, also while nobody reads."""
+    """A stream protocol that tells when the peer is gone, also while nothing is being read."""
 
     def __init__(self, reader: asyncio.StreamReader) -> None:
         super().__init__(reader)
@@ -219,7 +219,7 @@ class Proxy:
 
 
 class _ClientProtocol(_Protocol):
-    """A client's connection, handed to `accepted` once it stands."""
+    """A client's connection, handed to `accepted` once it is established."""
 
     def __init__(self, reader: asyncio.StreamReader, accepted: object) -> None:
         super().__init__(reader)

@@ -79,14 +79,14 @@ class QueuePump:
 
 
 WAIT_SECONDS = 1
-# Lambda repeats a failed asynchronous invocation after a minute; here nobody wants to wait so long.
+# Lambda repeats a failed asynchronous invocation after a minute; here that would only cost time.
 RETRY_SECONDS = 1.0
 
 Events = Callable[[int | None], dict[str, Any]]
 
 
 class EventPump:
-    """All rules with an event pattern. As with EventBridge an event may be lost: what happens while nobody asks is."""
+    """All rules with an event pattern. As with EventBridge an event may be lost: what happens between two questions is."""
 
     def __init__(self, triggers: Sequence[EventTrigger], runtimes: dict[str, Invoker], events: Events) -> None:
         self._triggers = triggers

@@ -157,7 +157,7 @@ class RuntimeApi:
     async def _response(
         self, call: Call, head: http1.Head, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        """Takes an answer in, until nobody waits for it: then the connection is dropped."""
+        """Reads an answer, until the caller no longer waits for it: then the connection is dropped."""
         if head.get(b"lambda-runtime-function-response-mode") != b"streaming":
             raise http1.BadMessage("only streamed answers")
         reading = asyncio.ensure_future(_read_answer(reader, call))

@@ -28,7 +28,7 @@ _PSEUDO_PREFIX = "AWS::"
 # `${Name}` and `${Name.Attribute}`; `${!Literal}` refers to nothing.
 _IN_TEXT = re.compile(r"\$\{([^!}.][^}.]*)[^}]*\}")
 _RESOLVED_OUTPUT = "Resolved{}"
-# What a reference to a resource stands for that the emulator runs itself, or does without: `{}` is its logical id.
+# The value of a reference to a resource that the emulator runs itself, or does without: `{}` is its logical id.
 _MADE_UP = {
     "AWS::EMRServerless::Application": "00headraceemulator",
     "AWS::IAM::Role": f"arn:aws:iam::{ACCOUNT}:role/{{}}",

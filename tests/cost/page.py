@@ -16,7 +16,7 @@ from operators.cost.workload import Workload
 PAGE = Path(__file__).parents[2] / "docs" / "cost.md"
 _BLOCK = re.compile(r"(<!-- (?!end)([a-z ]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 _AMONG = [
-    ("nobody comes", Workload()),
+    ("no requests", Workload()),
     ("100 k single records of 500 B", Workload(appends=1e5)),
     ("1 M single records of 500 B", Workload(appends=1e6)),
     ("100 M single records of 500 B", Workload(appends=1e8)),
