@@ -49,7 +49,7 @@ from headrace.tables.producers import DynamoProducers
 from headrace.tables.watermarks import DynamoWatermarks
 from headrace.wal.dynamodb import DynamoWal
 from headrace.wal.memory import MemoryWal
-from local.emulated_cloud import emulated_cloud
+from tests.support.emulated_cloud import emulated_cloud
 
 ROUNDS = 2_000
 BATCH_ROUNDS = 200

@@ -1,4 +1,4 @@
-"""HTTP for every command: one connection, bearer key, retries that are safe, errors that say what to do."""
+"""HTTP for every command: one connection, a bearer key, retries that are safe, errors that say what to do."""
 
 from __future__ import annotations
 
@@ -7,16 +7,47 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from email.utils import parsedate_to_datetime
 from urllib.parse import urlsplit
 
 import httpx
 
 from cli.errors import BadInput, Unreachable, refusal
-from cli.retry import RetryPolicy, retry_after_s
 
 CONNECT_TIMEOUT_S = 5.0
 ANSWER_TIMEOUT_S = 90.0
 """Longer than any server holds a long-poll."""
+
+
+RETRYABLE_STATUSES = frozenset({408, 425, 429, 500, 502, 503, 504})
+
+
+@dataclass(frozen=True)
+class RetryPolicy:
+    """Up to `tries` sends. Waits double from `first_wait_s` to `longest_wait_s`; jitter takes up to half off.
+
+    A server's Retry-After is honoured up to `longest_retry_after_s`; for a longer one the wait is that.
+    """
+
+    tries: int = 10
+    tries_after_500: int = 4
+    """Fewer: an internal error is more often there to stay than a busy server."""
+    first_wait_s: float = 0.1
+    longest_wait_s: float = 5.0
+    longest_retry_after_s: float = 60.0
+
+    def gives_up(self, failures: int, status: int) -> bool:
+        """Returns whether to stop after `failures` failed sends, the last of which was answered with `status`."""
+        tries = min(self.tries, self.tries_after_500) if status == 500 else self.tries
+        return status not in RETRYABLE_STATUSES or failures >= tries
+
+    def wait_s(self, failures: int, retry_after_s: float | None, random: Callable[[], float]) -> float:
+        """Returns the seconds to wait after `failures` (1 or more) failed sends; `random` gives [0, 1)."""
+        full = min(self.longest_wait_s, self.first_wait_s * 2.0 ** min(failures - 1, 30))
+        wait = full * (0.5 + 0.5 * random())
+        if retry_after_s is not None:
+            return max(wait, min(retry_after_s, self.longest_retry_after_s))
+        return wait
 
 
 @dataclass
@@ -47,8 +78,9 @@ class Client:
         content: bytes | None = None,
         expect: tuple[int, ...] = (),
     ) -> httpx.Response:
-        """The answer, with its whole body. Raises `Refused` for a final error status not in `expect`,
-        `Unreachable` when there is no answer after the last try."""
+        """Sends a request and returns the answer with its whole body. Raises `Refused` for a final error status that
+        is not in `expect`, `Unreachable` when no try was answered.
+        """
         failures = 0
         encoded = encode_headers(headers or {})
         while True:
@@ -68,7 +100,9 @@ class Client:
 
     @contextmanager
     def stream(self, url: str, *, what: str, params: Mapping[str, str]) -> Iterator[httpx.Response]:
-        """An answer whose body is still arriving. One try; httpx errors pass, a bad status is `Refused`."""
+        """Yields an answer whose body is still arriving. It tries once; httpx errors pass, an error status raises
+        `Refused`.
+        """
         with self.http.stream("GET", url, params=params) as answer:
             self.answered = True
             if answer.status_code >= 400:
@@ -95,7 +129,7 @@ class Client:
 
 
 def encode_headers(headers: Mapping[str, str]) -> dict[bytes, bytes]:
-    """Header values as UTF-8. Raises `BadInput` for characters that no header can carry."""
+    """Returns header values as UTF-8. Raises `BadInput` for characters that no header can carry."""
     for name, value in headers.items():
         if any(ord(character) < 32 or ord(character) == 127 for character in value):
             raise BadInput(f"{name} can't hold control characters: {value!r}")
@@ -121,7 +155,7 @@ def open_client(
     transport: httpx.BaseTransport | None = None,
     policy: RetryPolicy | None = None,
 ) -> Client:
-    """A client for the server of `url`. A loopback server is never asked for through a proxy."""
+    """Returns a client for the server of `url`. Requests to a loopback server never go through a proxy."""
     headers = {"user-agent": "headrace-cli"}
     if key:
         headers["authorization"] = f"Bearer {key.strip()}"
@@ -133,3 +167,17 @@ def open_client(
         transport=transport,
     )
     return Client(http, policy=policy or RetryPolicy())
+
+
+def retry_after_s(value: str | None, now_s: float) -> float | None:
+    """Returns the seconds that a Retry-After header (a number or an HTTP date) asks for; None if it is neither."""
+    if not value:
+        return None
+    try:
+        return max(0.0, float(value))
+    except ValueError:
+        pass
+    try:
+        return max(0.0, parsedate_to_datetime(value).timestamp() - now_s)
+    except ValueError:
+        return None

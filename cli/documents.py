@@ -1,4 +1,4 @@
-"""Answers that are JSON documents. Members that nobody looks into keep the server's text."""
+"""Answers that are JSON documents. Members that the client does not interpret keep the server's text."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import Any
 
 import httpx
 
+from cli.elements import object_members
 from cli.errors import CliError, envelope_message
-from cli.json_text import object_members
+from cli.tables import counted
 
 Members = dict[str, str]
 
@@ -17,7 +18,7 @@ _BOUND = "events_upper_bound"
 
 
 def members(answer: httpx.Response, what: str) -> Members:
-    """The members of the object that the server answered.
+    """Returns the members of the object that the server answered.
 
     Raises:
         CliError: it answered something else.
@@ -29,7 +30,7 @@ def members(answer: httpx.Response, what: str) -> Members:
 
 
 def document(answer: httpx.Response, what: str) -> dict[str, Any]:
-    """The object that the server answered. Raises as `members`."""
+    """Returns the object that the server answered. Raises the errors of `members`."""
     try:
         found = json.loads(answer.content)
     except (ValueError, RecursionError) as error:
@@ -40,7 +41,7 @@ def document(answer: httpx.Response, what: str) -> dict[str, Any]:
 
 
 def in_time(answer: httpx.Response, what: str, hint: str) -> httpx.Response:
-    """The answer, unless it is a 408 without what was found so far.
+    """Returns the answer, unless it is a 408 without partial results.
 
     Raises:
         CliError: the server gave up.
@@ -51,7 +52,7 @@ def in_time(answer: httpx.Response, what: str, hint: str) -> httpx.Response:
 
 
 def value(raw: str | None) -> Any:
-    """What a member holds; None if there is none."""
+    """Returns the value of a member; None if there is none."""
     return None if raw is None else json.loads(raw)
 
 
@@ -63,7 +64,7 @@ def text(raw: str | None) -> str:
 
 
 def lost(coverage: Mapping[str, Any]) -> str:
-    """What a coverage says that is missing from an answer; empty if nothing is."""
+    """Returns what a coverage reports as missing from an answer, in words; empty if nothing is missing."""
     if coverage.get("complete", True):
         return ""
     missing = {
@@ -73,8 +74,8 @@ def lost(coverage: Mapping[str, Any]) -> str:
     }
     records = missing.get(_BOUND)
     if records is not None:
-        missing = {"records": records}  # the others say where these stand
-    shown = [f"up to {count:,} {name.replace('_', ' ')}" for name, count in missing.items()]
+        missing = {"records": records}  # the other members say where these are
+    shown = [f"up to {counted(count, name.replace('_', ' ').removesuffix('s'))}" for name, count in missing.items()]
     return "not everything was looked at" + (f": {', '.join(shown)} left out" if shown else "")
 
 

@@ -1,17 +1,20 @@
-"""Cuts JSON text into records as it arrives. The text of a record is kept as it is, byte for byte.
+"""Cuts JSON text into records as it arrives, and takes JSON documents apart. The text of each part is kept, byte for
+byte.
 
-Input is a sequence of JSON values apart by white space: an array gives its elements, any other value is one
-record. Memory is one record and one chunk, whatever the size of the input.
+Input is a sequence of JSON values separated by white space: the elements of an array are one record each, any other
+value is one record. Memory is one record and one chunk, whatever the size of the input.
+
+Numbers of documents stay text, whatever their length, since nothing here calculates with them.
 """
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum
 
 from cli.errors import BadInput
-from cli.json_text import problem as json_problem
 
 PAUSE = None
 """In a sequence of chunks or records: the input has paused, so what is in hand may be sent."""
@@ -57,7 +60,7 @@ class ElementSplitter:
         self.records = 0
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        """The records completed by `chunk`. Raises `BadInput` where the text can't be JSON."""
+        """Returns the records that `chunk` completes. Raises `BadInput` where the text can't be JSON."""
         self._forget_scanned()
         self._buffer += chunk
         if not self._started:
@@ -74,7 +77,7 @@ class ElementSplitter:
         return found
 
     def finish(self) -> list[bytes]:
-        """The last record, if the end of the input completes it. Raises `BadInput` if it is cut off."""
+        """Returns the last record, if the end of the input completes it. Raises `BadInput` if it is cut off."""
         found: list[bytes] = []
         if self._state is State.SCALAR:
             self._emit(found, len(self._buffer))
@@ -196,14 +199,14 @@ class ElementSplitter:
 
 
 def end_of(pattern: re.Pattern[bytes], buffer: bytes, position: int) -> int:
-    """Where a pattern that matches anything, if only nothing, ends."""
+    """Returns the end of the match of a pattern that always matches, if only the empty string."""
     match = pattern.match(buffer, position)
     assert match is not None
     return match.end()
 
 
 def json_records(chunks: Iterable[bytes | None]) -> Iterator[bytes | None]:
-    """The records of JSON text; passes pauses on."""
+    """Yields the records of JSON text; passes pauses on."""
     splitter = ElementSplitter()
     for chunk in chunks:
         if chunk is None:
@@ -214,7 +217,9 @@ def json_records(chunks: Iterable[bytes | None]) -> Iterator[bytes | None]:
 
 
 def line_records(chunks: Iterable[bytes | None]) -> Iterator[bytes | None]:
-    """One record a line, without blank lines; passes pauses on. `BadInput` for a line that is not JSON."""
+    """Yields one record per line, without blank lines; passes pauses on. Raises `BadInput` for a line that is not
+    JSON.
+    """
     rest: list[bytes] = []
     number = 0
 
@@ -242,3 +247,98 @@ def line_records(chunks: Iterable[bytes | None]) -> Iterator[bytes | None]:
             rest.append(tail)
     number += 1
     yield from record(b"".join(rest))
+
+
+_SPACE = re.compile(r"[ \t\n\r]*")
+
+
+def _refuse(name: str) -> str:
+    raise ValueError(f"{name} is not JSON")
+
+
+_decoder = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=_refuse)
+
+
+def json_problem(text: bytes) -> str:
+    """Returns why `text` is not exactly one JSON value; empty if it is, or if it is nested too deeply to tell."""
+    if not text:
+        return "a value is missing"
+    try:
+        _decoder.decode(text.decode())
+    except ValueError as error:
+        return str(error)
+    except RecursionError:
+        return ""  # the server decides
+    return ""
+
+
+def array_elements(text: str) -> list[str]:
+    """Returns the text of each element of an array. Raises ValueError or RecursionError if `text` is anything else."""
+    found = []
+    at = _start(text, "[")
+    while at is not None:
+        end = _end_of_value(text, at)
+        found.append(text[at:end])
+        at = _next(text, end, "]")
+    return found
+
+
+def object_members(text: str) -> dict[str, str]:
+    """Returns the text of each member's value. Raises ValueError or RecursionError if `text` is no object."""
+    found = {}
+    at = _start(text, "{")
+    while at is not None:
+        name, end = _decoder.raw_decode(text, at)
+        if not isinstance(name, str) or text[at] != '"':
+            raise ValueError(f"a name is missing at {at}")
+        at = _skip(text, end, ":")
+        end = _end_of_value(text, at)
+        found[name] = text[at:end]
+        at = _next(text, end, "}")
+    return found
+
+
+def join_object(members: Mapping[str, str]) -> str:
+    """Returns the object whose members have these names and these texts as values."""
+    return "{" + ",".join(f"{json.dumps(name, ensure_ascii=False)}:{value}" for name, value in members.items()) + "}"
+
+
+def _start(text: str, opening: str) -> int | None:
+    """Returns where the first item starts; None if there is none."""
+    at = _skip(text, 0, opening)
+    if text[at : at + 1] == ("]" if opening == "[" else "}"):
+        _require_end(text, at + 1)
+        return None
+    return at
+
+
+def _next(text: str, end: int, closing: str) -> int | None:
+    """Returns where the item behind `end` starts; None behind the last one."""
+    at = _space(text, end)
+    if text[at : at + 1] == closing:
+        _require_end(text, at + 1)
+        return None
+    return _skip(text, at, ",")
+
+
+def _end_of_value(text: str, at: int) -> int:
+    return _decoder.raw_decode(text, at)[1]
+
+
+def _skip(text: str, at: int, mark: str) -> int:
+    """Returns where the token behind `mark` starts."""
+    at = _space(text, at)
+    if text[at : at + 1] != mark:
+        raise ValueError(f"{mark} is missing at {at}")
+    return _space(text, at + 1)
+
+
+def _space(text: str, at: int) -> int:
+    match = _SPACE.match(text, at)
+    assert match is not None
+    return match.end()
+
+
+def _require_end(text: str, at: int) -> None:
+    if _space(text, at) != len(text):
+        raise ValueError(f"more than one value: {at}")

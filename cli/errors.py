@@ -47,26 +47,26 @@ HINTS = {
     401: "pass --key, or set HEADRACE_API_KEY",
     403: "the key lacks the scope for this, or may not use this name",
     404: "`headrace list` shows what exists, `headrace create NAME` creates it",
-    405: "is the URL that of a stream?",
+    405: "check that the URL is that of a stream",
     408: "the outcome is unknown: read the stream's end before sending the same data again",
     409: "`headrace info NAME` shows what the stream is",
-    410: "the stream was deleted, or made anew: then start again from --from -1",
+    410: "the stream was deleted, or created again: to read the new one, start at --from -1",
     413: "lower --batch-bytes or --batch-records; one record must fit into one request",
     429: "the server is busy: try again later, or with larger batches",
 }
 
 
 def refusal(what: str, status: int, headers: dict[str, str], body: bytes) -> Refused:
-    """The error for a status of 400 or more. `what` is what was being done, like `append to orders`."""
+    """Returns the error for a status of 400 or more. `what` is what was being done, like `append to orders`."""
     reason = envelope_message(body) or phrase(status)
     hint = HINTS.get(status, "")
     if status == 409 and headers.get("stream-closed", "").lower() == "true":
         reason = f"the stream is closed (its end is {headers.get('stream-next-offset', 'unknown')})"
-        hint = "it takes no more records; if an earlier run of the same input closed it, all is there"
+        hint = "it accepts no more records; if an earlier run of the same input closed it, everything is there"
     elif status == 403 and "producer-epoch" in headers:
         epoch = headers["producer-epoch"]
         reason = f"this producer id is in use with epoch {epoch}"
-        hint = f"--producer-epoch {epoch} goes on with that run; a higher one starts anew and ends the old one"
+        hint = f"--producer-epoch {epoch} continues that run; a higher epoch starts again and ends the old run"
     elif status == 409 and "producer-expected-seq" in headers:
         reason = f"the server expects request {headers['producer-expected-seq']} of this producer, not this one"
         hint = "use another --producer-id, or a higher --producer-epoch"
@@ -77,7 +77,7 @@ def refusal(what: str, status: int, headers: dict[str, str], body: bytes) -> Ref
 
 
 def phrase(status: int) -> str:
-    """What a status means when the server says no more."""
+    """Returns what a status means, for an answer without a message."""
     try:
         return HTTPStatus(status).phrase.lower()
     except ValueError:
@@ -85,7 +85,7 @@ def phrase(status: int) -> str:
 
 
 def envelope_message(body: bytes) -> str:
-    """The message of `{"error": {"code", "message"}}`, else the body's first line, else nothing."""
+    """Returns the message of `{"error": {"code", "message"}}`, else the body's first line, else an empty string."""
     try:
         error = json.loads(body).get("error")
         if isinstance(error, dict):

@@ -29,13 +29,13 @@ class Lazy(NamedTuple):
 
 
 COMMANDS = {
-    "create": Lazy("cli.commands.create:command", "Create a stream, or a fork of one."),
+    "create": Lazy("cli.commands.streams:create", "Create a stream, or a fork of one."),
     "append": Lazy("cli.commands.append:command", "Append records from files, standard input or the command line."),
     "read": Lazy("cli.commands.read:command", "Read what is in a stream, then stop."),
     "tail": Lazy("cli.commands.tail:command", "Follow a stream live until it is closed."),
-    "info": Lazy("cli.commands.info:command", "Show a stream's type, end, expiry and whether it is closed."),
-    "list": Lazy("cli.commands.list:command", "List the streams of a server."),
-    "delete": Lazy("cli.commands.delete:command", "Delete a stream and its data."),
+    "info": Lazy("cli.commands.streams:info", "Show a stream's type, end, expiry and whether it is closed."),
+    "list": Lazy("cli.commands.streams:list_", "List the streams of a server."),
+    "delete": Lazy("cli.commands.streams:delete", "Delete a stream and its data."),
     "search": Lazy("cli.commands.search:command", "Find records by a query."),
     "aggregate": Lazy("cli.commands.aggregate:command", "Summarize records by time and dimensions."),
     "keys": Lazy("cli.commands.keys:command", "List the routing keys of a stream."),
@@ -140,7 +140,7 @@ class MainGroup(JoinedGroup):
 def main(url: str, key: str | None) -> None:
     """Durable streams over HTTP: create, append, read, follow.
 
-    NAME is a stream's name, whatever characters it has, or the full URL of a stream.
+    NAME is the name of a stream, with any characters in it, or the full URL of a stream.
     """
 
 

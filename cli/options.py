@@ -1,4 +1,4 @@
-"""Options that commands share: which server, which key, and output for scripts."""
+"""Options that commands share (which server, which key, output for scripts), and which stream a command means."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
 from typing import Any
+from urllib.parse import quote, unquote, urlsplit
 
 import click
 
 from cli.client import Client, open_client
-from cli.target import Target, base_url, target
+from cli.errors import BadInput
 
 EXIT_CODES = "\b\nExit codes: 0 done, 1 refused by the server, 2 wrong usage or input, 3 server unreachable."
 
@@ -47,7 +48,7 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print one JS
 
 
 def example(*lines: str) -> str:
-    """An epilog of examples, kept as written, and the exit codes."""
+    """Returns an epilog of examples, kept as written, and the exit codes."""
     return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines) + "\n\n" + EXIT_CODES
 
 
@@ -59,3 +60,45 @@ def json_bytes(value: object) -> bytes:
 def print_json(value: object) -> None:
     """Prints a JSON document on a line."""
     click.echo(json_bytes(value))
+
+
+STREAM_ROOT = "/v1/stream/"
+
+
+@dataclass(frozen=True)
+class Target:
+    """A stream's URL, and the name to show for it."""
+
+    url: str
+    name: str
+
+    @property
+    def path(self) -> str:
+        """Returns the path of the URL, which names the source of a fork."""
+        return urlsplit(self.url).path
+
+
+def base_url(text: str) -> str:
+    """Returns a server's URL without a trailing slash. Raises `BadInput` if it is not an http URL."""
+    parts = urlsplit(text)
+    if parts.scheme not in ("http", "https") or not parts.netloc:
+        raise BadInput(f"not a server URL: {text!r}", "give one like http://127.0.0.1:8787")
+    return text.rstrip("/")
+
+
+def target(base: str, name_or_url: str) -> Target:
+    """Returns the stream with this name at `base`, or with this URL. A name becomes one percent-encoded segment."""
+    if name_or_url.startswith(("http://", "https://")):
+        url = base_url(name_or_url)
+        return Target(url, unquote(url.rpartition(STREAM_ROOT)[2] or url))
+    if not name_or_url:
+        raise BadInput("the name of a stream can't be empty")
+    return Target(base_url(base) + STREAM_ROOT + segment(name_or_url), name_or_url)
+
+
+def segment(name: str) -> str:
+    """Returns one URL path segment for any name. A name of dots alone is encoded, since it would be read as a step in
+    the path.
+    """
+    encoded = quote(name, safe="")
+    return encoded.replace(".", "%2E") if encoded in (".", "..") else encoded

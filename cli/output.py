@@ -1,8 +1,24 @@
-"""How read records are written: as one JSON array, one a line, or without anything between them."""
+"""How records are written (one JSON array, one per line, or without anything between them), and how progress is shown."""
 
 from __future__ import annotations
 
+import sys
+from types import TracebackType
 from typing import BinaryIO, Protocol
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    ProgressColumn,
+    SpinnerColumn,
+    Task,
+    TextColumn,
+    TimeElapsedColumn,
+)
+from rich.table import Column
+from rich.text import Text
 
 LINE_BREAKS = bytes.maketrans(b"\r\n", b"  ")
 
@@ -62,3 +78,54 @@ WRITERS: dict[str, type[ArrayWriter] | type[LineWriter] | type[RawWriter]] = {
     "lines": LineWriter,
     "raw": RawWriter,
 }
+
+
+class Rate(ProgressColumn):
+    """Records so far and a second, or bytes a second while there are no records."""
+
+    def render(self, task: Task) -> Text:
+        records = int(task.fields.get("records", 0))
+        elapsed = task.elapsed or 0.001
+        if records:
+            return Text(f"{records:,} records, {records / elapsed:,.0f}/s", style="cyan")
+        return Text(f"{task.completed / elapsed / 1e6:.1f} MB/s", style="cyan")
+
+
+class ProgressBar:
+    """Counts bytes and records; shows them while standard error is a terminal."""
+
+    def __init__(self, label: str, total_bytes: int | None = None) -> None:
+        self.bytes = 0
+        self.records = 0
+        self._progress = Progress(
+            TextColumn("{task.description}", table_column=Column(no_wrap=True, overflow="ellipsis", max_width=24)),
+            BarColumn(bar_width=12) if total_bytes else SpinnerColumn(),
+            DownloadColumn(table_column=Column(no_wrap=True)),
+            Rate(table_column=Column(no_wrap=True)),
+            TimeElapsedColumn(),
+            TextColumn("[yellow]{task.fields[note]}"),
+            console=Console(stderr=True),
+            transient=True,
+            disable=not sys.stderr.isatty(),
+        )
+        self._task = self._progress.add_task(label, total=total_bytes, records=0, note="")
+
+    def __enter__(self) -> ProgressBar:
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._progress.stop()
+
+    def add_bytes(self, count: int) -> None:
+        self.bytes += count
+        self._progress.update(self._task, advance=count)
+
+    def add_records(self, count: int) -> None:
+        self.records += count
+        self._progress.update(self._task, records=self.records, note="")
+
+    def note_retry(self, reason: str, wait_s: float) -> None:
+        self._progress.update(self._task, note=f"{reason}, again in {wait_s:.1f} s")

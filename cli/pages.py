@@ -1,16 +1,20 @@
-"""Pages of a stream, as catch-up reads, long-polls and server-sent events all give them."""
+"""Pages of a stream, as catch-up reads, long-polls and server-sent events all give them; pages of the list of streams."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import httpx
 
 from cli.client import Client
+from cli.elements import array_elements
 from cli.errors import CliError
-from cli.json_text import array_elements
-from cli.target import Target
+from cli.options import Target
+
+PAGE_ROWS = 1000
 
 
 @dataclass(frozen=True)
@@ -46,7 +50,7 @@ def is_json(content_type: str) -> bool:
 
 
 def catch_up(client: Client, target: Target, offset: str, since: str | None) -> Iterator[Page]:
-    """Pages from `offset` to the end that the stream has when it is reached. `since` is for the first page."""
+    """Yields pages from `offset` to the end that the stream has when it is reached. `since` applies to the first page."""
     params = {"since": since} if since else {"offset": offset}
     while True:
         answer = client.send("GET", target.url, what=f"read {target.name}", params=params)
@@ -60,10 +64,39 @@ def catch_up(client: Client, target: Target, offset: str, since: str | None) -> 
 
 
 def elements(body: bytes) -> list[bytes]:
-    """The elements of a JSON page, each as the bytes that the server sent."""
+    """Returns the elements of a JSON page, each as the bytes that the server sent."""
     if not body.strip():
         return []
     try:
         return [element.encode() for element in array_elements(body.decode())]
     except (ValueError, RecursionError) as error:
         raise CliError(f"the server sent no JSON array: {error}", "is the URL that of a stream?") from error
+
+
+def list_streams(client: Client, url: str, offset: int, limit: int | None) -> Iterator[dict[str, Any]]:
+    """Descriptors from row `offset` on, at most `limit`, in pages."""
+    while limit is None or limit > 0:
+        page_rows = PAGE_ROWS if limit is None else min(limit, PAGE_ROWS)
+        params = {"limit": str(page_rows), "offset": str(offset)}
+        answer = client.send("GET", url, what="list streams", params=params, expect=(404,))
+        if answer.status_code == 404:
+            raise CliError("list streams: this server has no list (404)", "is --url the root of a server?")
+        rows = descriptors(answer.content)
+        yield from rows
+        if len(rows) < page_rows:
+            return
+        offset += len(rows)
+        limit = None if limit is None else limit - len(rows)
+
+
+def descriptors(body: bytes) -> list[dict[str, Any]]:
+    """Returns the objects of a list answer: an array of objects or names, or one under the key `streams`."""
+    try:
+        rows = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise CliError(f"list streams: the answer is not JSON: {error}", "is --url that of a server?") from error
+    if isinstance(rows, dict):
+        rows = rows.get("streams", [])
+    if not isinstance(rows, list):
+        raise CliError("list streams: the answer is no list", "is --url that of a server?")
+    return [row if isinstance(row, dict) else {"name": str(row)} for row in rows]

@@ -1,4 +1,7 @@
-"""Where appended data comes from: files, standard input, the command line. Read in chunks."""
+"""Where appended data comes from (files, standard input, the command line), and how it is grouped into request bodies.
+
+The same input and limits give the same bodies, unless the input pauses.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from cli.elements import BYTE_ORDER_MARK, PAUSE, WHITE, json_records, line_records
-from cli.json_text import problem as json_problem
+from cli.elements import BYTE_ORDER_MARK, PAUSE, WHITE, json_problem, json_records, line_records
 
 CHUNK_BYTES = 256 * 1024
 SNIFF_BYTES = 64 * 1024
@@ -39,8 +41,10 @@ def from_file(path: Path) -> Source:
 
 
 def from_stdin(*, report_pauses: bool) -> Source:
-    """Standard input. With pauses reported, batches depend on time: a run whose batches must come out the same
-    again does without."""
+    """Returns standard input as a source.
+
+    If pauses are reported, batches depend on time: a run that must form the same batches again leaves them out.
+    """
     return Source("standard input", None, lambda: pipe_chunks(sys.stdin.fileno(), report_pauses))
 
 
@@ -51,7 +55,7 @@ def file_chunks(path: Path) -> Chunks:
 
 
 def pipe_chunks(descriptor: int, report_pauses: bool) -> Chunks:
-    """What a file descriptor gives until its end, with `PAUSE` once for each time that it gives nothing."""
+    """Yields what a file descriptor gives until its end, with one `PAUSE` for each time that nothing comes."""
     dirty = False
     while True:
         if report_pauses and dirty and not select.select([descriptor], [], [], PAUSE_S)[0]:
@@ -66,9 +70,9 @@ def pipe_chunks(descriptor: int, report_pauses: bool) -> Chunks:
 
 
 def records(source: Source, file_format: str, count_bytes: Callable[[int], None]) -> Chunks:
-    """The source's records as `file_format` says: `auto`, `json`, `lines` or `bytes` (chunks as they come).
+    """Yields the source's records as `file_format` says: `auto`, `json`, `lines` or `bytes` (chunks as they come).
 
-    `count_bytes` is told of every chunk that is read.
+    Calls `count_bytes` with the size of every chunk that is read.
     """
     chunks = counted(source.open(), count_bytes)
     if file_format == "bytes":
@@ -87,7 +91,7 @@ def counted(chunks: Chunks, count_bytes: Callable[[int], None]) -> Chunks:
 
 
 def peek(chunks: Chunks) -> tuple[bytes, Chunks]:
-    """The first bytes, up to `SNIFF_BYTES` or the first pause, and the same chunks from the start."""
+    """Returns the first bytes, up to `SNIFF_BYTES` or the first pause, and the same chunks from the start."""
     head: list[bytes | None] = []
     size = 0
     for chunk in chunks:
@@ -104,10 +108,10 @@ def chain(head: Iterable[bytes | None], rest: Chunks) -> Chunks:
 
 
 def detect(head: bytes, *, is_whole: bool) -> str:
-    """`lines` when the first line is a JSON value by itself and another line starts after it, else `json`.
+    """Returns `lines` if the first line is a JSON value by itself and another line starts after it, else `json`.
 
-    A single line that is a whole array is `json`: its elements are the records. When a line is longer than
-    `head`, an array is `json` and anything else is `lines`.
+    A single line that is a whole array is `json`: its elements are the records. If a line is longer than `head`, an
+    array is `json` and anything else is `lines`.
     """
     text = head.removeprefix(BYTE_ORDER_MARK).lstrip(WHITE)
     first, newline, rest = text.partition(b"\n")
@@ -116,3 +120,54 @@ def detect(head: bytes, *, is_whole: bool) -> str:
     if not newline and not is_whole and not text.startswith(b"["):
         return "lines"
     return "json"
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One request's body. `records` is 0 for bytes, which have no records."""
+
+    body: bytes
+    records: int
+
+
+def json_batches(records: Iterable[bytes | None], max_records: int, max_bytes: int) -> Iterator[Batch]:
+    """Arrays of at most `max_records` records and, brackets and commas included, `max_bytes` bytes.
+
+    A record too large for that goes alone. A pause ends a batch.
+    """
+    held: list[bytes] = []
+    size = 2
+    for record in records:
+        if record is PAUSE:
+            if held:
+                yield json_batch(held)
+                held, size = [], 2
+            continue
+        if held and (len(held) == max_records or size + len(record) + 1 > max_bytes):
+            yield json_batch(held)
+            held, size = [], 2
+        held.append(record)
+        size += len(record) + 1
+    if held:
+        yield json_batch(held)
+
+
+def json_batch(records: list[bytes]) -> Batch:
+    return Batch(b"[" + b",".join(records) + b"]", len(records))
+
+
+def byte_batches(chunks: Iterable[bytes | None], max_bytes: int) -> Iterator[Batch]:
+    """Bodies of exactly `max_bytes` bytes, the last one and those before a pause aside."""
+    held = bytearray()
+    for chunk in chunks:
+        if chunk is PAUSE:
+            if held:
+                yield Batch(bytes(held), 0)
+                held.clear()
+            continue
+        held += chunk
+        while len(held) >= max_bytes:
+            yield Batch(bytes(held[:max_bytes]), 0)
+            del held[:max_bytes]
+    if held:
+        yield Batch(bytes(held), 0)

@@ -17,19 +17,24 @@ _UNITS_MS = (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000))
 
 
 class Column(NamedTuple):
-    """A column's title; numbers stand on the right."""
+    """A column's title; numbers are aligned to the right."""
 
     title: str
     is_number: bool = False
 
 
+def counted(number: int, noun: str, plural: str = "") -> str:
+    """Returns a number with its noun: `1 record`, `1,200 records`."""
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
 def clean(text: str) -> str:
-    """Text that moves no cursor and breaks no row: control characters as their escapes."""
+    """Returns text that moves no cursor and breaks no row: control characters become their escapes."""
     return _CONTROL.sub(lambda found: ascii(found[0])[1:-1], text)
 
 
 def print_table(columns: Sequence[Column], rows: Iterable[Sequence[object]], title: str = "") -> None:
-    """One row a line if standard output is no terminal. None is an empty cell."""
+    """Prints a table, one row per line if standard output is not a terminal. None is an empty cell."""
     table = Table(box=None, pad_edge=False, title=Text(clean(title)) if title else None, title_justify="left")
     for column in columns:
         table.add_column(Text(clean(column.title)), justify="right" if column.is_number else "left", overflow="fold")
@@ -39,14 +44,14 @@ def print_table(columns: Sequence[Column], rows: Iterable[Sequence[object]], tit
 
 
 def print_tree(label: str, value: Any) -> None:
-    """Any JSON value, as a tree."""
+    """Prints any JSON value as a tree."""
     tree = Tree(Text(label))
     _grow(tree, value)
     console().print(tree)
 
 
 def console() -> Console:
-    """Of standard output."""
+    """Returns the console of standard output."""
     found = Console(highlight=False)
     if not found.is_terminal:
         found.width = 1000  # a pipe has no width: keep a row on a line
@@ -54,7 +59,7 @@ def console() -> Console:
 
 
 def size(count: int | str) -> str:
-    """Bytes for people: `12.3 MB`."""
+    """Returns a size in bytes for people: `12.3 MB`."""
     number = float(count)
     for unit in _SIZES[:-1]:
         if number < 1000:
@@ -64,7 +69,7 @@ def size(count: int | str) -> str:
 
 
 def age(millis: int | str | None) -> str:
-    """A length of time for people: its two largest units, or `-` for none."""
+    """Returns a length of time for people: its two largest units, or `-` for none."""
     if millis is None:
         return "-"
     left = int(millis)

@@ -22,17 +22,21 @@ _NUMBER_AND_UNIT = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*")
 
 
 def parse_duration_ms(text: str) -> int:
-    """Milliseconds of a duration with a unit (ms, s, m, h, d). Raises ValueError that shows the form expected."""
+    """Returns the milliseconds of a duration with a unit (ms, s, m, h, d). Raises a ValueError that shows the expected
+    form.
+    """
     return _parse(text, _MILLISECONDS, "a number and a unit, such as 500ms, 1s or 5m")
 
 
 def parse_bytes(text: str) -> int:
-    """Bytes of a size, the unit optional (K and M are binary). Raises ValueError that shows the form expected."""
+    """Returns the bytes of a size; the unit is optional (K and M are binary). Raises a ValueError that shows the
+    expected form.
+    """
     return _parse(text, _BYTES, "bytes, or a number and a unit, such as 65536, 64KiB or 16MiB")
 
 
 def format_duration(milliseconds: int) -> str:
-    """The shortest exact spelling: 65000 is 65s, 900000 is 15m."""
+    """Returns the shortest exact spelling: 65000 is 65s, 900000 is 15m."""
     for unit in ("d", "h", "m", "s"):
         if milliseconds and milliseconds % _MILLISECONDS[unit] == 0:
             return f"{milliseconds // _MILLISECONDS[unit]}{unit}"

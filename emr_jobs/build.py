@@ -29,7 +29,7 @@ Places = Mapping[Place, Sequence[Bucket]]
 
 
 def wanted(number: int, task: Task, plan: Plan | None) -> list[Wanted]:
-    """The buckets of a task: one of each family, and one for what is counted.
+    """Returns the buckets of a task: one of each family, and one for what is counted.
 
     Raises:
         Damaged: the segments don't hold the records of the task, all of them and in order.
@@ -48,12 +48,12 @@ def wanted(number: int, task: Task, plan: Plan | None) -> list[Wanted]:
 
 
 def weight(segment: Segment, plan: Plan | None) -> int:
-    """About how many bytes are read of a segment, decoded."""
+    """Estimates how many bytes are read of a segment, decoded."""
     return segment.payload_bytes if plan else segment.count * _KEY_BYTES
 
 
 def rows(door: stores.Door, task: Task, segment: Segment, places: Places) -> Iterator[pa.RecordBatch]:
-    """The partial rows of a segment.
+    """Yields the partial rows of a segment.
 
     Raises:
         Damaged: an object is not what was published, or a record not what appends let through.
@@ -98,5 +98,5 @@ def _table_bytes(table: pa.Table) -> bytes:
 
 
 def table(data: Any) -> pa.Table:
-    """The rows of `col` in the body of a partial row."""
+    """Returns the rows of `col` in the body of a partial row."""
     return pa.ipc.open_stream(data).read_all()

@@ -43,7 +43,7 @@ class Column(NamedTuple):
 
 
 def read(config: SearchConfig, version: int, documents: Sequence[Any], name: str) -> Column:
-    """What records say of a field.
+    """Returns what records say of a field.
 
     Args:
         config, version: as `extract.values`.
@@ -69,7 +69,7 @@ def read(config: SearchConfig, version: int, documents: Sequence[Any], name: str
 
 
 def locate(documents: Sequence[Any], path: pointer.Path) -> list[Any]:
-    """What stands at a place in each document: null and nothing are both None."""
+    """Returns what stands at a place in each document: null and nothing are both None."""
     found = list(documents)
     for depth, key in enumerate(path):
         kinds = set(map(type, found))
@@ -88,7 +88,7 @@ def _read(raw: list[Any], read_one: Callable[[Any], Value | None]) -> list[Value
 
 
 def _is_canonical(field: Field, kinds: set[type]) -> bool:
-    """Whether values of these types are what the field's reader would make of them."""
+    """Returns whether values of these types are what the field's reader would make of them."""
     if field.kind == "keyword":
         return field.normalizer != "lowercase_v1" and kinds <= {str, NoneType}
     return kinds <= {_TYPES.get(field.kind, NoneType), NoneType}
@@ -125,7 +125,7 @@ def _fits(value: Value) -> bool:
 
 
 def typed(column: Column, type_: pa.DataType) -> pa.Array:
-    """The values as they stand in `col`, one per record: null where a record has none, or is lossy.
+    """Returns the values as they stand in `col`, one per record: null where a record has none, or is lossy.
 
     Args:
         type_: of the column (`headrace.index.families`); of a text field, how many words it has.
@@ -151,7 +151,7 @@ class Printed(NamedTuple):
 
 
 def printed(values: Sequence[Value]) -> Printed:
-    """Canonical values of one kind, not of text, in print."""
+    """Returns canonical values of one kind, not of text, in print."""
     texts: Sequence[Any] = values
     if values and not isinstance(values[0], str):
         texts = [canonical.text(value) for value in values]  # type: ignore[arg-type]
@@ -159,7 +159,7 @@ def printed(values: Sequence[Value]) -> Printed:
 
 
 def in_order(texts: Sequence[str]) -> Printed:
-    """Texts as they come: each once, in order, and which of them stands where."""
+    """Returns texts as they come: each once, in order, and which of them stands where."""
     encoded = pc.dictionary_encode(pa.array(texts, pa.string()))
     unique = encoded.dictionary.cast(pa.binary())
     order = pc.sort_indices(unique).to_numpy()

@@ -29,7 +29,7 @@ class Reference(msgspec.Struct, frozen=True):
 
 
 def inputs(objects: Objects, task: Task) -> list[Descriptor]:
-    """The descriptors of the runs that a task merges.
+    """Returns the descriptors of the runs that a task merges.
 
     Raises:
         Damaged: one is missing or another one, or they don't cover the task's records, all of them and in order.
@@ -53,7 +53,7 @@ def _descriptor(objects: Objects, run: Run) -> Descriptor:
 
 
 def wanted(number: int, descriptors: Sequence[Descriptor], families: Sequence[Family]) -> list[Wanted]:
-    """The buckets of a task: those of postings split where their terms say, so that parts keep their size."""
+    """Returns the buckets of a task: those of postings split where their terms say, so that parts keep their size."""
     found = [Wanted(number, "notes", 0, b"", 0)]
     for family in families:
         parts = [part for one in descriptors for part in one.parts.get(family, ())]
@@ -64,7 +64,7 @@ def wanted(number: int, descriptors: Sequence[Descriptor], families: Sequence[Fa
 
 
 def _lows(parts: Sequence[Part]) -> list[bytes]:
-    """Where ranges of about equal size begin: the first terms of the row groups tell how terms are spread."""
+    """Returns where ranges of about equal size begin: the first terms of the row groups tell how terms are spread."""
     count = -(-sum(part.size for part in parts) // _RANGE_BYTES)
     groups = sorted((first, part.size / len(part.first)) for part in parts for first in part.first)
     total = sum(size for _, size in groups)
@@ -78,7 +78,7 @@ def _lows(parts: Sequence[Part]) -> list[bytes]:
 
 
 def counts(descriptors: Sequence[Descriptor]) -> list[Counts]:
-    """What the descriptors say of the records."""
+    """Returns what the descriptors say of the records."""
     return [
         Counts(
             records=one.end_offset - one.first_offset,
@@ -96,7 +96,7 @@ def counts(descriptors: Sequence[Descriptor]) -> list[Counts]:
 def rows(
     door: stores.Door, task: Task, family: Family, part: Part, order: int, buckets: Sequence[Bucket]
 ) -> Iterator[pa.RecordBatch]:
-    """The partial rows of a part.
+    """Yields the partial rows of a part.
 
     Args:
         order: of this part among those of the task; it says in which order tables are joined.
@@ -129,7 +129,7 @@ def rows(
 
 
 def batches(door: stores.Door, key: str, sha256: str) -> Iterator[pa.RecordBatch]:
-    """The rows of a part, a row group at a time.
+    """Yields the rows of a part, a row group at a time.
 
     Raises:
         Damaged: it is another object, or not Parquet.
@@ -146,7 +146,7 @@ def batches(door: stores.Door, key: str, sha256: str) -> Iterator[pa.RecordBatch
 
 
 def _split(found: Postings, buckets: Sequence[Bucket]) -> Iterator[tuple[Bucket, Postings]]:
-    """Sorted rows, by the range that they are in."""
+    """Splits sorted rows by the range that they are in."""
     starts = [postings.first_from(found.terms, bucket.low) for bucket in buckets]
     for bucket, start, end in zip(buckets, starts, [*starts[1:], len(found.terms)], strict=True):
         if start < end:

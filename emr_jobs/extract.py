@@ -76,7 +76,7 @@ class Extracted(NamedTuple):
 
 
 def extract(records: Records, definition: Definition, plan: Plan | None) -> Extracted:
-    """What records add to a run.
+    """Extracts what records add to a run.
 
     Args:
         records: of one segment; their keys alone suffice without a plan.
@@ -107,7 +107,7 @@ def extract(records: Records, definition: Definition, plan: Plan | None) -> Extr
 
 
 def _promoted(records: Records, definition: Definition) -> list[Any]:
-    """The documents, as readers see them (`headrace.log.view`)."""
+    """Returns the documents as readers see them (`headrace.log.view`)."""
     current, first = definition.schema_version, records.first_offset
     documents = []
     try:
@@ -137,7 +137,7 @@ def _keys(records: Records) -> Postings:
 
 
 def _terms(first_offset: int, plan: Plan, found: dict[str, Column]) -> Postings:
-    """Rows of `kw`: who has values, whose values are lossy, and the values."""
+    """Returns rows of `kw`: who has values, whose values are lossy, and the values."""
     has, lossy, values = [], [], []
     for field in sorted(plan.fields, key=lambda field: field.name):
         column = found[field.name]
@@ -153,7 +153,9 @@ def _terms(first_offset: int, plan: Plan, found: dict[str, Column]) -> Postings:
 
 
 def _words(first_offset: int, plan: Plan, found: dict[str, Column]) -> Postings:
-    """Rows of `fts`. Of several texts in a record, each begins two places behind the one before: no phrase spans both."""
+    """Returns rows of `fts`. Of several texts in a record, each begins two places behind the one before: no phrase
+    spans both.
+    """
     has, values = [], []
     for field in sorted(plan.fields, key=lambda field: field.name):
         if not field.words:
@@ -175,7 +177,7 @@ def _named(name: str, texts: pa.Array) -> pa.Array:
 
 
 def _places(rows: Numbers, lengths: Numbers) -> Numbers:
-    """The place of each word in its record."""
+    """Returns the place of each word in its record."""
     ends = np.cumsum(lengths)
     total = int(ends[-1]) if len(ends) else 0
     is_first = np.concatenate(([True], rows[1:] != rows[:-1]))[: len(rows)]
@@ -189,7 +191,7 @@ def _places(rows: Numbers, lengths: Numbers) -> Numbers:
 def _table(
     first_offset: int, count: int, plan: Plan, found: dict[str, Column]
 ) -> tuple[pa.Table, dict[str, pa.Array]]:
-    """Rows of `col`, and its columns by field."""
+    """Returns rows of `col`, and its columns by field."""
     kept = {}
     wanted = [field for field in plan.fields if field.column != "none"]
     types = families.col({field.name: field.kind for field in wanted}).types[1:]

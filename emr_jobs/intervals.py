@@ -53,7 +53,7 @@ _decoder = msgspec.msgpack.Decoder()
 
 
 def row(document: Any, offset: int) -> dict[str, Any] | None:
-    """The row of a record; None if it is no interval: one that stood there before the stream had its profile."""
+    """Returns the row of a record; None if it is no interval: one that stood there before the stream had its profile."""
     if not isinstance(document, dict) or not isinstance(document.get("metric"), str):
         return None
     return {
@@ -70,7 +70,7 @@ def row(document: Any, offset: int) -> dict[str, Any] | None:
 
 
 def sort_key(interval: Mapping[str, Any]) -> bytes:
-    """Bytes that sort as rows of the family do, up to the offset."""
+    """Returns bytes that sort as rows of the family do, up to the offset."""
     start = interval["window_start"]
     metric: bytes = (
         interval["metric"].encode().replace(b"\0", b"\0\xff")
@@ -79,12 +79,12 @@ def sort_key(interval: Mapping[str, Any]) -> bytes:
 
 
 def pack(interval: Mapping[str, Any]) -> bytes:
-    """A row as bytes."""
+    """Returns a row as bytes."""
     return _encoder.encode(interval)
 
 
 def batches(packed: Iterable[bytes]) -> Iterator[pa.RecordBatch]:
-    """Rows of the family."""
+    """Returns rows of the family."""
     rows = map(_unpacked, packed)
     while some := list(islice(rows, _BATCH)):
         yield pa.RecordBatch.from_pylist(some, schema=SCHEMA)
@@ -99,7 +99,7 @@ def _unpacked(data: bytes) -> dict[str, Any]:
 
 
 def rows_of(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
-    """The rows in a batch of the family."""
+    """Returns the rows in a batch of the family."""
     for name in ("window_start", "window_end"):
         at = batch.schema.get_field_index(name)
         batch = batch.set_column(at, name, batch.column(at).cast(pa.int64()))

@@ -1,4 +1,4 @@
-"""One job run: input object -> parts -> descriptors -> result object.
+"""One job: input object -> parts -> descriptors -> result object.
 
 A crash leaves, after any put of a part: orphans; after a descriptor: that run, which a repeat finds; after the result:
 nothing to do. Two at once write their own parts, and the first descriptor counts for both. Of merged segments the result
@@ -57,14 +57,14 @@ class Item(NamedTuple):
     part: Part | None = None
 
     def slim(self) -> Item:
-        """The item without what only readers of ranges need: it is sent along with every piece of work."""
+        """Returns the item without what only readers of ranges need: it is sent along with every piece of work."""
         segment = None if self.segment is None else replace(self.segment, pages=_NO_PAGES)
         part = None if self.part is None else replace(self.part, footer=b"", first=())
         return self._replace(segment=segment, part=part)
 
 
 def pack_items(items: Iterable[Item]) -> list[tuple[Item, ...]]:
-    """Neighbours together, up to the size of a segment."""
+    """Packs neighbours together, up to the size of a segment."""
     found: list[list[Item]] = []
     room = 0
     for item in items:
@@ -86,7 +86,7 @@ class Reader:
     packs: Sequence[tuple[Item, ...]]
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Rows of the items in the packs with these numbers."""
+        """Returns rows of the items in the packs with these numbers."""
         places: dict[int, dict[Place, list[Bucket]]] = {}
         for bucket in sorted(self.buckets, key=lambda bucket: bucket.number):
             places.setdefault(bucket.task, {}).setdefault(bucket.family, []).append(bucket)
@@ -109,7 +109,7 @@ class Reader:
 
 
 def read_packs(spark: SparkSession, reader: Reader) -> DataFrame:
-    """What the packs say, as rows of `layout.SCHEMA`; those of a bucket sorted within each item."""
+    """Returns what the packs say, as rows of `layout.SCHEMA`; those of a bucket sorted within each item."""
     count = len(reader.packs)
     return map_in_arrow(spark.range(0, count, 1, max(count, 1)), reader, layout.SCHEMA)
 
@@ -131,7 +131,7 @@ class Prepared(NamedTuple):
 
 
 def run(spark: SparkSession, door: Door, input_key: str) -> JobResult:
-    """Does a job run.
+    """Does a job.
 
     Args:
         spark: a session, see `session`.
@@ -192,7 +192,7 @@ def run(spark: SparkSession, door: Door, input_key: str) -> JobResult:
 
 
 def load(objects: Objects, key: str) -> JobInput:
-    """The input of a job run.
+    """Loads the input of a job.
 
     Raises:
         Damaged: it is missing, or is none.
@@ -208,7 +208,7 @@ def load(objects: Objects, key: str) -> JobInput:
 
 
 def prepare(door: Door, number: int, task: Task) -> Prepared:
-    """What a task needs, if its inputs can serve it.
+    """Returns what a task needs, if its inputs can serve it.
 
     Raises:
         Damaged: the definition's plan is another one than the task's, or inputs have a gap.
@@ -260,7 +260,7 @@ def create_run(objects: Objects, task: Task, descriptor: Descriptor) -> Run:
 
     Raises:
         Damaged: what stands there is another run.
-        StoreError: nobody knows whether it exists.
+        StoreError: it is unknown whether it exists.
     """
     key = keys.run_descriptor(task.log_id, task.run_id)
     data = descriptors.encode(descriptor)

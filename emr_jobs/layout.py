@@ -82,7 +82,7 @@ class Wanted(msgspec.Struct, frozen=True):
 
 
 class Layout(msgspec.Struct, frozen=True):
-    """All buckets of a job run, and how many partitions they take."""
+    """All buckets of a job, and how many partitions they take."""
 
     partitions: int
     buckets: tuple[Bucket, ...]
@@ -106,17 +106,17 @@ def plan(wanted: Sequence[Wanted]) -> Layout:
 
 
 def arrange(rows: DataFrame, layout: Layout) -> DataFrame:
-    """Partial rows, each bucket whole in one partition and in order."""
+    """Returns partial rows, each bucket whole in one partition and in order."""
     return rows.repartition(layout.partitions, "bucket").sortWithinPartitions("bucket", "term", "first")
 
 
 def _ids(partition: int, partitions: int) -> Iterator[int]:
-    """The numbers that `repartition(partitions, …)` sends to this partition, ascending."""
+    """Returns the numbers that `repartition(partitions, …)` sends to this partition, ascending."""
     return (number for number in count() if partition_of(number, partitions) == partition)
 
 
 def partition_of(number: int, partitions: int) -> int:
-    """Where Spark sends a row with this int32: its Murmur3 hash (x86, 32 bits) modulo the partitions."""
+    """Returns where Spark sends a row with this int32: its Murmur3 hash (x86, 32 bits) modulo the partitions."""
     mixed = _rotated((number & _MASK) * 0xCC9E2D51 & _MASK, 15) * 0x1B873593 & _MASK
     hashed = (_rotated(_SEED ^ mixed, 13) * 5 + 0xE6546B64) & _MASK
     hashed ^= 4  # bytes that went in
@@ -131,7 +131,7 @@ def _rotated(value: int, bits: int) -> int:
 
 
 def postings_rows(bucket: Bucket, rows: Postings) -> Iterator[pa.RecordBatch]:
-    """Partial rows of postings."""
+    """Returns partial rows of postings."""
     count = len(rows.terms)
     bodies = pa.nulls(count, pa.binary())
     ids = pa.repeat(pa.scalar(bucket.id, pa.int32()), count)
@@ -140,7 +140,7 @@ def postings_rows(bucket: Bucket, rows: Postings) -> Iterator[pa.RecordBatch]:
 
 
 def body_rows(bucket: Bucket, rows: Sequence[tuple[bytes, int, bytes]]) -> Iterator[pa.RecordBatch]:
-    """Partial rows of what is no posting: term, first offset and body of each."""
+    """Returns partial rows of what is no posting: term, first offset and body of each."""
     for start in range(0, len(rows), _BATCH_ROWS):
         terms, firsts, bodies = zip(*rows[start : start + _BATCH_ROWS], strict=True)
         none = pa.nulls(len(terms), pa.binary())

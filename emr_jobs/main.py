@@ -1,12 +1,12 @@
-"""Runs one job run: builds and compacts the index runs that its input object asks for.
+"""Runs one job: builds and compacts the index runs that its input object asks for.
 
     python -m emr_jobs.main --bucket my-bucket --input jobs/3f9c/input.json.zst
 
 The input (`headrace.index.job.JobInput`) lists tasks, each for one index run of one log. A task that fails is reported
 in the result object, beside the input, and fails no other. A run counts once its descriptor exists; tasks whose run
-exists are not done again, so that a job run may be killed at any moment, repeated, and run twice at once.
+exists are not done again, so that a job may be killed at any moment, repeated, and run twice at once.
 
-Exits with 0 if every task was looked at, whatever became of it, and with 1 if the job run as a whole failed.
+Exits with 0 if every task was looked at, whatever became of it, and with 1 if the job as a whole failed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from emr_jobs.stores import S3Door
 
 
 def parser() -> argparse.ArgumentParser:
-    """Of the command line, which is also that of a submission."""
+    """Returns the parser of the command line, which is also that of a submission."""
     found = argparse.ArgumentParser(
         "emr_jobs.main", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -39,7 +39,7 @@ def run(spark: SparkSession, arguments: Sequence[str]) -> None:
     """Does what the arguments say, in this session.
 
     Raises:
-        Exception: the job run failed as a whole; its input is missing, for instance.
+        Exception: the job failed as a whole; its input is missing, for instance.
     """
     options = parser().parse_args(arguments)
     door = S3Door(options.bucket, options.endpoint)
@@ -52,7 +52,7 @@ def run(spark: SparkSession, arguments: Sequence[str]) -> None:
 
 
 def main() -> int:
-    """The entry point."""
+    """Runs the job that the command line describes, and returns the exit status."""
     parser().parse_args()  # before Spark starts
     run(SparkSession.builder.appName("headrace").getOrCreate(), sys.argv[1:])
     return 0

@@ -61,7 +61,8 @@ def merged(objects: Objects, task: Task, planned_ms: int, nonce: Callable[[], st
 
 
 def compared(objects: Objects, task: Task, made: Segment) -> tuple[int, str]:
-    """How many records a merged segment holds, and how they differ from those of the segments of its task, if they do.
+    """Returns how many records a merged segment holds, and how they differ from those of the segments of its task, if
+    they do.
 
     Raises:
         Damaged: an object is missing, or is not what was published.
@@ -91,7 +92,7 @@ class Worker:
     tasks: Sequence[tuple[int, Task]]
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """One report for each of these tasks."""
+        """Returns one report for each of these tasks."""
         for batch in batches:
             for at in batch.column(0).to_pylist():
                 yield reports.batch([reports.encode(self._patient(*self.tasks[at]))])
@@ -103,7 +104,7 @@ class Worker:
             return reports.failed(number, exc)
 
     def look_at(self, objects: Objects, number: int, task: Task) -> Report:
-        """One task."""
+        """Does one task."""
         raise NotImplementedError
 
 
@@ -132,7 +133,7 @@ class Comparer(Worker):
 
 
 def passed(spark: SparkSession, worker: Worker) -> Iterator[Report]:
-    """A report for each task, each done in one piece, as many at once as there are workers."""
+    """Does each task in one piece, as many at once as there are workers; yields a report for each."""
     count = len(worker.tasks)
     if count:
         rows = spark.range(0, count, 1, count)

@@ -1,4 +1,4 @@
-"""From ordered partial rows to the rows of runs, and to their parts, each put under a key that nobody else uses.
+"""From ordered partial rows to the rows of runs, and to their parts, each put under a key of its own.
 
 A bucket that fails fails its task and no other. Parts of a task that failed, or that was done twice, are named by no
 descriptor, and are cleaned up with the orphans.
@@ -50,7 +50,7 @@ class TermCounter:
         self._last: bytes | None = None
 
     def through(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The same batches, which must be in order."""
+        """Yields the same batches, which must be in order."""
         for batch in batches:
             if self.counts and batch.num_rows:
                 self._count(batch.column(0))
@@ -70,7 +70,7 @@ Source = Callable[[], Iterator[pa.Table]]
 
 
 def open_tables(door: Door, task: Task, bodies: Sequence[pa.Array]) -> Source:
-    """The tables in bodies of partial rows, in order, as often as they are asked for.
+    """Returns the tables in bodies of partial rows, in order, as often as they are asked for.
 
     Its tables raise:
         Damaged: a part is not what the descriptor says.
@@ -96,7 +96,7 @@ def _read_table(door: Door, reference: Reference) -> pa.Table:
 
 
 def choose_columns(plan: Plan, tables: Source) -> dict[str, Kind]:
-    """The fields that get a column: those that always do, and the keywords that turn out to have few values."""
+    """Returns the fields that get a column: those that always do, and the keywords that turn out to have few values."""
     candidates: dict[str, set[str]] = {field.name: set() for field in plan.fields if field.column == "few"}
     if candidates:
         for table in tables():
@@ -109,7 +109,7 @@ def choose_columns(plan: Plan, tables: Source) -> dict[str, Kind]:
 
 
 def join_batches(tables: Source, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """The rows, in batches of up to a million with one dictionary per column."""
+    """Returns the rows, in batches of up to a million with one dictionary per column."""
     held: list[pa.Table] = []
     rows = 0
     for table in tables():
@@ -144,7 +144,7 @@ class ValueCounter:
         return {name: 0 if seen is None else len(seen) for name, seen in self._seen.items()}
 
     def through(self, batches_: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The same batches."""
+        """Yields the same batches."""
         for batch in batches_:
             for name, seen in self._seen.items():
                 if seen is None or len(seen) <= _MOST_COUNTED:
@@ -160,7 +160,7 @@ _NUMBERS_PER_BUCKET = 100  # numbers in keys are for people: the descriptor says
 
 
 def nonce() -> str:
-    """48 random bits, hex."""
+    """Returns 48 random bits, hex."""
     return os.urandom(6).hex()
 
 
@@ -194,7 +194,7 @@ class Puts:
         schema: pa.Schema,
         rows: Iterator[pa.RecordBatch],
     ) -> Iterator[Report]:
-        """A report for each part.
+        """Puts the rows, and yields a report for each part.
 
         Raises:
             StoreError: the store fails and fails.
@@ -272,7 +272,7 @@ def _has_terms(field: plans.FieldPlan, family: Family) -> bool:
 
 
 def _by_bucket(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The rows, no batch with those of two buckets."""
+    """Returns the rows, no batch with those of two buckets."""
     for batch in batches:
         ids = batch.column(0).to_numpy()
         ends = [*(at + 1 for at in (ids[1:] != ids[:-1]).nonzero()[0].tolist()), len(ids)]
@@ -284,5 +284,5 @@ def _by_bucket(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def finish(rows: DataFrame, finisher: Finisher) -> DataFrame:
-    """What becomes of arranged rows: rows of `reports.SCHEMA`."""
+    """Returns what becomes of arranged rows: rows of `reports.SCHEMA`."""
     return map_in_arrow(rows, finisher, reports.SCHEMA)

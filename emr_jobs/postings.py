@@ -39,7 +39,7 @@ NOTHING = Postings(pa.array([], pa.binary()), pa.array([], pa.int64()), *[pa.arr
 def group(
     terms: pa.Array, codes: npt.NDArray[np.int32], offsets: Numbers, positions: Numbers | None = None, *, words: bool
 ) -> Postings:
-    """The postings of terms.
+    """Returns the postings of terms.
 
     Args:
         terms: binary, sorted, each once.
@@ -67,18 +67,18 @@ def group(
 
 
 def one_term(term: bytes, offsets: Numbers, *, words: bool = False) -> Postings:
-    """The postings of a term that stands once in each of these records, at their rising offsets."""
+    """Returns the postings of a term that stands once in each of these records, at their rising offsets."""
     return group(pa.array([term], pa.binary()), np.zeros(len(offsets), np.int32), offsets, words=words)
 
 
 def joined(several: Sequence[Postings]) -> Postings:
-    """Postings one behind the other; each one's terms are above those before."""
+    """Returns postings one behind the other; each one's terms are above those before."""
     filled = [one for one in several if len(one.terms)]
     return Postings(*map(pa.concat_arrays, zip(*filled, strict=True))) if filled else NOTHING
 
 
 def of_batch(batch: pa.RecordBatch) -> Postings:
-    """The postings in rows of `kw`, `fts` or `lex`."""
+    """Returns the postings in rows of `kw`, `fts` or `lex`."""
     terms, chunks, lists = batch.column(0), batch.column(1).to_numpy(), batch.column(2)
     starts = lists.offsets.to_numpy()
     docs = lists.values.to_numpy()
@@ -95,7 +95,7 @@ def of_batch(batch: pa.RecordBatch) -> Postings:
 
 
 def merged(slices: Iterable[Postings], family: families.Postings) -> Iterator[pa.RecordBatch]:
-    """Rows of the family, one per term and chunk.
+    """Returns rows of the family, one per term and chunk.
 
     Args:
         slices: sorted by term and first offset, across slices, and no record twice for a term.
@@ -115,7 +115,7 @@ def merged(slices: Iterable[Postings], family: families.Postings) -> Iterator[pa
 
 
 def new_terms(terms: pa.Array, before: bytes | None) -> npt.NDArray[np.bool_]:
-    """Per sorted term, whether it is another one than that before it; `before` stands before the first."""
+    """Returns per sorted term, whether it is another one than that before it; `before` stands before the first."""
     if not len(terms):
         return np.zeros(0, np.bool_)
     changes = pc.not_equal(terms[1:], terms[:-1]).to_numpy(zero_copy_only=False)
@@ -123,7 +123,7 @@ def new_terms(terms: pa.Array, before: bytes | None) -> npt.NDArray[np.bool_]:
 
 
 def first_from(terms: pa.Array, low: bytes) -> int:
-    """The first of these sorted terms that is not below `low`; how many there are, if all are."""
+    """Returns the first of these sorted terms that is not below `low`; how many there are, if all are."""
     start, end = 0, len(terms)
     while start < end:
         middle = (start + end) // 2
@@ -144,7 +144,7 @@ def _cut(rows: Postings, start: int, end: int) -> Postings:
 
 
 def _batch(rows: Postings, starts: Numbers, family: families.Postings) -> pa.RecordBatch:
-    """Rows in which neighbours are one list: only the bounds of the lists change."""
+    """Returns rows in which neighbours are one list: only the bounds of the lists change."""
     schema = families.POSTINGS[family]
     taken = pa.array(starts)
     terms = rows.terms.take(taken).cast(schema.field(0).type)
@@ -163,7 +163,7 @@ def _lists(packed: pa.Array, starts: Numbers, item: np.dtype[Any], type_: pa.Dat
 
 
 def _opened(packed: pa.Array) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.uint8]]:
-    """Where the items of a binary array end (with a zero before them), and their bytes."""
+    """Returns where the items of a binary array end (with a zero before them), and their bytes."""
     _, offsets, data = packed.buffers()
     bounds = np.frombuffer(offsets, np.int32)[packed.offset : packed.offset + len(packed) + 1]
     content = np.frombuffer(data, np.uint8) if data is not None else np.zeros(0, np.uint8)
@@ -184,5 +184,5 @@ def _nothing(count: int) -> pa.Array:
 
 
 def _changes(values: npt.NDArray[np.generic]) -> npt.NDArray[np.bool_]:
-    """Whether each value is another one than that before it; the first one is."""
+    """Returns whether each value is another one than that before it; the first one is."""
     return np.concatenate(([True], values[1:] != values[:-1]))[: len(values)]

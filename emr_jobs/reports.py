@@ -92,29 +92,29 @@ _decoder = msgspec.msgpack.Decoder(Report)
 
 
 def encode(report: Report) -> bytes:
-    """A report as bytes."""
+    """Returns a report as bytes."""
     return msgspec.msgpack.encode(report)
 
 
 def decode(data: bytes) -> Report:
-    """The report in what `encode` made."""
+    """Returns the report in what `encode` made."""
     report: Report = _decoder.decode(data)
     return report
 
 
 def batch(reports: list[bytes]) -> pa.RecordBatch:
-    """Encoded reports as rows of `SCHEMA`."""
+    """Returns encoded reports as rows of `SCHEMA`."""
     return pa.RecordBatch.from_arrays([pa.array(reports, pa.binary())], schema=_ARROW)
 
 
 def collect(frame: DataFrame) -> Iterator[Report]:
-    """The reports in all rows, as they come in: runs the job."""
+    """Runs the Spark job, and yields the reports in all rows as they come in."""
     for row in frame.toLocalIterator(prefetchPartitions=True):
         yield decode(bytes(row["report"]))
 
 
 def failed(task: int, exc: Exception) -> Failed:
-    """What an exception says of a task."""
+    """Returns what an exception says of a task."""
     reason = str(exc) if isinstance(exc, HeadraceError | StoreError) else f"{type(exc).__name__}: {exc}"
     return Failed(task, isinstance(exc, Damaged), reason[:_MAX_REASON])
 
@@ -130,7 +130,7 @@ def describe_run(
     found: Sequence[Report],
     created_ms: int,
 ) -> Descriptor:
-    """The descriptor of a task's run.
+    """Returns the descriptor of a task's run.
 
     Args:
         times: append times of the first and the last record.

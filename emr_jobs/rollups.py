@@ -23,30 +23,30 @@ _decoder = msgspec.msgpack.Decoder(Row)
 
 
 def sort_key(row: Row, compiled: dict[str, CompiledRollup]) -> bytes:
-    """Bytes that sort as rows of the family do, and are equal for one group of one interval only."""
+    """Returns bytes that sort as rows of the family do, and are equal for one group of one interval only."""
     name, interval_ms, start_ms, key = rollup.sort_key(row, compiled)
     return name.encode() + b"\0" + _HEAD.pack(interval_ms, start_ms + _BIAS) + key.encode("utf-8", "surrogatepass")
 
 
 def pack(row: Row) -> bytes:
-    """A row as bytes."""
+    """Returns a row as bytes."""
     return _encoder.encode(row)
 
 
 def unpack(data: bytes) -> Row:
-    """The row in what `pack` made."""
+    """Returns the row in what `pack` made."""
     return _decoder.decode(data)
 
 
 def batches(rows: Iterable[Row], compiled: dict[str, CompiledRollup]) -> Iterator[pa.RecordBatch]:
-    """Rows of the family: equal groups, which must stand next to each other, are summed and rendered."""
+    """Returns rows of the family: equal groups, which must stand next to each other, are summed and rendered."""
     summed = rollup.merged(rows)
     while some := list(islice(summed, _BATCH)):
         yield pa.RecordBatch.from_pylist([_shown(row, compiled[row.rollup]) for row in some], schema=families.AGG)
 
 
 def rows_of(batch: pa.RecordBatch) -> Iterator[Row]:
-    """The rows in a batch of the family."""
+    """Returns the rows in a batch of the family."""
     starts = batch.column("start").cast(pa.int64()).to_pylist()
     for one, start in zip(batch.drop_columns(["start", "fragment"]).to_pylist(), starts, strict=True):
         parts = tuple(map(_part, one["measures"]))

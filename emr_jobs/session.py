@@ -28,7 +28,7 @@ _LOCAL = {
     "spark.pyspark.driver.python": sys.executable,
 }
 
-# What a job run needs wherever it runs: sizes come from the data, and batches are bounded in bytes.
+# What a job needs wherever it runs: sizes come from the data, and batches are bounded in bytes.
 _EVERYWHERE = {
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.session.timeZone": "UTC",
@@ -38,7 +38,7 @@ _EVERYWHERE = {
 
 
 def local(threads: int | str = "*", *, memory: str = "1g", directory: str | None = None) -> SparkSession:
-    """A session in this process, started if there is none. It stays warm for further job runs.
+    """Returns the session of this process, started if there is none. It stays warm for further jobs.
 
     Args:
         threads: tasks at a time; `*`: as many as there are processors.
@@ -60,7 +60,7 @@ def local(threads: int | str = "*", *, memory: str = "1g", directory: str | None
 
 
 def tuned(session: SparkSession) -> SparkSession:
-    """The session, with what a job run needs set."""
+    """Returns the session, with what a job needs set."""
     for name, value in _EVERYWHERE.items():
         session.conf.set(name, value)
     return session
@@ -70,7 +70,7 @@ Map = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 def map_in_arrow(frame: DataFrame, function: Map, schema: StructType) -> DataFrame:
-    """Each partition's batches through `function`, which runs in a Python worker and is pickled to get there.
+    """Returns each partition's batches through `function`, which runs in a Python worker and is pickled to get there.
 
     Args:
         function: gives batches of `schema`, whose columns are matched by position.

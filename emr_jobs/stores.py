@@ -1,4 +1,4 @@
-"""The object store, as a job run reaches it: from the driver and from every worker, each with its own client."""
+"""The object store, as a job reaches it: from the driver and from every worker, each with its own client."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ class Door(Protocol):
     """How to reach a bucket. It is pickled to get to the workers, and hashable: a worker opens it once."""
 
     def open(self) -> Objects:
-        """A client of the bucket."""
+        """Opens a client of the bucket."""
 
     def __hash__(self) -> int:
-        """Equal doors have equal ones."""
+        """Returns equal hashes for equal doors."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class S3Door:
     endpoint: str = ""
 
     def open(self) -> Objects:
-        """A client with longer patience than that of a request: objects are large, and nobody waits."""
+        """Opens a client with longer timeouts than those of a request: objects are large, and no person waits."""
         config = Config(
             connect_timeout=5,
             read_timeout=30,
@@ -58,12 +58,12 @@ class S3Door:
 
 @lru_cache(maxsize=8)
 def opened(door: Door) -> Objects:
-    """The client of this process."""
+    """Returns the client of this process."""
     return door.open()
 
 
 def patiently(call: Callable[[], T], *, sleep: Callable[[float], None] = time.sleep) -> T:
-    """What a call answers, made again if the store fails: for calls that may be repeated.
+    """Makes a call, again if the store fails, and returns its answer: for calls that may be repeated.
 
     Raises:
         StoreError: it failed every time.
@@ -78,12 +78,12 @@ def patiently(call: Callable[[], T], *, sleep: Callable[[float], None] = time.sl
 
 @lru_cache(maxsize=64)
 def load_definition_once(door: Door, key: str) -> Definition:
-    """As `load`, once per process: definitions never change."""
+    """Loads a definition once per process: definitions never change."""
     return patiently(lambda: load_definition(opened(door), key))
 
 
 def load_definition(objects: Objects, key: str) -> Definition:
-    """The definition under a key; the empty one under the empty key.
+    """Returns the definition under a key; the empty one under the empty key.
 
     Raises:
         Damaged: the object is missing, or is not a definition.

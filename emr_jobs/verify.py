@@ -1,4 +1,4 @@
-"""Verifying runs: each is built or compacted anew, and what comes out is compared with what stands in the bucket.
+"""Verifying runs: each is built or compacted again, and what comes out is compared with what stands in the bucket.
 
 Changes nothing but for its report, `jobs/<job id>/verified.json.zst`. Every row of every family is compared, in the run's
 order; sums of measures may differ in their last digits, since they depend on the order of addition. A merged segment is
@@ -48,7 +48,7 @@ class Verdict(msgspec.Struct, frozen=True):
 
 
 class Verified(msgspec.Struct, frozen=True):
-    """What a verifying job run answers."""
+    """What a verifying job answers."""
 
     version: int
     job_id: str
@@ -107,7 +107,7 @@ def run(spark: SparkSession, door: Door, input_key: str) -> Verified:
 
 
 def _merged(objects: Objects, found: JobInput) -> dict[str, Segment]:
-    """The segments that a job run says it made, by run id.
+    """Returns the segments that a job says it made, by run id.
 
     Raises:
         Damaged: its result does not parse.
@@ -148,7 +148,7 @@ class Compares:
         schema: pa.Schema,
         rows: Iterator[pa.RecordBatch],
     ) -> Iterator[Report]:
-        """One report. The bucket holds all rows of the family."""
+        """Compares the rows, and yields one report. The bucket holds all rows of the family."""
         stored = (
             batch
             for part in self.descriptors[bucket.task].parts.get(family, ())
@@ -169,7 +169,7 @@ class _Rows:
         self._held = self._schema.empty_table()
 
     def ready(self) -> int:
-        """How many can be taken at once; 0 at the end."""
+        """Returns how many can be taken at once; 0 at the end."""
         while not self._held.num_rows and (batch := next(self._batches, None)) is not None:
             self._held = pa.Table.from_batches([batch]).cast(self._schema)
         return int(self._held.num_rows)
@@ -185,7 +185,7 @@ def _plain(type_: pa.DataType) -> pa.DataType:
 
 
 def compare(expected: _Rows, found: _Rows) -> tuple[int, str]:
-    """How many rows are equal from the start, about, and what the first difference is, if any."""
+    """Returns how many rows are equal from the start, about, and what the first difference is, if any."""
     compared = 0
     while some := min(expected.ready(), found.ready()):
         left, right = expected.take(some), found.take(some)
@@ -208,7 +208,7 @@ def _same(left: pa.Table, right: pa.Table) -> bool:
 
 
 def _close(one: Any, other: Any) -> bool:
-    """Whether measures are equal, but for the last digits of their numbers."""
+    """Returns whether measures are equal, but for the last digits of their numbers."""
     if isinstance(one, list) and isinstance(other, list):
         return len(one) == len(other) and all(map(_close, one, other))
     if isinstance(one, dict) and isinstance(other, dict):

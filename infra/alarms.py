@@ -50,12 +50,12 @@ class Rule(NamedTuple):
 
 
 def rules(*, functions: Mapping[str, lambda_.IFunction], dead_letters: Mapping[str, sqs.IQueue]) -> list[Rule]:
-    """Every alarm of a deployment."""
+    """Returns every alarm of a deployment."""
     throttles = {f"{service}_throttles": own(service, "StoreThrottles") for service in SERVICES}
     all_throttles = "+".join(f"FILL({name},0)" for name in throttles)
     appends, races = own("api", "Appends"), own("api", "SlotRaces")
     busy = 50  # appends in a period, below which a share of them says little
-    throttled = 20  # calls refused in a period: single ones are repeated and nobody notices
+    throttled = 20  # calls refused in a period: single ones are repeated without notice
     return [
         Rule(
             "sealer-silent",
@@ -228,7 +228,7 @@ def rules(*, functions: Mapping[str, lambda_.IFunction], dead_letters: Mapping[s
 
 
 class Alarms(Construct):
-    """The alarms, and the topic that they tell if there shall be one."""
+    """The alarms, and the topic that they notify, if the environment has one."""
 
     def __init__(
         self,
@@ -273,7 +273,7 @@ class Alarms(Construct):
         )
 
     def _topic(self) -> sns.Topic:
-        """Whoever shall be told subscribes to it. Messages name alarms and hold no data."""
+        """Returns the topic that people subscribe to. Messages name alarms and hold no data."""
         topic = sns.Topic(self, "Topic", enforce_ssl=True)
         topic.add_to_resource_policy(
             iam.PolicyStatement(

@@ -20,11 +20,13 @@ STACK_ID = "Headrace"
 
 
 def build_app(*, context: Mapping[str, Any] | None = None, outdir: str | None = None) -> App:
-    """The app for the environment that the context describes (`infra/context.py`).
+    """Returns the app for the environment that the context describes (`infra/environments.py`).
 
-    Its synth raises RuntimeError, and prints what was found, when the template has a finding that is not acknowledged.
+    Its synth raises RuntimeError, and prints what was found, when the template has a finding that is not
+    acknowledged.
 
-    `architecture` and `python` in the context have functions built for, and run on, another machine than Lambda's usual
+    `architecture` and `python` in the context have functions built for, and run on, another machine than Lambda's
+    usual
     one here: `-c architecture=x86_64 -c python=3.12` is for trying the artifacts on a machine at hand.
 
     Raises BadEnvironment if it describes none, ValueError for an unknown architecture or Python.

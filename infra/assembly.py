@@ -39,7 +39,7 @@ class Asset:
 
     @property
     def size(self) -> int:
-        """Bytes, unzipped."""
+        """Returns the bytes, unzipped."""
         files = self.path.rglob("*") if self.path.is_dir() else [self.path]
         return sum(file.stat().st_size for file in files if file.is_file())
 
@@ -55,7 +55,7 @@ class Assembly:
 
     @property
     def resources(self) -> Counter[str]:
-        """How many of each type."""
+        """Returns the number of resources by type."""
         return Counter(resource["Type"] for resource in self.template["Resources"].values())
 
 
@@ -67,7 +67,7 @@ def assemble(*, outdir: Path, environment: str = DEV.name, machine: Machine = LA
 
 
 def read(folder: Path) -> Assembly:
-    """What was synthesized into a folder."""
+    """Returns what was synthesized into a folder."""
     (stack,) = (
         artifact
         for artifact in json.loads((folder / "manifest.json").read_text())["artifacts"].values()
@@ -96,7 +96,7 @@ def _asset(folder: Path, entry: Mapping[str, Any]) -> Asset:
 
 
 def described(assembly: Assembly) -> str:
-    """Resource types and assets as a person reads them."""
+    """Returns resource types and assets as text for a person."""
     lines = [f"{assembly.stack_name}: {assembly.resources.total()} resources"]
     lines += [f"  {count:3} {type_}" for type_, count in sorted(assembly.resources.items())]
     lines += [f"{len(assembly.assets)} assets, bytes unzipped"]

@@ -41,7 +41,7 @@ class Bundle:
         self._machine = machine
 
     def try_bundle(self, output_dir: str, *_options: Any, **_more_options: Any) -> bool:
-        """Called by the CDK; True means done. Raises when it can't: there is no docker to fall back to."""
+        """Builds the artifact for the CDK and returns True. Raises when it can't: there is no docker to fall back to."""
         build(artifact=self._artifact, target=Path(output_dir), machine=self._machine)
         return True
 
@@ -104,13 +104,17 @@ class PythonFunction(Construct):
         handler: str = "",
         same_code_as: PythonFunction | None = None,
     ) -> None:
-        """`artifact` names a folder of `functions/` and a dependency group of `pyproject.toml`.
+        """Defines the function.
 
-        `snap_start` resumes new instances from a snapshot of the initialised process; `provisioned_concurrency` keeps
-        so many of them ready. Lambda allows one or the other, for published versions alone: callers must then use
-        `invoke_target`. `reserved_concurrency` is as many instances as there may be; 0 sets no bound.
-        `retry_attempts` bounds the repeats of an asynchronous invocation (0 to 2). `handler` replaces the usual one,
-        `same_code_as` names a function of the same artifact, which is then bundled once.
+        Args:
+            artifact: a folder of `functions/` and an extra of `pyproject.toml`.
+            snap_start: whether new instances resume from a snapshot of the initialised process.
+            provisioned_concurrency: how many instances are kept ready. Lambda allows this or
+                `snap_start`, for published versions alone: callers must then use `invoke_target`.
+            reserved_concurrency: the most instances that may run; 0 sets no bound.
+            retry_attempts: bounds the repeats of an asynchronous invocation (0 to 2).
+            handler: replaces the usual one.
+            same_code_as: a function of the same artifact, which is then bundled once.
         """
         super().__init__(scope, construct_id)
         runtime = lambda_.Runtime(f"python{machine.python}", lambda_.RuntimeFamily.PYTHON, supports_snap_start=True)

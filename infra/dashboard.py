@@ -1,6 +1,6 @@
 """What an operator sees first: is it answering, how fast, how far behind is what follows, and what does it cost.
 
-Times are in milliseconds; a sum is that of five minutes. Alarms stand on top, each with its state.
+Times are in milliseconds; a sum is that of five minutes. Alarms are at the top, each with its state.
 """
 
 from __future__ import annotations

@@ -50,12 +50,12 @@ class _AccessLog:
 
     @property
     def destination(self) -> apigatewayv2.IAccessLogDestination:
-        """Where lines go."""
+        """Returns where lines go."""
         return self._destination
 
     @property
     def format(self) -> apigateway.AccessLogFormat:
-        """What a line holds."""
+        """Returns what a line holds."""
         return self._format
 
 
@@ -95,7 +95,7 @@ class HttpDoor(Construct):
             self._give_name(environment)
 
     def _give_name(self, environment: Environment) -> None:
-        """A custom domain, and its record where the zone is ours to write."""
+        """Adds a custom domain, and its record if the zone is known."""
         domain = apigatewayv2.DomainName(
             self,
             "Domain",

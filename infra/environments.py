@@ -44,7 +44,7 @@ class BadEnvironment(ValueError):
 
 
 def _value(meaning: str, **bounds: Any) -> Any:
-    """A value of an environment: `least` and `most` of a number, `one_of`, or the `form` of a text (empty: none)."""
+    """Returns the field of a value: `least` and `most` of a number, `one_of`, or the `form` of a text (empty: none)."""
     return field(metadata={"meaning": meaning, **bounds})
 
 
@@ -139,7 +139,7 @@ class Environment:
 
     @property
     def log_retention(self) -> logs.RetentionDays:
-        """`log_retention_days` as the CDK wants it."""
+        """Returns `log_retention_days` as the CDK wants it."""
         return _RETENTION[self.log_retention_days]
 
 
@@ -164,7 +164,7 @@ def _is_within(one: Field[Any], value: Any) -> bool:
 
 
 def allowed(one: Field[Any]) -> str:
-    """What a value may be, in words."""
+    """Returns what a value may be, in words."""
     if "form" in one.metadata:
         return {"name": "a name", "domain_name": "a domain", "certificate_arn": "an ARN"}.get(one.name, "an id")
     if "one_of" in one.metadata:
@@ -231,7 +231,7 @@ ENVIRONMENTS = {environment.name: environment for environment in (DEV, PROD)}
 
 
 def table() -> str:
-    """Every value, with its presets, as a table of Markdown."""
+    """Returns every value, with its presets, as a table of Markdown."""
     rows = ["| value | dev | prod | allowed | meaning |", "|---|---|---|---|---|"]
     for one in fields(Environment):
         presets = [_shown(getattr(environment, one.name)) for environment in (DEV, PROD)]
@@ -246,7 +246,8 @@ def _shown(value: Any) -> str:
 
 
 def environment_of(context: Mapping[str, Any]) -> Environment:
-    """The environment; `dev` unless said otherwise. Other keys of the context are none of our business.
+    """Returns the environment that a context describes; `dev` unless it names another. Keys without our prefix are
+    ignored.
 
     Raises:
         BadEnvironment: an unknown preset or value, or one that makes no sense.
@@ -269,7 +270,9 @@ def environment_of(context: Mapping[str, Any]) -> Environment:
 
 
 def _parsed(kind: str, value: Any) -> Any:
-    """Text as a number or a truth value where one is wanted. What it can't be stays as it is, and is refused."""
+    """Returns text as the number or truth value that is wanted. Text that is neither stays as it is, and is refused
+    later.
+    """
     if not isinstance(value, str):
         return value
     text = value.strip()

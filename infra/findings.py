@@ -36,7 +36,7 @@ class Finding:
     resource: str = ""
 
     def id(self, stack: Stack) -> str:
-        """The id under which cdk-nag reports it."""
+        """Returns the id under which cdk-nag reports it."""
         if not self.resource:
             return f"{PACK}-{self.rule}"
         named = _at(stack, self.of)
@@ -109,7 +109,7 @@ ACKNOWLEDGED = (
     *_objects("Spark/Role", "a job has a directory of its own, named when it is planned", permissions.JOBS),
 )
 
-# Of cfn-lint. Its ids stand in the template, so that whoever runs it there sees only what is new.
+# Of cfn-lint. Its ids are in the template, so that a run on the template shows only new findings.
 _NEEDLESS = "the CDK names a function's role once more among what must be made before it, which changes nothing"
 LINT_ACKNOWLEDGED = (
     Finding("Api/Function", "W3005", _NEEDLESS),
@@ -136,7 +136,7 @@ def acknowledge(stack: Stack) -> None:
 
 
 def of(stack: Stack, findings: Sequence[Finding]) -> list[Finding]:
-    """Those whose part of the template the stack has."""
+    """Returns those whose part of the template the stack has."""
     return [finding for finding in findings if stack.node.try_find_child(finding.path.split("/")[0]) is not None]
 
 

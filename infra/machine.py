@@ -37,12 +37,14 @@ class Machine:
 
     @property
     def platform(self) -> str:
-        """What uv calls wheels for it."""
+        """Returns what uv calls wheels for it."""
         return PLATFORMS[self.architecture]
 
 
 def here(python: str = "") -> Machine:
-    """This machine: what is built for it can be run at once. Its Python is the running one unless another is named."""
+    """Returns this machine: what is built for it can be run at once. Its Python is the running one unless another is
+    named.
+    """
     architecture = ARM if platform.machine() in ("arm64", "aarch64") else X86
     return Machine(architecture=architecture, python=python or "{}.{}".format(*sys.version_info))
 
@@ -51,7 +53,7 @@ LAMBDA = Machine(architecture=ARM, python="3.13")
 
 
 def run(command: Sequence[str], *arguments: str) -> str:
-    """What the command printed; raises RuntimeError with it if the command fails."""
+    """Runs a command and returns what it printed. Raises RuntimeError with that if the command fails."""
     full = [*command, *arguments]
     finished = subprocess.run(full, cwd=REPOSITORY, capture_output=True, text=True, check=False)
     if finished.returncode != 0:

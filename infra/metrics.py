@@ -14,7 +14,7 @@ SERVICES = ("api", "sealer", "indexer")
 
 
 def own(service: str, name: str, statistic: str = "Sum", label: str | None = None) -> cloudwatch.Metric:
-    """A metric that a function writes."""
+    """Returns a metric that a function writes."""
     return cloudwatch.Metric(
         namespace=NAMESPACE,
         metric_name=name,
@@ -26,27 +26,27 @@ def own(service: str, name: str, statistic: str = "Sum", label: str | None = Non
 
 
 def of_function(function: lambda_.IFunction, name: str, statistic: str, label: str) -> cloudwatch.Metric:
-    """What Lambda says of a function, all versions together."""
+    """Returns Lambda's metric of a function, all versions together."""
     return _aws("AWS/Lambda", name, {"FunctionName": function.function_name}, statistic, label)
 
 
 def of_queue(queue: sqs.IQueue, name: str, label: str) -> cloudwatch.Metric:
-    """What SQS says of a queue: its largest value."""
+    """Returns SQS's metric of a queue: its largest value."""
     return _aws("AWS/SQS", name, {"QueueName": queue.queue_name}, "Maximum", label)
 
 
 def of_table(table: dynamodb.ITable, name: str, label: str) -> cloudwatch.Metric:
-    """What DynamoDB says of a table: its sum."""
+    """Returns DynamoDB's metric of a table: its sum."""
     return _aws("AWS/DynamoDB", name, {"TableName": table.table_name}, "Sum", label)
 
 
 def of_door(api_id: str, name: str, statistic: str, label: str) -> cloudwatch.Metric:
-    """What the HTTP API says of all its requests."""
+    """Returns the HTTP API's metric of all its requests."""
     return _aws("AWS/ApiGateway", name, {"ApiId": api_id}, statistic, label)
 
 
 def spark_vcpus() -> cloudwatch.Metric:
-    """vCPUs that EMR Serverless runs for the account."""
+    """Returns the vCPUs that EMR Serverless runs for the account."""
     dimensions = {"Service": "EMR Serverless", "Type": "Resource", "Resource": "vCPU", "Class": "None"}
     return _aws("AWS/Usage", "ResourceCount", dimensions, "Average", "vCPUs")
 

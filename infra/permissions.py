@@ -1,7 +1,7 @@
 """What each role may do, written out, statement by statement. Nothing here names `*`, and the api deletes no object.
 
 Each statement is used whole: `tests/e2e/test_least_privilege.py` compares it with the calls of a complete workload. Why it
-is there stands in `docs/permissions.md`, under its name.
+is there is explained in `docs/permissions.md`, under its name.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def api_statements(
     """Creates, appends, reads, closes and deletes logs; never deletes or overwrites what was sealed."""
     return [
         # Delete is for one case: an item of our own that turned out to be below the published end. The condition check
-        # is for another log's entry in one transaction (a fork and its source): its predecessor must stand.
+        # is for another log's entry in one transaction (a fork and its source): its predecessor must exist.
         _on_table("Wal", tables.wal, ["Query", "PutItem", "DeleteItem", "ConditionCheckItem"]),
         _on_table("Catalog", tables.catalog, ["GetItem", "Query", "PutItem", "UpdateItem"]),
         # An expiry commits only if the last touch is unchanged.
@@ -152,7 +152,7 @@ def indexer_statements(
 
 
 def job_statements(*, bucket: s3.IBucket, key: kms.IKey) -> list[iam.PolicyStatement]:
-    """What a job may do: read segments, write runs and merged segments. It publishes and deletes nothing."""
+    """Returns what a job may do: read segments, write runs and merged segments. It publishes and deletes nothing."""
     return [
         _on_objects("ReadLogs", bucket, ["GetObject"], SEGMENTS, DEFINITIONS, INDEX_RUNS),
         _on_objects("WriteRuns", bucket, ["PutObject"], INDEX_RUNS),
@@ -186,15 +186,16 @@ def _on_objects(sid: str, bucket: s3.IBucket, actions: Sequence[str], *patterns:
 
 
 def _list_objects(bucket: s3.IBucket) -> iam.PolicyStatement:
-    """Without it S3 answers 403 for an object that is absent, and readers look for the first absent manifest.
+    """Returns the permission to list. Without it S3 answers 403 for an object that is absent, and readers look for the
+    first absent manifest.
 
-    Not narrowed to a prefix: a GetObject carries none, so a condition on it would bring the 403 back.
+    It has no condition on a prefix: a GetObject carries none, so the condition would bring the 403 back.
     """
     return iam.PolicyStatement(sid="SeeAbsentObjects", actions=["s3:ListBucket"], resources=[bucket.bucket_arn])
 
 
 def _use_key_through_tables(scope: s3.IBucket, key: kms.IKey) -> iam.PolicyStatement:
-    """What DynamoDB asks of the key in the name of whoever reads or writes a table.
+    """Returns what DynamoDB asks of the key in the name of a reader or writer of a table.
 
     Source: its developer guide, encryption at rest, "Authorizing use of your customer managed key".
     """
@@ -204,14 +205,17 @@ def _use_key_through_tables(scope: s3.IBucket, key: kms.IKey) -> iam.PolicyState
 
 
 def _use_key_through_bucket(scope: s3.IBucket, key: kms.IKey) -> iam.PolicyStatement:
-    """S3 decrypts what is read, and makes a data key for what is written. Source: its user guide, SSE-KMS."""
+    """Returns what S3 asks of the key: it decrypts what is read, and makes a data key for what is written.
+
+    Source: its user guide, SSE-KMS.
+    """
     return _use_key(scope, key, "Bucket", service="s3", actions=["Decrypt", "GenerateDataKey"])
 
 
 def _use_key(
     scope: s3.IBucket, key: kms.IKey, what: str, *, service: str, actions: Sequence[str]
 ) -> iam.PolicyStatement:
-    """The key through one store only: holding the role does not decrypt anything by hand."""
+    """Returns the permission to use the key through one store only: a holder of the role decrypts nothing by hand."""
     stack = Stack.of(scope)
     return iam.PolicyStatement(
         sid=f"UseKeyThrough{what}",

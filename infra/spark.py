@@ -67,7 +67,7 @@ class Spark(Construct):
 
 
 def _warm(executors: int) -> list[emrserverless.CfnApplication.InitialCapacityConfigKeyValuePairProperty] | None:
-    """A driver and executors that wait for the next job: it then starts in seconds, where it would take a minute or two.
+    """Returns a driver and executors that wait for the next job: it then starts in seconds instead of a minute or two.
 
     Their sizes are those that jobs ask for (`functions/indexer/runs.py`), overhead included: others would serve none.
     """
@@ -99,7 +99,7 @@ class _Fill:
         self._fill = fill
 
     def try_bundle(self, output_dir: str, *_options: Any, **_more_options: Any) -> bool:
-        """Called by the CDK; True means done. Raises when it can't: there is no docker to fall back to."""
+        """Fills the folder for the CDK and returns True. Raises when it can't: there is no docker to fall back to."""
         self._fill(Path(output_dir))
         return True
 
@@ -114,7 +114,7 @@ class SparkAssets(Construct):
         self.environment = self._asset("Environment", spark_package.pack_environment, BundlingOutput.SINGLE_FILE)
 
     def read_statements(self) -> list[iam.PolicyStatement]:
-        """What a job run needs to fetch these three and nothing else of the bucket.
+        """Returns what a job run needs to fetch these three objects, and nothing else of the bucket.
 
         Spark asks whether each is a folder, which is a listing.
         """

@@ -85,7 +85,8 @@ def pack_environment(folder: Path, machine: Machine = SPARK) -> None:
 
 
 def pack(root: Path, archive: Path) -> None:
-    """Writes a gzipped tar of what is in `root`. The same files give the same bytes: sorted, of nobody, of one moment."""
+    """Writes a gzipped tar of what is in `root`. The same files give the same bytes: sorted, owned by uid 0, with one
+    fixed mtime."""
     with (
         archive.open("wb") as raw,
         gzip.GzipFile(filename="", mode="wb", fileobj=raw, compresslevel=6, mtime=0) as packed,

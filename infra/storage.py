@@ -62,13 +62,13 @@ class Tables(Construct):
             index_name=DUE_INDEX,
             partition_key=_text("due_queue"),
             sort_key=_number("due_ms"),
-            # A handful of numbers: whoever asks what is due needs them all.
+            # A handful of numbers, all of which a look at what is due needs.
             projection_type=dynamodb.ProjectionType.ALL,
         )
 
     @property
     def all(self) -> tuple[dynamodb.Table, ...]:
-        """Every table, in the order of their declaration."""
+        """Returns every table, in the order of their declaration."""
         return (self.wal, self.catalog, self.watermarks, self.producers, self.jobs)
 
     def _table(
@@ -108,7 +108,7 @@ def _number(name: str) -> dynamodb.Attribute:
 
 # An upload that took longer than this has no writer any more.
 ABANDONED_UPLOAD_DAYS = 2
-# What an index job was told and what it answered: of use to who asks why it failed, and to nobody else.
+# What an index job was told and what it answered: needed only to find out why it failed.
 JOB_DAYS = 14
 JOBS_PREFIX = "jobs/"
 

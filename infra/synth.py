@@ -19,9 +19,10 @@ TEMPLATE = Path(__file__).resolve().parent / "template" / "headrace.template.jso
 
 
 def synthesize(*, environment: str = PROD.name, values: Mapping[str, Any] | None = None) -> str:
-    """The template's text: two spaces, sorted keys, one newline at the end. `values` replace those of the environment.
+    """Returns the template's text: two spaces, sorted keys, one newline at the end. `values` replace those of the
+    environment.
 
-    Raises BadEnvironment for an unknown one, or one that makes no sense.
+    Raises BadEnvironment for an unknown value, or one that makes no sense.
     """
     context = {f"{PREFIX}{name}": value for name, value in (values or {}).items()}
     with tempfile.TemporaryDirectory() as outdir:

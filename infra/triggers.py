@@ -79,7 +79,7 @@ class _DeadLetters:
         self._arn = queue.queue_arn
 
     def bind(self, *_: Any) -> lambda_.DlqDestinationConfig:
-        """Called by the CDK with the mapping and the function."""
+        """Gives the CDK the queue for the mapping and the function."""
         return lambda_.DlqDestinationConfig(destination=self._arn)
 
 

@@ -127,7 +127,7 @@ def compile_all(folder: Path, *, version: str, shown_as: str) -> bool:
 
 
 def matching_python(version: str) -> str | None:
-    """The first interpreter of a minor version that runs; a pyenv shim may be on the path and refuse to."""
+    """Returns the first interpreter of a minor version that runs; a pyenv shim may be on the path and refuse to."""
     kept = [
         (Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions", f"{version}.*"),
         (Path(run(shlex.split("uv python dir")).strip()), f"cpython-{version}.*"),

@@ -1,9 +1,4 @@
-"""What IAM would be asked about an HTTP request to AWS: its actions and their resources. Pure.
-
-A transaction asks for each of its parts, a batch for each of its tables, a query of an index for the index. Requests that
-no function is known to make give the action `unknown`, which no policy allows.
-Source: the service authorization reference of each service.
-"""
+"""Which IAM actions on which resources an HTTP request to AWS needs. Pure."""
 
 from __future__ import annotations
 
@@ -15,8 +10,18 @@ from xml.etree import ElementTree
 
 import msgspec
 
-from local.access_policies import Call
-from local.account import ACCOUNT, REGION
+
+class Call(msgspec.Struct, frozen=True):
+    """One action on one resource, as IAM is asked about it. `context` holds the condition keys that are known."""
+
+    action: str
+    resource: str
+    context: tuple[tuple[str, str], ...] = ()
+
+
+ACCOUNT = "123456789012"
+REGION = "us-east-1"
+
 
 PREFIX = "AKIAROLE"
 _CREDENTIAL = re.compile(r"Credential=(\w+)/")
@@ -28,7 +33,7 @@ _QUEUE_BATCHES = {
     "DeleteMessageBatch": "DeleteMessage",
     "ChangeMessageVisibilityBatch": "ChangeMessageVisibility",
 }
-# What DynamoDB asks of the customer key in the name of whoever reads or writes a table. Source: its developer guide,
+# What DynamoDB asks of the customer key in the name of a reader or writer of a table. Source: its developer guide,
 # "Authorizing use of your customer managed key".
 KEY_OF_TABLES = (
     "kms:Decrypt",
@@ -64,23 +69,23 @@ class _Asked(msgspec.Struct):
 
 
 def access_key(role: str) -> str:
-    """The access key id with which a process says that it runs as `role`, a logical id of the template."""
+    """Returns the access key id with which a process says that it runs as `role`, a logical id of the template."""
     return PREFIX + role
 
 
 def role_of(authorization: str) -> str | None:
-    """The role that a request was signed for; None: not by a role, so by the emulator itself or a person."""
+    """Returns the role that a request was signed for; None for the emulator itself or a person."""
     found = _CREDENTIAL.search(authorization)
     return found[1].removeprefix(PREFIX) if found and found[1].startswith(PREFIX) else None
 
 
 def arn(service: str, resource: str) -> str:
-    """An ARN of the emulated account."""
+    """Returns an ARN of the emulated account."""
     return f"arn:aws:{service}:{REGION}:{ACCOUNT}:{resource}"
 
 
 def json_calls(target: str, body: bytes) -> list[Call]:
-    """The calls of a request whose X-Amz-Target is `target`: DynamoDB, its streams, SQS, Secrets Manager."""
+    """Returns the calls of a request whose X-Amz-Target is `target`: DynamoDB, its streams, SQS, Secrets Manager."""
     service, _, action = target.rpartition(".")
     asked = msgspec.json.decode(body, type=_Asked)
     match service:
@@ -97,7 +102,7 @@ def json_calls(target: str, body: bytes) -> list[Call]:
 
 
 def object_calls(method: str, uri: str, headers: Mapping[str, str], body: bytes) -> list[Call]:
-    """The calls of a request to S3 in path style. `headers` have lower-case names."""
+    """Returns the calls of a request to S3 in path style. `headers` have lower-case names."""
     url = urlsplit(uri)
     bucket, _, key = unquote(url.path).lstrip("/").partition("/")
     query = parse_qs(url.query, keep_blank_values=True)
@@ -123,12 +128,14 @@ def object_calls(method: str, uri: str, headers: Mapping[str, str], body: bytes)
 
 
 def call_of_absence(calls: list[Call]) -> list[Call]:
-    """What S3 asks before it admits that an object is absent: whether the caller may list the bucket."""
+    """Returns the call that S3 checks before it admits that an object is absent: whether the caller may list the
+    bucket.
+    """
     return [Call("s3:ListBucket", one.resource.split("/", 1)[0]) for one in calls if one.action == "s3:GetObject"]
 
 
 def job_calls(method: str, path: str, body: bytes) -> list[Call]:
-    """The calls of a request to EMR Serverless. Starting a run lends its role."""
+    """Returns the calls of a request to EMR Serverless. Starting a run passes its role on."""
     found = _RUNS.fullmatch(path)
     if found is None:
         return [Call("unknown", f"{method} {path}")]
@@ -152,7 +159,9 @@ def job_calls(method: str, path: str, body: bytes) -> list[Call]:
 
 
 def key_calls(call: Call, key: str) -> list[Call]:
-    """What a store asks of the customer key `key` in the caller's name, if it does what is called; nothing without one."""
+    """Returns what a store asks of the customer key `key` in the caller's name when it does what is called; nothing
+    without a key.
+    """
     if not key:
         return []
     service = call.action.partition(":")[0]

@@ -14,10 +14,11 @@ import importlib
 import socket
 from typing import Any
 
+import orjson
 import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from local.http_protocol import EnvelopeProtocol
-from local.lifeline import exit_with_parent
+from local.supervisor import exit_with_parent
 
 DRAIN_SECONDS = 1
 # Longer than any pause of a client or of the proxy, so that this side never closes under a request.
@@ -67,6 +68,27 @@ def main(arguments: list[str] | None = None) -> None:
     else:
         listener = socket.socket(fileno=options.listen_fd)
     _Server(config).run(sockets=[listener])
+
+
+_HEAD = (
+    b"HTTP/1.1 400 Bad Request\r\n"
+    b"content-type: application/json; charset=utf-8\r\n"
+    b"cache-control: no-store\r\n"
+    b"x-content-type-options: nosniff\r\n"
+    b"cross-origin-resource-policy: cross-origin\r\n"
+    b"access-control-allow-origin: *\r\n"
+    b"connection: close\r\n"
+)
+
+
+class EnvelopeProtocol(HttpToolsProtocol):
+    """Everything else is uvicorn's."""
+
+    def send_400_response(self, msg: str) -> None:
+        """Writes the error and closes the connection."""
+        body = orjson.dumps({"error": {"code": "bad_request", "message": msg.rstrip(".").lower()}})
+        self.transport.write(b"%bcontent-length: %d\r\n\r\n%b" % (_HEAD, len(body), body))
+        self.transport.close()
 
 
 if __name__ == "__main__":

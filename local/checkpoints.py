@@ -32,7 +32,7 @@ class Checkpoint:
     position: Position = OLDEST
 
     def load(self) -> Position:
-        """What was saved last, by whomever; the oldest position if nothing was."""
+        """Returns what any process saved last; the oldest position if nothing was saved."""
         if self.path is not None and self.path.exists():
             kind, _, sequence = self.path.read_text().partition(" ")
             assert kind in ("AT_SEQUENCE_NUMBER", "AFTER_SEQUENCE_NUMBER"), f"not a checkpoint: {self.path}"
@@ -40,7 +40,7 @@ class Checkpoint:
         return self.position
 
     def save(self, position: Position) -> None:
-        """Whole or not at all: a kill in between leaves the one before."""
+        """Saves all of it or nothing: a kill in between leaves the previous checkpoint."""
         if position == self.position:
             return
         self.position = position

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from headrace.settings import SETTING_OF_OUTPUT
-from local.access_door import Policies
+from local.access import Policies
 
 WRAPPER_VARIABLE = "AWS_LAMBDA_EXEC_WRAPPER"
 TASK_ROOT = "/var/task/"
@@ -25,7 +25,9 @@ class Function(msgspec.Struct, frozen=True):
 
     @property
     def wrapper(self) -> str:
-        """The script that starts its process, within the artifact; empty where Lambda's own client does."""
+        """Returns the path of the script that starts its process, within the artifact; empty where Lambda's own client
+        does.
+        """
         return self.environment.get(WRAPPER_VARIABLE, "").removeprefix(TASK_ROOT)
 
 
@@ -87,29 +89,31 @@ class Deployment(msgspec.Struct, frozen=True):
     policies: Policies = Policies()
 
     def role_of(self, handler: str) -> str:
-        """The role of the function with this handler; empty without one."""
+        """Returns the role of the function with this handler; empty without one."""
         return next((one.role for one in self.functions.values() if one.handler == handler), "")
 
     def streaming_function(self) -> Function:
-        """The function behind the Function URL. Raises LookupError if the template has none."""
+        """Returns the function behind the Function URL. Raises LookupError if the template has none."""
         for function in self.functions.values():
             if function.wrapper:
                 return function
         raise LookupError("the template has no streaming door")
 
     def settings(self) -> dict[str, str]:
-        """The HEADRACE_* settings that the template decides: its functions' own, and the names of its resources."""
+        """Returns the HEADRACE_* settings that the template decides: its functions' own, and the names of its
+        resources.
+        """
         settings: dict[str, str] = {}
         for function in self.functions.values():
             settings.update({k: v for k, v in function.environment.items() if k.startswith("HEADRACE_")})
         return {**settings, **self.resource_names()}
 
     def resource_names(self) -> dict[str, str]:
-        """The settings that name tables, bucket and queue."""
+        """Returns the settings that name tables, bucket and queue."""
         return {s: self.outputs[output] for output, s in SETTING_OF_OUTPUT.items() if output in self.outputs}
 
     def to_json(self) -> bytes:
-        """The bytes that `from_json` reads."""
+        """Returns the bytes that `from_json` reads."""
         return msgspec.json.encode(self)
 
     @staticmethod
@@ -119,5 +123,5 @@ class Deployment(msgspec.Struct, frozen=True):
 
 
 def name_in_arn(arn: str) -> str:
-    """The queue's name in a queue's ARN."""
+    """Returns the queue's name in a queue's ARN."""
     return arn.rsplit(":", 1)[-1]

@@ -170,7 +170,7 @@ def _stop_on_signal() -> threading.Event:
 
 
 def _write(path: Path, state: dict[str, Any]) -> None:
-    """Whole or not at all, so that who waits for the file never reads half of it."""
+    """Writes all of the file or nothing, so that a process that waits for it never reads half of it."""
     scratch = path.with_name(f".{path.name}.{os.getpid()}")
     scratch.write_text(json.dumps(state, indent=2) + "\n")
     scratch.replace(path)

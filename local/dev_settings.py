@@ -87,7 +87,7 @@ class DevSettings:
 
 
 def _require_sound(environ: Mapping[str, str]) -> None:
-    """Above all, a writer that relies on an old state must still find the item that occupies its slot."""
+    """Checks above all that a writer that relies on an old state still finds the item that occupies its slot."""
     try:
         Settings.from_environment({name: environ.get(name, "") for name in _CHECKED})
     except UnsafeTrimAge as exc:
@@ -103,7 +103,7 @@ def _require_sound(environ: Mapping[str, str]) -> None:
 
 
 def _door(host: str, environ: Mapping[str, str]) -> dict[str, str]:
-    """Settings for a server without keys: allowed on loopback, refused anywhere else."""
+    """Returns settings for a server without keys: allowed on loopback, refused anywhere else."""
     has_keys = bool(environ.get("HEADRACE_API_KEYS") or environ.get("HEADRACE_API_KEYS_SECRET"))
     allowed_open = environ.get("HEADRACE_ALLOW_INSECURE_NO_AUTH") == "1"
     if not has_keys and not allowed_open and not is_loopback(host):

@@ -25,13 +25,10 @@ from uuid import uuid4
 from local.checkpoints import Checkpoint
 from local.deployment import Deployment, Function
 from local.environment import client
-from local.event_pump import EventPump, events_at
-from local.lambda_runtime import FunctionRuntime, Invoker
-from local.lambda_sandbox import Sandbox
-from local.lifeline import exit_with_parent
-from local.queue_pump import QueuePump
-from local.schedule_pump import SchedulePump
+from local.lambda_runtime import FunctionRuntime, Invoker, Sandbox
+from local.pumps import EventPump, QueuePump, SchedulePump, events_at
 from local.stream_pump import StreamPump
+from local.supervisor import exit_with_parent
 
 log = logging.getLogger("headrace.dispatcher")
 

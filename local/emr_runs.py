@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import Any, Protocol
 from uuid import uuid4
 
-from local.account import ACCOUNT, REGION
+from local.access_calls import ACCOUNT, REGION
 
 RELEASE = "emr-spark-8.0.0"
 OVER = frozenset({"SUCCESS", "FAILED", "CANCELLED"})
@@ -59,7 +59,7 @@ class JobRuns:
         self._forgotten = 0
 
     def start(self, application: str, request: Json) -> Json:
-        """StartJobRun. The same token with the same request is the same run. Raises Refused."""
+        """Answers StartJobRun. The same token with the same request is the same run. Raises Refused."""
         token = request.get("clientToken")
         spark = request.get("jobDriver", {}).get("sparkSubmit")
         if not token or not spark or not request.get("executionRoleArn"):
@@ -93,19 +93,19 @@ class JobRuns:
             return _started(self._runs[run_id])
 
     def get(self, application: str, run_id: str) -> Json:
-        """GetJobRun. Raises Refused."""
+        """Answers GetJobRun. Raises Refused."""
         with self._changed:
             return {"jobRun": dict(self._known(application, run_id))}
 
     def list(self, application: str, states: list[str]) -> Json:
-        """ListJobRuns, the newest first, in one page."""
+        """Answers ListJobRuns, the newest first, in one page."""
         with self._changed:
             runs = [run for run in self._runs.values() if run["applicationId"] == application]
         found = [run for run in reversed(runs) if not states or run["state"] in states]
         return {"jobRuns": [{**run, "id": run["jobRunId"]} for run in found]}
 
     def cancel(self, application: str, run_id: str) -> Json:
-        """CancelJobRun: of a run that is over, nothing. Raises Refused."""
+        """Answers CancelJobRun, which does nothing to a run that is over. Raises Refused."""
         with self._changed:
             run = self._known(application, run_id)
             if run_id in self._waiting:
@@ -117,7 +117,7 @@ class JobRuns:
         return {"applicationId": application, "jobRunId": run_id}
 
     def events(self, after: int | None, wait_seconds: float) -> Json:
-        """Events behind number `after`, waiting for the first; without it, the number of the newest."""
+        """Returns events after number `after`, waiting for the first; without it, the number of the newest."""
         with self._changed:
             if after is not None and after >= self._newest():
                 self._changed.wait(wait_seconds)
@@ -179,7 +179,7 @@ def _started(run: Json) -> Json:
 
 
 def _event(run: Json, previous: str, now: datetime) -> Json:
-    """As EMR Serverless sends it to EventBridge."""
+    """Returns the event that EMR Serverless sends to EventBridge."""
     created = datetime.fromtimestamp(run["createdAt"], UTC)
     return {
         "version": "0",

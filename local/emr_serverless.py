@@ -18,12 +18,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from local import access_door
+from local import access
+from local.access import AccessDoor
 from local.access_calls import job_calls
-from local.access_door import AccessDoor
 from local.emr_runs import JobRuns, Refused, Worker
-from local.lifeline import exit_with_parent
 from local.spark_worker import SparkWorker
+from local.supervisor import exit_with_parent
 
 log = logging.getLogger("headrace.emr")
 EVENTS_PATH = "/_emulator/events"
@@ -44,7 +44,7 @@ class EmrServer(ThreadingHTTPServer):
 
     @property
     def url(self) -> str:
-        """Where it listens."""
+        """Returns the URL on which it listens."""
         return f"http://127.0.0.1:{self.server_address[1]}"
 
 
@@ -119,7 +119,7 @@ def main(arguments: list[str] | None = None) -> None:
     """Serves until SIGTERM or SIGINT. Port 0 takes a free one; the ready line says which."""
     parser = argparse.ArgumentParser(prog="python -m local.emr_serverless", description=__doc__)
     parser.add_argument("--port", type=int, default=0)
-    access_door.add_options(parser)
+    access.add_options(parser)
     options = parser.parse_args(arguments)
     exit_with_parent()
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(levelname)s %(message)s")

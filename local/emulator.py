@@ -65,7 +65,7 @@ class Emulator:
         )
         endpoint = moto.wait_until_ready().split(" ", 1)[1]
         deployed = self._prompt(deploy(template, endpoint))
-        # Nobody acts in a role yet: the door reads what roles may do when the first one comes.
+        # No process acts in a role yet: the door reads what roles may do with the first request of one.
         policies_file.write_bytes(msgspec.json.encode(deployed.policies))
         emr = self._supervisor.start(
             "emr",
@@ -110,7 +110,7 @@ class Emulator:
                 changed()
 
     def state(self) -> dict[str, Any]:
-        """What tests and operators want to know: processes that are ready, ports, names of resources."""
+        """Returns what tests and operators want to know: processes that are ready, ports, names of resources."""
         assert self._deployment is not None
         return {
             "url": self.url,
@@ -129,12 +129,12 @@ class Emulator:
         }
 
     def _function_pids(self) -> dict[str, int]:
-        """The process in which each function runs, as far as it was needed."""
+        """Returns the process in which each function runs, for functions that were needed so far."""
         found = ((path.stem, path.read_text()) for path in self._state_dir.glob("*.pid"))
         return {name: int(pid) for name, pid in sorted(found) if pid}
 
     def _prompt(self, deployment: Deployment) -> Deployment:
-        """A batch that waits longer than the seal age would make `--seal-age 1s` a lie."""
+        """Shortens the batch windows of streams: `--seal-age 1s` must not wait for a longer window."""
         seal_age_ms = self._settings.seal_age_ms
         if seal_age_ms is None:
             return deployment
@@ -200,7 +200,7 @@ class Emulator:
         )
 
     def _reserve_port(self) -> int:
-        """A port of loopback that stays ours while nobody listens on it, so that a process can come back to it."""
+        """Reserves a port of loopback without listening on it, so that a process can come back to it."""
         reserved = socket.socket()
         self._reserved.append(reserved)
         reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -230,12 +230,12 @@ class Emulator:
 
 
 def _reachable(host: str) -> str:
-    """An address of this machine for an address to listen on."""
+    """Returns an address of this machine for an address to listen on."""
     return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
 
 
 def _health(host: str, port: int) -> int:
-    """The status of GET /health; 0 when nobody answers."""
+    """Returns the status of GET /health; 0 without an answer."""
     connection = http.client.HTTPConnection(host, port, timeout=5)
     try:
         connection.request("GET", "/health")

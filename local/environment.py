@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from local.access_calls import access_key
-from local.account import REGION
+from local.access_calls import REGION, access_key
 
 # Values, not secrets: the emulator checks no signature, but the SDK insists on signing.
 _FIXED = {
@@ -30,7 +29,7 @@ _IMPERSONAL: dict[str, tuple[None, list[str], str | None, None]] = {
 
 
 def aws_environment(endpoint: str, emr_endpoint: str = "") -> dict[str, str]:
-    """What the SDK reads to talk to the emulator at `endpoint`, and to its EMR Serverless."""
+    """Returns what the SDK reads to talk to the emulator at `endpoint`, and to its EMR Serverless."""
     found = {**_FIXED, "AWS_ENDPOINT_URL": endpoint}
     if emr_endpoint:
         found["AWS_ENDPOINT_URL_EMR_SERVERLESS"] = emr_endpoint
@@ -38,12 +37,12 @@ def aws_environment(endpoint: str, emr_endpoint: str = "") -> dict[str, str]:
 
 
 def as_role(role: str) -> dict[str, str]:
-    """What makes a process sign as `role`, a logical id of the template; nothing without one."""
+    """Returns what makes a process sign as `role`, a logical id of the template; nothing without one."""
     return {"AWS_ACCESS_KEY_ID": access_key(role)} if role else {}
 
 
 def client(service: str, endpoint: str) -> Any:
-    """A boto3 client of the emulator, whatever the environment of this process says."""
+    """Returns a boto3 client of the emulator, whatever the environment of this process says."""
     # Half a second that `headrace dev --help` need not wait for.
     import boto3
     import botocore.session

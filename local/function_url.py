@@ -26,9 +26,9 @@ from uuid import uuid4
 
 import uvicorn
 
-from local.http_protocol import EnvelopeProtocol
-from local.lifeline import exit_with_parent
+from local.api_process import EnvelopeProtocol
 from local.runtime_api import Broken, Call, RuntimeApi
+from local.supervisor import exit_with_parent
 
 log = logging.getLogger("headrace.function_url")
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -41,7 +41,7 @@ Json = dict[str, Any]
 
 
 def event_of(scope: Json, body: bytes, *, request_id: str, at: datetime) -> Json:
-    """The event of a request, payload format 2.0: the path as it came, headers joined, cookies apart. Pure."""
+    """Returns the event of a request, payload format 2.0: the path as it came, headers joined, cookies apart. Pure."""
     headers: dict[str, str] = {}
     for raw_name, raw_value in scope["headers"]:
         name, value = raw_name.decode("latin-1").lower(), raw_value.decode("latin-1")
@@ -80,7 +80,7 @@ def event_of(scope: Json, body: bytes, *, request_id: str, at: datetime) -> Json
 
 
 def _as_text(body: bytes, content_type: str) -> str | None:
-    """The body as Lambda shows text; None for what it shows as base64."""
+    """Returns the body as Lambda shows text; None for what Lambda shows as base64."""
     if content_type.startswith(_TEXT):
         with suppress(UnicodeDecodeError):
             return body.decode()
@@ -148,7 +148,7 @@ def _head(prelude: Json) -> Json:
 
 
 async def _refuse(send: Any, status: int, message: str) -> None:
-    """An answer in Lambda's own name."""
+    """Answers in Lambda's own name."""
     body = json.dumps({"Message": message}).encode()
     headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
     await send({"type": "http.response.start", "status": status, "headers": headers})

@@ -27,17 +27,17 @@ class Head:
     headers: Headers
 
     def get(self, name: bytes) -> bytes | None:
-        """The value of the first header of that lower-case name."""
+        """Returns the value of the first header of that lower-case name."""
         return next((value for key, value in self.headers if key.lower() == name), None)
 
     def wants_close(self) -> bool:
-        """Whether the sender will close the connection after this message."""
+        """Returns whether the sender will close the connection after this message."""
         options = [option.strip() for option in (self.get(b"connection") or b"").lower().split(b",")]
         version = self.start[0] if self.start[0].startswith(b"HTTP/") else self.start[2]
         return b"close" in options or (version == b"HTTP/1.0" and b"keep-alive" not in options)
 
     def forwarded(self, *, start: tuple[bytes, bytes, bytes] | None = None, close: bool = False) -> bytes:
-        """The head for the next connection: end-to-end headers untouched, in order."""
+        """Returns the head for the next connection: end-to-end headers untouched, in order."""
         lines = [b" ".join(part for part in start or self.start)]
         lines += [name + b": " + value for name, value in self.headers if name.lower() not in _HOP_BY_HOP]
         if close:
@@ -64,14 +64,14 @@ def parse_head(data: bytes) -> Head:
 
 
 def request_length(head: Head) -> Length:
-    """How long a request's body is. Raises BadMessage where proxies and servers might disagree."""
+    """Returns the length of a request's body. Raises BadMessage where proxies and servers might disagree."""
     if head.start[2] not in (b"HTTP/1.1", b"HTTP/1.0"):
         raise BadMessage(f"not HTTP/1.x: {head.start[2][:20]!r}")
     return _stated_length(head) or 0
 
 
 def response_length(head: Head, method: bytes) -> Length:
-    """How long the body of the answer to `method` is. Raises BadMessage."""
+    """Returns the length of the body of the answer to `method`. Raises BadMessage."""
     status = status_of(head)
     if method == b"HEAD" or status in (204, 304) or status < 200:
         return 0
@@ -80,7 +80,7 @@ def response_length(head: Head, method: bytes) -> Length:
 
 
 def status_of(head: Head) -> int:
-    """The number in a status line. Raises BadMessage."""
+    """Returns the number in a status line. Raises BadMessage."""
     if not head.start[0].startswith(b"HTTP/1.") or not head.start[1].isdigit():
         raise BadMessage(f"bad status line: {head.start!r}")
     return int(head.start[1])
@@ -104,7 +104,7 @@ def _stated_length(head: Head) -> Length | None:
 
 
 def chunk_size(line: bytes) -> int:
-    """The size that a chunk's first line states. Raises BadMessage."""
+    """Returns the size that a chunk's first line states. Raises BadMessage."""
     try:
         return int(line.split(b";", 1)[0].strip(), 16)
     except ValueError as exc:

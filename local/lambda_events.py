@@ -1,9 +1,11 @@
-"""Answers of the AWS APIs, turned into the events that Lambda hands to a function. Pure."""
+"""The events that Lambda hands to a function, made from answers of the AWS APIs, and patterns that filter them. Pure."""
 
 from __future__ import annotations
 
 import base64
 import json
+import operator
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -13,7 +15,7 @@ Json = dict[str, Any]
 
 
 def stream_record(record: Json, stream_arn: str) -> Json:
-    """A record of GetRecords as Lambda shows it: epoch seconds for the time, base64 text for bytes."""
+    """Returns a record of GetRecords as Lambda shows it: epoch seconds for the time, base64 text for bytes."""
     change = dict(record["dynamodb"])
     created = change.get("ApproximateCreationDateTime")
     if isinstance(created, datetime):
@@ -33,7 +35,7 @@ def stream_record(record: Json, stream_arn: str) -> Json:
 
 
 def attribute(value: Json) -> Json:
-    """A DynamoDB attribute with bytes (B, BS, at any depth) as base64 text."""
+    """Returns a DynamoDB attribute with bytes (B, BS, at any depth) as base64 text."""
     ((kind, content),) = value.items()
     match kind:
         case "B":
@@ -52,20 +54,22 @@ def _base64(content: bytes | str) -> str:
 
 
 def partition_key(record: Json) -> str:
-    """What decides a stream record's shard: the table's partition key. Of a table with a sort key it is `log_id`."""
+    """Returns what decides a stream record's shard: the table's partition key. For a table with a sort key it is
+    `log_id`.
+    """
     keys = record["dynamodb"]["Keys"]
     name = "log_id" if "log_id" in keys else next(iter(keys))
     return json.dumps(keys[name], sort_keys=True)
 
 
 def sequence_number(record: Json) -> str:
-    """The identifier that a function reports for a failed stream record."""
+    """Returns the identifier that a function reports for a failed stream record."""
     number: str = record["dynamodb"]["SequenceNumber"]
     return number
 
 
 def queue_record(message: Json, queue_arn: str) -> Json:
-    """A message of ReceiveMessage as Lambda shows it."""
+    """Returns a message of ReceiveMessage as Lambda shows it."""
     return {
         "messageId": message["MessageId"],
         "receiptHandle": message["ReceiptHandle"],
@@ -89,7 +93,7 @@ def queue_record(message: Json, queue_arn: str) -> Json:
 
 
 def filterable_message(record: Json) -> Json:
-    """What a queue's filter sees: the body parsed where it is JSON."""
+    """Returns what a queue's filter sees: the message with its body parsed where it is JSON."""
     try:
         return {**record, "body": json.loads(record["body"])}
     except ValueError:
@@ -97,7 +101,7 @@ def filterable_message(record: Json) -> Json:
 
 
 def scheduled_event(trigger: ScheduleTrigger, *, at: datetime, event_id: str, account: str, region: str) -> Any:
-    """The event of a scheduled rule, or the constant input that its target names."""
+    """Returns the event of a scheduled rule, or the constant input that its target names."""
     if trigger.input is not None:
         return json.loads(trigger.input)
     return {
@@ -122,7 +126,7 @@ def failed_batch(
     condition: str,
     at: datetime,
 ) -> Json:
-    """What Lambda sends to the on-failure destination: where the records are, not the records."""
+    """Returns what Lambda sends to the on-failure destination: where the records are, not the records."""
     times = [record["dynamodb"].get("ApproximateCreationDateTime", 0.0) for record in records]
     return {
         "requestContext": {
@@ -148,3 +152,64 @@ def failed_batch(
 
 def _iso(time: datetime) -> str:
     return time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"
+
+
+_MISSING = object()
+_COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
+    "=": operator.eq,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+
+
+def matches_any(patterns: Iterable[dict[str, Any]], event: dict[str, Any]) -> bool:
+    """Returns whether one of the patterns matches, or there is none."""
+    patterns = list(patterns)
+    return not patterns or any(matches(pattern, event) for pattern in patterns)
+
+
+def matches(pattern: dict[str, Any], event: Any) -> bool:
+    """Returns whether every field of the pattern matches. Raises ValueError for a rule that does not exist."""
+    for field, expected in pattern.items():
+        if field == "$or":
+            if not any(matches(alternative, event) for alternative in expected):
+                return False
+            continue
+        actual = event.get(field, _MISSING) if isinstance(event, dict) else _MISSING
+        matched = matches(expected, actual) if isinstance(expected, dict) else _matches_one_of(expected, actual)
+        if not matched:
+            return False
+    return True
+
+
+def _matches_one_of(rules: list[Any], actual: Any) -> bool:
+    values = actual if isinstance(actual, list) else [actual]
+    return any(_obeys(rule, value) for rule in rules for value in values)
+
+
+def _obeys(rule: Any, value: Any) -> bool:
+    if not isinstance(rule, dict):
+        # True is not 1 in JSON.
+        return value is not _MISSING and type(value) is type(rule) and bool(value == rule)
+    ((name, operand),) = rule.items()
+    if name == "exists":
+        return bool((value is not _MISSING) == operand)
+    if value is _MISSING:
+        return False
+    match name:
+        case "prefix":
+            return isinstance(value, str) and value.startswith(operand)
+        case "suffix":
+            return isinstance(value, str) and value.endswith(operand)
+        case "equals-ignore-case":
+            return isinstance(value, str) and value.lower() == str(operand).lower()
+        case "anything-but":
+            refused = operand if isinstance(operand, list) else [operand]
+            return not any(_obeys(entry, value) for entry in refused)
+        case "numeric":
+            is_number = isinstance(value, int | float) and not isinstance(value, bool)
+            pairs = zip(operand[::2], operand[1::2], strict=True)
+            return is_number and all(_COMPARISONS[sign](value, bound) for sign, bound in pairs)
+    raise ValueError(f"unknown rule in an event pattern: {name}")

@@ -1,23 +1,32 @@
 """Calls a Lambda handler as Lambda does: one event at a time per function, with a context, errors told apart.
 
-`Invoker` is what the pumps need of a function. Here it runs in this process; `lambda_sandbox` gives it one of its own.
+`Invoker` is what the pumps need of a function. `FunctionRuntime` runs it in this process; `Sandbox` gives it a process of
+its own, which can be killed, and the next event starts another one.
 """
 
 from __future__ import annotations
 
+import argparse
 import importlib
 import logging
+import os
+import subprocess
+import sys
 import threading
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
+from multiprocessing.connection import Connection, Pipe
+from pathlib import Path
 from typing import Any, Protocol
 from uuid import uuid4
 
 import msgspec
 
-from local.account import ACCOUNT, REGION
+from local.access_calls import ACCOUNT, REGION
 from local.deployment import Function
+from local.environment import as_role
 
 log = logging.getLogger("headrace.dispatcher")
 Clock = Callable[[], float]
@@ -35,7 +44,7 @@ class Invoker(Protocol):
     """A function that can be called."""
 
     def invoke(self, event: Any) -> tuple[Any, str]:
-        """The answer and the request id. Raises FunctionFailed."""
+        """Invokes the function and returns its answer and the request id. Raises FunctionFailed."""
 
 
 class LambdaContext:
@@ -55,7 +64,7 @@ class LambdaContext:
         self._deadline = clock() + function.timeout_seconds
 
     def get_remaining_time_in_millis(self) -> int:
-        """Milliseconds until Lambda would stop the invocation; never negative."""
+        """Returns the milliseconds until Lambda would stop the invocation; never negative."""
         return max(0, round((self._deadline - self._clock()) * 1000))
 
 
@@ -72,13 +81,13 @@ class FunctionRuntime:
         self._handler: Callable[[Any, Any], Any] | None = None
 
     def invoke(self, event: Any) -> tuple[Any, str]:
-        """The handler's answer and the request id. Raises FunctionFailed; the traceback goes to the log."""
+        """Returns the handler's answer and the request id. Raises FunctionFailed; the traceback goes to the log."""
         request_id = self._new_id()
         # Through JSON, as on AWS: the handler cannot see or change objects of the dispatcher.
         return self.call(msgspec.json.decode(msgspec.json.encode(event)), request_id), request_id
 
     def call(self, event: Any, request_id: str) -> Any:
-        """The handler's answer to an event that came as JSON. Raises FunctionFailed."""
+        """Returns the handler's answer to an event that came as JSON. Raises FunctionFailed."""
         with self._one_at_a_time:
             context = LambdaContext(self.function, request_id, self._clock)
             try:
@@ -93,7 +102,149 @@ class FunctionRuntime:
 
 
 def load_handler(name: str) -> Callable[[Any, Any], Any]:
-    """The function behind a dotted name. Raises ImportError or AttributeError."""
+    """Returns the function behind a dotted name. Raises ImportError or AttributeError."""
     module, _, attribute = name.rpartition(".")
     handler: Callable[[Any, Any], Any] = getattr(importlib.import_module(module), attribute)
     return handler
+
+
+# An invocation outlives the dispatcher that asked for it, as on Lambda, but not for long.
+FINISH_SECONDS = 2.0
+
+
+class Invocation(msgspec.Struct, frozen=True):
+    """One event for the function."""
+
+    function: Function
+    request_id: str
+    event: Any
+
+
+class Result(msgspec.Struct, frozen=True):
+    """What came of it: the handler's answer, or the error that it raised."""
+
+    answer: Any = None
+    error: str | None = None
+
+
+class Sandbox:
+    """A function whose instance is a child process, started by the first event and after every death.
+
+    Args:
+        pid_file: says which process the instance is, while there is one.
+    """
+
+    def __init__(self, function: Function, new_id: Callable[[], str], pid_file: Path) -> None:
+        self.function = function
+        self._new_id = new_id
+        self._pid_file = pid_file
+        self._one_at_a_time = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._pipe: Connection | None = None
+
+    def invoke(self, event: Any) -> tuple[Any, str]:
+        """Returns the handler's answer and the request id. Raises FunctionFailed, also when the instance dies or takes
+        too long.
+        """
+        request_id = self._new_id()
+        with self._one_at_a_time:
+            pipe = self._started()
+            try:
+                pipe.send_bytes(msgspec.json.encode(Invocation(self.function, request_id, event)))
+                if not pipe.poll(self.function.timeout_seconds):
+                    raise TimeoutError(f"timed out after {self.function.timeout_seconds} s")
+                result = msgspec.json.decode(pipe.recv_bytes(), type=Result)
+            except (EOFError, OSError) as exc:
+                why = str(exc) if isinstance(exc, TimeoutError) else f"runtime exited: {self._ending()}"
+                log.error("%s %s: request_id=%s", self.function.name, why, request_id)
+                self._forget()
+                raise FunctionFailed(why, request_id) from exc
+        if result.error is not None:
+            raise FunctionFailed(result.error, request_id)
+        return result.answer, request_id
+
+    def close(self) -> None:
+        """Ends the instance after the invocation at hand."""
+        with self._one_at_a_time:
+            if self._process is not None:
+                self._forget()
+
+    def kill(self) -> None:
+        """Ends the instance now, whatever it does. May be called by a signal's handler."""
+        process = self._process
+        if process is not None:
+            process.kill()
+
+    def _started(self) -> Connection:
+        if self._process is not None and self._process.poll() is not None:
+            log.error("%s exited between two events: %s", self.function.name, self._ending())
+            self._forget()
+        if self._pipe is None:
+            self._pipe, other = Pipe()
+            with other:
+                self._process = subprocess.Popen(
+                    [sys.executable, "-m", "local.lambda_runtime", "--fd", str(other.fileno())],
+                    env={**os.environ, **as_role(self.function.role)},
+                    stdin=subprocess.PIPE,
+                    pass_fds=[other.fileno()],
+                    start_new_session=True,
+                )
+            self._pid_file.write_text(str(self._process.pid))
+        return self._pipe
+
+    def _ending(self) -> str:
+        assert self._process is not None
+        with suppress(subprocess.TimeoutExpired):
+            code = self._process.wait(1)
+            return f"signal {-code}" if code < 0 else f"exit code {code}"
+        return "it closed its pipe"
+
+    def _forget(self) -> None:
+        assert self._process is not None
+        assert self._pipe is not None
+        self._pid_file.unlink(missing_ok=True)
+        self._process.kill()
+        self._process.wait()
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+        self._pipe.close()
+        self._process = self._pipe = None
+
+
+def serve(pipe: Connection) -> None:
+    """Answers events until the other end is closed."""
+    runtime: FunctionRuntime | None = None
+    while True:
+        try:
+            asked = msgspec.json.decode(pipe.recv_bytes(), type=Invocation)
+        except (EOFError, ConnectionResetError):
+            return
+        runtime = runtime or FunctionRuntime(asked.function)
+        try:
+            result = Result(answer=runtime.call(asked.event, asked.request_id))
+        except FunctionFailed as exc:
+            result = Result(error=str(exc))
+        with suppress(BrokenPipeError):
+            pipe.send_bytes(msgspec.json.encode(result))
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Serves until the dispatcher is gone."""
+    parser = argparse.ArgumentParser(prog="python -m local.lambda_runtime", description=__doc__)
+    parser.add_argument("--fd", type=int, required=True, help="the pipe that events come from")
+    options = parser.parse_args(arguments)
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(levelname)s %(message)s")
+    logging.getLogger("botocore").setLevel(logging.WARNING)
+    threading.Thread(target=_end_after_parent, name="lifeline", daemon=True).start()
+    serve(Connection(options.fd))
+
+
+def _end_after_parent() -> None:
+    while os.read(sys.stdin.fileno(), 4096):
+        pass
+    time.sleep(FINISH_SECONDS)
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

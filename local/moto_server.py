@@ -26,11 +26,10 @@ from xml.sax.saxutils import escape
 import uvicorn
 from botocore.exceptions import ClientError
 
-from local import access_door, moto_hardening
-from local.access_calls import call_of_absence, json_calls, object_calls
-from local.access_door import AccessDoor
-from local.access_policies import Call
-from local.lifeline import exit_with_parent
+from local import access, moto_hardening
+from local.access import AccessDoor
+from local.access_calls import Call, call_of_absence, json_calls, object_calls
+from local.supervisor import exit_with_parent
 
 RETRY_RECEIVE_SECONDS = 0.05
 DRAIN_SECONDS = 1
@@ -79,12 +78,14 @@ class MotoApp:
         await send({"type": "http.response.body", "body": body})
 
     def _refusal(self, environ: dict[str, Any], body: bytes) -> Answer | None:
-        """The answer to who may not do what is asked; None: to be done."""
+        """Returns the 403 response, or None if the request is allowed."""
         reason = self._door.denied(environ.get("HTTP_AUTHORIZATION", ""), lambda: _calls(environ, body))
         return _access_denied(environ, reason) if reason else None
 
     def _refusal_of_absence(self, environ: dict[str, Any]) -> Answer | None:
-        """S3 says that an object is absent only to who may list the bucket."""
+        """Returns the 403 response with which S3 hides from a caller that may not list the bucket that an object is
+        absent.
+        """
         reason = self._door.denied(
             environ.get("HTTP_AUTHORIZATION", ""), lambda: call_of_absence(_calls(environ, b""))
         )
@@ -120,7 +121,7 @@ class MotoApp:
         return int(status), _headers(headers, content, head=environ["REQUEST_METHOD"] == "HEAD"), content
 
     def _handler(self, environ: dict[str, Any]) -> Handler | None:
-        """moto's handler of a hot service; None for all others."""
+        """Returns moto's handler of a frequently used service; None for all others."""
         target = environ.get("HTTP_X_AMZ_TARGET", "").split(".", 1)[0]
         if target:
             return self._by_target.get(target)
@@ -137,7 +138,7 @@ def _is_for_objects(environ: dict[str, Any]) -> bool:
 
 
 def _calls(environ: dict[str, Any], body: bytes) -> list[Call]:
-    """What IAM would be asked about a request."""
+    """Returns the calls that IAM would be asked about for a request."""
     if _is_for_objects(environ):
         headers = {
             name[5:].replace("_", "-").lower(): value for name, value in environ.items() if name[:5] == "HTTP_"
@@ -147,7 +148,7 @@ def _calls(environ: dict[str, Any], body: bytes) -> list[Call]:
 
 
 def _access_denied(environ: dict[str, Any], reason: str) -> Answer:
-    """As S3 says it, or as the services that speak JSON do."""
+    """Returns a refusal in the form of S3, or of the services that speak JSON."""
     print(f"AccessDenied: {reason}", file=sys.stderr, flush=True)
     if _is_for_objects(environ):
         text = f"<Error><Code>AccessDenied</Code><Message>{escape(reason)}</Message></Error>".encode()
@@ -158,7 +159,7 @@ def _access_denied(environ: dict[str, Any], reason: str) -> Answer:
 
 
 def _stop_moto_from_waiting() -> None:
-    """moto sleeps inside ReceiveMessage; here it looks once and says how long it would have waited."""
+    """Makes ReceiveMessage look once and say how long it would have waited, where moto sleeps."""
     from moto.sqs.models import SQSBackend
 
     receive = SQSBackend.receive_message
@@ -173,7 +174,7 @@ def _stop_moto_from_waiting() -> None:
 
 
 async def _body(receive: Any) -> bytes | None:
-    """The whole body; None if the client left before its end."""
+    """Returns the whole body; None if the client left before its end."""
     parts: list[bytes] = []
     while True:
         message = await receive()
@@ -185,7 +186,7 @@ async def _body(receive: Any) -> bytes | None:
 
 
 def _environ(scope: Any, body: bytes) -> dict[str, Any]:
-    """The WSGI view of an ASGI request, with the raw path kept in RAW_URI: S3 keys need it."""
+    """Returns the WSGI view of an ASGI request, with the raw path kept in RAW_URI: S3 keys need it."""
     raw_path: bytes = scope["raw_path"]
     query: bytes = scope["query_string"]
     raw_uri = (raw_path + b"?" + query if query else raw_path).decode("latin-1")
@@ -217,7 +218,7 @@ def _environ(scope: Any, body: bytes) -> dict[str, Any]:
 
 
 def _headers(headers: dict[str, Any], body: bytes, *, head: bool) -> list[tuple[bytes, bytes]]:
-    """moto's headers with the one true length. An answer to HEAD keeps the length that moto states."""
+    """Returns moto's headers with the one true length. An answer to HEAD keeps the length that moto states."""
     lower = {str(name).lower(): str(value) for name, value in headers.items()}
     if not (head and "content-length" in lower):
         lower["content-length"] = str(len(body))
@@ -251,7 +252,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=0)
     parser.add_argument("--lifeline", action="store_true", help="end when standard input ends")
-    access_door.add_options(parser)
+    access.add_options(parser)
     options = parser.parse_args(arguments)
     if options.lifeline:
         exit_with_parent()

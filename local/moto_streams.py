@@ -78,11 +78,11 @@ class TrimmingShard(StreamShard):
         self._consumed_bytes = 0
 
     def next_sequence(self) -> int:
-        """The number that the next record will have."""
+        """Returns the number that the next record will have."""
         return self._first + len(self._records)
 
     def oldest_sequence(self) -> int:
-        """The number of the oldest record that can still be read, or of the next one."""
+        """Returns the number of the oldest record that can still be read, or of the next one."""
         return self._first
 
     def add(self, old: Item | None, new: Item | None) -> None:
@@ -97,7 +97,8 @@ class TrimmingShard(StreamShard):
             self._records.pop()
 
     def read(self, sequence: int, limit: int) -> list[dict[str, Any]]:
-        """Up to `limit` records from `sequence` on, at most about 1 MB and at least one; trims what lies behind.
+        """Returns up to `limit` records from `sequence` on, at most about 1 MB and at least one; trims those before
+        it.
 
         Raises TrimmedDataAccess when `sequence` was trimmed.
         """
@@ -115,7 +116,7 @@ class TrimmingShard(StreamShard):
         return page
 
     def _consume(self, sequence: int) -> None:
-        """Everything before `sequence` was handed out: keep the newest of it, drop the rest."""
+        """Drops records before `sequence`, which were handed out, except the newest of them."""
         end = min(sequence, self.next_sequence())
         newly_consumed = islice(
             self._records, max(0, self._consumed_through - self._first), max(0, end - self._first)
@@ -137,7 +138,9 @@ class _Iterator:
 
 
 def parse_iterator(token: str) -> tuple[str, int]:
-    """The stream's ARN and the sequence number that an iterator stands for. Raises ValueError for any other text."""
+    """Returns the stream's ARN and the sequence number that an iterator contains. Raises ValueError for any other
+    text.
+    """
     stream_arn, separator, position = token.rpartition("|1|")
     if not separator:
         raise ValueError(f"not a shard iterator: {token!r}")

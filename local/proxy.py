@@ -22,7 +22,7 @@ from collections import deque
 
 from local import http1
 from local.http1 import BadMessage, Head, Length
-from local.lifeline import exit_with_parent
+from local.supervisor import exit_with_parent
 
 HEAD_BYTES = 256 * 1024
 PIECE_BYTES = 64 * 1024
@@ -34,7 +34,7 @@ _LOST = (ConnectionError, asyncio.IncompleteReadError, TimeoutError, OSError)
 
 
 class _Protocol(asyncio.StreamReaderProtocol):
-    """A stream protocol that tells when the peer is gone, also while nobody reads."""
+    """A stream protocol that tells when the peer is gone, also while nothing is being read."""
 
     def __init__(self, reader: asyncio.StreamReader) -> None:
         super().__init__(reader)
@@ -58,7 +58,7 @@ class Connection:
         self.gone = gone
 
     async def head(self) -> Head | None:
-        """The next message head; None when the peer closed instead. Raises BadMessage."""
+        """Returns the next message head; None when the peer closed instead. Raises BadMessage."""
         try:
             return http1.parse_head(await self.reader.readuntil(b"\r\n\r\n"))
         except asyncio.IncompleteReadError as exc:
@@ -87,7 +87,7 @@ class Upstream:
         self._idle: deque[Connection] = deque()
 
     async def acquire(self) -> Connection:
-        """An idle connection, or a new one. Raises OSError."""
+        """Returns an idle connection, or a new one. Raises OSError."""
         while self._idle:
             connection = self._idle.pop()
             if not connection.gone.is_set():
@@ -145,7 +145,7 @@ class Proxy:
                 client.writer.close()
 
     async def _until_client_leaves(self, client: Connection, head: Head) -> bool:
-        """One exchange, given up when the client goes away; whether the connection can serve another one."""
+        """Runs one exchange, until the client goes away, and returns whether the connection can serve another one."""
         exchange = asyncio.ensure_future(self._exchange(client, head))
         left = asyncio.ensure_future(client.gone.wait())
         try:
@@ -195,7 +195,9 @@ class Proxy:
                 server.abort()
 
     async def _acquire(self) -> tuple[Upstream, Connection]:
-        """A connection to the next process, or to the one after it that lives. Raises OSError when none does."""
+        """Returns a connection to the next process, or to the first one after it that answers. Raises OSError when
+        none does.
+        """
         for tries_left in reversed(range(self._count)):
             upstream = next(self._turn)
             try:
@@ -206,7 +208,7 @@ class Proxy:
         raise AssertionError("the last try returns or raises")
 
     async def _final_head(self, client: Connection, server: Connection) -> Head:
-        """The answer's head; interim ones (100 Continue) are passed on."""
+        """Returns the answer's head; interim ones (100 Continue) are passed on."""
         while True:
             answer = await server.head()
             if answer is None:
@@ -217,7 +219,7 @@ class Proxy:
 
 
 class _ClientProtocol(_Protocol):
-    """A client's connection, handed to `accepted` once it stands."""
+    """A client's connection, handed to `accepted` once it is established."""
 
     def __init__(self, reader: asyncio.StreamReader, accepted: object) -> None:
         super().__init__(reader)
@@ -269,7 +271,9 @@ async def _relay_chunks(source: Connection, target: Connection) -> None:
 
 
 async def _ends_soon(upload: asyncio.Task[None]) -> bool:
-    """Whether the whole body was sent. An answer that overtakes it ends the connection: the rest is never read."""
+    """Returns whether the whole body was sent. An answer that overtakes it ends the connection: the rest is never
+    read.
+    """
     await asyncio.wait((upload,), timeout=OVERTAKEN_SECONDS)
     return upload.done() and upload.exception() is None
 

@@ -40,18 +40,18 @@ class Call:
     _pieces: asyncio.Queue[bytes | Broken] = field(default_factory=asyncio.Queue)
 
     async def pieces(self) -> AsyncIterator[bytes]:
-        """The answer, as it comes. Raises Broken when it is not whole."""
+        """Yields the answer as it comes. Raises Broken when it is not whole."""
         while piece := await self._pieces.get():
             if isinstance(piece, Broken):
                 raise piece
             yield piece
 
     def give_up(self) -> None:
-        """Nobody waits for the answer any more."""
+        """Says that the answer is not awaited any more."""
         self.given_up.set()
 
     def put(self, piece: bytes | Broken) -> None:
-        """A piece, the end (an empty one), or why there is no more."""
+        """Adds a piece, the end (an empty one), or why there is no more."""
         self._pieces.put_nowait(piece)
 
     def expire(self, timeout_s: float) -> None:
@@ -80,7 +80,7 @@ class RuntimeApi:
         return f"127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
 
     def close(self) -> None:
-        """Ends; instances that ask find nobody, and end, too."""
+        """Ends the server; instances that ask get no answer, and end, too."""
         if self._server is not None:
             self._server.close()
         self._server = None
@@ -157,7 +157,7 @@ class RuntimeApi:
     async def _response(
         self, call: Call, head: http1.Head, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        """Takes an answer in, until nobody waits for it: then the connection is dropped."""
+        """Reads an answer, until the caller no longer waits for it: then the connection is dropped."""
         if head.get(b"lambda-runtime-function-response-mode") != b"streaming":
             raise http1.BadMessage("only streamed answers")
         reading = asyncio.ensure_future(_read_answer(reader, call))

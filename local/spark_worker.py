@@ -101,7 +101,7 @@ class SparkWorker:
 
 
 def has_java(environment: Mapping[str, str]) -> bool:
-    """Whether Spark would find a Java."""
+    """Returns whether Spark would find a Java."""
     home = environment.get("JAVA_HOME")
     if home:
         return (Path(home) / "bin" / "java").exists()

@@ -6,6 +6,7 @@ an instance that dies. One that ends by itself, or before it was ready, takes th
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
@@ -54,7 +55,7 @@ class Child:
             self.process.stdin.close()
 
     def wait_until_ready(self, timeout_seconds: float = READY_SECONDS) -> str:
-        """The child's ready line. Raises ChildFailed when it ends first or takes too long."""
+        """Returns the child's ready line. Raises ChildFailed when it ends first or takes too long."""
         deadline = time.monotonic() + timeout_seconds
         while not self.ready.wait(0.02):
             self.require_alive()
@@ -64,7 +65,7 @@ class Child:
 
     @property
     def was_killed(self) -> bool:
-        """It ended by a signal, after it had been ready."""
+        """Returns whether it ended by a signal, after it had been ready."""
         code = self.process.poll()
         return code is not None and code < 0 and self.ready.is_set()
 
@@ -169,10 +170,24 @@ def _pump(child: Child, stream: IO[str] | None) -> None:
 
 
 def log(name: str, line: str) -> None:
-    """One line on stderr, behind the name of who says it."""
+    """Prints one line on stderr, after the name of the process that says it."""
     with _print_lock:
         print(f"{name:<10} | {line}", file=sys.stderr, flush=True)
 
 
 def _exit(code: int) -> str:
     return f"signal {-code}" if code < 0 else f"exit code {code}"
+
+
+def exit_with_parent() -> None:
+    """Ends this process at once when standard input reaches its end: the parent holds the other end open.
+
+    It works on every system, and also when the parent is killed without a chance to clean up.
+    """
+
+    def watch() -> None:
+        while os.read(sys.stdin.fileno(), 4096):
+            pass
+        os._exit(0)
+
+    threading.Thread(target=watch, name="lifeline", daemon=True).start()

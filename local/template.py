@@ -16,11 +16,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from local.access_policies import UnknownPolicy
-from local.account import ACCOUNT
+from local.access import UnknownPolicy, read_policies
+from local.access_calls import ACCOUNT
 from local.deployment import Deployment, EventTrigger, Function, QueueTrigger, ScheduleTrigger, StreamTrigger
 from local.environment import client
-from local.template_policies import read_policies
 
 TEMPLATE_PATH = Path(__file__).resolve().parent.parent / "infra" / "template" / "headrace.template.json"
 STACK_NAME = "headrace"
@@ -29,7 +28,7 @@ _PSEUDO_PREFIX = "AWS::"
 # `${Name}` and `${Name.Attribute}`; `${!Literal}` refers to nothing.
 _IN_TEXT = re.compile(r"\$\{([^!}.][^}.]*)[^}]*\}")
 _RESOLVED_OUTPUT = "Resolved{}"
-# What a reference to a resource stands for that the emulator runs itself, or does without: `{}` is its logical id.
+# The value of a reference to a resource that the emulator runs itself, or does without: `{}` is its logical id.
 _MADE_UP = {
     "AWS::EMRServerless::Application": "00headraceemulator",
     "AWS::IAM::Role": f"arn:aws:iam::{ACCOUNT}:role/{{}}",
@@ -43,7 +42,7 @@ class UnusableTemplate(ValueError):
 
 
 def read_template(path: Path = TEMPLATE_PATH) -> Json:
-    """The template as JSON. Raises UnusableTemplate when it is missing or not a template."""
+    """Returns the template as JSON. Raises UnusableTemplate when it is missing or not a template."""
     try:
         template: Json = json.loads(path.read_text())
     except FileNotFoundError as exc:
@@ -102,7 +101,9 @@ def deploy(template: Json, endpoint: str) -> Deployment:
 
 
 def deployable_part(template: Json) -> Json:
-    """The template cut to what moto can create. A property that refers to something left out is left out as well."""
+    """Returns the template cut to what moto can create. A property that refers to something left out is left out as
+    well.
+    """
     resources = {n: p for n, p in template["Resources"].items() if p["Type"] in DEPLOYED_TYPES}
     kept = {name: _without_dangling(part, resources.keys()) for name, part in resources.items()}
     outputs = {
@@ -123,7 +124,7 @@ def _refers_only_to(value: Any, known: Any) -> bool:
 
 
 def _references(value: Any) -> Iterator[str]:
-    """The logical ids that a value refers to by Ref, Fn::GetAtt or Fn::Sub, and any condition it depends on."""
+    """Yields the logical ids that a value refers to by Ref, Fn::GetAtt or Fn::Sub, and any condition it depends on."""
     if isinstance(value, list):
         for element in value:
             yield from _references(element)
@@ -144,7 +145,7 @@ def _references(value: Any) -> Iterator[str]:
 
 
 def _resolvable_references(values: Any, known: Any) -> list[str]:
-    """Every distinct intrinsic in `values` that the deployed resources can resolve, as JSON text."""
+    """Returns every distinct intrinsic in `values` that the deployed resources can resolve, as JSON text."""
     found: dict[str, None] = {}
 
     def visit(value: Any) -> None:
@@ -231,7 +232,7 @@ class _Reader:
         )
 
     def schedules(self, name: str, properties: Json) -> list[ScheduleTrigger]:
-        """One for each function that a scheduled, enabled rule calls; event-pattern rules give none."""
+        """Yields one trigger for each function that a scheduled, enabled rule calls; event-pattern rules give none."""
         expression = properties.get("ScheduleExpression")
         if not expression or properties.get("State", "ENABLED") != "ENABLED":
             return []
@@ -239,7 +240,7 @@ class _Reader:
         return [ScheduleTrigger(function, name, expression, target.get("Input")) for target, function in functions]
 
     def events(self, name: str, properties: Json) -> list[EventTrigger]:
-        """One for each function that an enabled rule with an event pattern calls."""
+        """Yields one trigger for each function that an enabled rule with an event pattern calls."""
         pattern = properties.get("EventPattern")
         if not pattern or properties.get("State", "ENABLED") != "ENABLED":
             return []
@@ -255,7 +256,7 @@ class _Reader:
         ]
 
     def notified_queues(self, name: str, properties: Json) -> list[Json]:
-        """The queues that a bucket tells of its objects, as S3's API wants them."""
+        """Returns the queues that a bucket notifies of its objects, as S3's API wants them."""
         configurations = properties.get("NotificationConfiguration", {}).get("QueueConfigurations", [])
         found = []
         for configuration in configurations:
@@ -268,7 +269,7 @@ class _Reader:
         return found
 
     def _pattern(self, name: str, value: Any) -> Any:
-        """An event pattern with its references replaced."""
+        """Returns an event pattern with its references replaced."""
         if isinstance(value, list):
             return [self._pattern(name, element) for element in value]
         if not isinstance(value, dict):
@@ -281,7 +282,7 @@ class _Reader:
         return text
 
     def _text(self, value: Any) -> str | None:
-        """A literal, or what a reference stands for; None where only AWS could say."""
+        """Returns a literal, or what a reference refers to; None where only AWS could say."""
         if isinstance(value, str | int):
             return str(value)
         made_up = [(name, _MADE_UP.get(self._kind(name))) for name in _references(value)]
@@ -294,7 +295,7 @@ class _Reader:
         return str(self._resources.get(name, {}).get("Type", ""))
 
     def _function_name(self, value: Any) -> str:
-        """The logical id of the function that `value` refers to, through aliases and versions."""
+        """Returns the logical id of the function that `value` refers to, through aliases and versions."""
         for name in _references(value):
             part = self._resources.get(name, {})
             if part.get("Type") == "AWS::Lambda::Function":

@@ -10,6 +10,7 @@ import click
 import msgspec
 
 from cli.errors import BadInput, CliError, Unreachable
+from cli.tables import counted
 from headrace.settings import Settings
 from headrace.streams.names import STREAMS
 from operators.stores import state_file_option, store_errors
@@ -19,8 +20,8 @@ if TYPE_CHECKING:
 
 _BATCH = 10  # SQS
 REBUILD_EPILOG = """\b
-When to use it: never in normal operation. A changed search configuration, a new schema version and a lost job all lead
-to new runs by themselves. It is there for a run whose objects were damaged or removed by hand.
+Normal operation never needs it: a changed search configuration, a new schema version or a lost job leads to new runs by
+itself. Use it for a run whose objects were damaged or removed by hand.
 
 \b
 What happens: the indexer takes every run of the stream out of use, and builds new ones from its segments. Until that is
@@ -40,9 +41,9 @@ Exit codes: 0 asked for, 1 no such stream, 2 wrong usage, 3 AWS does not answer.
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
 @state_file_option
 def rebuild(stores: Stores, names: tuple[str, ...]) -> None:
-    """Ask the indexer to build the runs of the streams NAME anew.
+    """Ask the indexer to build the index runs of the streams NAME again.
 
-    It talks to AWS itself, not to a server, and answers as soon as the message is in the queue.
+    The command talks to AWS itself, not to a server, and returns as soon as the message is in the queue.
     """
     with store_errors("rebuild"):
         log_ids = []
@@ -78,18 +79,20 @@ class IndexQueue(NamedTuple):
             ]
             failed = self.client.send_message_batch(QueueUrl=self.url, Entries=entries).get("Failed", [])
             if failed:
-                raise Unreachable(f"rebuild: the queue refused {len(failed)} messages", "ask again")
+                raise Unreachable(
+                    f"rebuild: the queue refused {counted(len(failed), 'message')}", "run the command again"
+                )
 
 
 def open_queue(settings: Settings) -> IndexQueue:
-    """The queue that the settings name.
+    """Returns the queue that the settings name.
 
     Raises:
         BadInput: they name none.
     """
     if not settings.index_queue_url:
         raise BadInput(
-            "nothing says which queue the indexer listens to: HEADRACE_INDEX_QUEUE_URL not set",
+            "HEADRACE_INDEX_QUEUE_URL is not set: the indexer's queue is unknown",
             "set it as the functions have it, or pass --state-file",
         )
     return IndexQueue(boto3.client("sqs"), settings.index_queue_url)

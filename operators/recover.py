@@ -24,7 +24,7 @@ an offset that a client saw and that is used again is never mistaken: older offs
 and get 410 beyond it.
 
 \b
-Nobody may write meanwhile. Either
+Nothing may write meanwhile. Either
   - point HEADRACE_*_TABLE at new, empty tables, recover, and then start the functions on them; or
   - stop every function first.
 Tables that were restored to an earlier time (point-in-time recovery) need --rewound, once: it raises every incarnation.
@@ -42,19 +42,19 @@ _ORDER = ("refused", "lost", "restored", "repaired", "ended", "superseded", "gon
 
 
 @click.command(epilog=EPILOG)
-@click.option("--dry-run", is_flag=True, help="Say what would be done, and write nothing.")
+@click.option("--dry-run", is_flag=True, help="Report what would be done, and write nothing.")
 @click.option(
     "--rewound",
     is_flag=True,
-    help="The tables were restored to an earlier time: raise the incarnation of logs that look whole, too.",
+    help="The tables were restored to an earlier time: raise the incarnation of intact logs, too.",
 )
 @json_option
 @state_file_option
 def command(stores: Stores, dry_run: bool, rewound: bool, as_json: bool) -> None:
     """Rebuild the tables from the bucket alone.
 
-    For the day on which tables were lost, emptied or rewound. It talks to AWS itself, not to a server. It writes only
-    what is missing, never removes an object, and a second run changes nothing.
+    Use it after tables were lost, emptied or restored to an earlier time. The command talks to AWS itself, not to a
+    server. It writes only what is missing, never removes an object, and a second run changes nothing.
     """
     from headrace.recovery.recover import recover
 
@@ -84,7 +84,7 @@ def _line(log: LogRecovered) -> str:
     if log.lost:
         parts.append(f"may be lost: {', '.join(log.lost)}")
     if log.evidence_offset is not None:
-        parts.append(f"records once stood at {log.evidence_offset}")
+        parts.append(f"records existed up to {log.evidence_offset}")
     if log.reason:
         parts.append(log.reason)
     return "  ".join(parts)

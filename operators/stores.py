@@ -23,7 +23,7 @@ from headrace.settings import Settings, SettingsError, child_environment
 if TYPE_CHECKING:  # half a second that `--help` need not wait for
     from headrace.log.stores import Stores
 
-_TIMEOUT_S = 20.0  # nobody waits for an answer here
+_TIMEOUT_S = 20.0  # no request waits for this
 _NEEDED = ("wal_table", "catalog_table", "watermarks_table", "producers_table", "bucket")
 
 EXIT_CODES = "\b\nExit codes: 0 clean, 1 findings or a log refused, 2 wrong usage, 3 AWS does not answer."
@@ -45,7 +45,7 @@ def state_file_option(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def open_stores(state_file: Path | None) -> Stores:
-    """The stores that a state file, or the environment of this process, names."""
+    """Returns the stores that a state file, or the environment of this process, names."""
     if state_file is not None:
         _take_environment(state_file)
     try:
@@ -55,14 +55,14 @@ def open_stores(state_file: Path | None) -> Stores:
     missing = [f"HEADRACE_{name.upper()}" for name in _NEEDED if not getattr(settings, name)]
     if missing:
         hint = "set them as the functions have them, or pass --state-file"
-        raise BadInput(f"nothing says where the data are: {', '.join(missing)} not set", hint)
+        raise BadInput(f"where the data are is unknown: {', '.join(missing)} not set", hint)
     from headrace.aws import aws_stores, region_of
 
     return aws_stores(settings, region_of(os.environ), dynamodb_timeout_s=_TIMEOUT_S, s3_read_timeout_s=_TIMEOUT_S)
 
 
 def _take_environment(state_file: Path) -> None:
-    """This process becomes one of the emulator: nobody's own AWS identity is used by accident."""
+    """Gives this process the environment of the emulator, so that a person's own AWS identity is not used by accident."""
     try:
         given = json.loads(state_file.read_bytes())["environment"]
         environment = child_environment(os.environ, {str(name): str(value) for name, value in given.items()})
@@ -80,9 +80,9 @@ def store_errors(what: str) -> Iterator[None]:
     try:
         yield
     except StoreError as exc:
-        raise Unreachable(f"{what}: {exc}", "nothing is half done that a second run would not finish") from exc
+        raise Unreachable(f"{what}: {exc}", "run the command again: it continues what is unfinished") from exc
     except (ClientError, BotoCoreError) as exc:
-        raise CliError(f"{what}: {exc}", "are the names, the region and the permissions right?") from exc
+        raise CliError(f"{what}: {exc}", "check the names, the region and your permissions") from exc
 
 
 def print_json(value: object) -> None:
@@ -113,5 +113,5 @@ class Steps:
         self._progress.stop()
 
     def __call__(self, what: str, done: int, total: int) -> None:
-        """As `headrace.recovery.report.Progress`."""
+        """Shows a step: the port `headrace.recovery.report.Progress`."""
         self._progress.update(self._task, description=what, completed=done, total=total or None)

@@ -8,6 +8,7 @@ import click
 
 from cli.errors import CliError
 from cli.options import json_option
+from cli.tables import counted
 from operators.stores import EXIT_CODES, Steps, print_json, state_file_option, store_errors
 
 if TYPE_CHECKING:
@@ -42,10 +43,10 @@ Examples:
 @json_option
 @state_file_option
 def command(stores: Stores, names: tuple[str, ...], as_json: bool) -> None:
-    """Check that everything stored is whole and agrees: the streams NAME, or all of them.
+    """Check that everything stored is intact and consistent: the streams NAME, or all of them.
 
-    It reads every published byte, so it takes as long as a download. It talks to AWS itself, not to a server, and writes
-    nothing.
+    It reads every published byte, so it takes as long as a download. The command talks to AWS itself, not to a
+    server, and writes nothing.
     """
     with store_errors("verify"), Steps() as steps:
         report = _verify(stores, names, steps)
@@ -91,7 +92,10 @@ def _print(report: VerifyReport) -> None:
         what: sum(getattr(log, what) for log in report.logs) for what in ("segments", "records", "entries", "bytes")
     }
     size = f"{sums.pop('bytes') / 1e6:,.1f} MB"
-    said = ", ".join(f"{count:,} {what}" for what, count in sums.items())
+    plurals = {"segment": "segments", "record": "records", "entry": "entries"}
+    said = ", ".join(counted(sums[plural], noun, plural) for noun, plural in plurals.items())
     errors = sum(one.severity == "error" for one in report.findings)
     warnings = len(report.findings) - errors
-    click.echo(f"{len(report.logs):,} logs: {said}, {size}: {errors} errors, {warnings} warnings")
+    click.echo(
+        f"{counted(len(report.logs), 'log')}: {said}, {size}: {counted(errors, 'error')}, {counted(warnings, 'warning')}"
+    )

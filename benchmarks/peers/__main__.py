@@ -32,7 +32,7 @@ def server_url(name: str) -> Iterator[str]:
         with running(name) as url:
             yield url
         return
-    from local.emulated_cloud import dev_server
+    from tests.support.emulated_cloud import dev_server
 
     with dev_server() as server:
         yield server.url

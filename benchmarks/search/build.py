@@ -63,7 +63,7 @@ class _ChildRuns:
 
 
 def build(root: Path, log_id: str, level: str) -> list[Built]:
-    """Runs jobs until nothing is due at a level: `L0` builds, `compacted` merges what stands.
+    """Runs jobs until nothing is due at a level: `L0` builds, `compacted` merges the existing runs.
 
     Raises:
         RuntimeError: a job failed.

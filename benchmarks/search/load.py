@@ -1,6 +1,6 @@
 """Fills a bucket with a sealed stream, through the log engine and the sealer; the tables are in memory.
 
-Whoever reads the bucket later rebuilds the tables from it, as `headrace recover` does.
+A later reader of the bucket rebuilds the tables from it, as `headrace recover` does.
 """
 
 from __future__ import annotations

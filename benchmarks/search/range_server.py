@@ -1,6 +1,6 @@
 """A bucket over HTTP, as far as readers need one: ranged GETs of objects in a folder, each answered after a while.
 
-The while stands for the time to S3's first byte. Requests that arrive together wait together.
+The delay represents the time to S3's first byte. Requests that arrive together wait together.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ from benchmarks.starts.measure import EVENTS, Start, start
 from infra import wheels
 from infra.bundle import build
 from infra.machine import LAMBDA, Machine, here
-from local.emulated_cloud import emulated_cloud
+from tests.support.emulated_cloud import emulated_cloud
 
 COLUMNS = ("function", "byte code", "modules", "import ms", "answer ms", "total ms", "CPU ms")
 

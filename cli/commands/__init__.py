@@ -1,1 +1,1 @@
-"""One command per file. `main` imports each only when it is used."""
+"""The commands of the client. `main` imports a module only when one of its commands runs."""

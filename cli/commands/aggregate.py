@@ -64,7 +64,7 @@ def command(
     explain: bool,
     as_json: bool,
 ) -> None:
-    """Sum up the records of stream NAME by time and dimensions, as its ROLLUP is configured.
+    """Summarize the records of stream NAME by time and dimensions, as its ROLLUP is configured.
 
     A row is one group in one bucket of time. Buckets without records are left out.
     """
@@ -110,7 +110,7 @@ Group = tuple[str, dict[str, Any], dict[str, dict[str, Any]]]
 
 
 def groups(found: dict[str, Any]) -> Iterator[Group]:
-    """The groups of all buckets, in the answer's order."""
+    """Yields the groups of all buckets, in the answer's order."""
     for bucket in found.get("buckets", []):
         for group in bucket.get("groups", []):
             yield bucket["start"], group.get("key") or {}, group.get("measures") or {}
@@ -157,7 +157,7 @@ def _split(given: tuple[str, ...]) -> list[str]:
 
 
 def _range(start: str | None, end: str | None, last: str | None, now_s: float) -> dict[str, Any]:
-    """`from` and `to` of the request; numbers are milliseconds."""
+    """Returns `from` and `to` of the request; numbers are milliseconds."""
     if last is None:
         if start is None or end is None:
             raise BadInput("a range is missing", "--last 1h, or --from and --to")

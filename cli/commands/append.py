@@ -1,4 +1,4 @@
-"""`headrace append`."""
+"""`headrace append`: appends that are applied once, however often they are sent."""
 
 from __future__ import annotations
 
@@ -6,19 +6,18 @@ import sys
 import time
 import uuid
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
 import click
 
-from cli.batches import Batch, byte_batches, json_batches
 from cli.client import Client
 from cli.errors import BadInput, CliError, Refused
-from cli.options import Connection, connection_options, example, json_option, print_json
-from cli.producer import Producer
-from cli.progress import ProgressBar
-from cli.sources import Source, from_file, from_stdin, literal, records
-from cli.target import Target
+from cli.options import Connection, Target, connection_options, example, json_option, print_json
+from cli.output import ProgressBar
+from cli.sources import Batch, Source, byte_batches, from_file, from_stdin, json_batches, literal, records
+from cli.tables import counted
 
 MAX_BATCH_BYTES = 4 * 1024 * 1024
 JSON_TYPE = "application/json"
@@ -69,7 +68,7 @@ EPILOG = example(
 @click.option(
     "--seq",
     "stream_seq",
-    help="Stream-Seq: refused unless it sorts after the last one. Later requests of this run add a number to it.",
+    help="Stream-Seq: refused unless it sorts after the previous one. Later requests of this run append a number to it.",
 )
 @click.option(
     "--producer-id",
@@ -81,7 +80,7 @@ EPILOG = example(
     type=click.IntRange(min=0),
     default=0,
     show_default=True,
-    help="With --producer-id: a higher epoch starts anew and locks out runs with a lower one.",
+    help="With --producer-id: a higher epoch starts again and locks out runs with a lower one.",
 )
 @click.option("--close", is_flag=True, help="Close the stream afterwards.")
 @click.option("--create", is_flag=True, help="Create the stream first if it is missing.")
@@ -106,10 +105,10 @@ def command(
     content_type: str | None,
     as_json: bool,
 ) -> None:
-    """Append to the stream NAME; without --data and --file, what comes on standard input.
+    """Append records to the stream NAME. Without --data and --file, they are read from standard input.
 
-    The text of every JSON record arrives unchanged. Every request is applied once: after a lost answer or
-    from a busy server it is sent again with the same producer number, which the server knows.
+    The text of every JSON record arrives unchanged. Every request is applied once: after a lost answer, or an
+    answer that asks to wait, it is sent again with the same producer number, which the server recognizes.
     """
     target = connection.target(name)
     client = connection.client(target.url)
@@ -138,9 +137,9 @@ def command(
 
 
 def find_type(client: Client, target: Target, *, create: bool, content_type: str | None) -> str:
-    """The stream's content type, after creating the stream if that is asked for.
+    """Returns the stream's content type, after creating the stream if that was asked for.
 
-    A key that may only write can't look; then `content_type` or JSON is assumed.
+    A key that may only write can't look it up: then `content_type` or JSON is assumed.
     """
     answer = client.send("HEAD", target.url, what=f"look up {target.name}", expect=(403, 404))
     if answer.status_code == 404:
@@ -196,9 +195,11 @@ def add_progress_so_far(error: CliError, producer: Producer, *, was_named: bool)
     """Adds to the error what had been appended by then and how to go on."""
     totals = producer.totals
     if totals.requests:
-        error.message += f"\n  appended before that: {totals.records} records, {totals.bytes} bytes"
+        error.message += (
+            f"\n  appended before that: {counted(totals.records, 'record')}, {counted(totals.bytes, 'byte')}"
+        )
         if was_named:
-            error.hint = f"{error.hint + '; ' if error.hint else ''}the same command goes on where this one stopped"
+            error.hint = f"{error.hint + '; ' if error.hint else ''}run the same command again to continue"
 
 
 def report(producer: Producer, seconds: float, *, closed: bool, as_json: bool) -> None:
@@ -220,13 +221,86 @@ def report(producer: Producer, seconds: float, *, closed: bool, as_json: bool) -
             }
         )
         return
-    what = f"{totals.records:,} records, " if totals.records else ""
+    what = f"{counted(totals.records, 'record')}, " if totals.records else ""
     rate = f", {totals.records / seconds:,.0f} records/s" if totals.records and seconds else ""
     click.echo(
-        f"appended {what}{totals.bytes:,} bytes in {totals.requests} requests, {seconds:.1f} s{rate}"
-        + (f", {producer.client.retries} retries" if producer.client.retries else "")
-        + (f"; {totals.duplicates} requests were there already" if totals.duplicates else "")
+        f"appended {what}{counted(totals.bytes, 'byte')} in {counted(totals.requests, 'request')}, {seconds:.1f} s{rate}"
+        + (f", {counted(producer.client.retries, 'retry', 'retries')}" if producer.client.retries else "")
+        + (f"; already there: {counted(totals.duplicates, 'request')}" if totals.duplicates else "")
         + ("; closed" if closed else ""),
         err=True,
     )
     click.echo(totals.next_offset)
+
+
+@dataclass
+class Totals:
+    """What a run has done. `duplicates` are requests that the server already had from an earlier run."""
+
+    requests: int = 0
+    records: int = 0
+    bytes: int = 0
+    duplicates: int = 0
+    next_offset: str = ""
+
+
+@dataclass
+class Producer:
+    """Sends batches in order, one at a time, each with the next number, so a repeated send changes nothing."""
+
+    client: Client
+    target: Target
+    content_type: str
+    producer_id: str
+    epoch: int = 0
+    stream_key: str | None = None
+    timestamp: str | None = None
+    stream_seq: str | None = None
+
+    def __post_init__(self) -> None:
+        self.totals = Totals()
+
+    def append(self, batch: Batch) -> None:
+        """Appends one batch. Raises `Refused` or `Unreachable`."""
+        headers = {"content-type": self.content_type, **self.producer_headers(), **self.hint_headers()}
+        answer = self.client.send(
+            "POST", self.target.url, what=f"append to {self.target.name}", headers=headers, content=batch.body
+        )
+        self.totals.requests += 1
+        self.totals.records += batch.records
+        self.totals.bytes += len(batch.body)
+        self.totals.next_offset = answer.headers.get("stream-next-offset", self.totals.next_offset)
+        if answer.status_code == 204:
+            self.totals.duplicates += 1
+
+    def close(self) -> None:
+        """Closes the stream; closing a closed one is no error."""
+        answer = self.client.send(
+            "POST",
+            self.target.url,
+            what=f"close {self.target.name}",
+            headers={"stream-closed": "true"},
+            content=b"",
+        )
+        self.totals.next_offset = answer.headers.get("stream-next-offset", self.totals.next_offset)
+
+    def producer_headers(self) -> dict[str, str]:
+        return {
+            "producer-id": self.producer_id,
+            "producer-epoch": str(self.epoch),
+            "producer-seq": str(self.totals.requests),
+        }
+
+    def hint_headers(self) -> dict[str, str]:
+        """Returns the headers that hold hints. Stream-Seq must grow with every request: later requests get a suffix,
+        since text sorts after its own prefix.
+        """
+        headers = {}
+        if self.stream_key is not None:
+            headers["stream-key"] = self.stream_key
+        if self.timestamp is not None:
+            headers["stream-timestamp"] = self.timestamp
+        if self.stream_seq is not None:
+            number = self.totals.requests
+            headers["stream-seq"] = self.stream_seq if number == 0 else f"{self.stream_seq}.{number:012d}"
+        return headers

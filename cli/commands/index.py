@@ -1,4 +1,4 @@
-"""`headrace index`: how far the indexes of streams are."""
+"""`headrace index`: how far the indexes of streams are. `operators/index.py` joins `rebuild` to it."""
 
 from __future__ import annotations
 
@@ -12,13 +12,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Column as ProgressCell
 
 from cli.client import Client
-from cli.commands.list import streams
 from cli.documents import document
 from cli.errors import CliError
 from cli.main import JoinedGroup
-from cli.options import Connection, connection_options, example, json_option, print_json
-from cli.tables import Column, age, print_table, size
-from cli.target import Target, base_url
+from cli.options import Connection, Target, base_url, connection_options, example, json_option, print_json
+from cli.pages import list_streams
+from cli.tables import Column, age, counted, print_table, size
 
 POLL_MS = 4000  # how long the server holds a question; the longest that it takes is 5 s
 PAUSE_S = 0.2
@@ -58,9 +57,9 @@ class IndexGroup(JoinedGroup):
 
 @click.group(cls=IndexGroup, epilog="`headrace index COMMAND --help` has examples.")
 def command() -> None:
-    """Show, await or renew the indexes behind search, aggregates and routing keys.
+    """Show the indexes behind search, aggregates and routing keys, wait for them, or rebuild them.
 
-    Records are appended, published in segments, and then indexed in runs. None of this needs to be asked for.
+    Records are appended, published in segments, and then indexed in runs. All of this happens by itself.
     """
 
 
@@ -69,10 +68,10 @@ def command() -> None:
 @json_option
 @connection_options
 def status(connection: Connection, names: tuple[str, ...], as_json: bool) -> None:
-    """Show how far the indexes of the streams NAME are, or of all streams, a line each."""
+    """Show how far the indexes of the streams NAME, or of all streams, have got."""
     url = base_url(connection.url)
     client = connection.client(connection.target(names[0]).url if names else url)
-    chosen = names or tuple(row["name"] for row in streams(client, f"{url}/v1/streams", 0, None))
+    chosen = names or tuple(row["name"] for row in list_streams(client, f"{url}/v1/streams", 0, None))
     targets = [connection.target(name) for name in chosen]
     found = [(target, _look(client, target)) for target in targets]
     if as_json:
@@ -97,7 +96,8 @@ def status(connection: Connection, names: tuple[str, ...], as_json: bool) -> Non
 def wait(connection: Connection, names: tuple[str, ...], timeout_s: float, records: bool, as_json: bool) -> None:
     """Wait until the indexes of the streams NAME cover everything published.
 
-    A stream whose schema and profile ask for no index has nothing to wait for, but its records.
+    If the schema and profile of a stream ask for no index, only its unpublished records can be waited for
+    (--records).
     """
     deadline = time.monotonic() + timeout_s
     states = []
@@ -123,12 +123,12 @@ class State(NamedTuple):
     """How far the indexes of a stream are.
 
     Attributes:
-        wanted: its schema or profile asks for an index, or records with routing keys have one.
-        segments: published.
-        covered: of them, covered by every index that is asked for.
+        wanted: whether its schema or profile asks for an index, or records with routing keys have one.
+        segments: the number of published segments.
+        covered: how many of them every wanted index covers.
         lag_ms: the largest lag of an index; None if none lags.
-        bytes_at_rest: of all indexes.
-        pending_records: not published yet; 0 if that was not asked.
+        bytes_at_rest: the size of all indexes.
+        pending_records: the number of records that are not published yet; 0 if that was not asked.
     """
 
     wanted: bool
@@ -140,18 +140,18 @@ class State(NamedTuple):
 
     @property
     def word(self) -> str:
-        """For people."""
+        """Returns the state in words."""
         if not self.wanted:
             return "not asked for"
         return "complete" if self.covered == self.segments else "behind"
 
     def done(self, *, records: bool) -> bool:
-        """Everything published is covered; with `records` everything is published, too."""
+        """Returns whether everything published is covered and, with `records`, everything is published."""
         return self.covered >= self.segments and not (records and self.pending_records)
 
 
 def state_of(shown: dict[str, Any], pending_records: int = 0) -> State:
-    """The state that a document shows."""
+    """Returns the state that a document shows."""
     segments = shown["segments"]["uploaded_count"]
     parts = list(shown["search_families"])
     parts += [part for part in (shown["routing_key_index"], shown["routing_key_lexicon"]) if is_kept(part)]
@@ -169,12 +169,12 @@ def state_of(shown: dict[str, Any], pending_records: int = 0) -> State:
 
 
 def is_kept(routing_keys: dict[str, Any]) -> bool:
-    """Whether there is an index of routing keys: the schema has one, or records were appended with theirs."""
+    """Returns whether there is an index of routing keys: the schema asks for one, or records were appended with a key."""
     return bool(routing_keys["configured"] or routing_keys["object_count"])
 
 
 def _bytes(shown: dict[str, Any]) -> int:
-    """Of every object once: the exact indexes stand in the family `exact`."""
+    """Returns the size of all indexes. The exact indexes are counted in the family `exact`, and not a second time."""
     own = (shown["routing_key_lexicon"], *shown["search_families"])
     return sum(int(part["bytes_at_rest"]) for part in own)
 
@@ -186,8 +186,9 @@ def _look(client: Client, target: Target) -> dict[str, Any]:
 
 def _print_one(target: Target, shown: dict[str, Any]) -> None:
     segments, state = shown["segments"], state_of(shown)
+    published = counted(segments["uploaded_count"], "segment")
     click.echo(
-        f"{target.name}: indexes {state.word}, {segments['uploaded_count']:,} segments, profile {shown['profile']}, "
+        f"{target.name}: indexes {state.word}, {published}, profile {shown['profile']}, "
         f"plan {shown['desired_index_plan_generation']}"
     )
     rows = list(_rows(shown))
@@ -256,7 +257,7 @@ def _print_all(found: Sequence[tuple[Target, dict[str, Any]]]) -> None:
 
 
 def _wait(client: Client, target: Target, deadline: float, *, records: bool) -> State:
-    """The last state seen: covered, or the time was over."""
+    """Returns the last state seen: everything was covered, or the time was over."""
     what = f"index status of {target.name}"
     etag = ""
     shown: dict[str, Any] | None = None
@@ -271,7 +272,11 @@ def _wait(client: Client, target: Target, deadline: float, *, records: bool) -> 
                 shown = document(answer, what)
                 etag = answer.headers.get("etag", "")
                 state = state_of(shown["index_status"], int(shown["stream"]["pending_rows"]))
-                waits = f", {state.pending_records:,} records to publish" if records and state.pending_records else ""
+                waits = (
+                    f", {counted(state.pending_records, 'record')} to publish"
+                    if records and state.pending_records
+                    else ""
+                )
                 progress.update(task, completed=state.covered, total=max(state.segments, 1), unit=f"segments{waits}")
             if state.done(records=records) or time.monotonic() >= deadline:
                 return state

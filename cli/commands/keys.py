@@ -9,9 +9,8 @@ import click
 
 from cli.client import Client
 from cli.documents import document, in_time, lost
-from cli.options import Connection, connection_options, example, json_option, print_json
+from cli.options import Connection, Target, connection_options, example, json_option, print_json
 from cli.tables import clean
-from cli.target import Target
 
 PAGE_KEYS = 500  # the most that a server gives at once
 
@@ -33,8 +32,8 @@ EPILOG = example(
 def command(connection: Connection, name: str, after: str | None, limit: int, show_all: bool, as_json: bool) -> None:
     """List the routing keys of stream NAME, each once, in the order of their UTF-8 bytes.
 
-    The stream's schema must say where its records have their key. Control characters in a key are printed as escapes;
-    --json has the exact text.
+    The stream's schema must say where its records have their key. Control characters in a key are printed as
+    escapes; --json prints the exact text.
     """
     target = connection.target(name)
     found: list[str] = []
@@ -62,7 +61,7 @@ def command(connection: Connection, name: str, after: str | None, limit: int, sh
 
 
 def pages(client: Client, target: Target, after: str | None, limit: int | None) -> Iterator[dict[str, Any]]:
-    """Answers until there are no more keys, or `limit` of them."""
+    """Yields answers until there are no more keys, or `limit` of them."""
     what = f"keys of {target.name}"
     left = limit
     while True:

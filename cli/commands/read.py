@@ -12,11 +12,10 @@ import click
 
 from cli.client import Client
 from cli.errors import BadInput
-from cli.options import Connection, connection_options, example, json_bytes, json_option
-from cli.output import WRITERS
+from cli.options import Connection, Target, connection_options, example, json_bytes, json_option
+from cli.output import WRITERS, ProgressBar
 from cli.pages import catch_up, elements, is_json
-from cli.progress import ProgressBar
-from cli.target import Target
+from cli.tables import counted
 
 EPILOG = example(
     "headrace read orders",
@@ -57,10 +56,10 @@ def command(
     output: Path | None,
     as_json: bool,
 ) -> None:
-    """Read the stream NAME up to its present end.
+    """Read the stream NAME up to its current end.
 
-    Every record has the text with which it was appended. The summary goes to standard error; with --json
-    and --output to standard output.
+    Every record has the text with which it was appended. The summary goes to standard error; with --json and
+    --output it goes to standard output.
     """
     if offset is not None and since:
         raise BadInput("--from and --since exclude each other")
@@ -152,7 +151,11 @@ def report(summary: dict[str, object], *, as_json: bool, to_stdout: bool) -> Non
         return
     if not (to_stdout or sys.stderr.isatty()):
         return
-    records = "" if summary["records"] is None else f"{summary['records']:,} records, "
+    count = summary["records"]
+    records = f"{counted(count, 'record')}, " if isinstance(count, int) else ""
     end = f"; next offset {summary['next_offset']}" if summary["next_offset"] else ""
     closed = "; closed" if summary["closed"] else ""
-    click.echo(f"read {records}{summary['bytes']:,} bytes in {summary['seconds']:.1f} s{end}{closed}", err=True)
+    click.echo(
+        f"read {records}{counted(int(str(summary['bytes'])), 'byte')} in {summary['seconds']:.1f} s{end}{closed}",
+        err=True,
+    )

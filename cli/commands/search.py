@@ -13,12 +13,11 @@ import click
 
 from cli.client import Client
 from cli.documents import Members, in_time, lost, members, text, value
+from cli.elements import array_elements, join_object, object_members
 from cli.errors import BadInput
-from cli.json_text import array_elements, join_object, object_members
-from cli.options import Connection, connection_options, example, json_bytes, json_option
+from cli.options import Connection, Target, connection_options, example, json_bytes, json_option
 from cli.output import LINE_BREAKS
-from cli.tables import Column, print_table, print_tree
-from cli.target import Target
+from cli.tables import Column, counted, print_table, print_tree
 
 PAGE_HITS = 500  # the most that a server gives at once
 SHOWN_FIELDS = 6
@@ -43,7 +42,7 @@ Values with white space, colons, parentheses, < > = or a minus in front are quot
 
 @dataclass(frozen=True)
 class Hit:
-    """A record that was found. `source` and `fields` are the server's text."""
+    """A record that was found. `source` and `fields` keep the server's text."""
 
     offset: str
     source: str
@@ -99,10 +98,10 @@ def command(
     explain: bool,
     as_json: bool,
 ) -> None:
-    """Find the records of stream NAME that QUERY asks for.
+    """Find the records of stream NAME that match QUERY.
 
-    The stream needs a schema with search fields. The newest records are found at once; if the server could not look at
-    everything in its time, standard error says what is left out.
+    The stream needs a schema with search fields. The newest records are found at once. If the server could not look
+    at everything in time, standard error says what is left out.
     """
     if as_records and as_json:
         raise BadInput("--records and --json exclude each other")
@@ -147,7 +146,7 @@ def command(
 
 
 def pages(client: Client, target: Target, body: dict[str, Any], limit: int | None) -> Iterator[Members]:
-    """Answers from the first page on, until there are no more hits, or `limit` of them, or time was over."""
+    """Yields answers from the first page on, until there are no more hits, `limit` of them, or the time is over."""
     what = f"search of {target.name}"
     left = limit
     while True:
@@ -182,7 +181,7 @@ def _position(text_: str) -> list[Any]:
 
 
 def _kept(first: Members) -> Members:
-    """What only the first page says of the whole."""
+    """Returns the members that only the first page has, though they describe the whole search."""
     return {name: first[name] for name in ("explain",) if name in first}
 
 
@@ -216,11 +215,11 @@ def _print_hits(hits: list[Hit], wanted: tuple[str, ...], *, by_score: bool) -> 
 def _summary(page: Members, count: int, seconds: float) -> None:
     total = value(page.get("total")) or {}
     of = f" of {'at least ' if total.get('relation') == 'gte' else ''}{total['value']:,}" if "value" in total else ""
-    click.echo(f"{count:,} hits{of} in {seconds * 1000:,.0f} ms", err=True)
+    click.echo(f"{counted(count, 'hit')}{of} in {seconds * 1000:,.0f} ms", err=True)
     missing = lost(value(page.get("coverage")) or {})
     if missing:
         click.echo(f"warning: {missing}", err=True)
     if value(page.get("timed_out")):
-        click.echo("warning: the server's time was over; these are the hits that it found until then", err=True)
+        click.echo("warning: the server's time was over; these are the hits found until then", err=True)
     elif "next_search_after" in page and value(page["next_search_after"]) is not None:
         click.echo(f"there may be more: --after '{page['next_search_after']}', or --all", err=True)

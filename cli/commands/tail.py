@@ -1,17 +1,23 @@
-"""`headrace tail`."""
+"""`headrace tail`: follows a stream live through long-polls or server-sent events, and continues after a lost
+connection.
+"""
 
 from __future__ import annotations
 
 import base64
+import json
 import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
 import click
+import httpx
 
-from cli.errors import EXIT_INTERRUPTED
-from cli.follow import long_poll, server_sent
-from cli.options import Connection, connection_options, example, json_bytes
+from cli.client import Client, retry_after_s
+from cli.errors import EXIT_INTERRUPTED, CliError, Refused
+from cli.options import Connection, Target, connection_options, example, json_bytes
 from cli.output import LINE_BREAKS, LineWriter, RawWriter
-from cli.pages import Page, elements, is_json
+from cli.pages import Page, elements, is_json, page_of
 
 EPILOG = example(
     "headrace tail orders",
@@ -39,10 +45,10 @@ EPILOG = example(
 )
 @connection_options
 def command(connection: Connection, name: str, offset: str, sse: bool, as_json: bool) -> None:
-    """Print what is appended to the stream NAME, a record a line, until the stream is closed.
+    """Print each record that is appended to the stream NAME, one per line, until the stream is closed.
 
-    After a lost connection it goes on where it was: nothing is printed twice or left out. Ctrl-C stops it
-    and prints the offset to go on from.
+    After a lost connection it continues at the same offset: nothing is printed twice or left out. Ctrl-C stops it
+    and prints the offset to continue from.
     """
     target = connection.target(name)
     client = connection.client(target.url)
@@ -86,3 +92,158 @@ def described(page: Page, offset: str, content_type: str) -> bytes:
     except UnicodeDecodeError:
         value["base64"] = base64.b64encode(page.body).decode()
     return json_bytes(value)
+
+
+IDLE_CONNECTION_S = 1.0
+"""A connection that ends sooner, without data, came through a door that does not hold connections open."""
+
+
+def long_poll(client: Client, target: Target, offset: str) -> Iterator[Page]:
+    """Yields pages from `offset` on as they appear, empty ones included, until the stream is closed."""
+    cursor: str | None = None
+    while True:
+        params = live_params("long-poll", offset, cursor)
+        answer = client.send("GET", target.url, what=f"follow {target.name}", params=params)
+        page = page_of(answer, offset)
+        yield page
+        if page.closed:
+            return
+        offset, cursor = page.next_offset, page.cursor
+
+
+def server_sent(client: Client, target: Target, offset: str) -> Iterator[Page]:
+    """Yields the same pages through server-sent events. Servers end a connection now and then; that is not a failure."""
+    what = f"follow {target.name}"
+    cursor: str | None = None
+    failures = 0
+    idle = 0
+    while True:
+        started = client.now()
+        got_data = False
+        try:
+            with client.stream(target.url, what=what, params=live_params("sse", offset, cursor)) as answer:
+                is_base64 = answer.headers.get("stream-sse-data-encoding") == "base64"
+                for page in pages(split_lines(answer.iter_bytes()), offset, is_base64=is_base64):
+                    failures = 0
+                    got_data = got_data or bool(page.body)
+                    offset, cursor = page.next_offset, page.cursor
+                    yield page
+                    if page.closed:
+                        return
+        except httpx.TransportError as error:
+            failures += 1
+            client.wait_or_raise(error, failures, target.url, what)
+            continue
+        except Refused as refused:
+            failures += 1
+            if client.policy.gives_up(failures, refused.status):
+                raise
+            after_s = retry_after_s(refused.headers.get("retry-after"), client.now())
+            client.pause(f"status {refused.status}", failures, after_s)
+            continue
+        idle = 0 if got_data or client.now() - started > IDLE_CONNECTION_S else idle + 1
+        if idle:
+            client.sleep(min(IDLE_CONNECTION_S, client.policy.wait_s(idle, None, client.random)))
+
+
+def live_params(mode: str, offset: str, cursor: str | None) -> dict[str, str]:
+    params = {"live": mode, "offset": offset}
+    return {"cursor": cursor, **params} if cursor else params
+
+
+@dataclass(frozen=True)
+class Event:
+    """One event: its type and its data lines, joined by newlines."""
+
+    type: str
+    data: str
+
+
+@dataclass(frozen=True)
+class Control:
+    """The data of a `control` event."""
+
+    next_offset: str
+    cursor: str | None
+    up_to_date: bool
+    closed: bool
+
+
+def events(lines: Iterable[str]) -> Iterator[Event]:
+    """Yields the events of a text/event-stream. An event cut off by the end of the input is dropped, as the format
+    asks.
+    """
+    kind, data = "message", list[str]()
+    for line in lines:
+        if not line:
+            if data:
+                yield Event(kind, "\n".join(data))
+            kind, data = "message", []
+            continue
+        name, _, value = line.partition(":")
+        value = value.removeprefix(" ")
+        if name == "event":
+            kind = value
+        elif name == "data":
+            data.append(value)
+
+
+def pages(lines: Iterable[str], offset: str, *, is_base64: bool) -> Iterator[Page]:
+    """Yields a page for every data event, and an empty one for a control event without data, starting at `offset`.
+
+    Data is held until a control event says where to continue, so that a lost connection repeats nothing. Of several
+    pages before one control event only the last moves `next_offset`.
+    """
+    held: list[bytes] = []
+    for event in events(lines):
+        if event.type == "data":
+            held.append(decode(event.data) if is_base64 else event.data.encode())
+        elif event.type == "control":
+            control = control_of(event.data)
+            bodies = held or [b""]
+            held = []
+            for number, body in enumerate(bodies, start=1):
+                is_last = number == len(bodies)
+                yield Page(
+                    body=body,
+                    next_offset=control.next_offset if is_last else offset,
+                    up_to_date=is_last and (control.up_to_date or control.closed),
+                    closed=is_last and control.closed,
+                    cursor=control.cursor,
+                )
+            offset = control.next_offset
+
+
+def control_of(text: str) -> Control:
+    try:
+        given = json.loads(text)
+        cursor = given.get("streamCursor")
+        return Control(
+            next_offset=str(given["streamNextOffset"]),
+            cursor=None if cursor is None else str(cursor),
+            up_to_date=given.get("upToDate") is True,
+            closed=given.get("streamClosed") is True,
+        )
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        raise CliError(f"the server sent a control event without a next offset: {text[:200]}") from error
+
+
+def decode(text: str) -> bytes:
+    try:
+        return base64.b64decode(text.replace("\n", "").replace("\r", ""), validate=True)
+    except ValueError as error:  # binascii.Error is one; text that is not ASCII is another
+        raise CliError(f"the server sent an event that is not base64: {error}") from error
+
+
+def split_lines(chunks: Iterable[bytes]) -> Iterator[str]:
+    """Yields lines that end with LF, CRLF or CR, and only these: other Unicode line breaks are data."""
+    rest = b""
+    for chunk in chunks:
+        rest += chunk
+        held_back = rest.endswith(b"\r")  # its LF may be in the next chunk
+        whole = rest[:-1] if held_back else rest
+        *lines, tail = whole.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
+        rest = tail + b"\r" if held_back else tail
+        yield from (line.decode("utf-8", "replace") for line in lines)
+    if rest.endswith(b"\r"):
+        yield rest[:-1].decode("utf-8", "replace")

@@ -53,7 +53,7 @@ class Step(NamedTuple):
     scores: Callable[[Rows], Any]
 
     def explain(self) -> dict[str, Any]:
-        """As JSON."""
+        """Returns the step as JSON."""
         shown: dict[str, Any] = {"clause": self.what}
         if self.family:
             shown["family"] = self.family
@@ -66,7 +66,7 @@ class Steps:
     """Collects what a query needs of a run, so that it can be fetched at once."""
 
     def __init__(self, descriptor: Descriptor, config: SearchConfig, chunks: tuple[int, int] | None = None) -> None:
-        """`chunks`: phrases are answered for records of these alone, with whatever they say of others; None: of all."""
+        """Collects for one run. Phrases are answered right for records of `chunks` alone; None: of all."""
         self._chunks = chunks
         self.first = descriptor.first_offset
         self.families: set[str] = set()
@@ -113,7 +113,7 @@ class Steps:
         return lambda: self._docs(found().merged())
 
     def of(self, node: Node) -> Step:
-        """How a query is answered."""
+        """Plans how a query is answered."""
         if isinstance(node, And | Or):
             return self._join(node)
         if isinstance(node, Not):
@@ -140,15 +140,15 @@ class Steps:
         return Step(what, family, (), _once(sets), _worthless)
 
     def _known(self, what: str, docs: Docs) -> Step:
-        """A clause that needs nothing."""
+        """Returns a clause that needs nothing."""
         return self._leaf(what, "", lambda: Sets(docs, docs))
 
     def _unknown(self, what: str) -> Step:
-        """A clause for which the run holds nothing: every record must be looked at."""
+        """Returns a clause for which the run holds nothing: every record must be looked at."""
         return self._leaf(what, "", lambda: Sets(Docs.none(self._size), Docs.all(self._size)))
 
     def _exact(self, what: str, request: TermRequest) -> Step:
-        """A clause that terms answer for every record, lossy or not."""
+        """Returns a clause that terms answer for every record, lossy or not."""
         found = self.term(request)
 
         def sets() -> Sets:
@@ -158,7 +158,7 @@ class Steps:
         return self._leaf(what, request.family, sets)
 
     def _by_column(self, what: str, field: str, rows: Callable[[Column], Any]) -> Step:
-        """A clause that a column answers, but of lossy records."""
+        """Returns a clause that a column answers, but of lossy records."""
         column, marked = self.want_column(field), self.lossy(field)
         assert column is not None, "asked before"
 
@@ -281,7 +281,7 @@ class Steps:
         return Step(what, "fts", (), once, scores)
 
     def _phrase(self, found: Sequence[Postings]) -> Docs:
-        """Records in which the words stand next to each other, in order."""
+        """Returns records in which the words stand next to each other, in order."""
         shared = np.ones(self._size, np.bool_)
         for one in found:
             holds = np.zeros(self._size, np.bool_)
@@ -294,7 +294,8 @@ class Steps:
         return Docs.of(self._size, docsets.drop_repeats(places >> 32))
 
     def _begins(self, found: Postings, at: int, shared: Any) -> Int64s:
-        """Where phrases would begin of which this is word number `at`: record and place in one number, ascending.
+        """Returns where phrases would begin of which this is word number `at`: record and place in one number,
+        ascending.
 
         Args:
             shared: which records have all the words.
@@ -329,7 +330,7 @@ _ABSENT = FieldStats(present=0, distinct=0)
 
 
 def _is_cheap(stats: FieldStats) -> bool:
-    """A field's column is the better answer to questions for single values."""
+    """Returns whether a field's column is the better answer to questions for single values."""
     return stats.column and stats.distinct <= _FEW_VALUES and stats.distinct * _OFTEN <= stats.present
 
 
@@ -350,7 +351,7 @@ def _worthless(rows: Rows) -> Any:
 
 
 def _word_requests(clause: Words, chunks: tuple[int, int] | None) -> list[TermRequest]:
-    """Of each word; only a phrase is asked about in a part of the run."""
+    """Returns the request of each word; only a phrase is asked about in a part of the run."""
     if not clause.phrase:
         chunks = None
     lows = [families.word_term(clause.field, word) for word in clause.words]

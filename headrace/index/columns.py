@@ -38,7 +38,7 @@ class Column(NamedTuple):
 
 
 def column(found: pa.ChunkedArray) -> Column:
-    """A column of the rows of `col`."""
+    """Returns a column of the rows of `col`."""
     if pa.types.is_dictionary(found.type):
         return _keywords(found)
     values = found.combine_chunks()
@@ -83,7 +83,7 @@ _LEAST, _GREATEST = -(2**63), 2**63 - 1  # what a column of integers can hold: o
 
 
 def equal_to(value: Value) -> Callable[[Column], Any]:
-    """The value is this one, canonical."""
+    """Returns the test for values that equal this one, canonical."""
 
     def rows(column: Column) -> Any:
         if column.dictionary is not None:
@@ -99,7 +99,7 @@ def equal_to(value: Value) -> Callable[[Column], Any]:
 
 
 def compared(comparison: str, value: Value) -> Callable[[Column], Any]:
-    """The value stands on that side of this one."""
+    """Returns the test for values on that side of this one."""
     holds = _HOLDS[comparison]
 
     def rows(column: Column) -> Any:
@@ -112,7 +112,7 @@ def compared(comparison: str, value: Value) -> Callable[[Column], Any]:
 
 
 def beginning(column: Column, text: str) -> Any:
-    """Values that begin with a text stand next to each other in the dictionary."""
+    """Returns which rows have a value that begins with a text."""
     assert column.dictionary is not None, "a keyword"
     begins = np.fromiter((one.startswith(text) for one in column.dictionary), np.bool_, len(column.dictionary))
     if not len(begins):

@@ -51,7 +51,7 @@ class FieldStats(msgspec.Struct, frozen=True):
         present: records that have a value.
         distinct: distinct canonical values (words, of text).
         lossy: records whose values the families can't hold exactly (several values in `col`, several texts, numbers out
-            of range): their offsets stand under the field's lossy term of `kw`, and whoever matches them looks at the
+            of range): their offsets stand under the field's lossy term of `kw`, and a query that matches them looks at the
             record.
         column: the field stands in `col`.
         least, greatest: of the values in `col` of an integer, a float or a date (milliseconds); None without one.
@@ -100,7 +100,7 @@ class Run(msgspec.Struct, frozen=True):
 
 
 class Descriptor(msgspec.Struct, frozen=True):
-    """The object that makes a run exist: created after all of its parts, by whoever comes first.
+    """The object that makes a run exist: created after all of its parts, by the job that comes first.
 
     Attributes:
         log_id, run_id, level, plan, first_offset, end_offset: as in `Run`.
@@ -134,12 +134,12 @@ _SORTED: frozenset[Family] = frozenset({"kw", "fts", "lex"})  # families whose p
 
 
 def encode(descriptor: Descriptor) -> bytes:
-    """The object of a descriptor. Equal descriptors give equal bytes."""
+    """Returns the object of a descriptor. Equal descriptors give equal bytes."""
     return packed.encode_msgpack(descriptor)
 
 
 def decode(data: bytes, source: str) -> Descriptor:
-    """The descriptor in an object.
+    """Returns the descriptor in an object.
 
     Args:
         data: what `encode` made.
@@ -166,7 +166,7 @@ def decode(data: bytes, source: str) -> Descriptor:
 
 
 def describe(descriptor: Descriptor, key: str, data: bytes) -> Run:
-    """What the index manifest says of a run whose descriptor stands as `data` under `key`."""
+    """Returns what the index manifest says of a run whose descriptor stands as `data` under `key`."""
     return Run(
         id=descriptor.run_id,
         level=descriptor.level,
@@ -187,7 +187,7 @@ def describe(descriptor: Descriptor, key: str, data: bytes) -> Run:
 
 
 def open_descriptor(run: Run, data: bytes) -> Descriptor:
-    """The descriptor of a run, from its object.
+    """Returns the descriptor of a run, from its object.
 
     Raises:
         Damaged: it is not the one that the index manifest names, or contradicts itself.

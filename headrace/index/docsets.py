@@ -16,12 +16,12 @@ Int64s = NDArray[np.int64]
 
 
 def sort_unique(values: Int64s) -> Int64s:
-    """The values, ascending, each once."""
+    """Returns the values, ascending, each once."""
     return drop_repeats(np.sort(values))
 
 
 def drop_repeats(values: Int64s) -> Int64s:
-    """Ascending values, each once."""
+    """Returns ascending values, each once."""
     is_new = np.empty(len(values), np.bool_)
     is_new[:1] = True
     np.not_equal(values[1:], values[:-1], out=is_new[1:])
@@ -29,12 +29,12 @@ def drop_repeats(values: Int64s) -> Int64s:
 
 
 def unite(one: Int64s, other: Int64s) -> Int64s:
-    """The values of two arrays, ascending, each once."""
+    """Returns the values of two arrays, ascending, each once."""
     return sort_unique(np.concatenate((one, other)))
 
 
 def are_among(values: Int64s, wanted: Int64s) -> NDArray[np.bool_]:
-    """Which of the values stand in `wanted`, which is ascending."""
+    """Returns which of the values stand in `wanted`, which is ascending."""
     if not len(wanted):
         return np.zeros(len(values), np.bool_)
     at = np.searchsorted(wanted, values)
@@ -58,17 +58,17 @@ class Docs(NamedTuple):
 
     @staticmethod
     def none(size: int) -> Docs:
-        """The empty set."""
+        """Returns the empty set."""
         return Docs(size, rows=np.empty(0, np.int64))
 
     @staticmethod
     def all(size: int) -> Docs:
-        """Every row."""
+        """Returns every row."""
         return Docs(size, mask=np.ones(size, np.bool_))
 
     @staticmethod
     def of(size: int, rows: NDArray[Any]) -> Docs:
-        """These rows: ascending, each once."""
+        """Returns these rows: ascending, each once."""
         if len(rows) * _DENSE <= size:
             return Docs(size, rows=rows.astype(np.int64, copy=False))
         mask = np.zeros(size, np.bool_)
@@ -76,7 +76,7 @@ class Docs(NamedTuple):
         return Docs(size, mask=mask)
 
     def __and__(self, other: Docs) -> Docs:
-        """Rows of both."""
+        """Returns rows of both."""
         if self.mask is not None and other.mask is not None:
             return Docs(self.size, mask=self.mask & other.mask)
         if self.mask is not None:
@@ -90,7 +90,7 @@ class Docs(NamedTuple):
         return Docs(self.size, rows=self.rows[other.has(self.rows)])
 
     def __or__(self, other: Docs) -> Docs:
-        """Rows of either."""
+        """Returns rows of either."""
         if self.rows is not None and other.rows is not None:
             if not len(other.rows):
                 return self
@@ -99,11 +99,11 @@ class Docs(NamedTuple):
         return Docs(self.size, mask=mask)
 
     def __invert__(self) -> Docs:
-        """All other rows."""
+        """Returns all other rows."""
         return Docs(self.size, mask=~self.to_mask())
 
     def __sub__(self, other: Docs) -> Docs:
-        """Rows of this set and not of the other."""
+        """Returns rows of this set and not of the other."""
         if self.rows is not None:
             return Docs(self.size, rows=self.rows[~other.has(self.rows)])
         assert self.mask is not None, "rows or a mask"
@@ -114,7 +114,7 @@ class Docs(NamedTuple):
         return Docs(self.size, mask=mask)
 
     def has(self, rows: Rows) -> Mask:
-        """Which of these rows are in the set."""
+        """Returns which of these rows are in the set."""
         if self.mask is not None:
             found: Mask = self.mask[rows]
             return found
@@ -127,14 +127,14 @@ class Docs(NamedTuple):
         return self.rows is not None and not len(self.rows)
 
     def to_rows(self) -> Rows:
-        """The rows, ascending."""
+        """Returns the rows, ascending."""
         if self.rows is not None:
             return self.rows
         assert self.mask is not None, "rows or a mask"
         return np.flatnonzero(self.mask)
 
     def to_mask(self) -> Mask:
-        """A bit per row; not to be changed."""
+        """Returns a bit per row; not to be changed."""
         if self.mask is not None:
             return self.mask
         mask = np.zeros(self.size, np.bool_)

@@ -57,7 +57,7 @@ class Evaluated(NamedTuple):
 
 
 def candidates(reader: RunReader, node: Node, config: SearchConfig) -> Routine[tuple[Int64s, bool]]:
-    """Offsets of every record of a run that can match, ascending; and whether all of them do."""
+    """Returns offsets of every record of a run that can match, ascending; and whether all of them do."""
     found = yield from evaluate(reader, node, config)
     rows = docsets.unite(found.sure, found.unsure) if len(found.unsure) else found.sure
     return rows + found.first, not len(found.unsure)
@@ -73,7 +73,7 @@ def evaluate(
     words: Sequence[TermRequest] = (),
     within: tuple[int, int] | None = None,
 ) -> Routine[Evaluated]:
-    """A query in a run, in one round of ranges.
+    """Evaluates a query in a run, in one round of ranges.
 
     Args:
         within: offsets `[first, end)`: what is said of other records need not be true. It saves reading where the words
@@ -105,7 +105,9 @@ def evaluate(
 
 
 def _chunks(reader: RunReader, first: int, end: int) -> tuple[int, int] | None:
-    """The chunks that hold these records; None if they are those of the whole run: then others' postings serve, too."""
+    """Returns the chunks that hold these records; None if they are those of the whole run: then others' postings serve,
+    too.
+    """
     run = reader.descriptor
     chunks = first >> CHUNK_BITS, (end - 1 >> CHUNK_BITS) + 1
     return None if chunks == (run.first_offset >> CHUNK_BITS, (run.end_offset - 1 >> CHUNK_BITS) + 1) else chunks
@@ -117,7 +119,8 @@ FEW = 1000  # records of a key that are looked at without asking which of them p
 def select(
     reader: RunReader, first: int, end: int, key: str | None, condition: tuple[Node, SearchConfig] | None
 ) -> Routine[Int64s]:
-    """Offsets in `[first, end)` of records that may be wanted, ascending; of all others it is known that they are not.
+    """Returns offsets in `[first, end)` of records that may be wanted, ascending; of all others it is known that they
+    are not.
 
     Args:
         key: the routing key that they have; None: any.

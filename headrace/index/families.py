@@ -86,12 +86,12 @@ _COLUMN_TYPES: dict[Kind, pa.DataType] = {
 
 
 def column_name(field: str, kind: Kind) -> str:
-    """The column of `col` that a field stands in."""
+    """Returns the column of `col` that a field stands in."""
     return field + WORDS if kind == "text" else field
 
 
 def col(fields: Mapping[str, Kind]) -> pa.Schema:
-    """The schema of `col` with these fields, in their order, behind the offset."""
+    """Returns the schema of `col` with these fields, in their order, behind the offset."""
     columns = [pa.field(column_name(name, kind), _COLUMN_TYPES[kind]) for name, kind in fields.items()]
     return pa.schema([pa.field(OFFSET, pa.int64(), nullable=False), *columns])
 
@@ -104,37 +104,39 @@ _END = b"\x00"
 
 
 def value_term(field: str, value: str | int | float | bool) -> bytes:
-    """Of the records in which a field has this canonical value."""
+    """Returns the term of records in which a field has this canonical value."""
     return word_term(field, canonical.text(value))
 
 
 def word_term(field: str, word: str) -> bytes:
-    """Of the records in which a text field has this word; also of a value that is in print already."""
+    """Returns the term of records in which a text field has this word, or another field a value that is in print
+    already.
+    """
     return field.encode() + _END + text_bytes(word)
 
 
 def prefix_term(field: str, text: str) -> bytes:
-    """Where the terms of a field begin that begin with a text; they end before `after(…)` of it."""
+    """Returns where the terms of a field begin that begin with a text; they end before `after(…)` of it."""
     return word_term(field, text)
 
 
 def has_term(field: str) -> bytes:
-    """Of the records in which a field has a value: of text fields in `fts`, of all others in `kw`."""
+    """Returns the term of records in which a field has a value: of text fields in `fts`, of all others in `kw`."""
     return _HAS + field.encode()
 
 
 def lossy_term(field: str) -> bytes:
-    """Of the records that must be looked at by whoever asks for this field; in `kw`."""
+    """Returns the term, in `kw`, of records that each query on this field must look at."""
     return _LOSSY + field.encode()
 
 
 def text_of(term: bytes) -> str:
-    """The value or word of a `value_term` or a `word_term`."""
+    """Returns the value or word of a `value_term` or a `word_term`."""
     return term.partition(_END)[2].decode("utf-8", "surrogatepass")
 
 
 def after(prefix: bytes) -> bytes:
-    """The least bytes above everything that begins with `prefix`, which begins with a byte below FF.
+    """Returns the least bytes above everything that begins with `prefix`, which begins with a byte below FF.
 
     Raises:
         ValueError: nothing is above.
@@ -146,10 +148,10 @@ def after(prefix: bytes) -> bytes:
 
 
 def text_bytes(text: str) -> bytes:
-    """UTF-8, lone surrogates too: the order of bytes is that of code points."""
+    """Returns UTF-8, lone surrogates included: the order of bytes is that of code points."""
     return text.encode("utf-8", "surrogatepass")
 
 
 def cut(term: bytes) -> bytes:
-    """The part of a sort key that a descriptor keeps."""
+    """Returns the part of a sort key that a descriptor keeps."""
     return term[:CUT]

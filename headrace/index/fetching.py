@@ -38,7 +38,7 @@ class Ranges(Protocol):
     """Where ranges come from."""
 
     def get_ranges(self, ranges: Sequence[Range], /) -> list[bytes]:
-        """The bytes of each range, in their order; fewer than asked for at the end of an object.
+        """Returns the bytes of each range, in their order; fewer than asked for at the end of an object.
 
         Raises:
             ObjectMissing: one of the objects does not exist.
@@ -49,7 +49,7 @@ def run(routine: Routine[T], source: Ranges) -> T:
     """Drives a routine to its end.
 
     Raises:
-        Damaged: an object is missing: whoever names one means that it is there.
+        Damaged: an object is missing that something names, so that it should be there.
     """
     try:
         wanted = next(routine)

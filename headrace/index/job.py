@@ -1,4 +1,4 @@
-"""What a job run is told, and what it answers: two small objects of the bucket under `jobs/<job id>/`."""
+"""What a job is told, and what it answers: two small objects of the bucket under `jobs/<job id>/`."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Task(msgspec.Struct, frozen=True):
 
 
 class JobInput(msgspec.Struct, frozen=True):
-    """Written before the job run is started. `created_ms` becomes that of its runs, so that repeats make equal ones."""
+    """Written before the job is started. `created_ms` becomes that of its runs, so that repeats make equal ones."""
 
     version: int
     job_id: str
@@ -66,7 +66,7 @@ class JobResult(msgspec.Struct, frozen=True):
 
     Attributes:
         runs: by run id.
-        failures: the tasks that failed; they don't fail the job run.
+        failures: the tasks that failed; they don't fail the job.
         merged: segments that were made, by run id; their number is that of the first that they stand for.
     """
 
@@ -78,7 +78,7 @@ class JobResult(msgspec.Struct, frozen=True):
 
 
 def find_run(objects: Objects, task: Task) -> Run | None:
-    """The run that a task made, from its descriptor, which alone decides; None if there is none.
+    """Returns the run that a task made, from its descriptor, which alone decides; None if there is none.
 
     Raises:
         Damaged: the descriptor contradicts itself, or is not what the task asks for.

@@ -49,17 +49,17 @@ class IndexManifest(msgspec.Struct, frozen=True):
     retired: tuple[Retired, ...] = ()
 
     def of_plan(self, plan: str) -> tuple[Run, ...]:
-        """The runs of one plan: disjoint, ascending."""
+        """Returns the runs of one plan: disjoint, ascending."""
         return tuple(run for run in self.runs if run.plan == plan)
 
 
 def empty(log_id: str) -> IndexManifest:
-    """What a log has before its first generation."""
+    """Returns what a log has before its first generation."""
     return IndexManifest(VERSION, log_id, 0, 0)
 
 
 def with_runs(manifest: IndexManifest, new: Sequence[Run], now_ms: int, *, plan: str) -> IndexManifest:
-    """The next generation, with those of the new runs that fit; the very manifest given if none does.
+    """Returns the next generation, with those of the new runs that fit; the very manifest given if none does.
 
     A run fits if its id is new, if it covers something, if every run of its plan that it touches lies in it and is of a
     lower level, and, unless it is of the plan in force, if runs of that one don't cover all of it. The runs in it are
@@ -105,7 +105,9 @@ def with_runs(manifest: IndexManifest, new: Sequence[Run], now_ms: int, *, plan:
 
 
 def without(manifest: IndexManifest, ids: Collection[str], now_ms: int) -> IndexManifest:
-    """The next generation, in which these retired runs are forgotten; the very manifest given if it has none of them."""
+    """Returns the next generation, in which these retired runs are forgotten; the very manifest given if it has none of
+    them.
+    """
     retired = tuple(one for one in manifest.retired if one.run.id not in ids)
     if len(retired) == len(manifest.retired):
         return manifest
@@ -113,7 +115,7 @@ def without(manifest: IndexManifest, ids: Collection[str], now_ms: int) -> Index
 
 
 def gaps(runs: Iterable[Run], start: int, end: int) -> list[tuple[int, int]]:
-    """The parts of `[start, end)` that none of the runs covers, ascending.
+    """Returns the parts of `[start, end)` that none of the runs covers, ascending.
 
     Args:
         runs: in any order, of any plans.
@@ -132,17 +134,17 @@ def gaps(runs: Iterable[Run], start: int, end: int) -> list[tuple[int, int]]:
 
 
 def covers(runs: Iterable[Run], covered: Run) -> bool:
-    """Whether each record of `covered` is in one of the runs."""
+    """Returns whether each record of `covered` is in one of the runs."""
     return not gaps(runs, covered.first_offset, covered.end_offset)
 
 
 def encode(manifest: IndexManifest) -> bytes:
-    """The object of a generation. Equal manifests give equal bytes."""
+    """Returns the object of a generation. Equal manifests give equal bytes."""
     return packed.encode(manifest)
 
 
 def decode(data: bytes, source: str) -> IndexManifest:
-    """The generation in an object.
+    """Returns the generation in an object.
 
     Args:
         data: what `encode` made.
@@ -201,7 +203,7 @@ class IndexManifestStore:
         self._objects = objects
 
     def load(self, log_id: str, generation: int) -> IndexManifest | None:
-        """One generation; None if it was never published.
+        """Loads one generation; None if it was never published.
 
         Raises:
             Damaged: the object is not that generation, or breaks a rule.
@@ -217,7 +219,7 @@ class IndexManifestStore:
         return manifest
 
     def newest(self, log_id: str, known: IndexManifest | None = None, at_least: int = 0) -> IndexManifest:
-        """The newest generation; `manifest.empty` if nothing was published.
+        """Returns the newest generation; `manifest.empty` if nothing was published.
 
         Costs one GET that finds nothing, and one for each generation behind the one in hand. Without one, and without
         a number to begin at, the generations are listed if there is a first one. An index is no record: where `at_least`
@@ -249,7 +251,7 @@ class IndexManifestStore:
 
         Raises:
             Damaged: `manifest` breaks a rule; nothing was written.
-            StoreTimeout: nobody knows whether it was published; look with `newest`.
+            StoreTimeout: it is unknown whether it was published; look with `newest`.
             StoreThrottled: it was not published.
         """
         key = keys.index_manifest(manifest.log_id, manifest.generation)
@@ -259,12 +261,12 @@ class IndexManifestStore:
         return publish(self._objects, key, encode(manifest))
 
     def standing(self, log_id: str) -> list[int]:
-        """The generations that a listing shows, ascending."""
+        """Returns the generations that a listing shows, ascending."""
         found = map(keys.index_generation, self._objects.list(keys.index_manifests(log_id)))
         return sorted(generation for generation in found if generation is not None)
 
     def _listed(self, log_id: str) -> IndexManifest | None:
-        """The newest generation that a listing shows; None, and nothing is listed, without a first one."""
+        """Returns the newest generation that a listing shows; None, and nothing is listed, without a first one."""
         if self.load(log_id, 1) is None:
             return None
         return self.load(log_id, max(self.standing(log_id), default=0))

@@ -25,7 +25,7 @@ class PartReader:
     """
 
     def __init__(self, part: Part, *, dictionaries: bool = False) -> None:
-        """`dictionaries`: texts are read as numbers of a dictionary."""
+        """Reads texts as numbers of a dictionary if `dictionaries`."""
         self.part = part
         self._dictionaries = dictionaries
 
@@ -55,21 +55,21 @@ class PartReader:
         return int(self._metadata.num_row_groups)
 
     def has(self, column: str) -> bool:
-        """Whether it has a column."""
+        """Returns whether it has a column."""
         return column in self._leaves
 
     def rows(self, group: int) -> int:
-        """Rows of a row group."""
+        """Returns rows of a row group."""
         return int(self._metadata.row_group(group).num_rows)
 
     def statistics(self, group: int, column: str) -> tuple[Any, Any] | None:
-        """Least and greatest value of a flat column in a row group, if they were written: numbers, texts as bytes."""
+        """Returns the least and greatest value of a flat column in a row group, if written: numbers, texts as bytes."""
         with damage(self.part.key):
             found = self._metadata.row_group(group).column(self._leaves_of(column)[0]).statistics
             return (found.min_raw, found.max_raw) if found is not None and found.has_min_max else None
 
     def span(self, group: int, columns: Sequence[str]) -> Range:
-        """The bytes of columns of a row group, with what stands between them."""
+        """Returns the bytes of columns of a row group, with what stands between them."""
         starts, ends = [], []
         row_group = self._metadata.row_group(group)
         for column in columns:
@@ -86,7 +86,7 @@ class PartReader:
         return Range(self.part.key, start, end - start)
 
     def table(self, groups: Sequence[int], columns: Sequence[str], spans: Mapping[int, bytes]) -> pa.Table:
-        """The rows of row groups: of these columns, in their order.
+        """Returns the rows of row groups: of these columns, in their order.
 
         Args:
             spans: what was fetched, by the start of its range.
@@ -124,7 +124,7 @@ class PartReader:
 
 @contextmanager
 def damage(source: str) -> Iterator[None]:
-    """Whatever the Parquet reader finds wrong is damage of this object."""
+    """Turns any error of the Parquet reader into damage of this object."""
     try:
         yield
     except Damaged:
@@ -145,7 +145,7 @@ def whole(found: Sequence[bytes], asked: Sequence[Range]) -> None:
 
 
 def _tops(schema: pa.Schema) -> list[str]:
-    """The column that each leaf belongs to, in the order of leaves."""
+    """Returns the column that each leaf belongs to, in the order of leaves."""
     return [field.name for field in schema for _ in range(_count_leaves(field.type))]
 
 

@@ -74,12 +74,12 @@ class Plan(msgspec.Struct, frozen=True):
         return hashlib.sha256(msgspec.json.encode(self, order="sorted")).hexdigest()[:16]
 
     def field(self, name: str) -> FieldPlan | None:
-        """What is held of a field."""
+        """Returns what is held of a field."""
         return next((field for field in self.fields if field.name == name), None)
 
 
 def plan_of(definition: Definition) -> Plan | None:
-    """The plan of a stream; None if it has no search configuration, and its runs hold routing keys alone."""
+    """Returns the plan of a stream; None if it has no search configuration, and its runs hold routing keys alone."""
     search = definition.search
     if search is None:
         return None
@@ -109,7 +109,7 @@ def plan_of(definition: Definition) -> Plan | None:
 
 
 def hash_of(definition: Definition) -> str:
-    """The hash of a stream's plan, or `NONE`."""
+    """Returns the hash of a stream's plan, or `NONE`."""
     plan = plan_of(definition)
     return plan.hash if plan else NONE
 
@@ -136,12 +136,12 @@ def _column(field: Field, is_needed: bool) -> Column:
 
 
 def _needed(rollup: Rollup) -> set[str]:
-    """The fields that a rollup is computed from."""
+    """Returns the fields that a rollup is computed from."""
     measured = {measure.field for measure in rollup.measures.values() if isinstance(measure, Summary)}
     return {rollup.timestamp_field, *(rollup.dimensions or ()), *measured}
 
 
 def _asks(rollup: Rollup) -> bool:
-    """Whether only records count that a query matches."""
+    """Returns whether only records count that a query matches."""
     counts = (measure for measure in rollup.measures.values() if isinstance(measure, Count))
     return rollup.include is not None or any(count.include is not None for count in counts)

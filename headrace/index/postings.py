@@ -40,7 +40,7 @@ class TermRequest(NamedTuple):
 
     @classmethod
     def beginning(cls, family: Literal["kw", "fts", "lex"], prefix: bytes, *, positions: bool = False) -> TermRequest:
-        """All terms that begin with `prefix`, which is not empty."""
+        """Returns all terms that begin with `prefix`, which is not empty."""
         return cls(family, prefix, families.after(prefix), positions)
 
 
@@ -65,7 +65,7 @@ class Postings(Sequence[Posting]):
     """
 
     def __init__(self, names: pa.Array, starts: Int64s, docs: Int64s, pos: Int32s | None) -> None:
-        """`names`: the term of each start, binary."""
+        """Holds the occurrences of terms; `names` has the term of each start, binary."""
         self._names = names
         self.starts = starts
         self.docs = docs
@@ -104,7 +104,7 @@ class Postings(Sequence[Posting]):
         return (self[number] for number in range(len(self)))
 
     def merged(self) -> Int64s:
-        """The offsets of all the terms, ascending, each once."""
+        """Returns the offsets of all the terms, ascending, each once."""
         docs = self.docs
         if len(self) > 1:
             least, span = docs.min(), docs.max() - docs.min() + 1
@@ -118,7 +118,7 @@ class Postings(Sequence[Posting]):
 
 
 def groups_of(firsts: Sequence[bytes], low: bytes, high: bytes | None) -> range:
-    """The row groups that may hold terms of a request.
+    """Returns the row groups that may hold terms of a request.
 
     Args:
         firsts: the first term of each row group, cut.
@@ -132,7 +132,7 @@ def groups_of(firsts: Sequence[bytes], low: bytes, high: bytes | None) -> range:
 def narrowed(
     groups: range, firsts: Sequence[bytes], begins: Sequence[int], term: bytes, chunks: tuple[int, int]
 ) -> range:
-    """Of the row groups that may hold a term, those that may hold it in chunks `[first, end)`.
+    """Returns those of the row groups that may hold a term which may hold it in chunks `[first, end)`.
 
     Args:
         firsts, begins: the term, cut, and the chunk of the first row of each row group.
@@ -149,7 +149,7 @@ def narrowed(
 
 
 def found(request: TermRequest, tables: Sequence[pa.Table], first: int, end: int, source: str) -> Postings:
-    """What the rows of consecutive row groups say of a request.
+    """Returns what the rows of consecutive row groups say of a request.
 
     Args:
         tables: columns as in `families.FTS` (positions only if asked for), or as in `families.LEX`.
@@ -191,7 +191,7 @@ class _Rows(NamedTuple):
 
 
 def _rows(request: TermRequest, table: pa.Table) -> _Rows | None:
-    """The rows of one row group that a request asks for."""
+    """Returns the rows of one row group that a request asks for."""
     names = _array(table, 0)
     if names.type == pa.string():
         names = names.view(pa.binary())

@@ -96,7 +96,7 @@ class RunReader:
         }
 
     def postings(self, requests: Sequence[TermRequest]) -> Routine[list[Postings]]:
-        """What the run has of each request; one round, none if all are kept, or it can't have anything."""
+        """Returns what the run has of each request; one round, none if all are kept, or it can't have anything."""
         known: dict[TermRequest, Postings] = {}
         missing: list[TermRequest] = []
         for request in dict.fromkeys(requests):
@@ -137,7 +137,8 @@ class RunReader:
             ]
 
     def columns(self, names: Sequence[str]) -> Routine[dict[str, Column]]:
-        """Columns of `col` by name (`families.column_name`), those that the run has; one round, none if all are kept.
+        """Returns columns of `col` by name (`families.column_name`), those that the run has; one round, none if all are
+        kept.
 
         A field whose `FieldStats.column` is False has none.
         """
@@ -166,7 +167,7 @@ class RunReader:
         return result
 
     def keys_after(self, after: str | None, limit: int) -> Routine[list[str]]:
-        """Up to `limit` distinct routing keys above `after` (None: from the first one), ascending as bytes."""
+        """Returns up to `limit` distinct routing keys above `after` (None: from the first one), ascending as bytes."""
         groups = self._family("lex")
         low = families.text_bytes(after) if after is not None else None
         at = max(0, bisect_right(self._firsts.get("lex", ()), families.cut(low)) - 1) if low is not None else 0
@@ -185,14 +186,15 @@ class RunReader:
         return keys
 
     def rows_of_key(self, key: str) -> Routine[Int64s]:
-        """Offsets of the records with this routing key, ascending."""
+        """Returns offsets of the records with this routing key, ascending."""
         found = yield from self.postings([TermRequest("lex", families.text_bytes(key))])
         return found[0].merged()
 
     def groups(
         self, rollup: str, interval_ms: int, start_ms: int, end_ms: int, columns: Sequence[str]
     ) -> Routine[pa.Table]:
-        """Rows of `agg` (`families.AGG`) of one rollup and interval that start in `[start_ms, end_ms)`, in their order.
+        """Returns rows of `agg` (`families.AGG`) of one rollup and interval that start in `[start_ms, end_ms)`, in
+        their order.
 
         Args:
             columns: those wanted of the table.
@@ -230,7 +232,7 @@ class RunReader:
         return postings.narrowed(groups, firsts, chunks, request.low, request.chunks)
 
     def _family(self, family: Family) -> tuple[_Group, ...]:
-        """The row groups of a family, in order."""
+        """Returns the row groups of a family, in order."""
         with self._lock:
             groups = self._groups.get(family)
             if groups is None:
@@ -255,7 +257,7 @@ def _take_keys(keys: list[str], found: pa.ChunkedArray, after: str | None, limit
 
 
 def _may_hold(group: _Group, rollup: str, interval_ms: int, start_ms: int, end_ms: int) -> bool:
-    """Whether a row group of `agg` may have rows of a rollup's interval that start in a range."""
+    """Returns whether a row group of `agg` may have rows of a rollup's interval that start in a range."""
     names, lengths, starts = (group.part.statistics(group.number, column) for column in _PLACE)
     name = rollup.encode()
     has_name = names is None or names[0] <= name <= names[1]
@@ -265,6 +267,8 @@ def _may_hold(group: _Group, rollup: str, interval_ms: int, start_ms: int, end_m
 
 
 def _spans(group: _Group, columns: Sequence[str]) -> list[Range]:
-    """What to fetch of a row group of `agg`: the columns that it is sorted by in one range, each other one by itself."""
+    """Returns what to fetch of a row group of `agg`: the columns that it is sorted by in one range, each other one by
+    itself.
+    """
     others = [column for column in columns if column not in _PLACE]
     return [group.part.span(group.number, list(_PLACE)), *(group.part.span(group.number, [one]) for one in others)]

@@ -42,7 +42,7 @@ class WrittenPart(NamedTuple):
 def write(
     family: Family, schema: pa.Schema, batches: Iterable[pa.RecordBatch], keys: Iterator[str]
 ) -> Iterator[WrittenPart]:
-    """The parts that hold the rows of `batches`, none if there are no rows; each is complete when it is given.
+    """Returns the parts that hold the rows of `batches`, none if there are no rows; each is complete when it is given.
 
     Args:
         family: says how row groups, pages and encodings are chosen.
@@ -149,7 +149,7 @@ def _options(family: Family, schema: pa.Schema, sample: pa.Table) -> dict[str, A
 
 
 def _repeats(field: pa.Field, column: pa.ChunkedArray) -> bool:
-    """Whether a dictionary pays."""
+    """Returns whether a dictionary pays."""
     if pa.types.is_dictionary(field.type):
         return True
     if pa.types.is_timestamp(field.type) or pa.types.is_boolean(field.type) or field.name == families.OFFSET:
@@ -159,7 +159,7 @@ def _repeats(field: pa.Field, column: pa.ChunkedArray) -> bool:
 
 
 def _with_sorted_dictionaries(table: pa.Table) -> pa.Table:
-    """The table with small dictionaries in order, so that nobody who reads a column has to renumber it."""
+    """Returns the table with small dictionaries in order, so that readers of a column need not renumber it."""
     columns = []
     for column in table.columns:
         array = column.chunk(0)
@@ -222,12 +222,12 @@ def _as(batch: pa.RecordBatch, schema: pa.Schema) -> pa.Table:
 
 
 def _joined(tables: list[pa.Table]) -> pa.Table:
-    """One chunk per column, with one dictionary."""
+    """Joins tables into one chunk per column, with one dictionary."""
     return pa.concat_tables(tables).unify_dictionaries().combine_chunks()
 
 
 def _posting_weights(table: pa.Table) -> Floats:
-    """Bytes that each row takes in the object, about: measured on the lab's events, within a third."""
+    """Returns bytes that each row takes in the object, about: measured on the lab's events, within a third."""
     names: Floats = pc.binary_length(table.column(0)).to_numpy() * 0.4
     docs = pc.list_value_length(table.column("docs")).to_numpy().astype(np.float64)
     bits = np.maximum(np.log2(65536.0 / np.maximum(docs, 1.0)), 0.0) + 1.5
@@ -245,7 +245,7 @@ def _memory_weights(table: pa.Table) -> Floats:
 
 
 def _ordered(groups: Iterator[pa.Table], family: Family) -> Iterator[pa.Table]:
-    """The groups, checked.
+    """Yields the groups, checked.
 
     Raises:
         ValueError: see `write`.
@@ -259,7 +259,7 @@ def _ordered(groups: Iterator[pa.Table], family: Family) -> Iterator[pa.Table]:
 
 
 def _check_order(table: pa.Table) -> None:
-    """Rows rise by term, chunk and first doc."""
+    """Checks that rows rise by term, chunk and first doc."""
     names, chunks = (_array(table, number) for number in (0, 1))
     docs = _array(table, 2)
     starts = docs.offsets.to_numpy()
@@ -274,7 +274,7 @@ def _check_order(table: pa.Table) -> None:
 
 
 def _check_docs(table: pa.Table, family: Family) -> None:
-    """Docs rise within a row, strictly if there is no reason for one to repeat."""
+    """Checks that docs rise within a row, strictly if there is no reason for one to repeat."""
     docs = _array(table, 2)
     offsets, values = docs.offsets.to_numpy(), docs.values.to_numpy()[: docs.offsets[-1].as_py()]
     values = values[offsets[0] :]

@@ -87,7 +87,7 @@ class Graph:
                 subschema.here, subschema.members, subschema.items = [[target]], [], []  # siblings don't count
 
     def __iter__(self) -> Iterator[Subschema]:
-        """All subschemas, the schema itself first."""
+        """Returns all subschemas, the schema itself first."""
         return iter(self._by_path.values())
 
     def _walk(self, path: Path, schema: Any) -> Subschema:
@@ -174,7 +174,7 @@ _REPEATED = _Measure(weight=1, height=0, by_members=1, by_items=1)  # what a way
 
 
 def measure(root: Subschema) -> Cost:
-    """What evaluating a schema costs.
+    """Returns what evaluating a schema costs.
 
     Raises:
         InvalidRequest: too much.
@@ -215,7 +215,7 @@ def _next(subschema: Subschema) -> Iterator[Subschema]:
 
 
 def _combine(subschema: Subschema, measures: dict[Subschema, _Measure]) -> _Measure:
-    """From those of the subschemas that follow; one without a measure yet leads back to where the walk came from."""
+    """Combines the measures of the next subschemas; one that has none yet leads back to where the walk came from."""
 
     def total(groups: list[list[Subschema]], of: Callable[[_Measure], int]) -> int:
         return sum(max((of(measures.get(one, _REPEATED)) for one in group), default=0) for group in groups)

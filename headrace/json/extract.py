@@ -21,7 +21,7 @@ _Step = tuple[str, pointer.Path, Callable[[Any], Value | None]]
 def values(
     config: SearchConfig, version: int, document: Any, fields: frozenset[str] | None = None
 ) -> dict[str, list[Value]]:
-    """The canonical values of a record, those of an array (of arrays) one by one, in order.
+    """Returns the canonical values of a record, those of an array (of arrays) one by one, in order.
 
     What has none is left out: no such place, null, an empty array, or a value that is not of the field's kind.
 
@@ -45,7 +45,7 @@ def values(
 
 @lru_cache(maxsize=256)
 def _plan(config: SearchConfig, version: int, fields: frozenset[str] | None) -> tuple[_Step, ...]:
-    """Per field: its name, where it stands, and what reads it."""
+    """Returns per field: its name, where it stands, and what reads it."""
     return tuple(
         (name, pointer.parse(binding.json_pointer), canonical.reader(field))
         for name, field in config.fields.items()
@@ -54,7 +54,7 @@ def _plan(config: SearchConfig, version: int, fields: frozenset[str] | None) -> 
 
 
 def _flat(array: list[Any]) -> Iterator[Any]:
-    """The items of an array, with those of arrays in it in their place, however deep."""
+    """Returns the items of an array, with those of arrays in it in their place, however deep."""
     levels = [iter(array)]
     while levels:
         for item in levels[-1]:

@@ -20,7 +20,7 @@ _encoder = msgspec.json.Encoder()
 
 
 def loads(data: bytes) -> Any:
-    """The value of a JSON text. Of equal keys in an object the last one counts.
+    """Parses a JSON text. Of equal keys in an object the last one counts.
 
     Raises:
         InvalidRequest: it is not JSON (RFC 8259) in UTF-8, holds half of a surrogate pair or a number beyond a
@@ -41,7 +41,7 @@ def loads(data: bytes) -> Any:
 
 
 def dumps(value: Any) -> bytes:
-    """The compact JSON text of a value as `loads` makes them: keys in their order, non-ASCII text as it is."""
+    """Returns the compact JSON text of a value as `loads` makes them: keys in their order, non-ASCII text as it is."""
     return _encoder.encode(value)
 
 

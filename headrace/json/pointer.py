@@ -29,7 +29,7 @@ MISSING: Final = Missing.MISSING
 
 
 def parse(text: str) -> Path:
-    """The keys of a pointer.
+    """Parses a pointer, and returns its keys.
 
     Raises:
         InvalidRequest: it does not begin with a slash, or has a `~` that is neither `~0` nor `~1`.
@@ -42,19 +42,19 @@ def parse(text: str) -> Path:
 
 
 def render(path: Path) -> str:
-    """The text of a parsed pointer."""
+    """Returns the text of a parsed pointer."""
     return "".join("/" + key.replace("~", "~0").replace("/", "~1") for key in path)
 
 
 def index(key: str) -> int | None:
-    """The array index that a key means, or None if it means none: leading zeros and `-` do not."""
+    """Returns the array index that a key means, or None if it means none: leading zeros and `-` do not."""
     if not (key.isascii() and key.isdecimal()) or len(key) > _INDEX_DIGITS or (key[0] == "0" and key != "0"):
         return None
     return int(key)
 
 
 def get(document: Any, path: Path) -> Any:
-    """The value at the path, or `MISSING`."""
+    """Returns the value at the path, or `MISSING`."""
     for key in path:
         if isinstance(document, dict):
             document = document.get(key, MISSING)
@@ -67,7 +67,7 @@ def get(document: Any, path: Path) -> Any:
 
 
 def put(document: Any, path: Path, value: Any, *, create: bool = False) -> Any:
-    """A document with `value` at the path, in place of what is there.
+    """Returns a document with `value` at the path, in place of what is there.
 
     A new member goes to the end of its object; an array is not extended.
 
@@ -109,7 +109,7 @@ def _put(document: Any, path: Path, at: int, value: Any, create: bool) -> Any:
 
 
 def drop(document: Any, path: Path) -> Any:
-    """A document without what is at the path; later items of an array move up.
+    """Returns a document without what is at the path; later items of an array move up.
 
     Raises:
         InvalidRequest: nothing is there, or the path is the whole document.

@@ -80,7 +80,7 @@ class Update(msgspec.Struct, frozen=True):
 
 
 def document(registry: Registry, name: str) -> dict[str, Any]:
-    """What `GET …/_schema` answers. `name` is the stream's."""
+    """Returns what `GET …/_schema` answers. `name` is the stream's."""
     shown: dict[str, Any] = {
         "apiVersion": API_VERSION,
         "schema": name,
@@ -98,7 +98,8 @@ def document(registry: Registry, name: str) -> dict[str, Any]:
 
 
 def parse_update(body: bytes, name: str) -> Update:
-    """The update in the body of `POST …/_schema`: `{schema, lens?, routingKey?, search?}`, `{routingKey}` or `{search}`.
+    """Returns the update in the body of `POST …/_schema`: `{schema, lens?, routingKey?, search?}`, `{routingKey}` or
+    `{search}`.
 
     Args:
         name: the stream's, which a lens must name as well.
@@ -159,7 +160,7 @@ def _object(value: Any, what: str, allowed: Collection[str]) -> dict[str, Any]:
 
 
 def apply(registry: Registry, update: Update, *, name: str, next_offset: int, is_empty: bool) -> Registry:
-    """The registry after an update.
+    """Applies an update, and returns the new registry.
 
     Args:
         registry: in force.
@@ -221,7 +222,7 @@ def _search(value: Any, version: int) -> dict[str, Any] | None:
 
 
 def install(update: dict[str, Any], *, name: str, next_offset: int) -> Registry:
-    """The registry that a profile puts in place of any other: its schema as version 1, from `next_offset` on.
+    """Returns the registry that a profile puts in place of any other: its schema as version 1, from `next_offset` on.
 
     Records before it are of version 0: nothing is known of them, and no lens promotes them.
 
@@ -233,7 +234,7 @@ def install(update: dict[str, Any], *, name: str, next_offset: int) -> Registry:
 
 
 def cut(registry: Registry, base: int) -> Registry:
-    """The registry of a fork that begins at `base`: what it appends itself is of the current version."""
+    """Returns the registry of a fork that begins at `base`: what it appends itself is of the current version."""
     kept = tuple(one for one in registry.boundaries if one.offset < base)
     if registry.current_version and (not kept or kept[-1].version != registry.current_version):
         kept = (*kept, Boundary(base, registry.current_version))
@@ -241,13 +242,13 @@ def cut(registry: Registry, base: int) -> Registry:
 
 
 def version_at(registry: Registry, offset: int) -> int:
-    """The version of the record at an offset; 0 before the first boundary."""
+    """Returns the version of the record at an offset; 0 before the first boundary."""
     position = bisect_right(registry.boundaries, offset, key=lambda one: one.offset)
     return registry.boundaries[position - 1].version if position else 0
 
 
 def routing_key_of(routing_key: RoutingKey, document: Any) -> str | None:
-    """A document's routing key, None if it has none and needs none.
+    """Returns a document's routing key, None if it has none and needs none.
 
     Raises:
         InvalidRequest: it is missing and required, or is no string (null neither).

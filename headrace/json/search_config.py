@@ -72,7 +72,8 @@ T = TypeVar("T")
 
 
 def parse(search: Any, current_version: int) -> SearchConfig:
-    """The configuration that a document describes; `.document()` of it is its normal form, and parses to the same.
+    """Returns the configuration that a document describes; `.document()` of it is its normal form, and parses to the
+    same.
 
     Args:
         search: JSON, as a client sent it or a registry keeps it.
@@ -228,7 +229,7 @@ def _check_aliases(config: SearchConfig, at: str) -> None:
 
 
 def _check_includes(config: SearchConfig, at: str) -> None:
-    """Last, when there is a configuration to understand the queries by."""
+    """Checks the queries of rollups, last, when there is a configuration to understand them by."""
     for name, rollup in (config.rollups or {}).items():
         includes = {f"{at}/{name}/include": rollup.include}
         for measure_name, measure in rollup.measures.items():
@@ -291,7 +292,7 @@ _PLACE = re.compile(r"(.*?)(?: - at `\$(.*)`)?", re.DOTALL)
 
 
 def _shape(document: Any, shape: type[T], at: str) -> T:
-    """The document as a value of this type; types, needed and unknown members are checked."""
+    """Returns the document as a value of this type; types, needed and unknown members are checked."""
     try:
         return msgspec.convert(document, shape)
     except msgspec.ValidationError as exc:

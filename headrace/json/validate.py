@@ -83,7 +83,7 @@ class Validator:
 
 
 def compile(schema: Any) -> Validator:
-    """The validator of a schema. Costs some milliseconds the first time, when the library is loaded.
+    """Compiles the validator of a schema. Costs some milliseconds the first time, when the library is loaded.
 
     Raises:
         InvalidRequest: the schema is not one of draft-07, refers to something outside itself, or is too costly.

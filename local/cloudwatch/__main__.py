@@ -12,8 +12,7 @@ import argparse
 from pathlib import Path
 
 from local.cloudwatch.alarms import alarms_of, states
-from local.cloudwatch.dashboard import widgets_of
-from local.cloudwatch.picture import svg
+from local.cloudwatch.dashboard import svg, widgets_of
 from local.cloudwatch.samples import Lapse, first_ms, of_emf
 from local.template import TEMPLATE_PATH, read_template
 

@@ -37,12 +37,12 @@ class Alarm(NamedTuple):
 
     @property
     def period_s(self) -> int:
-        """Of the query."""
+        """Returns the period of the query."""
         return self.query.period_s
 
 
 def alarms_of(template: Mapping[str, Any], stack_name: str) -> list[Alarm]:
-    """Every alarm of a template."""
+    """Returns every alarm of a template."""
     return [
         _alarm(part["Properties"], f"{stack_name}-")
         for part in template["Resources"].values()
@@ -51,7 +51,9 @@ def alarms_of(template: Mapping[str, Any], stack_name: str) -> list[Alarm]:
 
 
 def state(alarm: Alarm, samples: Samples, now_s: int, *, fills_empty: bool = True) -> State:
-    """The state after the last whole period before `now_s`. `fills_empty`: as of `expressions.evaluate`."""
+    """Returns the state after the last whole period before `now_s`. `fills_empty` has the meaning that `evaluate`
+    gives it.
+    """
     end_s = now_s - now_s % alarm.period_s
     start_s = end_s - alarm.periods * alarm.period_s
     found = values(alarm.query, samples, start_s, end_s, fills_empty=fills_empty)
@@ -67,9 +69,10 @@ def state(alarm: Alarm, samples: Samples, now_s: int, *, fills_empty: bool = Tru
 def states(
     alarm: Alarm, samples: Samples, start_s: int, end_s: int, *, fills_empty: bool = True
 ) -> Iterator[tuple[int, State]]:
-    """The state at the end of each period behind `start_s`.
+    """Returns the state at the end of each period after `start_s`.
 
-    Where missing data are bad, the first has all evaluation periods behind `start_s`: before it nothing was captured.
+    Where missing data are bad, the first state has all its evaluation periods after `start_s`: nothing was captured
+    before.
     """
     first = start_s + (alarm.periods if alarm.missing == "breaching" else 1) * alarm.period_s
     for now_s in range(first, end_s + 1, alarm.period_s):

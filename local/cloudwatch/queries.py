@@ -1,11 +1,13 @@
-"""Metrics and expressions as a template states them, and their values."""
+"""Metrics and metric math as a template states them, and their values: arithmetic, comparison, AND, OR, IF, FILL."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import ast
+import operator
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from local.cloudwatch import expressions
 from local.cloudwatch.samples import Key, Samples, Series
 
 Json = Mapping[str, Any]
@@ -31,7 +33,7 @@ Query = Stat | Math
 
 
 def stats_of(query: Query) -> Iterator[Stat]:
-    """Every statistic that a query asks for."""
+    """Yields every statistic that a query asks for."""
     if isinstance(query, Stat):
         yield query
     else:
@@ -39,23 +41,25 @@ def stats_of(query: Query) -> Iterator[Stat]:
 
 
 def values(query: Query, samples: Samples, start_s: int, end_s: int, *, fills_empty: bool = True) -> Series:
-    """The values of a query between two begins of periods. `fills_empty`: as of `expressions.evaluate`."""
+    """Returns the values of a query between two starts of periods. `fills_empty` has the meaning that `evaluate` gives
+    it.
+    """
     if isinstance(query, Stat):
         return samples.series(query.key, query.statistic, query.period_s, start_s, end_s)
     periods = range(start_s, end_s, query.period_s)
     found = {
         name: samples.series(stat.key, stat.statistic, query.period_s, start_s, end_s) for name, stat in query.stats
     }
-    return expressions.evaluate(query.expression, found, periods, fills_empty=fills_empty)
+    return evaluate(query.expression, found, periods, fills_empty=fills_empty)
 
 
 def dimensions(listed: Sequence[Json]) -> tuple[tuple[str, str], ...]:
-    """Dimensions of a template; what refers to a resource is named by its logical id."""
+    """Returns the dimensions of a template; a reference to a resource becomes its logical id."""
     return tuple(sorted((one["Name"], referred(one["Value"])) for one in listed))
 
 
 def referred(value: Any) -> str:
-    """A literal, or the logical id of the resource that an intrinsic function refers to.
+    """Returns a literal, or the logical id of the resource that an intrinsic function refers to.
 
     Raises:
         ValueError: it is something else.
@@ -68,3 +72,110 @@ def referred(value: Any) -> str:
         case {"Fn::GetAtt": [str() as name, *_]}:
             return name
     raise ValueError(f"no name of a resource: {value}")
+
+
+Value = float | Series
+_Operation = Callable[[float, float], float]
+
+_BINARY: Mapping[type[ast.AST], _Operation] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.And: lambda one, other: float(bool(one) and bool(other)),
+    ast.Or: lambda one, other: float(bool(one) or bool(other)),
+}
+
+
+class UnknownExpression(ValueError):
+    """The expression uses what this module does not know."""
+
+
+def evaluate(expression: str, metrics: Mapping[str, Series], periods: Sequence[int], *, fills_empty: bool) -> Series:
+    """Returns the value of each of `periods` that has one.
+
+    Args:
+        metrics: by the names that the expression uses.
+        fills_empty: whether FILL fills a metric that has no value in any of the periods.
+
+    Raises:
+        UnknownExpression: the expression has a function or an operator that is not evaluated here.
+    """
+    text = re.sub(r"\bAND\b|&&", " and ", re.sub(r"\bOR\b|\|\|", " or ", expression))
+    try:
+        tree = ast.parse(text.strip(), mode="eval").body
+    except SyntaxError as exc:
+        raise UnknownExpression(expression) from exc
+    found = _Evaluation(metrics, periods, fills_empty).of(tree)
+    return found if isinstance(found, dict) else dict.fromkeys(periods, found)
+
+
+class _Evaluation:
+    def __init__(self, metrics: Mapping[str, Series], periods: Sequence[int], fills_empty: bool) -> None:
+        self._metrics = metrics
+        self._periods = periods
+        self._fills_empty = fills_empty
+
+    def of(self, node: ast.expr) -> Value:
+        match node:
+            case ast.Constant(value=int() | float() as number):
+                return float(number)
+            case ast.Name(id=name) if name in self._metrics:
+                return {at: value for at, value in self._metrics[name].items() if at in self._periods}
+            case ast.BinOp(left=left, op=ast.Div(), right=right):
+                return self._divide(self.of(left), self.of(right))
+            case ast.BinOp(left=left, op=op, right=right) if type(op) in _BINARY:
+                return _combine(_BINARY[type(op)], self.of(left), self.of(right))
+            case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in _BINARY:
+                return _combine(_BINARY[type(op)], self.of(left), self.of(right))
+            case ast.BoolOp(op=op, values=values):
+                found = self.of(values[0])
+                for value in values[1:]:
+                    found = _combine(_BINARY[type(op)], found, self.of(value))
+                return found
+            case ast.Call(func=ast.Name(id="FILL"), args=[ast.expr() as inner, ast.expr() as filling]):
+                return self._fill(self.of(inner), self.of(filling))
+            case ast.Call(
+                func=ast.Name(id="IF"), args=[ast.expr() as condition, ast.expr() as yes, ast.expr() as no]
+            ):
+                return self._choose(self.of(condition), self.of(yes), self.of(no))
+        raise UnknownExpression(ast.unparse(node))
+
+    def _fill(self, series: Value, filling: Value) -> Value:
+        if not isinstance(series, dict) or isinstance(filling, dict):
+            raise UnknownExpression("FILL takes a series and a number")
+        if not series and not self._fills_empty:
+            return series
+        return {at: series.get(at, filling) for at in self._periods}
+
+    def _divide(self, one: Value, other: Value) -> Value:
+        """Divides; the result of a division by zero is missing."""
+        if isinstance(other, dict):
+            other = {at: value for at, value in other.items() if value}
+        elif not other:
+            return {}
+        return _combine(operator.truediv, one, other)
+
+    def _choose(self, condition: Value, yes: Value, no: Value) -> Value:
+        """Chooses between two values; only the chosen one must be present."""
+        if not isinstance(condition, dict):
+            condition = dict.fromkeys(self._periods, condition)
+        chosen = {at: yes if holds else no for at, holds in condition.items()}
+        values = {at: value.get(at) if isinstance(value, dict) else value for at, value in chosen.items()}
+        return {at: value for at, value in values.items() if value is not None}
+
+
+def _combine(operation: _Operation, one: Value, other: Value) -> Value:
+    if isinstance(one, dict) and isinstance(other, dict):
+        return {at: float(operation(value, other[at])) for at, value in one.items() if at in other}
+    if isinstance(one, dict):
+        assert not isinstance(other, dict)
+        return {at: float(operation(value, other)) for at, value in one.items()}
+    if isinstance(other, dict):
+        return {at: float(operation(one, value)) for at, value in other.items()}
+    return float(operation(one, other))

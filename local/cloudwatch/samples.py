@@ -36,11 +36,11 @@ class Lapse(NamedTuple):
     begin_s: int = 0
 
     def at(self, at_ms: float) -> float:
-        """A captured time, in seconds of the deployment."""
+        """Returns a captured time, in seconds of the deployment."""
         return self.begin_s + (at_ms - self.start_ms) * self.factor / 1000
 
     def value(self, key: Key, value: float) -> float:
-        """A captured value in the deployment."""
+        """Returns a captured value as it would be in the deployment."""
         return value * self.factor if (dict(key.dimensions).get("service"), key.name) in _AGES else value
 
 
@@ -58,16 +58,16 @@ class Samples:
 
     @property
     def keys(self) -> set[Key]:
-        """Every metric that has a value."""
+        """Returns every metric that has a value."""
         return set(self._values)
 
     @property
     def end_s(self) -> float:
-        """Time of the newest value."""
+        """Returns the time of the newest value."""
         return max((at for values in self._values.values() for at, _ in values), default=0.0)
 
     def series(self, key: Key, statistic: str, period_s: int, start_s: int, end_s: int) -> Series:
-        """The statistic of each whole period from `start_s` to `end_s` that has values.
+        """Returns the statistic of each whole period from `start_s` to `end_s` that has values.
 
         Raises:
             ValueError: CloudWatch has no such statistic.
@@ -80,7 +80,9 @@ class Samples:
 
 
 def of_emf(lines: Iterable[str], lapse: Lapse) -> Samples:
-    """The metrics of EMF lines, by the rules of the format: each value of each metric under each set of dimensions."""
+    """Returns the metrics of EMF lines, by the rules of the format: each value of each metric under each set of
+    dimensions.
+    """
     found = Samples()
     for line in lines:
         document = json.loads(line)
@@ -97,7 +99,7 @@ def of_emf(lines: Iterable[str], lapse: Lapse) -> Samples:
 
 
 def first_ms(lines: Iterable[str]) -> int:
-    """The earliest time of EMF lines. Raises ValueError if there is none."""
+    """Returns the earliest time of EMF lines. Raises ValueError if there is none."""
     return min(int(json.loads(line)["_aws"]["Timestamp"]) for line in lines)
 
 

@@ -1,1 +1,3 @@
-"""What Headrace costs: a workload times counted calls times a dated price table. Pure, but for reading its data files."""
+"""What Headrace costs: a workload times counted calls times a dated price table. Pure, except for reading its data
+files.
+"""

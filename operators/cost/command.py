@@ -13,19 +13,19 @@ from cli.tables import print_table
 from cli.units import Duration, Size
 from operators.cost import show
 from operators.cost.counts import counted
-from operators.cost.model import Reckoning
+from operators.cost.model import Estimate
 from operators.cost.prices import BadPrices, Prices, parse, standard
 from operators.cost.workload import Workload
 from operators.stores import print_json
 
 HELP = """What a month costs on AWS: calls as they were counted, times a dated price table.
 
-It talks to nobody. Give what you expect of a month; everything is spread evenly over it. The first table has a line for
-each price that is paid: the quantity, the sum, its share, and what is paid of it while nobody comes. The second compares
-Kinesis Data Streams on demand and a server that you run yourself, and says from where on which is cheaper.
+It needs no network. Describe the month that you expect; everything is spread evenly over it. The first table has a line for
+each price that is paid: the quantity, the sum, its share, and what of it is paid without any request. The second compares
+Kinesis Data Streams on demand and a server that you run yourself, and says above which volume each is cheaper.
 
 \b
-What makes it dear, and what to do:
+What makes it expensive, and what to do:
   many small requests   batch: 100 records of 500 bytes in one append cost as much as 5 appends
   middling payloads     each started KB of an entry is paid twice, written and trimmed: with payloads of 5 to
                         32 KB compressed a lower --spill-bytes (HEADRACE_SPILL_BYTES) is cheaper, and slower
@@ -38,7 +38,7 @@ Prices change, differ by region, and leave out free tiers, discounts, taxes and 
 
 EPILOG = """\b
 Examples:
-  headrace cost                                                  # nobody comes
+  headrace cost                                                  # an idle deployment
   headrace cost --appends-per-month 10e6 --batch 100 --record-bytes 500
   headrace cost --appends-per-month 10e6 --batch 100 --searches 1e6 --retention-days 365
   headrace cost --appends-per-month 1e6 --query 'exact requestId' --searches 1e6 --json | jq .usd
@@ -140,7 +140,7 @@ def command(
     if query is not None and query not in counts.printed.queries:
         raise BadInput(f"no such class of query: {query}", f"known: {'; '.join(counts.printed.queries)}")
     if seal_age <= 0 or index_age <= 0:
-        raise BadInput("an age of 0 can't be reckoned with", "give one like 1s or 5m")
+        raise BadInput("the ages must be above 0", "give one like 1s or 5m")
     work = Workload(
         appends=appends,
         record_bytes=record_bytes,
@@ -160,21 +160,23 @@ def command(
         metrics_s=metrics_interval / 1000,
         noncurrent_days=noncurrent_days,
     )
-    it = Reckoning(work, counts, _prices(price_file, region_note))
+    estimate = Estimate(work, counts, _prices(price_file, region_note))
     if as_json:
-        print_json(_unit_document(it) if as_units else it.prices if show_prices else show.document(it))
+        print_json(
+            _unit_document(estimate) if as_units else estimate.prices if show_prices else show.document(estimate)
+        )
     elif show_prices:
-        _print(show.price_sheet(it.prices))
+        _print(show.price_sheet(estimate.prices))
     elif as_units:
-        for sheet in (show.append_sheet(it), show.unit_sheet(it), show.search_sheet(it)):
+        for sheet in (show.append_sheet(estimate), show.unit_sheet(estimate), show.search_sheet(estimate)):
             _print(sheet)
-        _footer(it)
+        _footer(estimate)
     else:
-        _print(show.bill_sheet(it))
-        _print(show.comparison_sheet(it))
-        for line in show.assumptions(it):
+        _print(show.bill_sheet(estimate))
+        _print(show.comparison_sheet(estimate))
+        for line in show.assumptions(estimate):
             click.echo(line)
-        _footer(it)
+        _footer(estimate)
 
 
 def _prices(price_file: Path | None, region_note: str | None) -> Prices:
@@ -187,15 +189,17 @@ def _prices(price_file: Path | None, region_note: str | None) -> Prices:
     return Prices(region_note or prices.region, prices.entries)
 
 
-def _unit_document(it: Reckoning) -> dict[str, Any]:
+def _unit_document(estimate: Estimate) -> dict[str, Any]:
     from operators.cost import units
 
     return {
-        "region": it.prices.region,
-        "prices_as_of": it.prices.oldest,
-        "appends": [one._asdict() for one in units.appends(it)],
-        "others": {one.of: one.usd for one in units.others(it)},
-        "searches": {name: {"opened": opened, "cold_process": cold} for name, opened, cold in units.searches(it)},
+        "region": estimate.prices.region,
+        "prices_as_of": estimate.prices.oldest,
+        "appends": [one._asdict() for one in units.appends(estimate)],
+        "others": {one.of: one.usd for one in units.others(estimate)},
+        "searches": {
+            name: {"opened": opened, "cold_process": cold} for name, opened, cold in units.searches(estimate)
+        },
     }
 
 
@@ -204,8 +208,9 @@ def _print(sheet: show.Sheet) -> None:
     click.echo()
 
 
-def _footer(it: Reckoning) -> None:
+def _footer(estimate: Estimate) -> None:
+    prices = estimate.prices
     click.echo(
-        f"prices of {it.prices.region}, the oldest of {it.prices.oldest}: check them (--show-prices). Without free tiers, "
+        f"Prices of {prices.region}, the oldest of {prices.oldest}: check them (--show-prices). Without free tiers, "
         "discounts, taxes and transfer to the internet."
     )

@@ -30,12 +30,12 @@ class Append(msgspec.Struct, frozen=True):
 
     @property
     def payload_bytes(self) -> int:
-        """Of the records."""
+        """Returns the bytes of the records."""
         return self.record_bytes * self.batch
 
     @property
     def is_spilled(self) -> bool:
-        """The payload went to the bucket, and the item names it."""
+        """Returns whether the payload went to the bucket, so that the item only names it."""
         return "put" in self.spent
 
 
@@ -146,16 +146,18 @@ class Counts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def item_overhead(self) -> int:
-        """Bytes of an entry's item beside its payload."""
+        """Returns the bytes of an entry's item beside its payload."""
         return max(one.item_bytes - one.stored_bytes for one in self.appends if not one.is_spilled)
 
     @property
     def spilled_item(self) -> int:
-        """Bytes of the item of an entry whose payload is in the bucket."""
+        """Returns the bytes of the item of an entry whose payload is in the bucket."""
         return max(one.item_bytes for one in self.appends if one.is_spilled)
 
     def stored(self, payload_bytes: float) -> float:
-        """Bytes of a payload, compressed: between the measured ones in proportion, beyond them at their ratio."""
+        """Returns the bytes of a compressed payload: interpolated between measured sizes, beyond them at the ratio of
+        the nearest.
+        """
         known = sorted({one.payload_bytes: one.stored_bytes for one in self.appends}.items())
         for (below, small), (above, large) in itertools.pairwise(known):
             if below <= payload_bytes <= above:
@@ -165,16 +167,16 @@ class Counts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def segment_ratio(self) -> float:
-        """Bytes of a full segment for each byte of payload."""
+        """Returns the bytes of a full segment for each byte of payload."""
         return self.seal_full.object_bytes["segment"] / self.seal_full.payload_bytes
 
 
 def read_units(size: float) -> float:
-    """Of a consistent read of so many bytes in one query."""
+    """Returns the read units of a consistent read of that many bytes in one query."""
     return max(1.0, size / _READ_BYTES)
 
 
 @cache
 def counted() -> Counts:
-    """The counts that come with Headrace."""
+    """Returns the counts that come with Headrace."""
     return msgspec.json.decode(FILE.read_bytes(), type=Counts)

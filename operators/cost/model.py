@@ -10,9 +10,8 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from operators.cost.bill import Bill, Ledger
 from operators.cost.counts import Counts, Query, Spent, read_units
-from operators.cost.prices import Prices
+from operators.cost.prices import Bill, Ledger, Prices
 from operators.cost.workload import DAYS, GB, SECONDS, Assumptions, Workload
 
 _ROUTE_BYTES = 512 * 1024  # an HTTP API counts a larger request as several
@@ -26,7 +25,7 @@ _CALLS = ("PutItem", "GetItem", "Query", "UpdateItem", "DeleteItem", "BatchWrite
 
 
 @dataclass(frozen=True)
-class Reckoning:
+class Estimate:
     """Everything that a bill is drawn from."""
 
     work: Workload
@@ -36,25 +35,25 @@ class Reckoning:
 
     @property
     def is_spilled(self) -> bool:
-        """An append's payload goes to the bucket first."""
+        """Returns whether an append's payload goes to the bucket first."""
         return self.counts.stored(self.work.payload_bytes) > self.work.spill_bytes
 
     @property
     def item_bytes(self) -> float:
-        """Of an append's entry."""
+        """Returns the bytes of an append's entry."""
         if self.is_spilled:
             return self.counts.spilled_item
         return self.counts.item_overhead + self.counts.stored(self.work.payload_bytes)
 
     @property
     def item_units(self) -> int:
-        """Write units of an append's entry, and again of its removal."""
+        """Returns the write units of an append's entry, which its removal costs again."""
         return max(1, math.ceil(self.item_bytes / _WRITE_BYTES))
 
 
-def bill(reckoning: Reckoning) -> Bill:
-    """A month of a workload on Headrace."""
-    ledger = Ledger(reckoning.prices)
+def bill(estimate: Estimate) -> Bill:
+    """Returns the bill of a month of a workload on Headrace."""
+    ledger = Ledger(estimate.prices)
     for part in (
         _appends,
         _reads,
@@ -67,42 +66,42 @@ def bill(reckoning: Reckoning) -> Bill:
         _kept,
         _standing,
     ):
-        part(reckoning, ledger)
+        part(estimate, ledger)
     return ledger.bill("headrace")
 
 
-def _appends(it: Reckoning, ledger: Ledger) -> None:
-    work, counts, assumed = it.work, it.counts, it.assumed
+def _appends(estimate: Estimate, ledger: Ledger) -> None:
+    work, counts, assumed = estimate.work, estimate.counts, estimate.assumed
     part = "append"
     milliseconds = assumed.dynamodb_ms + counts.printed.append_cpu_ms + assumed.record_ms * work.batch
-    if it.is_spilled:
+    if estimate.is_spilled:
         stored = counts.stored(work.payload_bytes)
         milliseconds += assumed.s3_put_ms
         ledger.add(part, "s3.put", work.appends)
-        ledger.add(part, "s3.storage", work.appends * stored / GB * _lingers(it))
-    _served(it, ledger, part, work.appends, milliseconds, work.payload_bytes)
-    ledger.add(part, "dynamodb.write", work.appends * it.item_units)
+        ledger.add(part, "s3.storage", work.appends * stored / GB * _lingers(estimate))
+    _served(estimate, ledger, part, work.appends, milliseconds, work.payload_bytes)
+    ledger.add(part, "dynamodb.write", work.appends * estimate.item_units)
     ledger.add(part, "dynamodb.read", work.appends * work.cold_share * counts.append_cold["read_units"])
 
 
-def _reads(it: Reckoning, ledger: Ledger) -> None:
-    """Each append is read while it is new; what is replayed comes from segments, a page at a time."""
-    work, counts, assumed = it.work, it.counts, it.assumed
+def _reads(estimate: Estimate, ledger: Ledger) -> None:
+    """Adds reads: each append is read while it is new; what is replayed comes from segments, a page at a time."""
+    work, counts, assumed = estimate.work, estimate.counts, estimate.assumed
     fresh = work.appends * work.readers
-    gets = 1 if it.is_spilled else 0
-    _served(it, ledger, "read, new", fresh, assumed.dynamodb_ms + gets * assumed.s3_get_ms, work.payload_bytes)
-    ledger.add("read, new", "dynamodb.read", fresh * math.ceil(read_units(it.item_bytes)))
+    gets = 1 if estimate.is_spilled else 0
+    _served(estimate, ledger, "read, new", fresh, assumed.dynamodb_ms + gets * assumed.s3_get_ms, work.payload_bytes)
+    ledger.add("read, new", "dynamodb.read", fresh * math.ceil(read_units(estimate.item_bytes)))
     ledger.add("read, new", "s3.get", fresh * gets)
     page_bytes = min(assumed.page_bytes, assumed.page_records * work.record_bytes)
     pages = work.replayed_gb * GB / page_bytes
     spent = counts.read_segment.spent
     milliseconds = assumed.dynamodb_ms + assumed.s3_get_ms + page_bytes / counts.printed.replay_mb_per_cpu_s / 1000
-    _served(it, ledger, "read, segments", pages, milliseconds, page_bytes)
+    _served(estimate, ledger, "read, segments", pages, milliseconds, page_bytes)
     _stores(ledger, "read, segments", spent, pages)
 
 
 def mean_query(queries: Mapping[str, Query]) -> Query:
-    """The mean of all classes."""
+    """Returns the mean of all classes of queries."""
     count = len(queries)
     return Query(
         wall_ms=sum(one.wall_ms for one in queries.values()) / count,
@@ -112,76 +111,78 @@ def mean_query(queries: Mapping[str, Query]) -> Query:
     )
 
 
-def _searches(it: Reckoning, ledger: Ledger) -> None:
-    work, counts = it.work, it.counts
+def _searches(estimate: Estimate, ledger: Ledger) -> None:
+    work, counts = estimate.work, estimate.counts
     queries = counts.printed.queries
     query = mean_query(queries) if work.query is None else queries[work.query]
     warm, cold = counts.searches["warm"], counts.searches["cold"]
     cold_searches = work.searches * work.cold_share
-    _served(it, ledger, "search", work.searches, query.wall_ms, 0)
+    _served(estimate, ledger, "search", work.searches, query.wall_ms, 0)
     if query.cold_wall_ms is not None:
-        _compute(it, ledger, "search", cold_searches, query.cold_wall_ms - query.wall_ms)
+        _compute(estimate, ledger, "search", cold_searches, query.cold_wall_ms - query.wall_ms)
     _stores(ledger, "search", {"read_units": warm["read_units"], "get": query.gets}, work.searches)
     extra = {name: cold[name] - warm.get(name, 0) for name in ("read_units", "get")}
     _stores(ledger, "search", {**extra, "list": cold.get("list", 0)}, cold_searches)
 
 
-def _followers(it: Reckoning, ledger: Ledger) -> None:
-    """A connection that is held open on Lambda is paid by the second, and looks for news a few times in each."""
-    assumed, followers = it.assumed, it.work.followers
+def _followers(estimate: Estimate, ledger: Ledger) -> None:
+    """Adds connections held open on Lambda: each is paid by the second, and polls several times per second."""
+    assumed, followers = estimate.assumed, estimate.work.followers
     polls = followers * SECONDS / assumed.long_poll_s
-    _served(it, ledger, "follow", polls, assumed.long_poll_s * 1000, 0)
+    _served(estimate, ledger, "follow", polls, assumed.long_poll_s * 1000, 0)
     ledger.add("follow", "dynamodb.read", followers * SECONDS / assumed.follower_poll_s)
 
 
-def _sealing(it: Reckoning, ledger: Ledger) -> None:
-    work, counts, assumed = it.work, it.counts, it.assumed
+def _sealing(estimate: Estimate, ledger: Ledger) -> None:
+    work, counts, assumed = estimate.work, estimate.counts, estimate.assumed
     look, part = counts.seal.look, "seal"
     windows = SECONDS / assumed.stream_batch_s
     invocations = max(min(work.appends, windows), work.appends / 1000)
     looks = min(work.appends, work.streams * windows)
-    _invoked(it, ledger, part, invocations, 0)
-    _compute(it, ledger, part, looks, _waits(it, look))
+    _invoked(estimate, ledger, part, invocations, 0)
+    _compute(estimate, ledger, part, looks, _waits(estimate, look))
     _stores(ledger, part, look, looks)
-    _sealed(it, ledger, part, work.segments)
+    _sealed(estimate, ledger, part, work.segments)
     if work.appends:
         _stores(ledger, part, {"put": 1}, work.streams)
-    spilled = work.appends if it.is_spilled else 0
-    _compute(it, ledger, part, spilled, assumed.s3_get_ms)
-    _compute(it, ledger, part, work.gb, 1000 / counts.printed.seal_mb_per_cpu_s * 1000)
-    ledger.add(part, "dynamodb.read", work.appends * it.item_bytes / 4096)
+    spilled = work.appends if estimate.is_spilled else 0
+    _compute(estimate, ledger, part, spilled, assumed.s3_get_ms)
+    _compute(estimate, ledger, part, work.gb, 1000 / counts.printed.seal_mb_per_cpu_s * 1000)
+    ledger.add(part, "dynamodb.read", work.appends * estimate.item_bytes / 4096)
     ledger.add(part, "s3.get", spilled)
 
 
-def _sealed(it: Reckoning, ledger: Ledger, part: str, segments: float) -> None:
-    """What each segment costs, whatever is in it: calls, messages and the invocations that they cause."""
-    spent, messages = it.counts.seal.seal, it.counts.seal.messages
+def _sealed(estimate: Estimate, ledger: Ledger, part: str, segments: float) -> None:
+    """Adds what each segment costs whatever it contains: calls, messages, and the invocations that they cause."""
+    spent, messages = estimate.counts.seal.seal, estimate.counts.seal.messages
     fixed = {**spent, "put": spent["put"] - 1}  # the log's description is written once
     _stores(ledger, part, fixed, segments)
-    _invoked(it, ledger, part, segments * messages, 0)
-    _compute(it, ledger, part, segments, _waits(it, fixed))
-    ledger.add(part, "sqs.request", segments * messages * it.assumed.sqs_requests)
+    _invoked(estimate, ledger, part, segments * messages, 0)
+    _compute(estimate, ledger, part, segments, _waits(estimate, fixed))
+    ledger.add(part, "sqs.request", segments * messages * estimate.assumed.sqs_requests)
 
 
-def _trimming(it: Reckoning, ledger: Ledger) -> None:
-    work, counts, part = it.work, it.counts, "trim"
+def _trimming(estimate: Estimate, ledger: Ledger) -> None:
+    work, counts, part = estimate.work, estimate.counts, "trim"
     fixed = {name: count for name, count in counts.seal.trim.items() if name not in ("write_units", "BatchWriteItem")}
     _stores(ledger, part, fixed, work.segments)
-    ledger.add(part, "dynamodb.read", work.appends * it.item_bytes / 4096)
-    ledger.add(part, "dynamodb.write", work.appends * it.item_units)
-    _compute(it, ledger, part, work.segments, _waits(it, fixed))
-    _compute(it, ledger, part, work.appends / _DELETES, it.assumed.dynamodb_ms)
+    ledger.add(part, "dynamodb.read", work.appends * estimate.item_bytes / 4096)
+    ledger.add(part, "dynamodb.write", work.appends * estimate.item_units)
+    _compute(estimate, ledger, part, work.segments, _waits(estimate, fixed))
+    _compute(estimate, ledger, part, work.appends / _DELETES, estimate.assumed.dynamodb_ms)
 
 
-def _own_metrics(it: Reckoning, ledger: Ledger) -> None:
-    """The stream `__stream_metrics__`, and the streams' counters of requests to the bucket. Its index is in `index`."""
-    work, own, part = it.work, it.counts.own_metrics, "own metrics"
+def _own_metrics(estimate: Estimate, ledger: Ledger) -> None:
+    """Adds the stream `__stream_metrics__`, and the streams' counters of requests to the bucket. Its index is in
+    `index`.
+    """
+    work, own, part = estimate.work, estimate.counts.own_metrics, "own metrics"
     units = own.flush.get("write_units", 0)
     ledger.add(part, "dynamodb.write", 2 * units * work.flushes)  # written and trimmed
     ledger.add(part, "dynamodb.read", 2 * units / 4 * work.flushes)  # sealed and trimmed; a read unit is four KB
-    _stores(ledger, part, it.counts.seal.look, work.flushes)
-    _sealed(it, ledger, part, work.metrics_segments)
-    touching = work.searches + (work.appends * (1 + work.readers) if it.is_spilled else 0)
+    _stores(ledger, part, estimate.counts.seal.look, work.flushes)
+    _sealed(estimate, ledger, part, work.metrics_segments)
+    touching = work.searches + (work.appends * (1 + work.readers) if estimate.is_spilled else 0)
     _stores(ledger, part, own.count, min(touching, work.streams * work.flushes))
 
 
@@ -195,54 +196,56 @@ class Jobs:
     wall_s: float
 
 
-def jobs(it: Reckoning) -> Jobs:
-    """How often jobs run: at most one at a time, each for whatever waits by then."""
-    work, build = it.work, it.counts.printed.index
-    own = work.metrics_segments if it.counts.own_metrics.indexed else 0
+def jobs(estimate: Estimate) -> Jobs:
+    """Returns how often jobs run: at most one at a time, each for everything that waits by then."""
+    work, build = estimate.work, estimate.counts.printed.index
+    own = work.metrics_segments if estimate.counts.own_metrics.indexed else 0
     segments, logs = (work.segments + own, work.streams + 1) if work.indexed else (own, 1)
     if not segments:
         return Jobs(0, 0, 0, 0)
-    runs = min(segments, SECONDS / (work.index_age_s + it.assumed.job_least_s))
+    runs = min(segments, SECONDS / (work.index_age_s + estimate.assumed.job_least_s))
     built = max(segments / _RUN_SEGMENTS, min(segments, runs * logs))
     kept = max(1.0, built / logs * work.retention_days / DAYS)
     levels = min(_LEVELS, math.floor(math.log(kept, _FANOUT)))
     gb = work.gb if work.indexed else 0
     cpu_s = (build.build_cpu_s + levels * build.compact_cpu_s) * gb * GB / (build.events * build.event_bytes)
-    busy_s = runs * it.assumed.job_start_s + cpu_s / it.counts.template.job.executor_vcpus
-    return Jobs(runs, built, levels, max(busy_s, runs * it.assumed.job_least_s))
+    busy_s = runs * estimate.assumed.job_start_s + cpu_s / estimate.counts.template.job.executor_vcpus
+    return Jobs(runs, built, levels, max(busy_s, runs * estimate.assumed.job_least_s))
 
 
-def _indexing(it: Reckoning, ledger: Ledger) -> None:
-    """A driver and one executor; more executors end sooner and cost the same."""
-    part, size, done = "index", it.counts.template.job, jobs(it)
+def _indexing(estimate: Estimate, ledger: Ledger) -> None:
+    """Adds job runs with a driver and one executor; more executors end sooner and cost the same."""
+    part, size, done = "index", estimate.counts.template.job, jobs(estimate)
     hours = done.wall_s / 3600
     ledger.add(part, "emr_serverless.vcpu", hours * (size.driver_vcpus + size.executor_vcpus))
     ledger.add(part, "emr_serverless.memory", hours * (size.driver_gb + size.executor_gb))
     if not done.runs:
         return
     for step in ("look", "start", "follow"):
-        spent = it.counts.index[step]
+        spent = estimate.counts.index[step]
         _stores(ledger, part, spent, done.built)
-        _invoked(it, ledger, part, done.built, _waits(it, spent))
-    _stores(ledger, part, it.counts.index["job"], done.built * (1 + done.levels / _FANOUT))
-    ledger.add(part, "sqs.request", (it.work.segments + it.work.metrics_segments) * it.assumed.sqs_requests)
-    if it.work.indexed:
-        ledger.add("keep", "s3.storage", it.work.gb * _index_ratio(it) * done.levels * _lingers(it))
+        _invoked(estimate, ledger, part, done.built, _waits(estimate, spent))
+    _stores(ledger, part, estimate.counts.index["job"], done.built * (1 + done.levels / _FANOUT))
+    ledger.add(
+        part, "sqs.request", (estimate.work.segments + estimate.work.metrics_segments) * estimate.assumed.sqs_requests
+    )
+    if estimate.work.indexed:
+        ledger.add("keep", "s3.storage", estimate.work.gb * _index_ratio(estimate) * done.levels * _lingers(estimate))
 
 
-def _index_ratio(it: Reckoning) -> float:
-    build = it.counts.printed.index
+def _index_ratio(estimate: Estimate) -> float:
+    build = estimate.counts.printed.index
     return build.bytes / (build.events * build.event_bytes)
 
 
-def _lingers(it: Reckoning) -> float:
+def _lingers(estimate: Estimate) -> float:
     """Months that the bucket keeps what was deleted or replaced."""
-    return it.work.noncurrent_days / DAYS
+    return estimate.work.noncurrent_days / DAYS
 
 
-def _kept(it: Reckoning, ledger: Ledger) -> None:
+def _kept(estimate: Estimate, ledger: Ledger) -> None:
     """Segments, key pages, manifests, the index; and the write-ahead log until it is trimmed."""
-    work, counts = it.work, it.counts
+    work, counts = estimate.work, estimate.counts
     months = work.retention_days / DAYS
     small, full = counts.seal.object_bytes, counts.seal_full.object_bytes
     segments = work.segments * months
@@ -253,58 +256,60 @@ def _kept(it: Reckoning, ledger: Ledger) -> None:
     ledger.add("keep", "s3.storage", segments * (small["segment"] + small["keys"]) / GB)
     ledger.add("keep", "s3.storage", segments * (small["manifest"] + described * named) / GB)
     if work.indexed:
-        ledger.add("keep", "s3.storage", work.kept_gb * _index_ratio(it))
+        ledger.add("keep", "s3.storage", work.kept_gb * _index_ratio(estimate))
     unsealed_s = work.trim_age_s + work.seal_age_s
-    in_log = work.appends * it.item_bytes / GB * min(1.0, unsealed_s / SECONDS)
+    in_log = work.appends * estimate.item_bytes / GB * min(1.0, unsealed_s / SECONDS)
     ledger.add("keep", "dynamodb.storage", in_log)
     ledger.add("keep", "dynamodb.pitr", in_log)
 
 
-def _standing(it: Reckoning, ledger: Ledger) -> None:
-    """What is paid whether or not anybody comes."""
-    has, assumed, part = it.counts.template, it.assumed, "standing"
+def _standing(estimate: Estimate, ledger: Ledger) -> None:
+    """Adds what is paid even without any request."""
+    has, assumed, part = estimate.counts.template, estimate.assumed, "standing"
     ledger.add(part, "kms.key", has.keys)
     ledger.add(part, "kms.request", assumed.kms_requests)
     ledger.add(part, "secrets.secret", has.secrets)
     ledger.add(part, "cloudwatch.alarm", has.alarms)
     ledger.add(part, "cloudwatch.dashboard", has.dashboards)
-    ledger.add(part, "lambda.snapshot_cache", has.snapshots * _memory_gb(it) * SECONDS)
+    ledger.add(part, "lambda.snapshot_cache", has.snapshots * _memory_gb(estimate) * SECONDS)
     ledger.add(part, "sqs.request", has.queues_polled * assumed.pollers * SECONDS / assumed.poll_s)
     rounds = has.schedules_a_day * DAYS / 2  # half of them the sealer's, half the indexer's
-    for spent in (it.counts.sweep_idle, it.counts.tick_idle):
+    for spent in (estimate.counts.sweep_idle, estimate.counts.tick_idle):
         _stores(ledger, part, spent, rounds)
-        _invoked(it, ledger, part, rounds, _waits(it, spent))
-    if it.work.appends or it.work.searches:
-        ledger.add("observe", "cloudwatch.metric", it.counts.printed.metrics)
+        _invoked(estimate, ledger, part, rounds, _waits(estimate, spent))
+    if estimate.work.appends or estimate.work.searches:
+        ledger.add("observe", "cloudwatch.metric", estimate.counts.printed.metrics)
 
 
-def _served(it: Reckoning, ledger: Ledger, part: str, requests: float, milliseconds: float, body: float) -> None:
+def _served(estimate: Estimate, ledger: Ledger, part: str, requests: float, milliseconds: float, body: float) -> None:
     """Requests through the HTTP API and the api function."""
     ledger.add(part, "api_gateway.request", requests * max(1, math.ceil(body / _ROUTE_BYTES)))
-    ledger.add(part, "lambda.snapshot_restore", requests * it.work.cold_share * _memory_gb(it))
-    ledger.add("observe", "cloudwatch.logs_in", requests * it.assumed.access_log_bytes / GB)
-    _invoked(it, ledger, part, requests, milliseconds)
+    ledger.add(part, "lambda.snapshot_restore", requests * estimate.work.cold_share * _memory_gb(estimate))
+    ledger.add("observe", "cloudwatch.logs_in", requests * estimate.assumed.access_log_bytes / GB)
+    _invoked(estimate, ledger, part, requests, milliseconds)
 
 
-def _invoked(it: Reckoning, ledger: Ledger, part: str, invocations: float, milliseconds: float) -> None:
+def _invoked(estimate: Estimate, ledger: Ledger, part: str, invocations: float, milliseconds: float) -> None:
     ledger.add(part, "lambda.request", invocations)
-    ledger.add("observe", "cloudwatch.logs_in", invocations * it.assumed.log_bytes / GB)
-    _compute(it, ledger, part, invocations, milliseconds + it.assumed.invocation_ms)
+    ledger.add("observe", "cloudwatch.logs_in", invocations * estimate.assumed.log_bytes / GB)
+    _compute(estimate, ledger, part, invocations, milliseconds + estimate.assumed.invocation_ms)
 
 
-def _compute(it: Reckoning, ledger: Ledger, part: str, times: float, milliseconds: float) -> None:
-    ledger.add(part, "lambda.compute", times * milliseconds / 1000 * _memory_gb(it))
+def _compute(estimate: Estimate, ledger: Ledger, part: str, times: float, milliseconds: float) -> None:
+    ledger.add(part, "lambda.compute", times * milliseconds / 1000 * _memory_gb(estimate))
 
 
-def _memory_gb(it: Reckoning) -> float:
-    return it.counts.template.memory_mb / 1024
+def _memory_gb(estimate: Estimate) -> float:
+    return estimate.counts.template.memory_mb / 1024
 
 
-def _waits(it: Reckoning, spent: Spent) -> float:
-    """Milliseconds that a function waits for the calls, one after the other."""
+def _waits(estimate: Estimate, spent: Spent) -> float:
+    """Returns the milliseconds that a function waits for the calls, one after the other."""
     tables = sum(spent.get(call, 0) for call in _CALLS)
     gets, puts = spent.get("get", 0), spent.get("put", 0)
-    return tables * it.assumed.dynamodb_ms + gets * it.assumed.s3_get_ms + puts * it.assumed.s3_put_ms
+    return (
+        tables * estimate.assumed.dynamodb_ms + gets * estimate.assumed.s3_get_ms + puts * estimate.assumed.s3_put_ms
+    )
 
 
 def _stores(ledger: Ledger, part: str, spent: Spent, times: float) -> None:

@@ -1,9 +1,10 @@
-"""The price table: US dollars for so many units of something, each with its day and its source."""
+"""The price table (US dollars for a number of units, each price with its day and source), and bills made with it."""
 
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
 
@@ -31,7 +32,7 @@ class Price(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     source: str
 
     def of(self, quantity: float) -> float:
-        """US dollars for so many units."""
+        """Returns the US dollars for that many units."""
         return quantity * self.usd / self.per
 
 
@@ -46,11 +47,11 @@ class Prices(msgspec.Struct, frozen=True):
 
     @property
     def oldest(self) -> date:
-        """The day of the price that was checked longest ago."""
+        """Returns the day of the price that was checked longest ago."""
         return min(price.as_of for price in self.entries.values())
 
     def replaced(self, other: Prices) -> Prices:
-        """These prices, with those of `other` in their place.
+        """Returns these prices, with those of `other` in their place.
 
         Raises:
             BadPrices: `other` names something that nothing is paid for here.
@@ -62,10 +63,10 @@ class Prices(msgspec.Struct, frozen=True):
 
 
 def parse(data: bytes) -> Prices:
-    """A price table in TOML: `region`, and a table for each price, such as `[dynamodb.write]`.
+    """Returns the price table of a TOML document: `region`, and a table for each price, such as `[dynamodb.write]`.
 
     Raises:
-        BadPrices: it is no such table, or a price is negative or for no units.
+        BadPrices: it is not such a table, or a price is negative or for no units.
     """
     try:
         document = tomllib.loads(data.decode())
@@ -81,5 +82,61 @@ def parse(data: bytes) -> Prices:
 
 
 def standard() -> Prices:
-    """The table that comes with Headrace."""
+    """Returns the table that comes with Headrace."""
     return parse(TABLE.read_bytes())
+
+
+@dataclass(frozen=True)
+class Line:
+    """One thing that is paid for. `price` names the entry of the price table; `part` is why it is needed."""
+
+    part: str
+    price: str
+    quantity: float
+    usd: float
+
+
+@dataclass(frozen=True)
+class Bill:
+    """Lines of one month, nothing twice."""
+
+    name: str
+    lines: tuple[Line, ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def usd(self) -> float:
+        """Returns the sum."""
+        return sum(line.usd for line in self.lines)
+
+    def of(self, part: str, price: str) -> float:
+        """Returns the US dollars of one line; 0 if there is none."""
+        return sum(line.usd for line in self.lines if (line.part, line.price) == (part, price))
+
+    def parts(self) -> dict[str, float]:
+        """Returns the US dollars of each part, in the order of the lines."""
+        sums: dict[str, float] = {}
+        for line in self.lines:
+            sums[line.part] = sums.get(line.part, 0.0) + line.usd
+        return sums
+
+
+@dataclass
+class Ledger:
+    """Quantities by part and price, in the order in which they came."""
+
+    prices: Prices
+    _held: dict[tuple[str, str], float] = field(default_factory=dict)
+
+    def add(self, part: str, price: str, quantity: float) -> None:
+        """Adds a quantity of something."""
+        self._held[part, price] = self._held.get((part, price), 0.0) + quantity
+
+    def bill(self, name: str, notes: tuple[str, ...] = ()) -> Bill:
+        """Returns what was added, priced. Quantities of 0 are left out."""
+        return Bill(name, tuple(self._lines()), notes)
+
+    def _lines(self) -> Iterator[Line]:
+        for (part, price), quantity in self._held.items():
+            if quantity:
+                yield Line(part, price, quantity, self.prices[price].of(quantity))

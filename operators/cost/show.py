@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import itertools
+import math
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from cli.tables import Column
-from operators.cost import compare, peers, units
-from operators.cost.bill import Bill
-from operators.cost.model import Reckoning, bill, jobs
-from operators.cost.prices import Prices
+from operators.cost import units
+from operators.cost.model import Estimate, bill, jobs
+from operators.cost.prices import Bill, Ledger, Prices
+from operators.cost.workload import DAYS, GB, HOURS, SECONDS, Workload
 
 
 @dataclass(frozen=True)
@@ -23,27 +25,27 @@ class Sheet:
 
 
 def money(usd: float) -> str:
-    """US dollars: cents, and more digits of what is less than ten of them."""
+    """Returns US dollars as text: cents, with more digits below ten cents."""
     return f"{usd:,.2f}" if usd >= 0.1 or not usd else f"{usd:.4f}"
 
 
 def amount(quantity: float) -> str:
-    """A quantity for people: `12.3 M`."""
+    """Returns a quantity for people: `12.3 M`."""
     for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
         if quantity >= size:
             return f"{quantity / size:,.1f} {unit}"
     return f"{quantity:,.2f}".rstrip("0").rstrip(".")
 
 
-def bill_sheet(it: Reckoning) -> Sheet:
-    """Every line of the bill: its sum, its share, and what it is when nobody comes."""
-    drawn = bill(it)
-    empty = bill(Reckoning(it.work.idle(), it.counts, it.prices, it.assumed))
+def bill_sheet(estimate: Estimate) -> Sheet:
+    """Returns every line of the bill: its sum, its share, and what is paid without any request."""
+    drawn = bill(estimate)
+    empty = bill(Estimate(estimate.work.idle(), estimate.counts, estimate.prices, estimate.assumed))
     rows: list[list[object]] = []
     for line in drawn.lines:
         idle = empty.of(line.part, line.price)
         share = line.usd / drawn.usd if drawn.usd else 0
-        unit = it.prices[line.price].unit
+        unit = estimate.prices[line.price].unit
         quantity, sums = amount(line.quantity), (money(line.usd), f"{share:.1%}", money(idle) if idle else "0")
         rows.append([line.part, line.price, quantity, unit, *sums])
     rows.append(["sum", None, None, None, money(drawn.usd), "100.0%" if drawn.usd else None, money(empty.usd)])
@@ -62,76 +64,76 @@ def bill_sheet(it: Reckoning) -> Sheet:
     )
 
 
-def alone(it: Reckoning) -> Reckoning:
-    """The streams without searches and indexes, which the peers do not have."""
-    return replace(it, work=replace(it.work, searches=0, indexed=False))
+def alone(estimate: Estimate) -> Estimate:
+    """Returns the workload without searches and indexes, which the peers do not have."""
+    return replace(estimate, work=replace(estimate.work, searches=0, indexed=False))
 
 
-def comparison(it: Reckoning) -> list[tuple[Bill, compare.Peer | None]]:
-    """Headrace's bill for the streams alone, and the peers', the least first."""
-    drawn: list[tuple[Bill, compare.Peer | None]] = [(bill(alone(it)), None)]
-    drawn += [(peer(it), peer) for peer in (peers.kinesis, peers.self_hosted)]
+def comparison(estimate: Estimate) -> list[tuple[Bill, Peer | None]]:
+    """Returns Headrace's bill for the streams alone, and the peers' bills, the smallest first."""
+    drawn: list[tuple[Bill, Peer | None]] = [(bill(alone(estimate)), None)]
+    drawn += [(peer(estimate), peer) for peer in (kinesis, self_hosted)]
     return sorted(drawn, key=lambda found: found[0].usd)
 
 
-def comparison_sheet(it: Reckoning) -> Sheet:
-    """The sums of the three, their parts, and where Headrace is as dear as each peer."""
+def comparison_sheet(estimate: Estimate) -> Sheet:
+    """Returns the sums of the three, their parts, and where Headrace costs as much as each peer."""
     rows: list[list[object]] = []
-    for drawn, peer in comparison(it):
+    for drawn, peer in comparison(estimate):
         parts = ", ".join(f"{part} {money(usd)}" for part, usd in drawn.parts().items() if usd >= 0.005)
-        rows.append([drawn.name, money(drawn.usd), parts, break_even(alone(it), peer) if peer else None])
+        rows.append([drawn.name, money(drawn.usd), parts, break_even(alone(estimate), peer) if peer else None])
     return Sheet(
-        "The same elsewhere, US dollars a month, for the streams alone: nobody else searches them",
+        "The same elsewhere, US dollars a month, for the streams alone, since no other one searches them",
         [Column("who"), Column("USD", True), Column("parts"), Column("Headrace costs as much at")],
         rows,
     )
 
 
-def break_even(it: Reckoning, peer: compare.Peer) -> str:
-    """Words for the points at which both cost the same."""
-    if not it.work.appends:
+def break_even(estimate: Estimate, peer: Peer) -> str:
+    """Returns words for the points at which both cost the same."""
+    if not estimate.work.appends:
         return "any traffic: ask with --appends-per-month"
     found = [
-        f"{amount(appends)} appends ({'dearer' if dearer else 'cheaper'} above)"
-        for appends, dearer in compare.crossings(it, peer)
+        f"{amount(appends)} appends ({'more expensive' if costs_more else 'cheaper'} above)"
+        for appends, costs_more in crossings(estimate, peer)
     ]
-    batch = compare.least_batch(it, peer)
+    batch = least_batch(estimate, peer)
     found.append(
         f"batches of {batch:,} of the same records" if batch else "no batch of up to 3,000 of the same records"
     )
     return "; ".join(found)
 
 
-def append_sheet(it: Reckoning) -> Sheet:
+def append_sheet(estimate: Estimate) -> Sheet:
     """Prices of appends by size and batch."""
     rows = [
         [
             f"{one.record_bytes:,}",
             f"{one.batch:,}",
-            f"1 + {it.counts.stored(one.record_bytes * one.batch) / 1000:,.0f} kB PUT"
+            f"1 + {estimate.counts.stored(one.record_bytes * one.batch) / 1000:,.0f} kB PUT"
             if one.is_spilled
             else one.write_units,
             money(one.million_appends),
             money(one.million_records),
             money(one.gb),
         ]
-        for one in units.appends(it)
+        for one in units.appends(estimate)
     ]
     titles = ("record bytes", "batch", "write units", "USD per M appends", "USD per M records", "USD per GB")
     return Sheet("Appends: written, sealed, trimmed", [Column(title, True) for title in titles], rows)
 
 
-def unit_sheet(it: Reckoning) -> Sheet:
+def unit_sheet(estimate: Estimate) -> Sheet:
     """Prices of what is not an append."""
-    rows = [[one.of, money(one.usd)] for one in units.others(it)]
+    rows = [[one.of, money(one.usd)] for one in units.others(estimate)]
     return Sheet("Kept, read, indexed", [Column("one more"), Column("USD", True)], rows)
 
 
-def search_sheet(it: Reckoning) -> Sheet:
+def search_sheet(estimate: Estimate) -> Sheet:
     """Prices of a million searches by class."""
     rows = [
-        [name, it.counts.printed.queries[name].gets, money(opened), money(cold) if cold is not None else None]
-        for name, opened, cold in units.searches(it)
+        [name, estimate.counts.printed.queries[name].gets, money(opened), money(cold) if cold is not None else None]
+        for name, opened, cold in units.searches(estimate)
     ]
     return Sheet(
         "A million searches of a million events",
@@ -141,7 +143,7 @@ def search_sheet(it: Reckoning) -> Sheet:
 
 
 def price_sheet(prices: Prices) -> Sheet:
-    """The price table."""
+    """Returns the price table."""
     rows = [
         [name, f"{price.usd:.10f}".rstrip("0").rstrip("."), f"{price.per:,}", price.unit, price.as_of, price.source]
         for name, price in prices.entries.items()
@@ -157,48 +159,165 @@ def price_sheet(prices: Prices) -> Sheet:
     return Sheet(f"Prices, {prices.region}", columns, rows)
 
 
-def assumptions(it: Reckoning) -> Iterator[str]:
-    """What no count says: of Headrace, then of the peers."""
-    yield "assumed: " + ", ".join(f"{name}={value:g}" for name, value in asdict(it.assumed).items())
-    for drawn, peer in comparison(it):
+def assumptions(estimate: Estimate) -> Iterator[str]:
+    """Returns what no count says: of Headrace, then of the peers."""
+    yield "assumed: " + ", ".join(f"{name}={value:g}" for name, value in asdict(estimate.assumed).items())
+    for drawn, peer in comparison(estimate):
         if peer is not None:
             yield from (f"assumed of {drawn.name}: {note}" for note in drawn.notes)
 
 
-def document(it: Reckoning) -> dict[str, Any]:
-    """All of it for scripts."""
-    drawn = bill(it)
-    empty = bill(Reckoning(it.work.idle(), it.counts, it.prices, it.assumed))
+def document(estimate: Estimate) -> dict[str, Any]:
+    """Returns everything, for scripts."""
+    drawn = bill(estimate)
+    empty = bill(Estimate(estimate.work.idle(), estimate.counts, estimate.prices, estimate.assumed))
     found: dict[str, Any] = {
-        "region": it.prices.region,
-        "prices_as_of": it.prices.oldest,
-        "workload": asdict(it.work),
-        "assumptions": asdict(it.assumed),
-        "index_jobs": asdict(jobs(it)),
+        "region": estimate.prices.region,
+        "prices_as_of": estimate.prices.oldest,
+        "workload": asdict(estimate.work),
+        "assumptions": asdict(estimate.assumed),
+        "index_jobs": asdict(jobs(estimate)),
         "usd": drawn.usd,
-        "streams_alone_usd": bill(alone(it)).usd,
+        "streams_alone_usd": bill(alone(estimate)).usd,
         "idle_usd": empty.usd,
         "lines": [asdict(line) | {"idle_usd": empty.of(line.part, line.price)} for line in drawn.lines],
         "peers": {},
     }
-    for other, peer in comparison(it):
+    for other, peer in comparison(estimate):
         if peer is not None:
             found["peers"][other.name] = {
                 "usd": other.usd,
                 "parts": other.parts(),
                 "notes": other.notes,
                 "break_even": [
-                    {"appends": appends, "headrace_is_dearer_above": dearer}
-                    for appends, dearer in (compare.crossings(alone(it), peer) if it.work.appends else ())
+                    {"appends": appends, "headrace_costs_more_above": costs_more}
+                    for appends, costs_more in (crossings(alone(estimate), peer) if estimate.work.appends else ())
                 ],
-                "least_batch": compare.least_batch(alone(it), peer) if it.work.appends else None,
+                "least_batch": least_batch(alone(estimate), peer) if estimate.work.appends else None,
             }
     return found
 
 
 def markdown(sheet: Sheet) -> str:
-    """The table as the documentation has it."""
+    """Returns the table as the documentation has it."""
     head = "| " + " | ".join(column.title for column in sheet.columns) + " |"
     line = "|" + "|".join("---:" if column.is_number else "---" for column in sheet.columns) + "|"
     rows = ["| " + " | ".join("" if cell is None else str(cell) for cell in row) + " |" for row in sheet.rows]
     return "\n".join([head, line, *rows])
+
+
+_KIB = 1024
+_LONGEST_DAYS = 365
+_SEGMENT_BYTES = 16 * 1024 * 1024
+
+
+@dataclass(frozen=True)
+class SelfHosted:
+    """What is assumed of servers that one runs oneself.
+
+    Attributes:
+        servers: at least: one that serves and one that takes over.
+        appends_s, bytes_s: that a server takes in a second (docs/benchmarks.md, on disk), with half of it kept in reserve.
+        disk_gb: of each.
+    """
+
+    servers: int = 2
+    appends_s: float = 350
+    bytes_s: float = 39e6
+    disk_gb: float = 100
+
+
+def kinesis(estimate: Estimate) -> Bill:
+    """Returns the bill of one stream on demand. A batch is put as one aggregated record; a record is rounded up to 1
+    KB.
+    """
+    work, ledger = estimate.work, Ledger(estimate.prices)
+    billed_gb = work.appends * math.ceil(work.payload_bytes / _KIB) * _KIB / GB
+    ledger.add("stream", "kinesis.stream", HOURS)
+    ledger.add("data in", "kinesis.data_in", billed_gb)
+    ledger.add("data out", "kinesis.data_out", billed_gb * work.readers + work.replayed_gb)
+    days = min(work.retention_days, _LONGEST_DAYS)
+    ledger.add("keep", "kinesis.retention_week", billed_gb * max(0.0, min(days, 7) - 1) / DAYS)
+    ledger.add("keep", "kinesis.retention_year", billed_gb * max(0.0, days - 7) / DAYS)
+    notes = ["one stream, a batch as one aggregated record, readers that share throughput"]
+    notes += ["no search, no HTTP to clients, no exactly-once by producer id: what gives these is not in the sum"]
+    if work.retention_days > _LONGEST_DAYS:
+        notes.append(f"keeps {_LONGEST_DAYS} days at most")
+    return ledger.bill("kinesis", tuple(notes))
+
+
+def self_hosted(estimate: Estimate, host: SelfHosted = SelfHosted()) -> Bill:
+    """Servers with disks, and what is older in S3, compressed as our segments are."""
+    work, ledger = estimate.work, Ledger(estimate.prices)
+    pairs = max(
+        work.appends / SECONDS / host.appends_s,
+        work.gb * GB / SECONDS / host.bytes_s,
+        1.0,
+    )
+    servers = math.ceil(pairs) * host.servers
+    ledger.add("servers", "ec2.server", servers * HOURS)
+    ledger.add("disks", "ebs.storage", servers * host.disk_gb)
+    ledger.add("keep", "s3.storage", work.kept_gb * estimate.counts.segment_ratio)
+    ledger.add("keep", "s3.put", work.gb * GB / _SEGMENT_BYTES)
+    notes = (
+        f"{servers} servers (2 vCPU, 8 GB), half of them to take over, with {host.disk_gb:g} GB of disk each",
+        "no load balancer, no transfer between zones, no backup, and no working time",
+    )
+    return ledger.bill("self-hosted", notes)
+
+
+Peer = Callable[[Estimate], Bill]
+
+_LEAST, _MOST = 1e3, 1e11
+_STEPS_A_DECADE = 8
+_BATCHES = (1, 2, 3, 5, 7, 10, 15, 20, 30, 50, 70, 100, 150, 200, 300, 500, 700, 1000, 2000, 3000)
+
+
+def crossings(estimate: Estimate, peer: Peer) -> list[tuple[float, bool]]:
+    """Appends a month at which both cost the same, all else in proportion; whether Headrace costs more above.
+
+    Steps in a bill (another pair of servers) make several. Between 1e3 and 1e11 appends.
+    """
+
+    def dearer_by(appends: float) -> float:
+        at = replace(estimate, work=scaled(estimate.work, appends))
+        return bill(at).usd - peer(at).usd
+
+    found = []
+    for low, high in itertools.pairwise(_grid()):
+        before, after = dearer_by(low), dearer_by(high)
+        if (before > 0) != (after > 0):
+            found.append((_bisect(dearer_by, low, high), after > 0))
+    return found
+
+
+def least_batch(estimate: Estimate, peer: Peer) -> int | None:
+    """Returns the smallest batch, of those tried, at which the same records cost no more than at the peer; None if
+    there is none.
+    """
+    for batch in _BATCHES:
+        at = replace(estimate, work=replace(estimate.work, appends=estimate.work.records / batch, batch=batch))
+        if bill(at).usd <= peer(at).usd:
+            return batch
+    return None
+
+
+def scaled(work: Workload, appends: float) -> Workload:
+    """Returns the same mix with another number of appends. Followers and streams stay as they are."""
+    factor = appends / work.appends
+    return replace(work, appends=appends, searches=work.searches * factor, replayed_gb=work.replayed_gb * factor)
+
+
+def _grid() -> Iterator[float]:
+    appends = _LEAST
+    while appends <= _MOST:
+        yield appends
+        appends *= 10 ** (1 / _STEPS_A_DECADE)
+
+
+def _bisect(of: Callable[[float], float], low: float, high: float) -> float:
+    sign = of(low) > 0
+    for _ in range(60):
+        middle = (low * high) ** 0.5
+        low, high = (middle, high) if (of(middle) > 0) == sign else (low, middle)
+    return high

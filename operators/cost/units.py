@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
-from operators.cost.model import Reckoning, bill
+from operators.cost.model import Estimate, bill
 from operators.cost.workload import DAYS, GB
 
 SIZES = (100, 500, 2_000, 10_000, 100_000)
@@ -35,13 +35,15 @@ class UnitPrice(NamedTuple):
     usd: float
 
 
-def appends(it: Reckoning) -> Iterator[AppendPrice]:
-    """By size of a record and of a batch: written, sealed, trimmed; neither read nor kept."""
+def appends(estimate: Estimate) -> Iterator[AppendPrice]:
+    """Returns the price of appends by size of a record and of a batch: written, sealed and trimmed, but neither read
+    nor kept.
+    """
     for size in SIZES:
         for batch in BATCHES:
             if size * batch > _MAX_BODY:
                 continue
-            at = _busy(it, record_bytes=size, batch=batch)
+            at = _busy(estimate, record_bytes=size, batch=batch)
             more = replace(at, work=replace(at.work, appends=2 * _MUCH))
             each = (bill(more).usd - bill(at).usd) / _MUCH
             yield AppendPrice(
@@ -55,31 +57,37 @@ def appends(it: Reckoning) -> Iterator[AppendPrice]:
             )
 
 
-def others(it: Reckoning) -> Iterator[UnitPrice]:
-    """Keeping, reading and indexing."""
-    busy = _busy(it, record_bytes=500, batch=100)
+def others(estimate: Estimate) -> Iterator[UnitPrice]:
+    """Returns the prices of keeping, reading and indexing."""
+    busy = _busy(estimate, record_bytes=500, batch=100)
     gb = busy.work.gb
     kept = _more(busy, retention_days=DAYS)
     yield UnitPrice("GB of record data kept for a month", kept / gb)
     indexed = replace(busy, work=replace(busy.work, indexed=True))
     yield UnitPrice("GB of record data kept for a month, indexed", _more(indexed, retention_days=DAYS) / gb)
     yield UnitPrice("GB of record data indexed", (bill(indexed).usd - bill(busy).usd) / gb)
-    stored = it.counts.segment_ratio * it.prices["s3.storage"].of(1) * it.work.noncurrent_days / DAYS
-    yield UnitPrice(f"GB of record data deleted, kept as old versions for {it.work.noncurrent_days:g} days", stored)
-    single = _busy(it, record_bytes=500, batch=1)
+    stored = (
+        estimate.counts.segment_ratio * estimate.prices["s3.storage"].of(1) * estimate.work.noncurrent_days / DAYS
+    )
+    yield UnitPrice(
+        f"GB of record data deleted, kept as old versions for {estimate.work.noncurrent_days:g} days", stored
+    )
+    single = _busy(estimate, record_bytes=500, batch=1)
     yield UnitPrice("million reads at the tail, 1 record of 500 B", _more(single, readers=1) / _MUCH * _MILLION)
     yield UnitPrice("million reads at the tail, 100 records of 500 B", _more(busy, readers=1) / _MUCH * _MILLION)
-    page = min(it.assumed.page_bytes, it.assumed.page_records * 500)
+    page = min(estimate.assumed.page_bytes, estimate.assumed.page_records * 500)
     pages = _more(busy, replayed_gb=_MUCH * page / GB) / _MUCH
     yield UnitPrice("million pages from segments, 1,000 records of 500 B", pages * _MILLION)
     yield UnitPrice("GB of record data read from segments", pages * GB / page)
     yield UnitPrice("month of a follower that is always connected, on Lambda", _more(busy, followers=1))
 
 
-def searches(it: Reckoning) -> Iterator[tuple[str, float, float | None]]:
-    """US dollars of a million searches of each class on a million events, the index opened, and in cold processes."""
-    for name, query in it.counts.printed.queries.items():
-        warm = _busy(it, record_bytes=500, batch=100, query=name, cold_share=0.0)
+def searches(estimate: Estimate) -> Iterator[tuple[str, float, float | None]]:
+    """Returns the US dollars of a million searches of each class on a million events, with the index opened, and in
+    cold processes.
+    """
+    for name, query in estimate.counts.printed.queries.items():
+        warm = _busy(estimate, record_bytes=500, batch=100, query=name, cold_share=0.0)
         cold = replace(warm, work=replace(warm.work, cold_share=1.0))
         opened = _more(warm, searches=_MUCH) / _MUCH * _MILLION
         yield (
@@ -89,10 +97,10 @@ def searches(it: Reckoning) -> Iterator[tuple[str, float, float | None]]:
         )
 
 
-def _busy(it: Reckoning, **fields: float | str) -> Reckoning:
-    """Much is appended; nothing of it is read or kept, nobody searches."""
+def _busy(estimate: Estimate, **fields: float | str) -> Estimate:
+    """Returns a workload that appends much, and neither reads, keeps nor searches."""
     calm = replace(
-        it.work,
+        estimate.work,
         appends=_MUCH,
         streams=1,
         retention_days=0,
@@ -103,9 +111,9 @@ def _busy(it: Reckoning, **fields: float | str) -> Reckoning:
         indexed=False,
         metrics_s=0,
     )
-    return replace(it, work=replace(calm, **fields))  # type: ignore[arg-type]
+    return replace(estimate, work=replace(calm, **fields))  # type: ignore[arg-type]
 
 
-def _more(it: Reckoning, **fields: float) -> float:
-    """By how much the bill grows."""
-    return bill(replace(it, work=replace(it.work, **fields))).usd - bill(it).usd  # type: ignore[arg-type]
+def _more(estimate: Estimate, **fields: float) -> float:
+    """Returns by how much the bill grows."""
+    return bill(replace(estimate, work=replace(estimate.work, **fields))).usd - bill(estimate).usd  # type: ignore[arg-type]

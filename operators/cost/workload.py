@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-HOURS = 730.0  # of a month, as AWS reckons
+HOURS = 730.0  # of a month, as AWS counts
 SECONDS = HOURS * 3600
 DAYS = HOURS / 24
 GB = 1e9
@@ -27,7 +27,7 @@ class Workload:
         followers: long-polls or server-sent events that are always open on the Lambda door.
         indexed: the stream has search fields or keys, so that job runs index it.
         spill_bytes, seal_bytes, seal_records, seal_age_s, trim_age_s, index_age_s, metrics_s: settings; a `metrics_s` of 0
-            stands for no metrics stream.
+            means no metrics stream.
         noncurrent_days: how long the bucket keeps replaced and deleted objects.
     """
 
@@ -54,27 +54,29 @@ class Workload:
 
     @property
     def records(self) -> float:
-        """Of a month."""
+        """Returns the records of a month."""
         return self.appends * self.batch
 
     @property
     def payload_bytes(self) -> int:
-        """Of an append."""
+        """Returns the bytes of an append."""
         return self.record_bytes * self.batch
 
     @property
     def gb(self) -> float:
-        """Record data of a month."""
+        """Returns the GB of record data of a month."""
         return self.appends * self.payload_bytes / GB
 
     @property
     def kept_gb(self) -> float:
-        """Record data that are kept at any time."""
+        """Returns the GB of record data that are kept at any time."""
         return self.gb * self.retention_days / DAYS
 
     @property
     def segments(self) -> float:
-        """Made in a month: by size, by records, or because their first entry came of age."""
+        """Returns the segments made in a month: by size, by records, or because their first entry reached the seal
+        age.
+        """
         of_one = self.appends / self.streams
         by_age = min(of_one, SECONDS / self.seal_age_s)
         by_size = of_one * max(self.payload_bytes / self.seal_bytes, self.batch / self.seal_records)
@@ -82,12 +84,14 @@ class Workload:
 
     @property
     def requests(self) -> float:
-        """Of a month, at the door, those of followers aside."""
+        """Returns the requests of a month at the door, without those of followers."""
         return self.appends * (1 + self.readers) + self.searches
 
     @property
     def flushes(self) -> float:
-        """Times that a process appends to the metrics stream: one process, unless requests come faster than one serves."""
+        """Returns how often a process appends to the metrics stream: one process, unless there are more requests than
+        one serves.
+        """
         return min(self.requests, SECONDS / self.metrics_s) if self.metrics_s else 0
 
     @property
@@ -96,7 +100,7 @@ class Workload:
         return min(self.flushes, SECONDS / self.seal_age_s)
 
     def idle(self) -> Workload:
-        """The same deployment when nobody comes and nothing is kept."""
+        """Returns the same deployment without requests and without data."""
         return replace(self, appends=0, replayed_gb=0, searches=0, followers=0)
 
 

@@ -1,1 +1,1 @@
-"""Is a deployment well? Facts are gathered by `server` and `cloud`; what they mean is decided purely, in `rules`."""
+"""Is a deployment healthy? `command` and `cloud` gather facts; `rules` decides purely what they mean."""

@@ -1,4 +1,4 @@
-"""Asks AWS how a deployment is. It reads and changes nothing; what can't be asked is a fact, too."""
+"""Asks AWS about a deployment. It reads and changes nothing; a question that can't be answered is a fact, too."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from operators.doctor.facts import (
     JobFacts,
     LogFacts,
     QueueFacts,
+    Resources,
     TableFacts,
     WaitingFacts,
 )
-from operators.doctor.resources import Resources
 
 MAX_LOGS = 200
 MAX_WAITING = 200
@@ -66,7 +66,7 @@ class CloudDoctor:
         self._is_emulated = is_emulated
 
     def look(self) -> CloudFacts:
-        """All facts."""
+        """Returns all facts."""
         found, logs_error = _asked(self._logs)
         logs, more_logs = found or ((), False)
         waiting, waiting_error = _asked(self._waiting)
@@ -124,7 +124,7 @@ class CloudDoctor:
             yield found or QueueFacts(name, is_dead_letters, error=f"{url}: {error}")
 
     def _redriven(self, queues: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-        """The dead letters that queues name themselves; those of the table's stream no queue names."""
+        """Yields the dead-letter queues that queues name themselves; no queue names that of the table's stream."""
         sqs = self._clients("sqs")
         for name, url in queues.items():
             found, _ = _asked(partial(sqs.get_queue_attributes, QueueUrl=url, AttributeNames=["RedrivePolicy"]))
@@ -143,7 +143,7 @@ class CloudDoctor:
         return QueueFacts(name, is_dead_letters, "", waiting, delayed, in_flight, oldest_s)
 
     def _oldest_s(self, queue: str) -> float | None:
-        """Age of the oldest message, as CloudWatch has it; None if it has nothing."""
+        """Returns the age of the oldest message in seconds, as CloudWatch has it; None if CloudWatch has no data."""
         now = datetime.now(UTC)
         answer = self._clients("cloudwatch").get_metric_statistics(
             Namespace="AWS/SQS",
@@ -244,7 +244,7 @@ def _bucket(s3: Any, name: str, is_emulated: bool) -> BucketFacts:
 
 
 def _asked(ask: Callable[[], T]) -> tuple[T | None, str]:
-    """The answer; or None, and why there is none."""
+    """Returns the answer; or None, and why there is none."""
     try:
         return ask(), ""
     except (ClientError, BotoCoreError, HeadraceError) as exc:

@@ -1,41 +1,42 @@
-"""`headrace doctor`."""
+"""`headrace doctor`: asks a server over HTTP and a deployment's AWS resources, and prints what the answers mean."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import click
+import httpx
 
 from cli.errors import BadInput, CliError
 from cli.main import DEFAULT_URL
-from cli.options import Connection, connection_options, json_option
+from cli.options import Connection, base_url, connection_options, json_option
 from cli.tables import clean
-from cli.target import base_url
 from headrace import VERSION
 from headrace.settings import child_environment
-from operators.doctor import report, rules, server
-from operators.doctor.report import Check
-from operators.doctor.resources import Resources, of_environment, of_stack, of_state_file
+from operators.doctor import facts, rules
+from operators.doctor.facts import Check, Resources, ServerFacts, of_environment, of_stack, of_state_file
 from operators.stores import print_json
 
 _DYNAMODB_TIMEOUT_S = 10.0
 
-HELP = """Look whether a deployment, or `headrace dev`, is well, and say what to do.
+HELP = """Check the health of a deployment, or of `headrace dev`, and suggest fixes.
 
 \b
 It asks the server over HTTP:
-  server, version, lock, key     it answers, how fast, which release, whom it lets in
+  server, version, lock, key     it answers, how fast, its release, which keys it accepts
 With --stack or --state-file, or HEADRACE_*_TABLE and the like set, it also asks AWS:
   tables, bucket, queues         they exist, with their protections; dead letters
   sealing                        how old the oldest unsealed entry is, of up to 200 streams
-  indexing, job runs             how long logs wait, which failed and why, how the last runs ended
-  alarms                         which ring
+  indexing, job runs             how long logs wait, which ones failed and why, how the last job runs ended
+  alarms                         which ones are in alarm
 
 \b
 It reads and changes nothing. On AWS it needs the permissions to describe stacks, tables, buckets, queues, alarms and job
-runs, and to read the tables. For whether what is stored is whole: `headrace verify`."""
+runs, and to read the tables. To check that stored data are intact: `headrace verify`."""
 
 EPILOG = """\b
 Examples:
@@ -45,7 +46,7 @@ Examples:
   headrace doctor --json | jq '.checks[] | select(.level != "ok")'
 
 \b
-Exit codes: 0 nothing found, 1 something to watch, 2 something to do (or wrong usage)."""
+Exit codes: 0 nothing found, 1 something to watch, 2 something to do, or wrong usage."""
 
 
 @click.command(help=HELP, epilog=EPILOG)
@@ -61,7 +62,7 @@ def command(connection: Connection, stack: str | None, state_file: Path | None, 
     """See HELP."""
     resources = _resources(stack, state_file)
     url = base_url(_url(connection, resources))
-    checks = list(rules.server(server.look(url, connection.key), url, VERSION))
+    checks = list(rules.server(ask_server(url, connection.key), url, VERSION))
     if resources is None:
         checks.append(
             Check("AWS", "skipped", "not asked: neither --stack nor --state-file, and HEADRACE_* is not set")
@@ -69,10 +70,10 @@ def command(connection: Connection, stack: str | None, state_file: Path | None, 
     else:
         checks += _cloud_checks(resources)
     if as_json:
-        print_json({"exit_code": report.exit_code(checks), "url": url, "checks": checks})
+        print_json({"exit_code": facts.exit_code(checks), "url": url, "checks": checks})
     else:
         _print(checks)
-    click.get_current_context().exit(report.exit_code(checks))
+    click.get_current_context().exit(facts.exit_code(checks))
 
 
 def _resources(stack: str | None, state_file: Path | None) -> Resources | None:
@@ -88,11 +89,11 @@ def _resources(stack: str | None, state_file: Path | None) -> Resources | None:
     try:
         return of_stack(boto3.client("cloudformation", region_name=_region(os.environ)), stack)
     except (ClientError, BotoCoreError) as exc:
-        raise CliError(f"stack {stack}: {exc}", "are its name, the region and your permissions right?") from exc
+        raise CliError(f"stack {stack}: {exc}", "check its name, the region and your permissions") from exc
 
 
 def _url(connection: Connection, resources: Resources | None) -> str:
-    """What was asked for; else the deployment's own."""
+    """Returns the URL that was asked for, else that of the deployment."""
     if connection.url != DEFAULT_URL or resources is None or not resources.url:
         return connection.url
     return resources.url
@@ -110,7 +111,7 @@ def _cloud_checks(resources: Resources) -> list[Check]:
     from operators.doctor.cloud import CloudDoctor
 
     environment = {**os.environ, **resources.settings}
-    if "AWS_ENDPOINT_URL" in resources.settings:  # nobody's own AWS identity is used by accident
+    if "AWS_ENDPOINT_URL" in resources.settings:  # a person's own AWS identity must not be used by accident
         environment = child_environment(os.environ, resources.settings)
     before = dict(os.environ)
     os.environ.clear()
@@ -133,7 +134,7 @@ def _cloud_checks(resources: Resources) -> list[Check]:
             stores,
             jobs,
             lambda service: boto3.client(service, region_name=region, config=config),
-            is_emulated=server.is_local(environment.get("AWS_ENDPOINT_URL", "")),
+            is_emulated=is_local(environment.get("AWS_ENDPOINT_URL", "")),
         )
         return list(rules.cloud(doctor.look()))
     except SettingsError as exc:
@@ -157,4 +158,51 @@ def _print(checks: list[Check]) -> None:
             for line in (check.advice, check.docs):
                 if line:
                     click.echo(f"{'':8}{'':{width}}  -> {clean(line)}")
-    click.echo(report.summary(checks))
+    click.echo(facts.summary(checks))
+
+
+PINGS = 5
+TIMEOUT_S = 15.0
+VERSION_HEADER = "headrace-version"
+_LOCAL = ("127.0.0.1", "::1", "localhost")
+
+
+def is_local(url: str) -> bool:
+    """Returns whether the address is one of this machine."""
+    return urlsplit(url).hostname in _LOCAL
+
+
+def ask_server(
+    url: str,
+    key: str | None,
+    *,
+    transport: httpx.BaseTransport | None = None,
+    monotonic: Callable[[], float] = time.monotonic,
+) -> ServerFacts:
+    """Returns facts about the server at `url`. It asks each question once, without retries; an error is a fact, too."""
+    local = is_local(url)
+    try:
+        with httpx.Client(base_url=url, timeout=TIMEOUT_S, trust_env=not local, transport=transport) as http:
+            latencies, version = [], ""
+            for _ in range(PINGS):
+                began = monotonic()
+                answer = http.get("/health")
+                latencies.append((monotonic() - began) * 1000)
+                if answer.status_code != 200:
+                    return ServerFacts(error=f"GET /health: status {answer.status_code}", is_local=local)
+                version = answer.headers.get(VERSION_HEADER, "")
+            bearer = {"authorization": f"Bearer {key.strip()}"} if key else None
+            return ServerFacts(
+                latencies_ms=tuple(latencies),
+                version=version,
+                status_without_key=_status(http, "/v1/streams?limit=1"),
+                status_with_key=_status(http, "/v1/streams?limit=1", bearer) if bearer else None,
+                status_as_admin=_status(http, "/v1/server/_details", bearer) if bearer else None,
+                is_local=local,
+            )
+    except (httpx.HTTPError, httpx.InvalidURL, UnicodeEncodeError) as exc:
+        return ServerFacts(error=str(exc) or type(exc).__name__, is_local=local)
+
+
+def _status(http: httpx.Client, path: str, headers: Mapping[str, str] | None = None) -> int:
+    return http.get(path, headers=headers).status_code

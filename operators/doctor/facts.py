@@ -1,8 +1,82 @@
-"""What was seen of a deployment: plain values, no meaning yet. None stands for what could not be known."""
+"""Values of the doctor: where a deployment's parts are, what was seen of them, and checks. None means unknown."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
 import msgspec
+
+from cli.errors import BadInput
+from headrace.settings import SETTING_OF_OUTPUT
+
+_APPLICATION = "AWS::EMRServerless::Application"
+_DEAD_LETTERS = {
+    "delay dead letters": "DelayDeadLetterQueueUrl",
+    "stream dead letters": "StreamDeadLetterQueueUrl",
+    "index dead letters": "IndexDeadLetterQueueUrl",
+}
+
+
+class Resources(NamedTuple):
+    """Names of what there is.
+
+    Attributes:
+        settings: `HEADRACE_*` and, of an emulator, `AWS_*` variables that point at it.
+        dead_letters: URLs of queues, by what to call them.
+        url: the server's; empty if nothing says it.
+        stack: the stack's name; alarms begin with it.
+    """
+
+    settings: Mapping[str, str]
+    dead_letters: Mapping[str, str]
+    url: str = ""
+    stack: str = ""
+
+
+def of_state_file(path: Path) -> Resources:
+    """Returns the resources that `headrace dev --state-file` wrote.
+
+    Raises:
+        BadInput: the file is something else.
+    """
+    try:
+        state = json.loads(path.read_bytes())
+        settings = {str(name): str(value) for name, value in state["environment"].items()}
+        return Resources(settings, _dead_letters(state["outputs"]), str(state["url"]))
+    except (ValueError, KeyError, TypeError, AttributeError) as exc:
+        raise BadInput(f"not a state file: {path}", "`headrace dev --state-file` writes one") from exc
+
+
+def of_stack(cloudformation: Any, name: str) -> Resources:
+    """Returns the resources of a CloudFormation stack.
+
+    Raises:
+        BadInput: the stack has no outputs of Headrace. botocore's errors pass.
+    """
+    (stack,) = cloudformation.describe_stacks(StackName=name)["Stacks"]
+    outputs = {output["OutputKey"]: output["OutputValue"] for output in stack.get("Outputs", [])}
+    settings = {setting: outputs[output] for output, setting in SETTING_OF_OUTPUT.items() if output in outputs}
+    if not settings:
+        raise BadInput(f"stack {name} has no outputs of a Headrace deployment", "`headrace-dev`, or `headrace-prod`?")
+    for page in cloudformation.get_paginator("list_stack_resources").paginate(StackName=name):
+        for resource in page["StackResourceSummaries"]:
+            if resource["ResourceType"] == _APPLICATION:
+                settings["HEADRACE_SPARK_APPLICATION"] = resource["PhysicalResourceId"]
+    return Resources(settings, _dead_letters(outputs), outputs.get("ApiUrl", ""), name)
+
+
+def of_environment(environment: Mapping[str, str]) -> Resources | None:
+    """Returns the resources that environment variables name, as the functions have them; None if they name none."""
+    if not environment.get("HEADRACE_WAL_TABLE"):
+        return None
+    return Resources({name: value for name, value in environment.items() if name.startswith("HEADRACE_")}, {})
+
+
+def _dead_letters(outputs: Mapping[str, str]) -> dict[str, str]:
+    return {name: outputs[output] for name, output in _DEAD_LETTERS.items() if output in outputs}
 
 
 class ServerFacts(msgspec.Struct, frozen=True):
@@ -95,7 +169,7 @@ class AlarmFacts(msgspec.Struct, frozen=True):
 
 
 class CloudFacts(msgspec.Struct, frozen=True):
-    """What stands in AWS. An error names what could not be asked.
+    """The state of the resources in AWS. An error names what could not be asked.
 
     Attributes:
         is_emulated: the endpoint is one of this machine, which keeps no protections.
@@ -119,3 +193,36 @@ class CloudFacts(msgspec.Struct, frozen=True):
     alarms_error: str = ""
     seal_age_ms: int = 300_000
     index_age_ms: int = 60_000
+
+
+Level = Literal["ok", "skipped", "warn", "fail"]
+_EXIT = {"ok": 0, "skipped": 0, "warn": 1, "fail": 2}
+
+
+class Check(msgspec.Struct, frozen=True):
+    """One check.
+
+    Attributes:
+        name: of what was looked at.
+        level: `skipped` where it can't be known; that is no finding.
+        found: what was seen.
+        advice: what to do; empty if nothing is to be done.
+        docs: page and section that explain it.
+    """
+
+    name: str
+    level: Level
+    found: str
+    advice: str = ""
+    docs: str = ""
+
+
+def exit_code(checks: Sequence[Check]) -> int:
+    """Returns 0 if there is no finding, 1 if something should be watched, 2 if something must be done."""
+    return max((_EXIT[check.level] for check in checks), default=0)
+
+
+def summary(checks: Sequence[Check]) -> str:
+    """Returns `9 ok, 1 warn, 0 fail`."""
+    counts = [(level, sum(check.level == level for check in checks)) for level in ("ok", "skipped", "warn", "fail")]
+    return ", ".join(f"{count} {level}" for level, count in counts if count or level != "skipped")

@@ -9,9 +9,8 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterator
 
-from cli.tables import age
-from operators.doctor.facts import CloudFacts, LogFacts, QueueFacts, ServerFacts, TableFacts
-from operators.doctor.report import Check, Level
+from cli.tables import age, counted
+from operators.doctor.facts import Check, CloudFacts, Level, LogFacts, QueueFacts, ServerFacts, TableFacts
 
 SLOW_MS = 1000.0
 SEAL_SLACK_MS = 60_000
@@ -25,9 +24,11 @@ _OPERATIONS = "docs/operations.md"
 
 
 def server(facts: ServerFacts, url: str, own_version: str) -> Iterator[Check]:
-    """Checks over HTTP."""
+    """Yields checks of a server over HTTP."""
     if facts.error:
-        advice = "is the server running, the address right, the network open? `headrace dev` runs one on this machine"
+        advice = (
+            "check that the server is running, the address and the network; `headrace dev` runs one on this machine"
+        )
         yield Check(
             "server", "fail", f"no answer from {url}: {facts.error}", advice, f"{_OPERATIONS}#on-this-machine"
         )
@@ -42,7 +43,12 @@ def server(facts: ServerFacts, url: str, own_version: str) -> Iterator[Check]:
 
 def _version(version: str, own_version: str) -> Check:
     if not version:
-        return Check("version", "warn", "the server does not say which release it is", "it is older, or no Headrace")
+        return Check(
+            "version",
+            "warn",
+            "the server does not say which release it is",
+            "is it Headrace?",
+        )
     if version != own_version:
         found = f"server {version}, command line {own_version}"
         return Check(
@@ -80,11 +86,11 @@ def _keys(facts: ServerFacts) -> Iterator[Check]:
         case _ if facts.status_as_admin == 200:
             yield Check("key", "ok", "accepted, with the scope `admin` for every name")
         case _:
-            yield Check("key", "ok", "accepted; it is no key for everything")
+            yield Check("key", "ok", "accepted; it has a limited scope")
 
 
 def cloud(facts: CloudFacts) -> Iterator[Check]:
-    """Checks of what stands in AWS."""
+    """Yields checks of the resources in AWS."""
     for table in facts.tables:
         yield _table(table, facts.is_emulated)
     if facts.bucket is not None:
@@ -112,9 +118,9 @@ def _table(table: TableFacts, is_emulated: bool) -> Check:
         "customer key": table.has_customer_key or is_emulated,
         "point-in-time recovery": table.is_recoverable is not False or is_emulated,
     }
-    lacking = [what for what, stands in kept.items() if not stands]
+    lacking = [what for what, is_there in kept.items() if not is_there]
     if lacking:
-        return Check(name, "warn", f"lacks: {', '.join(lacking)}", "deploy again: somebody changed it by hand", docs)
+        return Check(name, "warn", f"lacks: {', '.join(lacking)}", "deploy again: it was changed by hand", docs)
     return Check(name, "ok", "active, protected" + (" as far as the emulator goes" if is_emulated else ""))
 
 
@@ -122,7 +128,7 @@ def _bucket(facts: CloudFacts) -> Check:
     bucket, docs = facts.bucket, f"{_OPERATIONS}#deploy"
     assert bucket is not None
     if bucket.error:
-        advice = "nothing can be read from segments: is the name right, and may you see it?"
+        advice = "nothing can be read from segments: check its name and your permissions"
         return Check("bucket", "fail", bucket.error, advice, f"{_OPERATIONS}#when-data-are-damaged")
     if facts.is_emulated:
         return Check("bucket", "ok", "there; the emulator keeps no versions")
@@ -131,11 +137,9 @@ def _bucket(facts: CloudFacts) -> Check:
         "encryption with a key": bucket.is_encrypted,
         "block of public access": bucket.is_private,
     }
-    lacking = [what for what, stands in kept.items() if not stands]
+    lacking = [what for what, is_there in kept.items() if not is_there]
     if lacking:
-        return Check(
-            "bucket", "fail", f"lacks: {', '.join(lacking)}", "deploy again: somebody changed it by hand", docs
-        )
+        return Check("bucket", "fail", f"lacks: {', '.join(lacking)}", "deploy again: it was changed by hand", docs)
     return Check("bucket", "ok", "there, versioned, encrypted, private")
 
 
@@ -148,7 +152,7 @@ def _queue(queue: QueueFacts) -> Check:
         dead = queue.waiting + queue.in_flight
         if dead:
             advice = "read why in the function's log; once the cause is gone, redrive them, or run the audit"
-            return Check(name, "fail", f"{dead:,} messages that nobody could act on", advice, docs)
+            return Check(name, "fail", f"holds {counted(dead, 'message')} that could not be processed", advice, docs)
         return Check(name, "ok", "empty")
     if queue.oldest_s is not None and queue.oldest_s > OLD_MESSAGE_S:
         advice = "does the function that reads it run, fail, or lack concurrency?"
@@ -165,12 +169,12 @@ def _sealing(facts: CloudFacts) -> Check:
     limit_ms = 2 * facts.seal_age_ms + SEAL_SLACK_MS
     broken = [log for log in facts.logs if log.error]
     if broken:
-        found = f"{len(broken)} logs can't be looked at: {broken[0].name}: {broken[0].error}"
+        found = f"can't read {counted(len(broken), 'log')}: {broken[0].name}: {broken[0].error}"
         return Check(
             "sealing", "fail", found, "`headrace verify` says what is damaged", f"{_OPERATIONS}#when-data-are-damaged"
         )
     unsealed = [(log.oldest_ms, log) for log in facts.logs if log.oldest_ms is not None]
-    looked = f"{len(facts.logs):,} streams looked at{', not all' if facts.more_logs else ''}"
+    looked = f"{counted(len(facts.logs), 'stream')} looked at{', not all' if facts.more_logs else ''}"
     late = sorted(((waited, log) for waited, log in unsealed if waited > limit_ms), key=lambda found: -found[0])
     if late:
         advice = "does the sealer run? look at its log, its dead letters, and the stream's iterator age"
@@ -181,7 +185,7 @@ def _sealing(facts: CloudFacts) -> Check:
 
 def _late(late: list[tuple[int, LogFacts]], limit_ms: int) -> str:
     waited, log = late[0]
-    others = f" and {len(late) - 1} others" if len(late) > 1 else ""
+    others = f" and {counted(len(late) - 1, 'other')}" if len(late) > 1 else ""
     return f"unsealed for {age(waited)}, more than {age(limit_ms)}: {log.name}{others}"
 
 
@@ -191,15 +195,15 @@ def _indexing(facts: CloudFacts) -> Check:
         return Check("indexing", "fail", facts.waiting_error, "see the tables above", docs)
     failed = [row for row in facts.waiting if row.failures]
     if failed:
-        found = f"{len(failed)} logs could not be indexed, last: {failed[0].log_id}: {failed[0].reason}"
-        advice = "they are tried again, ever later; `headrace index rebuild NAME` once the cause is gone"
+        found = f"can't index {counted(len(failed), 'log')}, the last: {failed[0].log_id}: {failed[0].reason}"
+        advice = "they are tried again, at growing intervals; `headrace index rebuild NAME` once the cause is gone"
         return Check("indexing", "warn", found, advice, docs)
     waits = [row.waited_ms for row in facts.waiting if row.waited_ms is not None]
     longest = max(waits, default=0)
     if longest > facts.index_age_ms + INDEX_SLACK_MS:
-        found = f"{len(waits)} logs wait for a job run, the longest for {age(longest)}"
+        found = f"logs that wait for a job run: {len(waits)}, the longest for {age(longest)}"
         return Check("indexing", "warn", found, "does the indexer run, and do its job runs succeed?", docs)
-    return Check("indexing", "ok", f"{len(waits)} logs wait, the longest for {age(longest) if waits else '-'}")
+    return Check("indexing", "ok", f"waiting logs: {len(waits)}, the longest for {age(longest) if waits else '-'}")
 
 
 def _jobs(facts: CloudFacts) -> Check:
@@ -230,7 +234,7 @@ def _jobs(facts: CloudFacts) -> Check:
 def _alarms(facts: CloudFacts) -> Check:
     docs = f"{_OPERATIONS}#metrics"
     if facts.alarms_error:
-        return Check("alarms", "warn", facts.alarms_error, "may you ask CloudWatch?", docs)
+        return Check("alarms", "warn", facts.alarms_error, "check your permissions for CloudWatch", docs)
     ringing = [alarm for alarm in facts.alarms if alarm.state == "ALARM"]
     if ringing:
         found = "; ".join(f"{alarm.name}: {alarm.reason}" for alarm in ringing)
@@ -238,7 +242,11 @@ def _alarms(facts: CloudFacts) -> Check:
     if not facts.alarms:
         level: Level = "skipped" if facts.is_emulated else "warn"
         return Check(
-            "alarms", level, "there are none", "" if facts.is_emulated else "nobody is told when it breaks", docs
+            "alarms",
+            level,
+            "there are none",
+            "" if facts.is_emulated else "failures notify no one: deploy again",
+            docs,
         )
     silent = sum(alarm.state == "INSUFFICIENT_DATA" for alarm in facts.alarms)
     return Check("alarms", "ok", f"{len(facts.alarms)}, none rings" + (f", {silent} without data" if silent else ""))

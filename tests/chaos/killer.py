@@ -12,9 +12,9 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from local.emulated_cloud import DevServer
+from tests.support.emulated_cloud import DevServer
 
-MODULES = {"api": "local.api_process", "dispatcher": "local.dispatcher", "sealer": "local.lambda_sandbox"}
+MODULES = {"api": "local.api_process", "dispatcher": "local.dispatcher", "sealer": "local.lambda_runtime"}
 
 
 def victims(state: dict[str, Any]) -> dict[str, list[int]]:

@@ -19,8 +19,8 @@ from headrace.recovery.verify import verify_all
 from headrace.settings import Settings, child_environment
 from headrace.streams.names import STREAMS
 from headrace.tables.catalog import Row
-from local.emulated_cloud import DevServer
 from local.environment import client
+from tests.support.emulated_cloud import DevServer
 
 # Left by a kill between an upload and what names it; the sealer's orphan sweep removes them after a day.
 EXPECTED = frozenset({"bucket.orphan"})

@@ -15,13 +15,13 @@ from cli.units import Duration
 from functions.metrics import SealerMetric
 from headrace.manifest.merging import MergeLimits
 from headrace.settings import Settings
-from local.emulated_cloud import DevServer, dev_server
 from local.template import TEMPLATE_PATH
 from tests.chaos import injector, laws
 from tests.chaos.client import Client
 from tests.chaos.killer import Killer
 from tests.chaos.load import COMING_AND_GOING, STEADY, Common, Cycle, Follower, Forker, Worker, Writer
 from tests.chaos.rest import Rest, come_to_rest
+from tests.support.emulated_cloud import DevServer, dev_server
 from tests.support.pipeline import NO_METRICS
 
 # Of the sealer's queue. Here processes die every few seconds: what AWS gives up after five deliveries is no poison yet.

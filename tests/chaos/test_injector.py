@@ -18,9 +18,9 @@ from headrace.objects import ObjectMissing
 from headrace.objects.s3 import S3Objects, make_client
 from headrace.tables.dynamodb import Store
 from headrace.tables.items import ConditionFailed, n, s
-from local.emulated_cloud import Cloud, emulated_cloud
 from tests.chaos import injector
 from tests.chaos.injector import Injector, faults_of, operation
+from tests.support.emulated_cloud import Cloud, emulated_cloud
 
 _slots = itertools.count(1)
 DYNAMODB = sorted(faults_of("dynamodb.PutItem"))

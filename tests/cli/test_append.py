@@ -83,7 +83,7 @@ def test_a_rerun_with_the_same_producer_appends_only_what_is_missing(
     cut_off = headrace(*args)
     assert cut_off.exit_code == 1
     assert "appended before that: 10 records" in cut_off.stderr
-    assert "goes on where this one stopped" in cut_off.stderr
+    assert "run the same command again to continue" in cut_off.stderr
     again = headrace(*args, "--json")
     assert stream.records == [str(number).encode() for number in range(30)]
     assert json.loads(again.stdout)["duplicate_requests"] == 1

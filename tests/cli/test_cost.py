@@ -79,7 +79,7 @@ def test_unit_prices() -> None:
         (("--appends-per-month", "nan"), "out of range"),
         (("--batch", "0"), "0 is not in the range"),
         (("--query", "nonsense"), "no such class of query"),
-        (("--seal-age", "0s"), "an age of 0"),
+        (("--seal-age", "0s"), "ages must be above 0"),
     ],
 )
 def test_what_makes_no_sense_is_wrong_usage(arguments: tuple[str, ...], said: str) -> None:

@@ -16,10 +16,11 @@ from click.testing import CliRunner
 
 from cli.main import main
 from headrace import VERSION
-from operators.doctor import report, rules, server
+from operators.doctor import command, rules
 from operators.doctor.facts import (
     AlarmFacts,
     BucketFacts,
+    Check,
     CloudFacts,
     JobFacts,
     LogFacts,
@@ -27,8 +28,8 @@ from operators.doctor.facts import (
     ServerFacts,
     TableFacts,
     WaitingFacts,
+    exit_code,
 )
-from operators.doctor.report import Check
 
 ROOT = Path(__file__).parents[2]
 HOUR_MS = 3_600_000
@@ -64,7 +65,7 @@ def table(**facts: Any) -> CloudFacts:
 def test_a_deployment_that_is_well_has_no_findings() -> None:
     checks = [*rules.server(SERVER, URL, VERSION), *rules.cloud(WELL)]
     assert levels(checks) == {}
-    assert report.exit_code(checks) == 0
+    assert exit_code(checks) == 0
     assert {check.level for check in checks} == {"ok"}
 
 
@@ -82,7 +83,7 @@ def test_a_deployment_that_is_well_has_no_findings() -> None:
         (changed(bucket=BucketFacts("b", "", False, True, True)), "bucket", "fail", "versions"),
         (changed(bucket=BucketFacts("b", "", True, True, False)), "bucket", "fail", "public access"),
         (changed(queues=(QueueFacts("d", True, waiting=2),)), "queue d", "fail", "2 messages"),
-        (changed(queues=(QueueFacts("d", True, in_flight=1),)), "queue d", "fail", "1 messages"),
+        (changed(queues=(QueueFacts("d", True, in_flight=1),)), "queue d", "fail", "1 message "),
         (changed(queues=(QueueFacts("q", False, oldest_s=3600),)), "queue q", "warn", "1h"),
         (changed(queues=(QueueFacts("q", False, waiting=10_001),)), "queue q", "warn", "10,001"),
         (changed(queues=(QueueFacts("q", False, error="gone"),)), "queue q", "fail", "gone"),
@@ -119,7 +120,7 @@ def test_each_fault_is_one_finding_with_advice_and_a_page(
     (found,) = [check for check in checks if check.name == name]
     assert said in found.found
     assert found.advice or name == "job runs"
-    assert report.exit_code(checks) == {"warn": 1, "fail": 2}[level]
+    assert exit_code(checks) == {"warn": 1, "fail": 2}[level]
     if found.docs:
         page, _, anchor = found.docs.partition("#")
         titles = re.findall(r"^#+ (.*)$", (ROOT / page).read_text(), re.MULTILINE)
@@ -154,7 +155,7 @@ def test_what_a_server_answers(facts: dict[str, Any], found: dict[str, str]) -> 
 
 def answering(respond: Callable[[httpx.Request], httpx.Response]) -> ServerFacts:
     ticks = iter(range(100))
-    return server.look(URL, "k", transport=httpx.MockTransport(respond), monotonic=lambda: next(ticks) / 100)
+    return command.ask_server(URL, "k", transport=httpx.MockTransport(respond), monotonic=lambda: next(ticks) / 100)
 
 
 def test_facts_come_from_single_requests() -> None:

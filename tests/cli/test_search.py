@@ -103,7 +103,7 @@ def test_numbers_keep_their_text(headrace: Shell, server: FakeServer) -> None:
     server.resources["logs/_search"] = lambda request: httpx.Response(200, content=page)
     result = headrace("search", "logs", "word")
     assert result.stdout.splitlines()[1].split() == ["0", "2.5", "1.0", "123456789012345678901234567890"]
-    assert "1 hits of at least 1" in result.stderr
+    assert "1 hit of at least 1" in result.stderr
     assert headrace("search", "logs", "word", "--records").stdout == '{"n":1.0}\n'
 
 

@@ -4,11 +4,10 @@ import os
 
 import pytest
 
-from cli.batches import byte_batches, json_batches
+from cli.client import RetryPolicy, retry_after_s
+from cli.commands.tail import events, pages, split_lines
 from cli.elements import PAUSE
-from cli.follow import events, pages, split_lines
-from cli.retry import RetryPolicy, retry_after_s
-from cli.sources import PAUSE_S, detect, literal, pipe_chunks, records
+from cli.sources import PAUSE_S, byte_batches, detect, json_batches, literal, pipe_chunks, records
 
 
 def test_a_pipe_that_pauses_says_so_once() -> None:

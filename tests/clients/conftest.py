@@ -17,7 +17,7 @@ def server_url(request: pytest.FixtureRequest) -> Iterator[str]:
     if external:
         yield external
         return
-    from local.emulated_cloud import dev_server
+    from tests.support.emulated_cloud import dev_server
 
     with dev_server("--seal-records", "20", "--seal-age", "1s", *DOORS[request.param]) as server:
         yield server.url

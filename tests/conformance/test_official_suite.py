@@ -54,7 +54,7 @@ def base_url(request: pytest.FixtureRequest) -> Iterator[str]:
     if EXTERNAL_URL:
         yield EXTERNAL_URL
         return
-    from local.emulated_cloud import dev_server
+    from tests.support.emulated_cloud import dev_server
 
     with dev_server(*CONFIGURATIONS[request.param]) as server:
         yield server.url

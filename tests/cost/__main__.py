@@ -1,4 +1,4 @@
-"""Measures everything that `headrace cost` reckons with, and writes the tables of docs/cost.md.
+"""Measures everything that `headrace cost` estimates with, and writes the tables of docs/cost.md.
 
 uv run python -m tests.cost              writes operators/cost/counts.json and the tables
 uv run python -m tests.cost --tables     only the tables, from the counts that stand

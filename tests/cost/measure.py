@@ -1,4 +1,4 @@
-"""Every count that `headrace cost` reckons with: measured on counting stores, or read from template and benchmarks."""
+"""Every count that `headrace cost` estimates with: measured on counting stores, or read from template and benchmarks."""
 
 from __future__ import annotations
 

@@ -7,16 +7,16 @@ from dataclasses import replace
 from pathlib import Path
 
 from cli.tables import Column
-from operators.cost import peers, show
+from operators.cost import show
 from operators.cost.counts import counted
-from operators.cost.model import Reckoning, bill, jobs
+from operators.cost.model import Estimate, bill, jobs
 from operators.cost.prices import standard
 from operators.cost.workload import Workload
 
 PAGE = Path(__file__).parents[2] / "docs" / "cost.md"
 _BLOCK = re.compile(r"(<!-- (?!end)([a-z ]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 _AMONG = [
-    ("nobody comes", Workload()),
+    ("no requests", Workload()),
     ("100 k single records of 500 B", Workload(appends=1e5)),
     ("1 M single records of 500 B", Workload(appends=1e6)),
     ("100 M single records of 500 B", Workload(appends=1e8)),
@@ -28,15 +28,15 @@ _AMONG = [
 ]
 
 
-def reckoned(work: Workload) -> Reckoning:
+def estimated(work: Workload) -> Estimate:
     """With the counts and prices that come with Headrace."""
-    return Reckoning(work, counted(), standard())
+    return Estimate(work, counted(), standard())
 
 
 def tables() -> dict[str, str]:
     """Each table by its name."""
-    example = reckoned(Workload(appends=1e6, batch=100, searches=1e5, indexed=True))
-    plain = reckoned(Workload())
+    example = estimated(Workload(appends=1e6, batch=100, searches=1e5, indexed=True))
+    plain = estimated(Workload())
     return {
         "standing": show.markdown(show.bill_sheet(plain)),
         "appends": show.markdown(show.append_sheet(plain)),
@@ -66,9 +66,9 @@ def names(page: str) -> set[str]:
 def _peers() -> str:
     rows = []
     for what, work in _AMONG:
-        it = reckoned(work)
-        quiet = replace(it, work=replace(work, metrics_s=0))
-        sums = [bill(it).usd, bill(quiet).usd, peers.kinesis(it).usd, peers.self_hosted(it).usd]
+        estimate = estimated(work)
+        quiet = replace(estimate, work=replace(work, metrics_s=0))
+        sums = [bill(estimate).usd, bill(quiet).usd, show.kinesis(estimate).usd, show.self_hosted(estimate).usd]
         rows.append([what, *(f"**{show.money(usd)}**" if usd == min(sums) else show.money(usd) for usd in sums)])
     columns = [
         Column("a month"),
@@ -87,7 +87,7 @@ def _spill() -> str:
     for batch in (5, 10, 30, 100, 300):
         row: list[object] = [batch, f"{counted().stored(500 * batch) / 1000:,.1f}"]
         for spill in sizes:
-            at, none = (reckoned(Workload(appends=n, batch=batch, spill_bytes=spill, readers=0)) for n in (2e6, 1e6))
+            at, none = (estimated(Workload(appends=n, batch=batch, spill_bytes=spill, readers=0)) for n in (2e6, 1e6))
             row.append(show.money(bill(at).usd - bill(none).usd))
         rows.append(row)
     columns = [Column("records of 500 B", True), Column("kB compressed", True)]
@@ -107,8 +107,15 @@ def _knobs(work: Workload) -> str:
     ]
     rows = []
     for what, fields in changes:
-        it = reckoned(replace(work, **fields))  # type: ignore[arg-type]
-        parts = bill(it).parts()
-        rows.append([what, show.money(bill(it).usd), show.money(parts.get("index", 0)), show.amount(jobs(it).runs)])
+        estimate = estimated(replace(work, **fields))  # type: ignore[arg-type]
+        parts = bill(estimate).parts()
+        rows.append(
+            [
+                what,
+                show.money(bill(estimate).usd),
+                show.money(parts.get("index", 0)),
+                show.amount(jobs(estimate).runs),
+            ]
+        )
     columns = [Column("setting"), Column("USD", True), Column("of it: index", True), Column("job runs", True)]
     return show.markdown(show.Sheet("", columns, rows))

@@ -1,4 +1,4 @@
-"""The counts that `headrace cost` reckons with are what is measured now, and the page shows what it reckons."""
+"""The counts that `headrace cost` estimates with are what is measured now, and the page shows what it estimates."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 import pytest
 
 from operators.cost import counts
-from operators.cost.model import Reckoning
+from operators.cost.model import Estimate
 from operators.cost.prices import standard
 from operators.cost.workload import Workload
 from tests.cost import measure, page
@@ -42,9 +42,9 @@ def test_the_model_writes_the_units_that_were_counted(one: counts.Append) -> Non
     if one.payload_bytes in (10_000, 50_000) and one.record_bytes != 500:
         pytest.skip("the same payload was measured with records of another size, which compress otherwise")
     work = Workload(appends=1, record_bytes=one.record_bytes, batch=one.batch)
-    reckoned = Reckoning(work, counts.counted(), standard())
-    assert reckoned.is_spilled == one.is_spilled
-    assert reckoned.item_units == one.spent["write_units"]
+    estimated = Estimate(work, counts.counted(), standard())
+    assert estimated.is_spilled == one.is_spilled
+    assert estimated.item_units == one.spent["write_units"]
 
 
 def test_the_size_of_an_item_follows_the_documented_rules() -> None:

@@ -18,7 +18,7 @@ from infra import wheels
 from infra.assembly import Assembly
 from infra.bundle import build
 from infra.machine import LAMBDA, Machine
-from local.emulated_cloud import emulated_cloud
+from tests.support.emulated_cloud import emulated_cloud
 
 ARTIFACTS = ("api", "sealer", "indexer")
 MB = 1_000_000

@@ -19,9 +19,9 @@ from pathlib import Path
 
 import pytest
 
-from local.emulated_cloud import DevServer, dev_server
 from tests.docs.sessions import Command, commands, missing
 from tests.node import install_packages
+from tests.support.emulated_cloud import DevServer, dev_server
 
 ROOT = Path(__file__).parents[2]
 FLIGHTS = ROOT / "tests" / "e2e"

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from local.emulated_cloud import DevServer, dev_server
+from tests.support.emulated_cloud import DevServer, dev_server
 from tests.support.pipeline import NO_METRICS, Pipeline
 
 JSON = {"Content-Type": "application/json"}

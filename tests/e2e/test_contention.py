@@ -12,7 +12,7 @@ import httpx
 import orjson
 import pytest
 
-from local.emulated_cloud import DevServer, dev_server
+from tests.support.emulated_cloud import DevServer, dev_server
 from tests.support.pipeline import NO_METRICS, Pipeline
 
 WRITERS = 16

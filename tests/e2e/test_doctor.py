@@ -21,7 +21,7 @@ from headrace.clock import ManualClock
 from headrace.settings import Settings
 from headrace.streams.requests import AppendRequest, CreateRequest
 from headrace.streams.verbs import Streams
-from local.emulated_cloud import DevServer, dev_server
+from tests.support.emulated_cloud import DevServer, dev_server
 from tests.support.pipeline import NO_METRICS, Pipeline
 
 KEYS = {"HEADRACE_API_KEYS": "right:read+write+admin", **NO_METRICS}
@@ -79,7 +79,7 @@ def test_faults_are_found_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
         code, checks = doctor(*state, "--key", "right")
         assert (code, findings(checks)) == (0, {})
         assert checks["key"]["found"] == "accepted, with the scope `admin` for every name"
-        assert "1 streams looked at" in checks["sealing"]["found"]
+        assert "1 stream looked at" in checks["sealing"]["found"]
         code, by_stack = doctor(
             "--stack",
             "headrace",

@@ -15,8 +15,8 @@ from typing import Any
 import duckdb
 import pytest
 
-from local.emulated_cloud import DevServer, dev_server
 from tests.conformance.contract.client import Api, Stream, eventually, expect
+from tests.support.emulated_cloud import DevServer, dev_server
 from tests.support.pipeline import NO_METRICS
 
 ROOT = Path(__file__).parents[2]

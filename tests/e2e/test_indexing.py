@@ -16,8 +16,8 @@ import pytest
 from headrace.index import manifest as manifests
 from headrace.index.manifest import IndexManifest, IndexManifestStore, gaps
 from headrace.objects.s3 import S3Objects
-from local.emulated_cloud import DevServer, dev_server
 from tests.e2e.test_recover import headrace
+from tests.support.emulated_cloud import DevServer, dev_server
 from tests.support.pipeline import NO_METRICS, Pipeline
 
 OPTIONS = ("--seal-age", "1s", "--index-age", "1s", "--index-segments", "1", "--compact-fanout", "2")

@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import orjson
 
-from local.emulated_cloud import DevServer, dev_server
+from tests.support.emulated_cloud import DevServer, dev_server
 from tests.support.pipeline import NO_METRICS, Pipeline
 
 WRITERS = 3

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from functions.api import context
-from local.emulated_cloud import emulated_cloud
+from tests.support.emulated_cloud import emulated_cloud
 from tests.unit.api.asgi import Server
 
 

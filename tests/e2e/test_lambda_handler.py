@@ -9,7 +9,7 @@ import subprocess
 import sys
 from typing import Any
 
-from local.emulated_cloud import emulated_cloud
+from tests.support.emulated_cloud import emulated_cloud
 
 PROGRAM = """
 import json, sys

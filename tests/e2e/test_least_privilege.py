@@ -20,13 +20,12 @@ import httpx
 import pytest
 
 from headrace.objects import keys
-from local.access_door import Policies, noted
-from local.access_policies import is_allowed, uses
+from local.access import Policies, is_allowed, noted, uses
 from local.deployment import Deployment
-from local.emulated_cloud import DevServer, dev_server
 from local.environment import as_role, client
 from local.template import read_template
 from tests.e2e.test_indexing import Indexed, eventually
+from tests.support.emulated_cloud import DevServer, dev_server
 from tests.support.pipeline import NO_METRICS
 
 JSON = {"Content-Type": "application/json"}

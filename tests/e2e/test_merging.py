@@ -20,10 +20,10 @@ from headrace.log.stores import Stores
 from headrace.manifest.manifest import Manifest
 from headrace.objects.observed import ObservedObjects, RequestCounts
 from headrace.streams.verbs import Streams
-from local.emulated_cloud import DevServer, dev_server
 from tests.chaos.rest import stores_of
 from tests.e2e.test_indexing import SEARCH, children, eventually, runs_under_way
 from tests.e2e.test_recover import drop_items, headrace
+from tests.support.emulated_cloud import DevServer, dev_server
 from tests.support.pipeline import NO_METRICS, Pipeline
 
 SEGMENTS, RECORDS = 8, 5

@@ -15,8 +15,8 @@ import pyarrow.dataset
 import pyarrow.fs
 import pytest
 
-from local.emulated_cloud import DevServer, dev_server
 from tests.node import install_packages
+from tests.support.emulated_cloud import DevServer, dev_server
 from tests.support.pipeline import NO_METRICS, Pipeline
 
 HERE = Path(__file__).parent

@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx
 
-from local.emulated_cloud import dev_server
+from tests.support.emulated_cloud import dev_server
 from tests.support.pipeline import NO_METRICS, Pipeline
 
 KEYS = {"WAL": ("log_id", "slot"), "CATALOG": ("bucket", "name"), "WATERMARKS": ("log_id",)}

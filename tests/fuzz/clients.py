@@ -7,11 +7,11 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from cli.commands.list import descriptors
+from cli.commands.tail import events as parse_events
+from cli.commands.tail import pages, split_lines
 from cli.elements import json_records, line_records
 from cli.errors import BadInput, CliError, envelope_message
-from cli.follow import events as parse_events
-from cli.follow import pages, split_lines
+from cli.pages import descriptors
 from cli.pages import elements as page_elements
 from tests.fuzz.grammar import json_text
 from tests.fuzz.samples import edited

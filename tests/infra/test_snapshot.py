@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from local.emulated_cloud import Cloud, emulated_cloud
 from tests.infra.resources import Resources
+from tests.support.emulated_cloud import Cloud, emulated_cloud
 
 SECRET = "keys"
 # Imports the handler as Lambda does, then tells what the snapshot would hold. Each clone creates a stream.

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from local.emulated_cloud import Cloud, emulated_cloud
 from tests.local.small_template import write_template
+from tests.support.emulated_cloud import Cloud, emulated_cloud
 
 
 @pytest.fixture(scope="module")

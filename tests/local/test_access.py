@@ -15,6 +15,17 @@ from botocore.config import Config
 from botocore.exceptions import ClientError
 
 from headrace.settings import child_environment
+from local.access import (
+    AccessDoor,
+    Call,
+    Policies,
+    Statement,
+    UnknownPolicy,
+    is_allowed,
+    noted,
+    read_policies,
+    read_statement,
+)
 from local.access_calls import (
     access_key,
     arn,
@@ -25,12 +36,9 @@ from local.access_calls import (
     object_calls,
     role_of,
 )
-from local.access_door import AccessDoor, Policies, noted
-from local.access_policies import Call, Statement, UnknownPolicy, is_allowed, read_statement
 from local.environment import client
 from local.supervisor import Supervisor
 from local.template import UnusableTemplate, read_template
-from local.template_policies import read_policies
 
 TABLE = arn("dynamodb", "table/t")
 READ = Statement("Read", "Allow", ("s3:Get*",), ("arn:aws:s3:::b/logs/????/*",))

@@ -13,7 +13,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from local.emulated_cloud import DevServer, DevServerFailed, dev_server
+from tests.support.emulated_cloud import DevServer, DevServerFailed, dev_server
 
 FAKE_APP = ("--app", "tests.local.fake_app:create_app")
 

@@ -15,8 +15,8 @@ import msgspec
 
 from local.deployment import ScheduleTrigger
 from local.dispatcher import Dispatcher
-from local.emulated_cloud import Cloud
 from local.environment import client
+from tests.support.emulated_cloud import Cloud
 
 POISON = "poison"
 _lock = Lock()

@@ -15,8 +15,8 @@ from local.deployment import EventTrigger
 from local.emr_runs import KEPT_EVENTS, JobFailed, JobRuns
 from local.emr_serverless import EmrServer
 from local.environment import client
-from local.event_pump import EventPump, events_at
 from local.lambda_runtime import FunctionFailed
+from local.pumps import EventPump, events_at
 from local.spark_worker import NO_JAVA, SparkWorker
 
 APPLICATION = "00app"
@@ -188,7 +188,7 @@ class Function:
 def test_rules_hear_of_the_events_that_match_and_repeat_what_failed(
     server: EmrServer, worker: FakeWorker, emr: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("local.event_pump.RETRY_SECONDS", 0.01)
+    monkeypatch.setattr("local.pumps.RETRY_SECONDS", 0.01)
     pattern = {
         "source": ["aws.emr-serverless"],
         "detail": {"applicationId": [APPLICATION], "state": ["SUCCESS", "FAILED"]},

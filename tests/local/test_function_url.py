@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from local.emulated_cloud import DevServer, DevServerFailed, dev_server
 from local.function_url import event_of
+from tests.support.emulated_cloud import DevServer, DevServerFailed, dev_server
 
 AT = datetime(2026, 11, 21, 13, 14, 15, tzinfo=UTC)
 TEXT = {"content-type": "text/plain"}

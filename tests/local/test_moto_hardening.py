@@ -14,8 +14,8 @@ from uuid import uuid4
 import pytest
 from botocore.exceptions import ClientError
 
-from local.emulated_cloud import Cloud
 from local.moto_hardening import SUPPORTED_VERSION, UnsupportedMoto, require_supported_version
+from tests.support.emulated_cloud import Cloud
 
 THREADS, ROUNDS = 8, 50
 

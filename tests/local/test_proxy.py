@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from local import http1
-from local.emulated_cloud import DevServer, dev_server
+from tests.support.emulated_cloud import DevServer, dev_server
 
 
 @pytest.fixture(scope="module")

@@ -10,11 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from local.batches import Batch, Verdict, after_failure, failed_identifiers, first_failed, shuffled_across_keys
 from local.deployment import ScheduleTrigger, StreamTrigger
-from local.event_filter import matches, matches_any
-from local.lambda_events import queue_record, scheduled_event, stream_record
-from local.schedule import next_time
+from local.lambda_events import matches, matches_any, queue_record, scheduled_event, stream_record
+from local.pumps import next_time
+from local.stream_pump import Batch, Verdict, after_failure, failed_identifiers, first_failed, shuffled_across_keys
 
 ARN = "arn:aws:dynamodb:us-east-1:123456789012:table/wal/stream/2026"
 

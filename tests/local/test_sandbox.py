@@ -16,10 +16,9 @@ import pytest
 from local.checkpoints import KEPT_RECORDS, Checkpoint, Position
 from local.deployment import Function, StreamTrigger
 from local.dispatcher import Dispatcher
-from local.emulated_cloud import Cloud
-from local.lambda_runtime import FunctionFailed
-from local.lambda_sandbox import Sandbox
+from local.lambda_runtime import FunctionFailed, Sandbox
 from tests.local.test_dispatcher import eventually, write
+from tests.support.emulated_cloud import Cloud
 
 TIMEOUT_S = 4  # also to start a process, on a busy machine
 HERE = "tests.local.test_sandbox"

@@ -10,9 +10,9 @@ import pytest
 
 from headrace.settings import SETTING_OF_OUTPUT
 from local.deployment import Deployment, EventTrigger, QueueTrigger, ScheduleTrigger
-from local.emulated_cloud import Cloud, emulated_cloud
 from local.template import UnusableTemplate, deployable_part, read_template
 from tests.local.small_template import FUNCTION, template
+from tests.support.emulated_cloud import Cloud, emulated_cloud
 
 
 def test_only_what_moto_can_create_is_deployed_and_dangling_properties_go() -> None:

@@ -10,8 +10,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from local.cloudwatch.dashboard import widgets_of
-from local.cloudwatch.picture import svg
+from local.cloudwatch.dashboard import svg, widgets_of
 from local.template import read_template
 from tests.observability import captures
 from tests.observability.stages import FAULTS, HEALTHY, capture

@@ -17,9 +17,9 @@ from typing import Any
 import httpx
 
 from local.cloudwatch.queries import referred
-from local.emulated_cloud import DevServer, dev_server
 from local.template import TEMPLATE_PATH, read_template
 from tests.observability.captures import Capture, Letters
+from tests.support.emulated_cloud import DevServer, dev_server
 from tests.support.pipeline import NO_METRICS, Pipeline
 
 PERIOD_S = 5.0  # of an alarm, here

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from local.emulated_cloud import Cloud, emulated_cloud
 from tests.e2e.test_lambda_handler import event
+from tests.support.emulated_cloud import Cloud, emulated_cloud
 
 SECRET, RECORD = "s3cret-of-the-operator", "what-nobody-may-read"
 PROGRAM = """

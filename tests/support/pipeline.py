@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 import zstandard
 
-from local.emulated_cloud import DevServer
 from local.environment import client
+from tests.support.emulated_cloud import DevServer
 
 NO_METRICS = {"HEADRACE_METRICS_INTERVAL_MS": "0"}  # for tests that count what stands: no stream but their own
 

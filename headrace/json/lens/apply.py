@@ -27,7 +27,7 @@ _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,4300}")  # CPython refuses to parse 
 
 
 def compile_convert(op: Convert) -> Transformation:
-    """The function of a `convert`; it checks the types that the operation names before and after.
+    """Returns the function of a `convert`; it checks the types that the operation names before and after.
 
     Raises (the function):
         InvalidRequest: the value or the result is of another type, or the value is outside the transform's domain.
@@ -47,7 +47,7 @@ def compile_convert(op: Convert) -> Transformation:
 
 
 def compile_transform(transform: Transform) -> Transformation:
-    """The function of a table or a builtin."""
+    """Returns the function of a table or a builtin."""
     if transform.builtin is not UNSET:
         return _BUILTINS[transform.builtin]
     if transform.map is UNSET:  # not reachable: a transform is one of both
@@ -65,14 +65,14 @@ def compile_transform(transform: Transform) -> Transformation:
 
 
 def is_type(value: Any, name: str) -> bool:
-    """Whether a JSON value is of a type, in JSON Schema's sense."""
+    """Returns whether a JSON value is of a type, in JSON Schema's sense."""
     if name == "integer":
         return type(value) is int or (type(value) is float and value.is_integer())
     return isinstance(value, _TYPES[name]) and (name != "number" or type(value) is not bool)
 
 
 def text_of(value: Any) -> str | None:
-    """The key under which a table lists a scalar; None for an object or array, which no table lists.
+    """Returns the key under which a table lists a scalar; None for an object or array, which no table lists.
 
     Numbers are written as JavaScript does, except that integers keep all their digits.
     """
@@ -93,7 +93,7 @@ def text_of(value: Any) -> str | None:
 
 
 def _float_text(value: float) -> str:
-    """ECMAScript's Number::toString: no exponent from 1e-6 on. From 1e21 on it has one there, and all digits here."""
+    """Prints as ECMAScript's Number::toString, except that numbers from 1e21 on have all digits and no exponent."""
     if value.is_integer():
         return str(int(value))
     digits, _, exponent = f"{value!r}".partition("e")
@@ -159,7 +159,7 @@ Step = Callable[[Any], Any]
 
 
 def compile_ops(operations: Sequence[ops.Op]) -> tuple[Step, ...]:
-    """The operations as functions, to be run in order.
+    """Returns the operations as functions, to be run in order.
 
     Raises:
         InvalidRequest: an operation has a pointer that is none.
@@ -171,7 +171,7 @@ def compile_ops(operations: Sequence[ops.Op]) -> tuple[Step, ...]:
 
 
 def run(steps: Sequence[Step], document: Any) -> Any:
-    """The document after all steps."""
+    """Runs all steps, and returns the document after them."""
     for step in steps:
         document = step(document)
     return document

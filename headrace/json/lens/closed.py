@@ -53,7 +53,7 @@ class Closed:
 
 
 def close(schema: Fragment) -> Closed:
-    """The closed form of a schema of draft-07.
+    """Returns the closed form of a schema of draft-07.
 
     Raises:
         InvalidRequest: a reference leads out of the schema, or to what is no subschema of it.
@@ -74,7 +74,7 @@ class _Rewriter:
         self._targets = targets
 
     def rewrite(self, path: Path) -> Fragment:
-        """The subschema at a path, closed."""
+        """Returns the subschema at a path, closed."""
         schema = pointer.get(self._schema, path)
         if not isinstance(schema, dict):
             return bool(schema)
@@ -101,7 +101,8 @@ class _Rewriter:
         return rewritten
 
     def _are_exclusive(self, path: Path, count: int) -> bool:
-        """Whether the branches of a `oneOf` are objects told apart by a text that each has: then it is an `anyOf`.
+        """Returns whether the branches of a `oneOf` are objects told apart by a text that each has: then it is an
+        `anyOf`.
 
         Containment in a large `oneOf` is beyond the schema library; and this is how events of many types are written.
         """
@@ -110,7 +111,7 @@ class _Rewriter:
         return any(len({marks[name] for marks in branches}) == count for name in names)
 
     def _marks(self, path: Path) -> dict[str, str]:
-        """Members that an object schema requires, with the one text that each can be."""
+        """Returns members that an object schema requires, with the one text that each can be."""
         for _ in range(_MAX_REFERENCES):
             path = self._targets.get(path, path)
         schema = pointer.get(self._schema, path)
@@ -125,7 +126,7 @@ class _Rewriter:
 
 
 def _name(path: Path) -> str:
-    """A definition's name: its own where it has one, so that two versions of a schema share it."""
+    """Returns a definition's name: its own where it has one, so that two versions of a schema share it."""
     if len(path) == 2 and path[0] == "definitions" and _PLAIN_NAME.fullmatch(path[1]):
         return path[1]
     return "at_" + pointer.render(path).encode().hex()

@@ -42,7 +42,7 @@ class Growth(NamedTuple):
 
 
 def growth_of(operations: Iterable[ops.Op]) -> Growth:
-    """The growth by operations, nested ones listed too."""
+    """Returns the growth by operations, nested ones listed too."""
     copies, maps, levels = 0, False, 0
     for op in operations:
         match op:
@@ -64,7 +64,7 @@ def growth_of(operations: Iterable[ops.Op]) -> Growth:
 
 
 def can_be_large(growths: Iterable[Growth]) -> bool:
-    """Whether the result of lenses with these growths, together, has to be measured."""
+    """Returns whether the result of lenses with these growths, together, has to be measured."""
     copies, levels = 0, 0
     for growth in growths:
         if growth.maps:
@@ -74,7 +74,7 @@ def can_be_large(growths: Iterable[Growth]) -> bool:
 
 
 def exceeds(value: Any, limit_chars: int) -> bool:
-    """Whether the JSON text of a value is longer than a limit, or nested deeper than `MAX_LEVELS`.
+    """Returns whether the JSON text of a value is longer than a limit, or nested deeper than `MAX_LEVELS`.
 
     Roughly: a number counts as eight characters. What is shared is looked at once.
     """
@@ -106,7 +106,7 @@ def _depth_of(path: str) -> int:
 
 
 def _levels(value: Any) -> int:
-    """Levels of nesting of a value as `jsontext` reads it."""
+    """Returns the levels of nesting of a value as `jsontext` reads it."""
     children = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     return max((1 + _levels(child) for child in children), default=0)
 
@@ -182,7 +182,7 @@ def _envelope(document: Any) -> ops.Envelope:
 
 
 def _walk(operations: Iterable[ops.Op], location: str, depth: int = 1) -> Iterator[tuple[str, ops.Op]]:
-    """All operations, nested ones too, each with its pointer in the lens."""
+    """Returns all operations, nested ones too, each with its pointer in the lens."""
     if depth > MAX_NESTING:
         raise InvalidRequest(f"invalid lens: {location}: nested too deeply: limit={MAX_NESTING}")
     for number, op in enumerate(operations):
@@ -192,7 +192,7 @@ def _walk(operations: Iterable[ops.Op], location: str, depth: int = 1) -> Iterat
 
 
 def _check(op: ops.Op) -> None:
-    """What the document's schema cannot say: pointers are well formed, and nothing is moved into itself."""
+    """Checks what the document's schema cannot say: pointers are well formed, and nothing is moved into itself."""
     match op:
         case ops.Rename():
             _check_move(_path(op.from_), _path(op.to))
@@ -234,11 +234,11 @@ MAX_CHARS = 64 * 1024 * 1024  # of a promoted record as JSON; a record as writte
 
 
 def promote(lenses: Sequence[Lens], document: Any) -> Any:
-    """The document after a chain of lenses. It is not changed itself.
+    """Runs a chain of lenses on a document, and returns the result; the document itself is not changed.
 
     The result may share parts with the document and with the lenses: it is to be read, not to be changed.
 
-    Numbers that no operation touches are kept as they are, and so is the order of keys; a key that is set anew goes
+    Numbers that no operation touches are kept as they are, and so is the order of keys; a key that is added goes
     to the end of its object.
 
     Args:

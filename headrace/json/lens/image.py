@@ -46,7 +46,7 @@ class Place:
 
 
 def places(shapes: Shapes, whole: Fragment, path: Path, *, create: bool = False) -> list[Place]:
-    """All cases of what is at a path.
+    """Returns all cases of what is at a path.
 
     Args:
         create: where a parent is missing, treats it as an empty object.
@@ -88,7 +88,7 @@ def _compose(outer: Rebuild, inner: Rebuild | None) -> Rebuild | None:
 
 
 def _members(shapes: Shapes, case: Case, key: str) -> Iterator[Place]:
-    """What is under a key of a case: at most one place with it and one without."""
+    """Returns what is under a key of a case: at most one place with it and one without."""
     if isinstance(case, ObjectCase):
         value = _member(shapes, case, key)
         if value is not None:
@@ -108,14 +108,14 @@ def _members(shapes: Shapes, case: Case, key: str) -> Iterator[Place]:
 
 
 def _member(shapes: Shapes, case: ObjectCase, name: str) -> Fragment | None:
-    """What a member is if it is there; None: it never is."""
+    """Returns what a member is if it is there; None: it never is."""
     member = case.member(name)
     may_be_named_so = case.names is True or not shapes.covers({"not": case.names}, {"const": name})
     return member if may_be_named_so and not shapes.is_empty(member) else None
 
 
 def _with_member(shapes: Shapes, case: ObjectCase, name: str, was: bool, value: Fragment | None) -> ObjectCase:
-    """The case with a member set or, for None, absent. `was`: in this case the member is there."""
+    """Returns the case with a member set or, for None, absent. `was`: in this case the member is there."""
     properties = {**case.properties, name: False if value is None else value}
     required = case.required - {name} if value is None else case.required | {name}
     grown = (value is not None) - was
@@ -140,7 +140,7 @@ def _with_member(shapes: Shapes, case: ObjectCase, name: str, was: bool, value: 
 
 
 def _with_item(case: ArrayCase, position: int, value: Fragment | None) -> ArrayCase:
-    """The case, which has an item there, with another one or, for None, with the later items moved up."""
+    """Returns the case, which has an item there, with another one or, for None, with the later items moved up."""
     size = max(len(case.prefix), position + 1)
     items = [case.item(at) for at in range(size)]
     if value is not None:
@@ -183,7 +183,7 @@ _TOTAL: Final[dict[str, list[_Total]]] = {
 
 
 def convert_set(shapes: Shapes, op: ops.Convert, value: Fragment) -> Fragment:
-    """The set of results.
+    """Returns the set of results.
 
     Raises:
         InvalidRequest: a value may be of another type than the operation says, be outside what the transform is
@@ -201,7 +201,7 @@ def convert_set(shapes: Shapes, op: ops.Convert, value: Fragment) -> Fragment:
 
 
 def _of_each(op: ops.Convert, values: list[Any]) -> Fragment:
-    """Where the schema lists the values, each is tried."""
+    """Tries each value, where the schema lists them."""
     function = compile_convert(op)
     results = []
     for value in values:
@@ -233,7 +233,7 @@ _ARRAY: dict[str, Any] = {"type": "array"}
 
 
 def run(shapes: Shapes, operations: Sequence[ops.Op], whole: Fragment, location: str = "/ops") -> Fragment:
-    """What the operations make of a set.
+    """Runs the operations on a set, and returns the set of results.
 
     Raises:
         InvalidRequest: an operation may fail on a document of the set, or that cannot be decided. Says which one.
@@ -281,7 +281,7 @@ def _apply(shapes: Shapes, op: ops.Op, whole: Fragment) -> Fragment:
 
 
 def _nested(shapes: Shapes, op: ops.In | ops.Map, whole: Fragment, location: str) -> Fragment:
-    """`in` and `map`: errors of their inner operations name those."""
+    """Runs `in` and `map`; errors of their inner operations name those."""
     path = pointer.parse(op.path)
     inner = f"{location}/ops"
     try:
@@ -310,7 +310,7 @@ def _nested(shapes: Shapes, op: ops.In | ops.Map, whole: Fragment, location: str
 
 
 def _move(shapes: Shapes, whole: Fragment, source: Path, target: Path, *, removes: bool) -> Fragment:
-    """`rename`, `copy` and `hoist`."""
+    """Runs `rename`, `copy` and `hoist`."""
     taken = _taken(shapes, whole, source, removes)
     if removes and source == target:
         return whole
@@ -365,7 +365,7 @@ def _require_kind(shapes: Shapes, value: Fragment, path: Path, kind: dict[str, A
 
 
 def _taken(shapes: Shapes, whole: Fragment, source: Path, removes: bool) -> list[tuple[Fragment, Fragment]]:
-    """The cases of a value that has to be there, each with what the set then is: without it, if it is removed."""
+    """Returns the cases of a value that has to be there, each with what the set then is: without it, if it is removed."""
     found = _present(shapes, whole, source)
     if removes and source:
         return [(value, rebuild(None)) for value, rebuild in found]
@@ -375,7 +375,7 @@ def _taken(shapes: Shapes, whole: Fragment, source: Path, removes: bool) -> list
 
 
 def _present(shapes: Shapes, whole: Fragment, path: Path) -> list[tuple[Fragment, Rebuild]]:
-    """The cases of a value that has to be there."""
+    """Returns the cases of a value that has to be there."""
     found = []
     for place in places(shapes, whole, path):
         if place.value is None or place.rebuild is None:

@@ -25,7 +25,7 @@ _EVERY_ITEM = "0"  # stands for an item of an array on the way down into `map`
 
 
 def with_defaults(document: dict[str, Any], operations: Sequence[ops.Op], new_schema: Any) -> dict[str, Any]:
-    """The lens document with a default in every `add`; itself if nothing was missing.
+    """Returns the lens document with a default in every `add`; itself if nothing was missing.
 
     Raises:
         InvalidRequest: the new schema suggests none.
@@ -71,7 +71,7 @@ def _derive(schemas: Sequence[Subschema], path: Path) -> Any:
 
 
 def _all_of(schemas: Sequence[Subschema]) -> Iterator[Subschema]:
-    """The schemas and those that they demand too, by reference or `allOf`."""
+    """Returns the schemas and those that they demand too, by reference or `allOf`."""
     waiting, seen = list(reversed(schemas)), set()
     while waiting:
         schema = waiting.pop()
@@ -88,7 +88,7 @@ def _is_demand(schema: Subschema, child: Subschema) -> bool:
 
 
 def _children(schema: Subschema, key: str) -> Iterator[Subschema]:
-    """What the schema says of a member or an item under a key by name; `items` stand for each."""
+    """Returns what the schema says of a member or an item under a key by name; `items` stand for each."""
     for group in schema.members:
         yield from (child for child in group if child.path[len(schema.path) :] == ("properties", key))
     if pointer.index(key) is not None:
@@ -104,7 +104,7 @@ _MAX_SHOWN = 120  # characters of a schema in a message
 
 
 def check_defaults(operations: Sequence[ops.Op], location: str = "/ops") -> None:
-    """The default of an `add` or `remove` fits the schema that the operation itself declares.
+    """Checks that the default of an `add` or `remove` fits the schema that the operation itself declares.
 
     Raises:
         InvalidRequest: one does not, or the declared schema is none.
@@ -124,7 +124,7 @@ def check_defaults(operations: Sequence[ops.Op], location: str = "/ops") -> None
 
 
 def check(operations: Sequence[ops.Op], old_schema: Fragment, new_schema: Fragment) -> None:
-    """What the operations make of any document of the old schema is a document of the new one.
+    """Checks that the operations make a document of the new schema of any document of the old one.
 
     Raises:
         InvalidRequest: that cannot be shown.
@@ -146,7 +146,7 @@ def check(operations: Sequence[ops.Op], old_schema: Fragment, new_schema: Fragme
 
 
 def _reason(shapes: Shapes, goal: CanonicalSchema, case: Case, path: Path) -> tuple[Path, str]:
-    """Where and why a case is not within the goal: as deep down as it can be told."""
+    """Returns where and why a case is not within the goal: as deep down as it can be told."""
     deeper: Iterator[tuple[str, Fragment, CanonicalSchema]] = iter(())
     if isinstance(case, ObjectCase):
         wanted = _only(goal, canonical.ObjectView)
@@ -181,7 +181,7 @@ def _items(case: ArrayCase, wanted: canonical.ArrayView) -> Iterator[tuple[str, 
 
 
 def _only(goal: CanonicalSchema, kind: type, references: int = MAX_REFERENCES) -> canonical.CanonicalViewType | None:
-    """The one alternative of the goal that is of a kind; None if there are several or none."""
+    """Returns the one alternative of the goal that is of a kind; None if there are several or none."""
     view = goal.view()
     if isinstance(view, canonical.ReferenceView) and references:
         target = goal.definition(view.uri)
@@ -193,7 +193,7 @@ def _only(goal: CanonicalSchema, kind: type, references: int = MAX_REFERENCES) -
 
 
 def _show(schema: Any) -> str:
-    """A schema in short, without what belongs to the whole."""
+    """Returns a schema in short, without what belongs to the whole."""
     kept = schema
     if isinstance(schema, dict):
         kept = {name: value for name, value in schema.items() if name not in ("$schema", "definitions")}
@@ -202,7 +202,7 @@ def _show(schema: Any) -> str:
 
 
 def _blame(operations: Sequence[ops.Op], path: Path) -> str:
-    """The last operation that has to do with a path, if any."""
+    """Returns the last operation that has to do with a path, if any."""
     blamed = "no operation changes it: "
     for number, op in enumerate(operations):
         if any(_meet(pointer.parse(written), path) for written in _written(op)):

@@ -27,7 +27,7 @@ from headrace.json.lens.closed import Fragment
 
 
 class CaseFragment(dict[str, Any]):
-    """A schema that was made from cases and remembers them, so that nobody has to take it apart again."""
+    """A schema that was made from cases and remembers them, so that it need not be taken apart again."""
 
     def __init__(self, *cases: Case, **keywords: Any) -> None:
         super().__init__(keywords)
@@ -56,7 +56,7 @@ class ObjectCase:
     high: int | None = None
 
     def member(self, name: str) -> Fragment:
-        """What the member of a name is, if it is there; `names` aside."""
+        """Returns what the member of a name is, if it is there; `names` aside."""
         demands = [child for pattern, child in self.patterns.items() if matches(pattern, name)]
         if name in self.properties:
             demands.append(self.properties[name])
@@ -104,7 +104,7 @@ class ArrayCase:
     high: int | None = None
 
     def item(self, position: int) -> Fragment:
-        """What the item at a position is, if it is there."""
+        """Returns what the item at a position is, if it is there."""
         return self.prefix[position] if position < len(self.prefix) else self.rest
 
     @property
@@ -134,12 +134,12 @@ Case = ObjectCase | ArrayCase | Other
 
 @functools.lru_cache(maxsize=1024)
 def matches(pattern: str, name: str) -> bool:
-    """Whether a name matches a pattern of a schema, as the validator sees it."""
+    """Returns whether a name matches a pattern of a schema, as the validator sees it."""
     return jsonschema_rs.Draft7Validator({"pattern": pattern}).is_valid(name)
 
 
 def of_value(value: Any) -> Case:
-    """The case of exactly one value."""
+    """Returns the case of exactly one value."""
     if isinstance(value, dict):
         properties: dict[str, Fragment] = {name: {"const": member} for name, member in value.items()}
         return ObjectCase(frozenset(value), properties, additional=False, low=len(value), high=len(value))
@@ -173,7 +173,7 @@ class Shapes:
         self._work = 0
 
     def covers(self, wide: Fragment | CanonicalSchema, narrow: Fragment) -> bool:
-        """Whether every value of `narrow` is shown to be one of `wide`."""
+        """Returns whether every value of `narrow` is shown to be one of `wide`."""
         if wide is True or narrow is False:
             return True
         outer = wide if isinstance(wide, CanonicalSchema) else self.normal(wide)
@@ -183,17 +183,17 @@ class Shapes:
             return False
 
     def is_empty(self, fragment: Fragment) -> bool:
-        """Whether a fragment is shown to have no value."""
+        """Returns whether a fragment is shown to have no value."""
         if isinstance(fragment, bool):
             return not fragment
         return "const" not in fragment and self.normal(fragment).satisfiability() == canonical.Satisfiability.NO
 
     def accepts(self, fragment: Fragment, value: Any) -> bool:
-        """Whether a fragment has the value; undecided counts as no."""
+        """Returns whether a fragment has the value; undecided counts as no."""
         return self.covers(fragment, {"const": value})
 
     def union(self, fragments: Sequence[Fragment]) -> Fragment:
-        """All values of all fragments."""
+        """Returns all values of all fragments."""
         distinct = list({jsontext.dumps(fragment): fragment for fragment in fragments}.values())
         if len(distinct) < 2:
             return distinct[0] if distinct else NOTHING
@@ -204,11 +204,11 @@ class Shapes:
         return self._fragment(self.normal({"anyOf": distinct}))
 
     def values(self, fragment: Fragment) -> list[Any] | None:
-        """All values of a fragment that has finitely many and says so; else None."""
+        """Returns all values of a fragment that has finitely many and says so; else None."""
         return _values(self.normal(fragment))
 
     def cases(self, fragment: Fragment) -> list[Case]:
-        """What a value of the fragment can be: it is in one of the cases at least."""
+        """Returns what a value of the fragment can be: it is in one of the cases at least."""
         if isinstance(fragment, CaseFragment):
             return list(fragment.cases)
         found = list(self._cases(self.normal(fragment), MAX_REFERENCES))
@@ -217,7 +217,7 @@ class Shapes:
         return found
 
     def normal(self, fragment: Fragment) -> CanonicalSchema:
-        """The normal form of a fragment, with the definitions."""
+        """Returns the normal form of a fragment, with the definitions."""
         whole = {**fragment, "definitions": self._definitions} if isinstance(fragment, dict) else fragment
         try:
             found = jsonschema_rs.canonicalize(whole, draft=jsonschema_rs.Draft7, validate_formats=True, offline=True)
@@ -299,7 +299,7 @@ class Shapes:
 
 
 def _of_values(values: Sequence[Any]) -> list[Case]:
-    """A case for each object and array, and one for all the rest."""
+    """Returns a case for each object and array, and one for all the rest."""
     others = [value for value in values if not isinstance(value, (dict, list))]
     found = [of_value(value) for value in values if isinstance(value, (dict, list))]
     return [*found, Other({"enum": others})] if others else found
@@ -324,7 +324,9 @@ def _values(schema: CanonicalSchema) -> list[Any] | None:
 
 
 def _is_exact(value: Any) -> bool:
-    """Whether equal numbers are one Python value here, whatever their spelling. Larger ones lose digits as doubles."""
+    """Returns whether equal numbers are one Python value here, whatever their spelling. Larger ones lose digits as
+    doubles.
+    """
     return not isinstance(value, Decimal) and (not isinstance(value, (int, float)) or abs(value) <= _MAX_EXACT)
 
 

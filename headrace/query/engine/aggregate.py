@@ -44,7 +44,7 @@ class Scan:
     """
 
     def __init__(self, request: AggregateRequest, promoter: Promoter, primary_timestamp: str) -> None:
-        """Nothing yet."""
+        """Starts with no group."""
         self._request = request
         self._promoter = promoter
         self._primary = primary_timestamp
@@ -170,7 +170,7 @@ class _Aggregation:
         self._groups = RunGroups(engine.runs, request, config, self._shape)
 
     def answer(self) -> Aggregated:
-        """The answer."""
+        """Answers the request."""
         request = self._request
         began = self._engine.clock.monotonic()
         of_runs = self._read_runs()
@@ -226,7 +226,7 @@ class _Aggregation:
                 self._scan.add(starmap(self._promoter.document, records.items()), windows)
 
     def _buckets(self, of_runs: Sequence[OfRun]) -> Iterator[str]:
-        """The buckets, in order: an interval that one run alone tells about in print, the others summed."""
+        """Returns the buckets, in order: an interval that one run alone tells about in print, the others summed."""
         blocks = [block for one in of_runs for block in one.blocks or ()]
         blocks += [one.picked.block for one in of_runs if one.picked is not None and one.picked.block is not None]
         rows = self._scan.rows

@@ -93,7 +93,7 @@ class Engine:
 
 
 def assemble(stores: Stores, logs: Log, *, budget: Budget | None = None) -> Engine:
-    """An engine on these stores.
+    """Returns an engine on these stores.
 
     Args:
         logs: the verbs of the same stores: what they remember of streams and keep of index runs is used.

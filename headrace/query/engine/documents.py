@@ -45,7 +45,7 @@ class Promoter:
         self._current = definition.schema_version
 
     def document(self, offset: int, data: bytes) -> Document:
-        """The record at an offset.
+        """Returns the record at an offset.
 
         Raises:
             InvalidRequest: a lens can't promote it.
@@ -58,12 +58,14 @@ class Promoter:
         return Document(offset, data, value)
 
     def values(self, document: Document, fields: frozenset[str] | None = None) -> dict[str, list[Value]]:
-        """The canonical values of these fields; all by default. Of a stream without a search configuration none."""
+        """Returns the canonical values of these fields; all by default. A stream without a search configuration has
+        none.
+        """
         search = self._definition.search
         return {} if search is None else extract.values(search, self._current, document.value, fields)
 
     def fields(self, document: Document) -> dict[str, Any]:
-        """What stands where the declared fields are, as it was written: one value alone, several as an array."""
+        """Returns what stands where the declared fields are, as it was written: one value alone, several as an array."""
         found: dict[str, Any] = {}
         for name, path, counts in self._places:
             raw = pointer.get(document.value, path)
@@ -87,7 +89,7 @@ class Promoter:
 
 
 def _counts(field: Field) -> Callable[[Any], bool]:
-    """Whether a value is of the field's kind; texts are not cut into words to see it."""
+    """Returns whether a value is of the field's kind; texts are not cut into words to see it."""
     if field.kind in ("keyword", "text"):
         return _is_text
     read = canonical.reader(field)
@@ -99,7 +101,7 @@ def _is_text(value: Any) -> bool:
 
 
 def _flat(value: Any) -> Iterator[Any]:
-    """The value, or the items of an array, those of arrays in it in their place."""
+    """Returns the value, or the items of an array, those of arrays in it in their place."""
     if isinstance(value, list):
         for item in value:
             yield from _flat(item)
@@ -108,12 +110,12 @@ def _flat(value: Any) -> Iterator[Any]:
 
 
 def of_tail(snapshot: Snapshot, promoter: Promoter) -> Iterator[Document]:
-    """The documents of the tail, ascending."""
+    """Returns the documents of the tail, ascending."""
     return (promoter.document(record.offset, record.data) for record in snapshot.tail)
 
 
 def of_segment(objects: Objects, found: SegmentRange, promoter: Promoter) -> Iterator[Document]:
-    """The documents of a segment, ascending. One GET for each 16 MiB of them.
+    """Returns the documents of a segment, ascending. One GET for each 16 MiB of them.
 
     Raises:
         Damaged: the object is missing, or is not what the manifest says. InvalidRequest: as `Promoter.document`.
@@ -126,13 +128,13 @@ def of_segment(objects: Objects, found: SegmentRange, promoter: Promoter) -> Ite
 
 
 def of_segments(objects: Objects, newest_first: Iterable[SegmentRange], promoter: Promoter) -> Iterator[Document]:
-    """The documents of several segments, one segment after another as they come, ascending in each."""
+    """Returns the documents of several segments, one segment after another as they come, ascending in each."""
     for found in newest_first:
         yield from of_segment(objects, found, promoter)
 
 
 def fetch_records(snapshot: Snapshot, offsets: Sequence[int]) -> Routine[dict[int, bytes]]:
-    """The data of published records, by offset, in the order of offsets; one round.
+    """Returns the data of published records, by offset, in the order of offsets; one round.
 
     Args:
         offsets: ascending.

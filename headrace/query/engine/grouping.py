@@ -27,12 +27,12 @@ class Numbers:
     """Numbers values from 0 on, in the order in which they are met."""
 
     def __init__(self) -> None:
-        """None yet."""
+        """Starts with no value."""
         self.values: list[Any] = []
         self._numbers: dict[Any, int] = {}
 
     def of(self, value: Any) -> int:
-        """The number of a value."""
+        """Returns the number of a value."""
         found = self._numbers.get(value)
         if found is None:
             found = self._numbers[value] = len(self.values)
@@ -40,7 +40,7 @@ class Numbers:
         return found
 
     def of_all(self, values: Iterable[Any]) -> Int64s:
-        """The numbers of values."""
+        """Returns the numbers of values."""
         return np.fromiter(map(self.of, values), np.int64)
 
 
@@ -82,7 +82,7 @@ class Shape:
     """
 
     def __init__(self, names: Sequence[str], dimensions: Sequence[int], measures: Sequence[int]) -> None:
-        """`names` of the shown dimensions."""
+        """Shows the dimensions `names`, which stand at the places `dimensions`."""
         self.names = tuple(names)
         self.dimensions = tuple(dimensions)
         self.measures = tuple(measures)
@@ -90,15 +90,15 @@ class Shape:
         self.buckets = Numbers()
 
     def project(self, dimensions: Key) -> Key:
-        """The shown part of a group's dimensions."""
+        """Returns the shown part of a group's dimensions."""
         return tuple(dimensions[place] for place in self.dimensions)
 
     def key_texts(self) -> list[str]:
-        """The keys in print, by number."""
+        """Returns the keys in print, by number."""
         return [key_text(self.names, key) for key in self.keys.values]
 
     def number_keys(self, codes: Sequence[Int64s], texts: Sequence[Sequence[str]], count: int) -> Int64s:
-        """The numbers of `count` keys.
+        """Returns the numbers of `count` keys.
 
         Args:
             codes: per shown dimension, which of its `texts` a row has; -1 for none.
@@ -121,7 +121,7 @@ class Shape:
 
 
 def of_rows(rows: Sequence[Row], shape: Shape) -> Block:
-    """A block of groups that were added up record by record."""
+    """Returns a block of groups that were added up record by record."""
     measures = []
     for place in shape.measures:
         parts = [row.parts[place] for row in rows]
@@ -152,7 +152,7 @@ def _doubles(values: Sequence[float | None]) -> Doubles:
 
 
 def of_starts(block: Block, wanted: Int64s) -> Block:
-    """The rows of a block that start then."""
+    """Returns the rows of a block that start then."""
     kept = docsets.are_among(block.starts, wanted)
     if kept.all():
         return block
@@ -248,7 +248,7 @@ class Sums:
         )
 
     def parts(self) -> Iterator[tuple[Part, ...]]:
-        """Per group, what the shown measures say. To be gone through once."""
+        """Returns per group, what the shown measures say. To be gone through once."""
         columns = [
             (Part(*_finite(*numbers), histogram) for *numbers, histogram in zip(*one, strict=True))
             for one in self._measures
@@ -259,7 +259,7 @@ class Sums:
 def _finite(
     count: float, total: float, least: float, greatest: float
 ) -> tuple[float, float | None, float | None, float | None]:
-    """nan is no value."""
+    """Returns the numbers of a part, with None for nan, which is no value."""
     if least != least:
         return count, None, None, None
     return count, total, least, greatest

@@ -61,7 +61,9 @@ class OfRun(NamedTuple):
         return self.printed is not None or self.blocks is not None
 
     def explain(self) -> dict[str, Any]:
-        """As JSON: the run, and how many groups, records in columns and records to be looked at it answered with."""
+        """Returns as JSON the run, and how many groups, records in columns and records to be looked at it answered
+        with.
+        """
         groups: int | None = None
         if self.printed is not None:
             groups = len(self.printed.groups)
@@ -86,7 +88,7 @@ class RunGroups:
     """
 
     def __init__(self, runs: Runs, request: AggregateRequest, config: SearchConfig, shape: Shape) -> None:
-        """`shape` of the groups that are shown."""
+        """Reads for groups of this shape."""
         self._runs = runs
         self._request = request
         self._config = config
@@ -100,7 +102,7 @@ class RunGroups:
         self._bytes_read = 0
 
     def may_hold(self, found: RunRange, window: Window) -> bool:
-        """The run may hold records of a window that count."""
+        """Returns whether the run may hold records of a window that count."""
         if self.impossible:
             return False
         if self._request.rollup.timestamp_field != self._config.primary_timestamp_field:
@@ -109,7 +111,7 @@ class RunGroups:
         return least is not None and greatest is not None and least < window.end_ms and greatest >= window.start_ms
 
     def read(self, found: RunRange) -> Routine[OfRun]:
-        """What the run says.
+        """Reads what the run says.
 
         Raises:
             PayloadTooLarge: there are too many groups.
@@ -149,7 +151,7 @@ class RunGroups:
         return blocks
 
     def shared(self, reader: RunReader, printed: Printed, starts: Int64s) -> Routine[list[Block]]:
-        """The groups of some intervals by numbers, of a run that gave them in print."""
+        """Reads groups of some intervals by numbers, of a run that gave them in print."""
         blocks = yield from self.by_numbers(reader, _spans(docsets.sort_unique(printed.starts), starts))
         return [grouping.of_starts(block, starts) for block in blocks]
 
@@ -157,7 +159,7 @@ class RunGroups:
         return pick(reader, found, self._request, windows, self._config, self._shape)
 
     def _windows(self, reader: RunReader, aligned: Window) -> list[Window]:
-        """The whole intervals that the run can have groups of, some at a time."""
+        """Returns the whole intervals that the run can have groups of, some at a time."""
         interval = self._request.interval_ms
         start, end = aligned
         stats = reader.descriptor.fields.get(self._request.rollup.timestamp_field)
@@ -211,7 +213,9 @@ def check_size(size: int) -> None:
 
 
 def _spans(starts: Int64s, wanted: Int64s) -> list[Window]:
-    """Windows that hold those of the starts that are wanted, and few others: runs mostly share their first and last."""
+    """Returns windows that hold those of the starts that are wanted, and few others: runs mostly share their first and
+    last.
+    """
     places = np.flatnonzero(docsets.are_among(starts, wanted))
     if not len(places):
         return []
@@ -225,17 +229,17 @@ _NUMBERS = ("count", "sum", "min", "max")
 
 
 def starts_of(table: Any) -> Int64s:
-    """The start of each row's interval, milliseconds."""
+    """Returns the start of each row's interval, milliseconds."""
     return _array(table, "start").cast("int64").to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
 
 
 def fragments_of(table: Any) -> list[str]:
-    """The rendered groups."""
+    """Returns the rendered groups."""
     return table.column("fragment").to_pylist()  # type: ignore[no-any-return]
 
 
 def with_dimensions(table: Any, width: int, wanted: Mapping[int, str]) -> Mask:
-    """Which rows have these values: by place among the rollup's `width` dimensions, the value in print."""
+    """Returns which rows have these values: by place among the rollup's `width` dimensions, the value in print."""
     codes, texts = _dimensions(table, width)
     matching = np.ones(table.num_rows, bool)
     for place, text in wanted.items():
@@ -244,7 +248,7 @@ def with_dimensions(table: Any, width: int, wanted: Mapping[int, str]) -> Mask:
 
 
 def block_of(table: Any, shape: Shape, *, dimensions: int, measures: int, kept: Mask | None = None) -> Block:
-    """The rows, or those of `kept`, as a block.
+    """Returns the rows, or those of `kept`, as a block.
 
     Args:
         dimensions, measures: how many the rollup has.
@@ -274,14 +278,14 @@ def block_of(table: Any, shape: Shape, *, dimensions: int, measures: int, kept: 
 
 
 def _dimensions(table: Any, width: int) -> tuple[NDArray[np.int32], list[str]]:
-    """Per row and dimension the number of its text, -1 for none; and the texts."""
+    """Returns per row and dimension the number of its text, -1 for none; and the texts."""
     encoded = _array(table, "dimensions").flatten().dictionary_encode()
     codes = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
     return codes.reshape(-1, width), encoded.dictionary.to_pylist()
 
 
 def _histograms(lists: Any, shape: Shape) -> tuple[Int64s, Int64s, NDArray[np.float64]]:
-    """All buckets of all measures of all rows: the place of each one's measure, its number, and its count."""
+    """Returns all buckets of all measures of all rows: the place of each one's measure, its number, and its count."""
     offsets = lists.offsets.to_numpy()
     places = np.repeat(np.arange(len(lists)), np.diff(offsets))
     entries = lists.flatten()
@@ -291,5 +295,5 @@ def _histograms(lists: Any, shape: Shape) -> tuple[Int64s, Int64s, NDArray[np.fl
 
 
 def _array(table: Any, name: str) -> Any:
-    """A column in one piece."""
+    """Returns a column in one piece."""
     return table.column(name).combine_chunks()

@@ -108,12 +108,12 @@ def pick(
 
 
 def _needed(rollup: CompiledRollup) -> list[str]:
-    """The fields whose values a group is made from."""
+    """Returns the fields whose values a group is made from."""
     return sorted({rollup.timestamp_field, *rollup.dimensions, *_summarised(rollup)})
 
 
 def _summarised(rollup: CompiledRollup) -> list[str]:
-    """The fields that a record must have a number of."""
+    """Returns the fields that a record must have a number of."""
     return [meter.measure.field for meter in rollup.meters if isinstance(meter.measure, Summary)]
 
 
@@ -149,7 +149,7 @@ def _keys(rollup: CompiledRollup, shape: Shape, columns: Mapping[str, Column], r
 
 
 def _printed(column: Column | None, rows: Int64s) -> tuple[Int64s, list[str]]:
-    """The values of a column at some rows: which of the texts each is (-1: none), and the texts."""
+    """Returns the values of a column at some rows: which of the texts each is (-1: none), and the texts."""
     if column is None:
         return np.full(len(rows), -1, np.int64), []
     values = column.values[rows]
@@ -164,7 +164,7 @@ def _printed(column: Column | None, rows: Int64s) -> tuple[Int64s, list[str]]:
 
 
 def _count(include: Evaluated | None, rows: Int64s) -> MeasureBlock:
-    """Of records, of which those count that surely match; who may match is not among the rows."""
+    """Counts only records that certainly match; possible matches are not among the rows."""
     counts = np.ones(len(rows)) if include is None else docsets.are_among(rows, include.sure).astype(np.float64)
     none = np.full(len(rows), np.nan)
     return MeasureBlock(counts, none, none, none)

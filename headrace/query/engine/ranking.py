@@ -37,12 +37,12 @@ class Ranked(NamedTuple):
     dictionary: list[str] | None
 
     def at(self, places: Any) -> Ranked:
-        """Of some of the rows."""
+        """Returns the same for some of the rows."""
         valid = None if self.valid is None else self.valid[places]
         return Ranked(self.numbers[places], valid, self.dictionary)
 
     def value(self, place: int) -> Any:
-        """The value as hits show it."""
+        """Returns the value as hits show it."""
         if self.valid is not None and not self.valid[place]:
             return None
         found = self.numbers[place].item()
@@ -50,7 +50,7 @@ class Ranked(NamedTuple):
 
 
 def of_column(column: Column, rows: Rows) -> Ranked:
-    """A field's values in some rows."""
+    """Returns a field's values in some rows."""
     numbers = column.values[rows]
     valid = None if column.valid is None else column.valid[rows]
     if column.dictionary is not None:
@@ -59,17 +59,17 @@ def of_column(column: Column, rows: Rows) -> Ranked:
 
 
 def absent(rows: Rows) -> Ranked:
-    """Of a field that no record of the run has."""
+    """Returns the rank of rows by a field that no record of the run has."""
     return Ranked(np.zeros(len(rows), np.int64), np.zeros(len(rows), np.bool_), None)
 
 
 def of_numbers(numbers: Numbers) -> Ranked:
-    """Of offsets or scores."""
+    """Returns the rank of rows by offsets or scores."""
     return Ranked(numbers, None, None)
 
 
 def behind(ranked: Sequence[Ranked], sort: Sequence[SortTerm], after: Key) -> Mask:
-    """Which rows stand behind the place `after`."""
+    """Returns which rows stand behind the place `after`."""
     size = len(ranked[0].numbers)
     found, level = np.zeros(size, np.bool_), np.ones(size, np.bool_)
     for one, term, bound in zip(ranked, sort, after, strict=True):
@@ -86,7 +86,7 @@ def behind(ranked: Sequence[Ranked], sort: Sequence[SortTerm], after: Key) -> Ma
 
 
 def _against(one: Ranked, bound: Any) -> tuple[Mask, Mask]:
-    """Where the numbers are above a value, and where they equal it."""
+    """Returns where the numbers are above a value, and where they equal it."""
     size = len(one.numbers)
     if bound is None:
         return np.zeros(size, np.bool_), np.zeros(size, np.bool_)
@@ -104,7 +104,7 @@ def _against(one: Ranked, bound: Any) -> tuple[Mask, Mask]:
 
 
 def first_places(ranked: Sequence[Ranked], sort: Sequence[SortTerm], size: int) -> NDArray[np.int64]:
-    """Places of the first `size` rows, in no order."""
+    """Returns places of the first `size` rows, in no order."""
     keys: list[Numbers] = []
     for one, term in zip(ranked, sort, strict=True):
         if one.valid is not None:
@@ -170,7 +170,7 @@ class Question(NamedTuple):
 
 
 def question(request: SearchRequest, config: SearchConfig, promoter: Promoter, late: Callable[[], bool]) -> Question:
-    """A search of a stream with this configuration."""
+    """Returns a search of a stream with this configuration."""
     is_bm25 = any(term.kind == "bm25" for term in request.sort)
     return Question(request, config, promoter, late, scoring.wanted(request.node) if is_bm25 else ())
 
@@ -199,7 +199,7 @@ def candidate_of(asked: Question, found: Match, weights: Weights) -> Candidate:
 
 
 def page_of(asked: Question, candidates: Iterable[Candidate]) -> list[Candidate]:
-    """The first ones of a page."""
+    """Returns the first ones of a page."""
     request = asked.request
     if request.after is not None:
         after = request.after
@@ -208,7 +208,7 @@ def page_of(asked: Question, candidates: Iterable[Candidate]) -> list[Candidate]
 
 
 def best_of(asked: Question, answer: Evaluated, rows: Rows, weights: Weights) -> list[Candidate]:
-    """The first of the rows that the run alone decides."""
+    """Returns the first of the rows that the run alone decides."""
     request = asked.request
     if not len(rows):
         return []
@@ -251,7 +251,7 @@ def _rank(asked: Question, answer: Evaluated, rows: Rows, weights: Weights) -> l
 
 
 def lengths_of(answer: Evaluated, field: str, rows: Rows) -> Rows:
-    """How many words records have in a text field."""
+    """Returns how many words records have in a text field."""
     column = answer.columns.get(field)
     if column is None:
         return np.zeros(len(rows), np.int64)

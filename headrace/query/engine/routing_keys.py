@@ -85,7 +85,7 @@ class KeysPage(NamedTuple):
 
 
 def routing_keys(engine: Engine, name: str, request: KeysRequest, budget_ms: int) -> KeysPage:
-    """A page of a stream's keys.
+    """Returns a page of a stream's keys.
 
     Args:
         budget_ms: the time of the request; key pages take a part of it at most.
@@ -147,7 +147,7 @@ def _of_run(engine: Engine, found: RunRange, after: str | None, limit: int) -> R
 def _of_segments(
     engine: Engine, outside: Sequence[SegmentRange], after: str | None, limit: int, ranges: Ranges, until: float
 ) -> list[list[str]]:
-    """Keys of segments, the newest first; of as many as the budget allows, and of one wave at least."""
+    """Returns keys of segments, the newest first; of as many as the budget allows, and of one wave at least."""
     newest = list(reversed(outside))[:_MAX_SEGMENTS]
     lists: list[list[str]] = []
     for at in range(0, len(newest), _WAVE):
@@ -181,7 +181,7 @@ def read_key_pages(engine: Engine, ranges: Ranges, segments: Sequence[Segment]) 
 
 
 def _keys_of(found: SegmentRange, page: KeyPage, after: str | None, limit: int) -> list[str]:
-    """Up to `limit` keys above `after` of records in this part of the segment, ascending."""
+    """Returns up to `limit` keys above `after` of records in this part of the segment, ascending."""
     at = 0 if after is None else bisect.bisect_right(page.keys, after)
     first, end = found.first - found.segment.first_offset, found.end - found.segment.first_offset
     if end - first == found.segment.count:
@@ -192,7 +192,7 @@ def _keys_of(found: SegmentRange, page: KeyPage, after: str | None, limit: int) 
 
 
 def _has_row(differences: Iterable[int], first: int, end: int) -> bool:
-    """Whether one of the rows, given as in a key page, is in `[first, end)`."""
+    """Returns whether one of the rows, given as in a key page, is in `[first, end)`."""
     row = 0
     for difference in differences:
         row += difference
@@ -216,7 +216,7 @@ def _distinct(keys: Iterable[str]) -> Iterator[str]:
 
 
 def whole_runs(snapshot: Snapshot) -> list[RunRange]:
-    """The runs all of whose records are the stream's. Of others the keys may be those of records beyond a fork."""
+    """Returns the runs all of whose records are the stream's. Of others the keys may be those of records beyond a fork."""
     parts = {part.log_id: part for part in snapshot.parts}
     return [
         found
@@ -226,7 +226,7 @@ def whole_runs(snapshot: Snapshot) -> list[RunRange]:
 
 
 def published_segments(snapshot: Snapshot) -> int:
-    """How many published segments hold the stream's records."""
+    """Returns how many published segments hold the stream's records."""
     count = 0
     for part in snapshot.parts:
         if part.published > part.first:

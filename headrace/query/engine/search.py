@@ -95,11 +95,11 @@ class SearchAnswer(NamedTuple):
     explained: dict[str, Any] | None
 
     def cursor(self, position: int) -> str:
-        """A position of the stream in print."""
+        """Returns a position of the stream in print."""
         return offsets.encode(self.snapshot.head.incarnation, position)
 
     def score(self, hit: Hit) -> float:
-        """The contract's score of a hit, whatever the order."""
+        """Returns the contract's score of a hit, whatever the order."""
         if not search_request.has_text(self.request.node):
             return 0.0
         values = self.promoter.values(hit.document, fields_of(self.request.node))
@@ -135,7 +135,7 @@ def _parse(snapshot: Snapshot, asked: Mapping[str, Any]) -> SearchRequest:
 
 
 def _place(snapshot: Snapshot, text: str) -> int:
-    """The offset of the hit that a cursor names: the record before it."""
+    """Returns the offset of the hit that a cursor names: the record before it."""
     cursor = offsets.decode(text)
     Reader.check_cursor(snapshot.head.config, cursor, snapshot.head.state.recoveries)
     return cursor.position - 1
@@ -202,7 +202,7 @@ class _Search:
         return (self._clock() - self._began) * 1000 >= self._request.timeout_ms
 
     def _waves(self, overlay: Overlay) -> list[list[Unit]]:
-        """What is looked at, in steps after which a search may be over."""
+        """Returns what is looked at, in steps after which a search may be over."""
         tails: list[Unit] = [part for part in self._snapshot.parts if part.tail.records]
         if not self._by_offset:
             scans: list[list[Unit]] = [[one] for one in (*reversed(tails), *overlay.segments)]
@@ -221,7 +221,7 @@ class _Search:
         return grouped(units, self._first_wave([unit for unit in units if isinstance(unit, RunRange)]))
 
     def _first_wave(self, runs: Sequence[RunRange]) -> int:
-        """How many of these runs are asked before it is seen whether they are enough; all if they will not be."""
+        """Returns how many of these runs are asked before it is seen whether they are enough; all if they will not be."""
         if len(runs) <= _FIRST_WAVE:
             return len(runs)
         readers = run(gather([self._engine.runs.open(found.run) for found in runs]), self._ranges)
@@ -241,7 +241,7 @@ class _Search:
         return sorted(runs, key=lambda found: self._bounds[found.run.id])
 
     def _in_reach(self, wave: Sequence[Unit]) -> list[Unit]:
-        """Those of a wave that can have a hit of the page, by what was found so far."""
+        """Returns those of a wave that can have a hit of the page, by what was found so far."""
         if not self._found:
             return list(wave)
         best = search_request.in_order(
@@ -274,7 +274,7 @@ class _Search:
         return found
 
     def _ranked(self) -> list[Candidate]:
-        """The candidates of everything that was looked at."""
+        """Returns the candidates of everything that was looked at."""
         weights: list[tuple[float, float]] = []
         if self._asked.words:
             corpora = [found.corpus for _, found in self._found if found.corpus is not None]

@@ -147,7 +147,7 @@ class Snapshot:
         return tuple(found for part in self.parts for found in _cover(part, lambda _: True))
 
     def segments_outside(self, runs: Iterable[RunRange]) -> list[SegmentRange]:
-        """Published segments, or parts of them, that these runs do not cover; ascending.
+        """Returns published segments, or parts of them, that these runs do not cover; ascending.
 
         Costs a GET for each sealed page of the manifest that was never seen.
         """
@@ -159,7 +159,7 @@ class Snapshot:
         return found
 
     def segments_in(self, part: LogPart, wanted: Range) -> list[SegmentRange]:
-        """Published segments, or parts of them, that hold these records; ascending."""
+        """Returns published segments, or parts of them, that hold these records; ascending."""
         return self._sources.segments_in(part, wanted)
 
     @property
@@ -168,7 +168,7 @@ class Snapshot:
         return self.segments_outside(self.runs)
 
     def part_of(self, offset: int) -> LogPart:
-        """The part that holds a record of the stream."""
+        """Returns the part that holds a record of the stream."""
         return next(part for part in self.parts if offset < part.end)
 
 
@@ -183,11 +183,11 @@ class Sources:
         self._known: Bounded[str, Manifest] = Bounded(_REMEMBERED)
 
     def snapshot(self, name: str, *, fresh: bool = False) -> Snapshot:
-        """The stream now.
+        """Takes a snapshot of the stream.
 
         Args:
             name: of the stream.
-            fresh: manifests are read anew: an object that an older one names is gone.
+            fresh: manifests are read again: an object that an older one names is gone.
 
         Raises:
             NotFound: no such stream, deleted, or expired. Gone: deleted, and forks still need it.
@@ -202,7 +202,7 @@ class Sources:
         return Snapshot(name, head, definition, plans.hash_of(definition), parts, self)
 
     def segments_in(self, part: LogPart, wanted: Range) -> list[SegmentRange]:
-        """Segments of a part that hold these records, ascending, cut to them."""
+        """Returns segments of a part that hold these records, ascending, cut to them."""
         if part.manifest is None or wanted.first >= wanted.end:
             return []
         found: list[SegmentRange] = []
@@ -229,7 +229,7 @@ class Sources:
         return tuple(parts)
 
     def _part(self, log_id: str, first: int, end: int, fresh: bool) -> LogPart:
-        """The part `[first, end)` of a log: what is published, and the chain of entries that joins it."""
+        """Returns the part `[first, end)` of a log: what is published, and the chain of entries that joins it."""
         for attempt in range(_JOINS):
             watermark = self._stores.watermarks.get(log_id)
             index: IndexManifest | None = None
@@ -256,7 +256,7 @@ class Sources:
         raise Damaged(f"gap in a log: log_id={log_id} first={first} end={end}")
 
     def _manifest(self, log_id: str, generation: int, *, search: bool) -> Manifest | None:
-        """Generation `generation`, which the watermark names, or a newer one in hand; with `search`, the newest."""
+        """Returns the generation that the watermark names, or a newer one in hand; with `search`, the newest."""
         known = self._known.get(log_id)
         if search:
             newest = self._manifests.newest(log_id, known, generation)
@@ -273,13 +273,15 @@ class Sources:
         return newest
 
     def _index(self, log_id: str, at_least: int, fresh: bool) -> IndexManifest:
-        """The generation that the watermark names, or a newer one in hand; now and then, or if `fresh`, the newest."""
+        """Returns the generation that the watermark names, or a newer one in hand; now and then, or if `fresh`, the
+        newest.
+        """
         if not fresh and (recent := self._indexes.recent(log_id, _INDEX_AGE_S, at_least)) is not None:
             return recent
         return self._indexes.look(log_id, at_least, trusts=not fresh)
 
     def _tail(self, log_id: str, first: int, end: int) -> tuple[Record, ...]:
-        """Records `[first, end)` from the write-ahead log; of too many the newest."""
+        """Returns records `[first, end)` from the write-ahead log; of too many the newest."""
         records: list[Record] = []
         for entry in self._entries(log_id, first, end) if first < end else ():
             start = max(first - entry.offset, 0)
@@ -288,7 +290,9 @@ class Sources:
         return tuple(records)
 
     def _entries(self, log_id: str, first: int, end: int) -> list[Entry]:
-        """A confirmed chain of entries up to `end`, back to `first` or as far as `TAIL_BYTES` go; at least one entry."""
+        """Returns a confirmed chain of entries up to `end`, back to `first` or as far as `TAIL_BYTES` go; at least one
+        entry.
+        """
         found: list[Entry] = []  # the newest first
         slot_end: int | None = None
         is_over = False
@@ -316,7 +320,7 @@ class _NotJoined(Exception):
 
 
 def gaps(first: int, end: int, covered: Sequence[RunRange]) -> Iterator[Range]:
-    """What of `[first, end)` ascending and disjoint runs leave out."""
+    """Returns what of `[first, end)` ascending and disjoint runs leave out."""
     for one in covered:
         if one.first > first:
             yield Range(first, min(one.first, end))

@@ -50,7 +50,7 @@ _LEAST_TIME, _GREATEST_TIME = -(2**63), 2**63 - 1  # a run that says so may hold
 
 
 def grouped(units: Sequence[Unit], first_wave: int) -> list[list[Unit]]:
-    """Steps of a search by offset: scans one by one, the first runs together, then all others."""
+    """Returns steps of a search by offset: scans one by one, the first runs together, then all others."""
     waves: list[list[Unit]] = []
     taken = 0
     for unit in units:
@@ -65,10 +65,10 @@ def grouped(units: Sequence[Unit], first_wave: int) -> list[list[Unit]]:
 
 
 def paced(units: Iterable[Unit], *, descending: bool, after: int | None) -> list[list[Unit]]:
-    """Steps of a search by offset that asks where words stand, which is much to read and to compare.
+    """Returns steps of a search by offset that asks where words stand, which is much to read and to compare.
 
     Scans one by one; of runs first those pieces that hold the next `_FIRST_STEP` records, then each time `_GROWTH` times
-    as many. So most pages are full after one step, and a phrase that nobody wrote costs few. Pieces end where chunks of
+    as many. So most pages are full after one step, and a phrase that no record holds costs few. Pieces end where chunks of
     postings do.
 
     Args:
@@ -94,14 +94,14 @@ def paced(units: Iterable[Unit], *, descending: bool, after: int | None) -> list
 
 
 def _behind(found: RunRange, after: int, *, descending: bool) -> RunRange:
-    """What of a run comes after a record."""
+    """Returns what of a run comes after a record."""
     if descending:
         return found._replace(end=min(found.end, after))
     return found._replace(first=max(found.first, after + 1))
 
 
 def _piece(found: RunRange, records: int, *, descending: bool) -> tuple[RunRange, RunRange]:
-    """The next piece of a run, of about so many records, and what is left of it."""
+    """Returns the next piece of a run, of about so many records, and what is left of it."""
     if descending:
         cut = max(found.first, (found.end - records) >> CHUNK_BITS << CHUNK_BITS)
         return found._replace(first=cut), found._replace(end=cut)
@@ -110,17 +110,17 @@ def _piece(found: RunRange, records: int, *, descending: bool) -> tuple[RunRange
 
 
 def begin_of(unit: Unit) -> int:
-    """Offset of its first record."""
+    """Returns the offset of a unit's first record."""
     return unit.published if isinstance(unit, LogPart) else unit.first
 
 
 def end_of(unit: Unit) -> int:
-    """Offset after its last record."""
+    """Returns the offset after a unit's last record."""
     return unit.end
 
 
 def omissions(snapshot: Snapshot, units: Iterable[Unit]) -> list[Omission]:
-    """Units that no time was left for, ascending. A segment that stands in several of them is counted once.
+    """Returns units that no time was left for, ascending. A segment that stands in several of them is counted once.
 
     Costs up to two GETs for each run, of sealed pages of the manifest that were never seen.
     """
@@ -140,7 +140,7 @@ def omissions(snapshot: Snapshot, units: Iterable[Unit]) -> list[Omission]:
 
 
 def _numbers(snapshot: Snapshot, unit: RunRange | SegmentRange) -> tuple[int, int]:
-    """The numbers of the segments in which a unit's first and last record stand."""
+    """Returns the numbers of the segments in which a unit's first and last record stand."""
     if isinstance(unit, SegmentRange):
         return unit.segment.number, unit.segment.number
     part = snapshot.part_of(unit.first)
@@ -149,12 +149,12 @@ def _numbers(snapshot: Snapshot, unit: RunRange | SegmentRange) -> tuple[int, in
 
 
 def published(snapshot: Snapshot) -> int:
-    """Segments of the stream. A fork takes only some of its ancestors': they are all counted."""
+    """Returns segments of the stream. A fork takes only some of its ancestors': they are all counted."""
     return sum(part.manifest.segment_count for part in snapshot.parts if part.manifest is not None)
 
 
 def bound_of(run_: Run, *, descending: bool, is_whole: bool) -> float:
-    """A distance that no record of the run is before; `is_whole`: each of them has a time."""
+    """Returns a distance that no record of the run is before; `is_whole`: each of them has a time."""
     time = run_.greatest_timestamp if descending else run_.least_timestamp
     if descending and (not is_whole or time == _GREATEST_TIME):
         return -math.inf
@@ -162,14 +162,14 @@ def bound_of(run_: Run, *, descending: bool, is_whole: bool) -> float:
 
 
 def distance(time: int | None, *, descending: bool) -> float:
-    """How far from the first hit a time is sorted: an absent one comes first descending, and last ascending."""
+    """Returns how far from the first hit a time is sorted: an absent one comes first descending, and last ascending."""
     if time is None:
         return -math.inf if descending else math.inf
     return -time if descending else time
 
 
 def expected(node: Node, descriptor: Descriptor) -> float:
-    """About how many records of a run match; too many where nothing is known."""
+    """Estimates how many records of a run match; too many where nothing is known."""
     size = descriptor.end_offset - descriptor.first_offset
     if isinstance(node, And):
         return min(expected(part, descriptor) for part in node.parts)
@@ -322,7 +322,7 @@ def _within(rows: Rows, begin: int, end: int) -> Rows:
 
 
 def _texts(node: Node) -> set[str]:
-    """The text fields that scores depend on."""
+    """Returns the text fields that scores depend on."""
     if isinstance(node, And | Or):
         return set().union(*map(_texts, node.parts))
     if isinstance(node, Anywhere):
@@ -338,7 +338,7 @@ def _postings_of(one: Wanted) -> TermRequest:
 
 
 def _corpus(asked: Question, reader: RunReader, answer: Evaluated) -> Corpus:
-    """Of the whole run. Records with several texts in a field count with no words: their number is not in `col`."""
+    """Counts the whole run. Records with several texts in a field count with no words: their number is not in `col`."""
     stats = reader.descriptor.fields
     names = {one.field for one in asked.words}
     lengths = {

@@ -38,19 +38,19 @@ _POINT_LIMITS = (-6, 21)  # ECMA-262 § 6.1.6.1.20: outside of these, numbers ar
 
 
 def reader(field: Field) -> Callable[[Any], Value | None]:
-    """What makes a canonical value of a JSON value, or None of what doesn't count."""
+    """Returns what makes a canonical value of a JSON value, or None of what doesn't count."""
     if field.kind == "keyword" and field.normalizer == "lowercase_v1":
         return _lower_keyword
     return _READERS[field.kind]
 
 
 def words(text: str) -> tuple[str, ...]:
-    """`unicode_word_v1`: the longest runs of letters and numbers, in lower case and in order."""
+    """Returns the words of `unicode_word_v1`: the longest sequences of letters and numbers, in lower case and in order."""
     return tuple(_WORD.findall(text.lower()))
 
 
 def text(value: str | int | float | bool) -> str:
-    """A canonical value in print, as a term or a group's key: numbers as JavaScript prints them."""
+    """Returns a canonical value in print, as a term or a group's key: numbers as JavaScript prints them."""
     if isinstance(value, str):
         return value
     if isinstance(value, bool):

@@ -1,7 +1,7 @@
 """A search configuration, as values: what can be asked of a stream's records, and where the answers stand in them.
 
 The attributes are those of the document, in its order, so that a configuration prints as the document it came from.
-`headrace.json.search_config` checks a document and makes these; nobody else does.
+`headrace.json.search_config` checks a document and makes these; no other module does.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Field(_Value, frozen=True, kw_only=True):
     positions: bool = False
 
     def bound_at(self, version: int) -> Binding | None:
-        """The binding of the highest version up to this one."""
+        """Returns the binding of the highest version up to this one."""
         reached = [binding for binding in self.bindings if binding.version <= version]
         return max(reached, key=lambda binding: binding.version, default=None)
 
@@ -137,23 +137,25 @@ class SearchConfig(_Value, frozen=True, kw_only=True, eq=False):
     rollups: dict[str, Rollup] | None = None
 
     def resolve(self, name: str) -> str | None:
-        """The field that a name or an alias means, or None."""
+        """Returns the field that a name or an alias means, or None."""
         target = (self.aliases or {}).get(name, name)
         return target if target in self.fields else None
 
     def targets(self) -> tuple[DefaultField, ...]:
-        """Where bare words are looked for: the default fields or, if there are none, every text field."""
+        """Returns where bare words are looked for: the default fields or, if there are none, every text field."""
         if self.default_fields:
             return self.default_fields
         return tuple(DefaultField(field=name) for name, field in self.fields.items() if field.kind == "text")
 
     def document(self) -> dict[str, Any]:
-        """The configuration as clients see it: absent, false and null members left out, rollups with their timestamp."""
+        """Returns the configuration as clients see it: absent, false and null members left out, rollups with their
+        timestamp.
+        """
         plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(self))
         return plain
 
 
 def interval_ms(interval: str) -> int:
-    """Length of a rollup's interval, one of `Rollup.intervals`."""
+    """Returns the length of a rollup's interval, one of `Rollup.intervals`, in milliseconds."""
     digits = interval.rstrip("mshd")
     return int(digits) * _UNITS_MS[interval[len(digits) :]]

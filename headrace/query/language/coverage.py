@@ -54,7 +54,7 @@ class Coverage(NamedTuple):
         return self.omissions[0].first if self.omissions else self.head
 
     def members(self, cursor: Cursor) -> dict[str, Any]:
-        """As JSON; `cursor` prints an offset."""
+        """Returns the members as JSON; `cursor` prints an offset."""
         omitted = self.omissions
         return {
             "mode": "complete" if self.complete else "published",

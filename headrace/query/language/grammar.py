@@ -88,7 +88,7 @@ Syntax = HasSyntax | FieldSyntax | BareSyntax | NotSyntax | AllSyntax | AnySynta
 
 
 def parse(text: str, what: str) -> Syntax:
-    """The syntax of a query.
+    """Parses a query, and returns its syntax.
 
     Args:
         text: the query.

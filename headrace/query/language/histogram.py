@@ -20,19 +20,21 @@ _LOG2_NAMES = tuple(canonical.text(2.0**exponent) for exponent in range(1024))  
 
 
 def number(value: object) -> float | None:
-    """A finite number, or one in text; None for everything else."""
+    """Returns a finite number, or one in text; None for everything else."""
     found = _number(value)
     return found if isinstance(found, float) else None
 
 
 def log2_bucket(value: float) -> str:
-    """Name of the `log2_v1` bucket of a finite value."""
+    """Returns the name of the `log2_v1` bucket of a finite value."""
     magnitude = abs(value)
     return _LOG2_NAMES[math.frexp(magnitude)[1] - 1] if magnitude > 1 else "1"
 
 
 def parse(value: object) -> Histogram | None:
-    """The histogram that a record brings: an object whose members that are numbers count; None if there is none."""
+    """Returns the histogram that a record brings: an object whose members that are numbers count; None if there is
+    none.
+    """
     if not isinstance(value, dict):
         return None
     return {name: count for name, raw in value.items() if (count := number(raw)) is not None} or None
@@ -50,7 +52,7 @@ def _bound(name: str) -> float | None:
 
 
 def ordered(histogram: Mapping[str, float]) -> list[tuple[float | None, str, float]]:
-    """Bound (None: the name is no number), name and count of each bucket: by bound, then by name; those without last."""
+    """Returns bound, name and count of each bucket: by bound, then by name; those whose name is no number (None) last."""
     return sorted(
         ((_bound(name), name, count) for name, count in histogram.items()),
         key=lambda bucket: (bucket[0] is None, bucket[0] or 0, bucket[1]),
@@ -58,7 +60,7 @@ def ordered(histogram: Mapping[str, float]) -> list[tuple[float | None, str, flo
 
 
 def percentiles(buckets: list[tuple[float | None, str, float]], shares: tuple[float, ...]) -> list[float | None]:
-    """For each share, the bound of the first bucket at which it is reached; None if nothing was counted.
+    """Returns for each share the bound of the first bucket at which it is reached; None if nothing was counted.
 
     Args:
         buckets: as `ordered` gives them.

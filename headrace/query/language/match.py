@@ -13,7 +13,7 @@ Values = Mapping[str, Sequence[Value]]
 
 
 def matches(node: Node, values: Values) -> bool:
-    """Whether a record with these values is one that the query asks for.
+    """Returns whether a record with these values is one that the query asks for.
 
     Args:
         node: the query.

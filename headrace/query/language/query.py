@@ -107,7 +107,7 @@ Node = Clause | Not | And | Or
 
 
 def parse_filter(text: str, config: SearchConfig) -> Node:
-    """The query of a filtered read.
+    """Parses the query of a filtered read.
 
     Raises:
         InvalidRequest: the text is no query, or asks what the configuration does not offer to a filter.
@@ -116,7 +116,7 @@ def parse_filter(text: str, config: SearchConfig) -> Node:
 
 
 def parse_query(text: str, config: SearchConfig, what: str = "q") -> Node:
-    """The query of a search, an aggregate or a rollup's `include`; `what` names it in errors.
+    """Parses the query of a search, an aggregate or a rollup's `include`; `what` names it in errors.
 
     Raises:
         InvalidRequest: the text is no query, or asks what the configuration does not offer.
@@ -125,7 +125,7 @@ def parse_query(text: str, config: SearchConfig, what: str = "q") -> Node:
 
 
 def fields_of(node: Node) -> frozenset[str]:
-    """The fields whose values decide a query: all that `match.matches` needs."""
+    """Returns the fields whose values decide a query: all that `match.matches` needs."""
     if isinstance(node, And | Or):
         return frozenset().union(*map(fields_of, node.parts))
     if isinstance(node, Not):
@@ -136,7 +136,7 @@ def fields_of(node: Node) -> frozenset[str]:
 
 
 def has_phrase(node: Node) -> bool:
-    """The query asks where words stand."""
+    """Returns whether the query asks where words stand."""
     if isinstance(node, And | Or):
         return any(map(has_phrase, node.parts))
     if isinstance(node, Not):
@@ -238,7 +238,7 @@ class _Compiler:
 
 
 def _bare_in(name: str, field: Field, written: Written) -> Equals | Prefix | Words | None:
-    """The clause of a bare value in one field; None if the field does not offer it."""
+    """Returns the clause of a bare value in one field; None if the field does not offer it."""
     if field.kind == "text":
         clause = _words(name, written)
         is_offered = bool(clause.words) and (field.positions or not clause.phrase)

@@ -35,7 +35,7 @@ from headrace.query.language.config import Count, Measure, Rollup, SearchConfig,
 from headrace.query.language.histogram import Histogram
 from headrace.query.language.match import Values
 
-MAX_TIME_MS = 8_640_000_000_000_000  # instants of ECMA-262 § 21.4.1.1: nobody can ask for others
+MAX_TIME_MS = 8_640_000_000_000_000  # instants of ECMA-262 § 21.4.1.1: no request can ask for others
 
 Key = tuple[str | None, ...]
 
@@ -218,7 +218,7 @@ class CompiledRollup:
         self.intervals = tuple(sorted({interval_ms(interval) for interval in rollup.intervals}))
 
     def contribution(self, values: Values, document: Any) -> Contribution | None:
-        """What a record contributes; None if nothing.
+        """Returns what a record contributes; None if nothing.
 
         Args:
             values: of the record, at least of `fields`.
@@ -261,7 +261,7 @@ class CompiledRollup:
 
 @lru_cache(maxsize=256)
 def rollups(config: SearchConfig) -> dict[str, CompiledRollup]:
-    """The rollups of a configuration, by name; not to be changed."""
+    """Returns the rollups of a configuration, by name; not to be changed."""
     return {name: CompiledRollup(name, config) for name in sorted(config.rollups or {})}
 
 
@@ -287,7 +287,7 @@ class Groups:
                     add(cells, rollup, interval, contribution)
 
     def rows(self) -> Iterator[Row]:
-        """Every group of every interval, each once, in no order."""
+        """Returns every group of every interval, each once, in no order."""
         for rollup, intervals in self._cells:
             by_interval = dict(intervals)
             for interval, source in rollup.derived.items():
@@ -333,7 +333,7 @@ def _coarser(cells: _Cells, interval: int) -> _Cells:
 
 
 def key_text(names: Iterable[str], dimensions: Key) -> str:
-    """A group's key in print, the JSON object that answers show. Groups are sorted by it, byte by byte.
+    """Returns a group's key in print, the JSON object that answers show. Groups are sorted by it, byte by byte.
 
     Args:
         names: of the dimensions, in order.
@@ -343,12 +343,12 @@ def key_text(names: Iterable[str], dimensions: Key) -> str:
 
 
 def sort_key(row: Row, compiled: Mapping[str, CompiledRollup]) -> tuple[str, int, int, str]:
-    """The order of the family `agg`."""
+    """Returns the order of the family `agg`."""
     return row.rollup, row.interval_ms, row.start_ms, key_text(compiled[row.rollup].dimensions, row.dimensions)
 
 
 def merged(rows: Iterable[Row]) -> Iterator[Row]:
-    """The rows with equal groups summed. Equal groups must stand next to each other."""
+    """Returns the rows with equal groups summed. Equal groups must stand next to each other."""
     for _, same in groupby(rows, key=lambda row: row[:4]):
         first, *rest = same
         if rest:

@@ -16,7 +16,7 @@ from headrace.query.language.config import SearchConfig, interval_ms
 from headrace.query.language.query import And, Equals, Node
 from headrace.query.language.rollup import MAX_TIME_MS, CompiledRollup, rollups
 
-# For whoever asked for more than an answer can hold.
+# For a request that asked for more than an answer can hold.
 ADVICE = "ask for a narrower range, a coarser interval, fewer dimensions in group_by, or fewer measures"
 
 _NANOS = re.compile(r"\d{1,25}", re.ASCII)
@@ -100,7 +100,7 @@ class AggregateRequest(NamedTuple):
 
 
 def parse(body: Any, config: SearchConfig | None) -> AggregateRequest:
-    """The request in a body; members that mean nothing are ignored.
+    """Parses the request in a body; members that mean nothing are ignored.
 
     Args:
         body: JSON.
@@ -148,7 +148,7 @@ def _text(body: dict[str, Any], member: str) -> str:
 
 
 def _time(body: dict[str, Any], member: str) -> int:
-    """Milliseconds of an ISO text, of nanoseconds in digits, or of a number of milliseconds; fractions cut off."""
+    """Returns milliseconds of an ISO text, of nanoseconds in digits, or of a number of milliseconds; fractions cut off."""
     value = body.get(member)
     found: int | None = None
     if isinstance(value, str):
@@ -171,7 +171,7 @@ def _measures(body: dict[str, Any], rollup: CompiledRollup) -> tuple[str, ...]:
 
 
 def _names(body: dict[str, Any], member: str, allowed: Sequence[str], noun: str) -> tuple[str, ...] | None:
-    """The names in a list, each once and in order; None if the member is not there."""
+    """Returns the names in a list, each once and in order; None if the member is not there."""
     if member not in body:
         return None
     try:

@@ -20,7 +20,7 @@ _text = msgspec.json.Encoder().encode
 
 
 def number(value: float | None) -> str:
-    """A number in print; null if it is none, or not finite."""
+    """Returns a number in print; null if it is none, or not finite."""
     if value is None:
         return "null"
     try:
@@ -31,7 +31,7 @@ def number(value: float | None) -> str:
 
 
 def fragment(rollup: CompiledRollup, row: Row) -> str:
-    """A whole group in print: every dimension in its key, every measure."""
+    """Returns a whole group in print: every dimension in its key, every measure."""
     return group(
         key_text(rollup.dimensions, row.dimensions),
         {name: (rollup.rollup.measures[name], part) for name, part in zip(rollup.measures, row.parts, strict=True)},
@@ -39,7 +39,7 @@ def fragment(rollup: CompiledRollup, row: Row) -> str:
 
 
 def group(key: str, measures: Mapping[str, tuple[Measure, Part]]) -> str:
-    """A group in print.
+    """Returns a group in print.
 
     Args:
         key: its key in print.
@@ -50,7 +50,7 @@ def group(key: str, measures: Mapping[str, tuple[Measure, Part]]) -> str:
 
 
 def measure(kind: Measure, part: Part) -> str:
-    """What a measure says of a group, in print."""
+    """Returns what a measure says of a group, in print."""
     if isinstance(kind, Count):
         return f'{{"count":{number(part.count)}}}'
     average = part.sum / part.count if part.sum is not None and part.count > 0 else None
@@ -67,7 +67,7 @@ def measure(kind: Measure, part: Part) -> str:
 
 
 def bucket(start_ms: int, interval_ms: int, groups: Iterable[str]) -> str:
-    """The groups of an interval, in print and in order."""
+    """Returns the groups of an interval, in print and in order."""
     start, end = instants.render(start_ms), instants.render(start_ms + interval_ms)
     return f'{{"start":"{start}","end":"{end}","groups":[{",".join(groups)}]}}'
 
@@ -77,5 +77,5 @@ def _name(name: str) -> str:
 
 
 def names(rollup: CompiledRollup, wanted: Sequence[str]) -> dict[str, tuple[int, Measure]]:
-    """By name: the place of a measure among the parts of a row, and the measure."""
+    """Returns by name the place of a measure among the parts of a row, and the measure."""
     return {name: (rollup.measures.index(name), rollup.rollup.measures[name]) for name in wanted}

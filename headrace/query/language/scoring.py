@@ -24,7 +24,7 @@ _B = 0.75
 
 
 def score(node: Node, values: Values) -> float:
-    """The score of a record; 0 if it does not match."""
+    """Returns the score of a record; 0 if it does not match."""
     if not match.matches(node, values):
         return 0.0
     if isinstance(node, And | Or):
@@ -41,7 +41,7 @@ def score(node: Node, values: Values) -> float:
 
 
 def _words(clause: Words, values: Values) -> float:
-    """Of the best of the values that hold the words."""
+    """Scores the best of the values that hold the words."""
     bonus = PHRASE_BONUS * len(clause.words) if clause.phrase else 0
     return max(
         float(sum(occurrences(clause, value)) + bonus)
@@ -51,7 +51,7 @@ def _words(clause: Words, values: Values) -> float:
 
 
 def occurrences(clause: Words, value: tuple[str, ...]) -> list[int]:
-    """How often each word of a clause stands in a value."""
+    """Returns how often each word of a clause stands in a value."""
     *whole, end = clause.words
     last = sum(word.startswith(end) for word in value) if clause.prefix else value.count(end)
     return [*(value.count(word) for word in whole), last]
@@ -67,7 +67,7 @@ class Wanted(NamedTuple):
 
 
 def wanted(node: Node) -> tuple[Wanted, ...]:
-    """The words that a query asks for, each once, those behind NOT left out."""
+    """Returns the words that a query asks for, each once, those behind NOT left out."""
     return tuple(dict.fromkeys(_wanted(node, 1.0)))
 
 
@@ -99,7 +99,7 @@ class Frequencies(NamedTuple):
 
 
 def frequencies(words: Sequence[Wanted], values: Values) -> Frequencies:
-    """Of a record: how often each word stands in it, all values of a field together."""
+    """Counts how often each word occurs in a record, all values of a field together."""
     texts: dict[str, list[str]] = {}
     for one in words:
         if one.field not in texts:
@@ -129,7 +129,7 @@ class Corpus(NamedTuple):
     holding: tuple[int, ...]
 
     def plus(self, other: Corpus) -> Corpus:
-        """Both together."""
+        """Adds up two corpora."""
         return Corpus(
             {
                 name: self.records.get(name, 0) + other.records.get(name, 0)
@@ -143,7 +143,7 @@ class Corpus(NamedTuple):
         )
 
     def weights(self, words: Sequence[Wanted]) -> list[tuple[float, float]]:
-        """Per wanted word its inverse document frequency times its boost, and the mean length of its field."""
+        """Returns per wanted word its inverse document frequency times its boost, and the mean length of its field."""
         found = []
         for one, holding in zip(words, self.holding, strict=True):
             records = self.records.get(one.field, 0)
@@ -154,11 +154,11 @@ class Corpus(NamedTuple):
 
 
 def bm25(found: Frequencies, weights: Sequence[tuple[float, float]]) -> float:
-    """The score of a record."""
+    """Returns the score of a record."""
     parts = zip(found.counts, found.lengths, weights, strict=True)
     return float(sum(weighed(count, length, rarity, mean) for count, length, (rarity, mean) in parts))
 
 
 def weighed(count: Any, length: Any, rarity: float, mean: float) -> Any:
-    """What one word adds to the score of a record, or of many: numbers, or arrays of them."""
+    """Returns what one word adds to the score of a record, or of many: numbers, or arrays of them."""
     return rarity * count * (_K1 + 1) / (count + _K1 * (1 - _B + _B * length / mean))

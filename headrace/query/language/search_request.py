@@ -37,7 +37,7 @@ _NEWEST = SortTerm("offset", descending=True)
 
 
 def parse_sort(items: Iterable[Any], node: Node, config: SearchConfig) -> tuple[SortTerm, ...]:
-    """The order that a request asks for, or the default one; always ends the comparison, with the offset if need be.
+    """Parses the order that a request asks for, or takes the default one; the offset ends the comparison if need be.
 
     Raises:
         InvalidRequest: an item is no text, or names no sortable field, or no direction.
@@ -72,7 +72,7 @@ def _term(item: Any, config: SearchConfig) -> SortTerm:
 
 
 def has_text(node: Node) -> bool:
-    """The query asks for words: then hits have scores."""
+    """Returns whether the query asks for words: then hits have scores."""
     if isinstance(node, And | Or):
         return any(map(has_text, node.parts))
     if isinstance(node, Not):
@@ -81,12 +81,12 @@ def has_text(node: Node) -> bool:
 
 
 def fields_of(terms: Sequence[SortTerm]) -> frozenset[str]:
-    """The fields whose values the order needs."""
+    """Returns the fields whose values the order needs."""
     return frozenset(term.field for term in terms if term.kind == "field")
 
 
 def value_of(term: SortTerm, values: Values) -> Value | None:
-    """What a record is sorted by, of its canonical values."""
+    """Returns what a record is sorted by, of its canonical values."""
     found = values.get(term.field)
     if not found:
         return None
@@ -97,7 +97,7 @@ def value_of(term: SortTerm, values: Values) -> Value | None:
 
 
 def in_order(hits: Iterable[Any], terms: Sequence[SortTerm], key: Callable[[Any], Key]) -> list[Any]:
-    """Hits from the first to the last; `key` gives an element per term."""
+    """Returns hits from the first to the last; `key` gives an element per term."""
     found = list(hits)
     for at in range(len(terms) - 1, -1, -1):  # the sort is stable
         found.sort(key=lambda hit, at=at: _placed(key(hit)[at]), reverse=terms[at].descending)  # type: ignore[misc]
@@ -105,7 +105,7 @@ def in_order(hits: Iterable[Any], terms: Sequence[SortTerm], key: Callable[[Any]
 
 
 def is_after(key: Key, after: Key, terms: Sequence[SortTerm]) -> bool:
-    """Whether a hit with `key` stands behind the place `after`."""
+    """Returns whether a hit with `key` stands behind the place `after`."""
     for value, limit, term in zip(key, after, terms, strict=True):
         placed, bound = _placed(value), _placed(limit)
         if placed != bound:
@@ -120,7 +120,7 @@ def _placed(value: Any) -> tuple[bool, Any]:
 def parse_after(
     raw: Any, terms: Sequence[SortTerm], config: SearchConfig, position: Callable[[str], int]
 ) -> Key | None:
-    """The place in `search_after`; None without one.
+    """Returns the place in `search_after`; None without one.
 
     Args:
         raw: what the request says: as many elements as the order has, as `next_search_after` gave them.
@@ -186,7 +186,7 @@ class SearchRequest(NamedTuple):
 
 
 def parse(asked: Mapping[str, Any], config: SearchConfig | None, position: Callable[[str], int]) -> SearchRequest:
-    """The request in a body, or in parameters that were read into its form.
+    """Parses the request in a body, or in parameters that were read into its form.
 
     Args:
         asked: the members; unknown ones are ignored.
@@ -230,7 +230,7 @@ def _size(value: Any) -> int:
 
 
 def timeout_ms(value: Any) -> int:
-    """The effective budget of a request: what it asks for, but never more than the server grants.
+    """Returns the effective budget of a request: what it asks for, but never more than the server grants.
 
     Raises:
         InvalidRequest: not a number, or negative.
@@ -243,7 +243,7 @@ def timeout_ms(value: Any) -> int:
 
 
 def flag(value: Any, name: str) -> bool:
-    """A boolean of a request; absent is no.
+    """Returns whether a boolean of a request; absent is no.
 
     Raises:
         InvalidRequest: neither true nor false.

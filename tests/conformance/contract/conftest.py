@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from local.emulated_cloud import dev_server
 from tests.conformance.contract.client import TEXT, Api, Stream
 from tests.conformance.contract.configurations import CONFIGURATIONS, STRICTEST
 from tests.conformance.contract.stages import ASKED_FULLY, PLANS, Stage, stages
+from tests.support.emulated_cloud import dev_server
 
 EXTERNAL_URL = os.environ.get("HEADRACE_CONTRACT_URL")
 

@@ -21,10 +21,10 @@ from contextlib import contextmanager
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from local.emulated_cloud import dev_server
 from tests.conformance.contract.client import Api, Stream, eventually, expect, given
 from tests.oracle import records
 from tests.oracle.values import Config, Document
+from tests.support.emulated_cloud import dev_server
 
 SEGMENT = 1600  # records: nine in ten have a `ref` with R, so that `R*` meets more than 1,024 terms in each
 BATCH = SEGMENT // 4

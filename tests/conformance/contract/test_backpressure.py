@@ -9,9 +9,9 @@ from typing import NamedTuple
 import httpx
 import pytest
 
-from local.emulated_cloud import dev_server
 from tests.conformance.contract.client import JSON, Api, Stream, given, refused
 from tests.conformance.contract.configurations import SWITCH
+from tests.support.emulated_cloud import dev_server
 
 TEMPLATE = {"templates": [{"entity": "todos", "fields": [{"name": "id", "encoding": "string"}]}]}
 

@@ -8,8 +8,8 @@ from typing import NamedTuple
 import httpx
 import pytest
 
-from local.emulated_cloud import dev_server
 from tests.conformance.contract.client import JSON, TEXT, Api, Stream, expect, given, refused, shown
+from tests.support.emulated_cloud import dev_server
 
 SCOPES = ("read", "write", "delete", "admin")
 KEYS = ",".join([*(f"key-{scope}:{scope}" for scope in SCOPES), "key-all", "key-bound::mine."])

@@ -13,8 +13,8 @@ from typing import NamedTuple
 import httpx
 import pytest
 
-from local.emulated_cloud import dev_server
 from tests.conformance.contract.client import JSON, Api, expect, given, shown
+from tests.support.emulated_cloud import dev_server
 
 TIMED_OUT = {"error": {"code": "request_timeout", "message": "request timed out"}}
 UNKNOWN = {

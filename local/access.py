@@ -1,0 +1,239 @@
+"""The emulator's IAM: reads the policies of a template's roles, refuses what a role may not do, and records what it did."""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from local.access_calls import ACCOUNT, REGION, Call, arn, key_calls, role_of
+
+
+class UnknownPolicy(ValueError):
+    """A policy says something that is not evaluated here; the message names it."""
+
+
+class Statement(msgspec.Struct, frozen=True):
+    """One statement of a role, with every reference replaced. Conditions: each key, and patterns of which one must fit."""
+
+    sid: str
+    effect: str
+    actions: tuple[str, ...]
+    resources: tuple[str, ...]
+    conditions: tuple[tuple[str, tuple[str, ...]], ...] = ()
+
+
+class Use(msgspec.Struct, frozen=True):
+    """The part of a statement that a call fell under."""
+
+    sid: str
+    action: str
+    resource: str
+
+
+def read_statement(document: Mapping[str, Any]) -> Statement:
+    """Returns a statement of a policy document without references. Raises UnknownPolicy."""
+    unknown = document.keys() - {"Sid", "Effect", "Action", "Resource", "Condition"}
+    operators = document.get("Condition", {})
+    if unknown or operators.keys() - {"StringEquals", "StringLike"}:
+        raise UnknownPolicy(f"not evaluated: {sorted(unknown)} {sorted(operators)} in {document.get('Sid')}")
+    conditions = [(key, tuple(listed(values))) for operator in operators.values() for key, values in operator.items()]
+    literal = [value for values in operators.get("StringEquals", {}).values() for value in listed(values)]
+    if any(set(value) & {"*", "?"} for value in literal):
+        raise UnknownPolicy(f"not evaluated: wildcards that are none in {document.get('Sid')}")
+    return Statement(
+        sid=document.get("Sid", ""),
+        effect=document["Effect"],
+        actions=tuple(listed(document["Action"])),
+        resources=tuple(listed(document["Resource"])),
+        conditions=tuple(conditions),
+    )
+
+
+def is_allowed(statements: Sequence[Statement], call: Call) -> bool:
+    """Returns IAM's decision."""
+    effects = {statement.effect for statement in statements if next(uses(statement, call), None)}
+    return effects == {"Allow"}
+
+
+def uses(statement: Statement, call: Call) -> Iterator[Use]:
+    """Returns the pairs of action and resource under which the statement applies to the call."""
+    context = dict(call.context)
+    for key, values in statement.conditions:
+        if key not in context or not any(_pattern(value).fullmatch(context[key]) for value in values):
+            return
+    for action in statement.actions:
+        # Actions are compared without case, resources with it.
+        if not _pattern(action.lower()).fullmatch(call.action.lower()):
+            continue
+        for resource in statement.resources:
+            if _pattern(resource).fullmatch(call.resource):
+                yield Use(statement.sid, action, resource)
+
+
+def listed(value: Any) -> list[Any]:
+    """Returns a list of a value that may be one or many."""
+    return value if isinstance(value, list) else [value]
+
+
+@functools.cache
+def _pattern(text: str) -> re.Pattern[str]:
+    """Returns a pattern with IAM's wildcards: a star is any text, slashes included; a question mark is one character."""
+    parts = {"*": ".*", "?": "."}
+    return re.compile("".join(parts.get(character) or re.escape(character) for character in text), re.DOTALL)
+
+
+# Answers that are remembered: an emulator may run for weeks, and each object is a resource.
+_REMEMBERED = 100_000
+
+
+class Policies(msgspec.Struct, frozen=True):
+    """The statements of each role, and the key that encrypts the stores; empty without one."""
+
+    roles: dict[str, tuple[Statement, ...]] = {}
+    key: str = ""
+
+
+class Noted(msgspec.Struct, frozen=True):
+    """A call that a role made, and whether it was allowed."""
+
+    role: str
+    call: Call
+    allowed: bool
+
+
+class AccessDoor:
+    """Where requests come in.
+
+    Args:
+        policies: a file of Policies, read when the first role comes: it may be written later than this is made.
+        record: a file to which each distinct call is appended as a line of JSON.
+    """
+
+    def __init__(self, policies: Path | None = None, record: Path | None = None) -> None:
+        self._file = policies
+        self._record = record
+        self._answers: dict[tuple[str, Call], str | None] = {}
+
+    def denied(self, authorization: str, calls: Callable[[], Iterable[Call]]) -> str | None:
+        """Returns why a request is refused, in a sentence that names role, action and resource; None if it is allowed.
+
+        `calls` returns what the request asks for; it is not called when the answer does not matter.
+        """
+        role = role_of(authorization)
+        if role is None or self._file is None:
+            return None
+        return next(filter(None, (self._denied(role, call) for call in calls())), None)
+
+    def _denied(self, role: str, call: Call) -> str | None:
+        if (role, call) not in self._answers:
+            if len(self._answers) >= _REMEMBERED:
+                self._answers.clear()
+            needed = (call, *key_calls(call, self._policies.key))
+            refused = [one for one in needed if not self._may(role, one)]
+            self._answers[role, call] = (
+                f"{role} is not authorized to perform {refused[0].action} on resource {refused[0].resource}"
+                if refused
+                else None
+            )
+        return self._answers[role, call]
+
+    def _may(self, role: str, call: Call) -> bool:
+        allowed = is_allowed(self._policies.roles.get(role, ()), call)
+        if self._record is not None:
+            with self._record.open("ab") as file:
+                file.write(msgspec.json.encode(Noted(role, call, allowed)) + b"\n")
+        return allowed
+
+    @functools.cached_property
+    def _policies(self) -> Policies:
+        assert self._file is not None
+        return msgspec.json.decode(self._file.read_bytes(), type=Policies)
+
+
+def noted(record: Path) -> list[Noted]:
+    """Returns what a record holds."""
+    return [msgspec.json.decode(line, type=Noted) for line in record.read_bytes().splitlines()]
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of a process that has such a door."""
+    parser.add_argument("--policies", type=Path, help="what roles may do; without it everything is allowed")
+    parser.add_argument("--record", type=Path, help="note what roles did in this file")
+
+
+_PSEUDO = {
+    "AWS::AccountId": ACCOUNT,
+    "AWS::Partition": "aws",
+    "AWS::Region": REGION,
+    "AWS::URLSuffix": "amazonaws.com",
+}
+# ARNs of what is not deployed; `{}` is the logical id.
+_NOT_DEPLOYED = {
+    "AWS::EMRServerless::Application": arn("emr-serverless", "/applications/00headraceemulator"),
+    "AWS::IAM::Role": f"arn:aws:iam::{ACCOUNT}:role/{{}}",
+    "AWS::KMS::Key": arn("kms", "key/{}"),
+    "AWS::Logs::LogGroup": arn("logs", "log-group:{}"),
+    "AWS::SecretsManager::Secret": arn("secretsmanager", "secret:{}"),
+}
+
+Json = dict[str, Any]
+
+
+def read_policies(resources: Json, resolved: Mapping[str, str]) -> Policies:
+    """Returns the policies that the template's resources attach to its roles, and its one customer key, if there is
+    one.
+
+    Args:
+        resolved: JSON text of an intrinsic, to the text that CloudFormation made of it.
+
+    Raises:
+        UnknownPolicy: a policy that is not evaluated here.
+    """
+    roles: dict[str, list[Statement]] = {}
+    for name, part in resources.items():
+        if part["Type"] == "AWS::IAM::Role":
+            roles.setdefault(name, [])
+            if part["Properties"].keys() & {"ManagedPolicyArns", "Policies"}:
+                raise UnknownPolicy(f"{name}: only policies of their own are read")
+        if part["Type"] != "AWS::IAM::Policy":
+            continue
+        statements = [
+            read_statement(_resolve(document, resources, resolved))
+            for document in part["Properties"]["PolicyDocument"]["Statement"]
+        ]
+        for role in part["Properties"]["Roles"]:
+            roles.setdefault(role["Ref"], []).extend(statements)
+    keys = [name for name, part in resources.items() if part["Type"] == "AWS::KMS::Key"]
+    key = _NOT_DEPLOYED["AWS::KMS::Key"].format(keys[0]) if len(keys) == 1 else ""
+    return Policies({role: tuple(statements) for role, statements in roles.items()}, key)
+
+
+def _resolve(value: Any, resources: Json, resolved: Mapping[str, str]) -> Any:
+    if isinstance(value, list):
+        return [_resolve(element, resources, resolved) for element in value]
+    if not isinstance(value, dict):
+        return value
+    known = resolved.get(json.dumps(value, sort_keys=True))
+    if known is not None:
+        return known
+    match value:
+        case {"Ref": name} if name in _PSEUDO:
+            return _PSEUDO[name]
+        case {"Fn::Join": [between, parts]}:
+            return between.join(_resolve(part, resources, resolved) for part in parts)
+        case {"Fn::Sub": str(text)}:
+            for name, instead in _PSEUDO.items():
+                text = text.replace(f"${{{name}}}", instead)
+            return text
+        case {"Ref": name} | {"Fn::GetAtt": [name, "Arn"]} if resources.get(name, {}).get("Type") in _NOT_DEPLOYED:
+            return _NOT_DEPLOYED[resources[name]["Type"]].format(name)
+    if any(key == "Ref" or key.startswith("Fn::") for key in value):
+        raise UnknownPolicy(f"a policy refers to what the emulator does not have: {value}")
+    return {key: _resolve(inner, resources, resolved) for key, inner in value.items()}
