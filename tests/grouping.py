@@ -18,17 +18,22 @@ FOLDERS = ("tests/clients/", "tests/deployed/", "tests/infra/", "tests/observabi
 LONGEST_FIRST = (
     "contract: stages",
     "contract: three-processes",
+    "tests/docs/test_commands.py",
     "tests/conformance/test_official_suite.py",
     "tests/infra/",
-    "tests/observability/",
     "tests/e2e/test_indexing.py",
     "tests/e2e/test_least_privilege.py",
     "tests/e2e/test_merging.py",
     "tests/e2e/test_duckdb_on_index.py",
+    "tests/e2e/test_real_data.py",
     "tests/simulation/test_simulation.py",
+    "tests/simulation/test_mutants.py",
+    "tests/chaos/test_chaos.py",
+    "tests/local/test_dev.py",
     "tests/unit/emr_jobs/",
     "contract: one-process",
     "contract: cold",
+    "tests/observability/",
 )
 
 

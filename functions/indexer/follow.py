@@ -35,6 +35,7 @@ from headrace.index.descriptors import Run
 from headrace.index.job import JobInput, Task, find_run
 from headrace.index.manifest import IndexManifest, with_runs
 from headrace.index.plan import hash_of
+from headrace.log import join
 from headrace.manifest import merging
 from headrace.manifest.manifest import Manifest
 from headrace.objects import ObjectMissing, keys
@@ -251,8 +252,7 @@ def publish_merged(context: Context, task: Task, made: Segment) -> bool:
     manifest: Manifest | None = None
     is_checked = False
     for _ in range(_TRIES):
-        generation = context.stores.watermarks.get(log_id).generation
-        manifest = context.manifests.newest(log_id, manifest, generation)
+        manifest = join.newest_manifest(context.stores, context.manifests, log_id, manifest)
         if manifest is None:
             return False
         if merging.names(manifest, made.key):

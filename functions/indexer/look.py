@@ -16,6 +16,7 @@ from functions.queue import MAX_DELAY_S, Message
 from headrace.definition import Definition
 from headrace.errors import Damaged, StoreThrottled
 from headrace.index.plan import NONE, hash_of
+from headrace.log import join
 from headrace.manifest.manifest import Manifest
 from headrace.objects import ObjectMissing, keys
 from headrace.segment import keypage
@@ -74,8 +75,7 @@ def see(context: Context, log_id: str) -> Picture | None:
     newest = context.stores.wal.newest(log_id)
     if newest is None or is_over(newest.state):
         return None
-    generation = context.stores.watermarks.get(log_id).generation
-    manifest = context.manifests.newest(log_id, None, generation)
+    manifest = join.newest_manifest(context.stores, context.manifests, log_id)
     if manifest is None or not manifest.segment_count:
         return None
     definition = context.definitions.of(log_id, newest.state)

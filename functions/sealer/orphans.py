@@ -21,6 +21,7 @@ from collections.abc import Iterator
 from itertools import takewhile
 
 from functions.sealer.context import Context
+from headrace.log import join
 from headrace.manifest import merging
 from headrace.manifest.manifest import Manifest
 from headrace.objects import keys
@@ -37,8 +38,7 @@ def sweep_orphans(parts: Context, log_id: str) -> int:
     if newest is None or newest.state.ended:
         return 0  # purge removes everything
     doomed = list(_payloads(parts, log_id))
-    generation = parts.stores.watermarks.get(log_id).generation
-    manifest = parts.manifests.newest(log_id, None, generation)
+    manifest = join.newest_manifest(parts.stores, parts.manifests, log_id)
     if manifest is not None:
         doomed += _segments(parts, manifest)
         doomed += _pages(parts, manifest)

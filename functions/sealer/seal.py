@@ -24,8 +24,9 @@ import msgspec
 from functions.queue import Message
 from functions.sealer import policy
 from functions.sealer.context import Context
-from functions.sealer.span import Span, Unjoined, read_span
+from functions.sealer.span import Span, read_span
 from headrace.errors import Damaged, StoreError
+from headrace.log.join import NotJoined
 from headrace.manifest import manifest as manifests
 from headrace.manifest import merging
 from headrace.manifest.manifest import Manifest, ManifestPage
@@ -150,7 +151,7 @@ class _Run:
         try:
             published = self._publish_next(manifest)
             why = "generation is taken and can't be read"
-        except Unjoined as exc:
+        except NotJoined as exc:
             published, why = None, str(exc)
         if published is not None:
             return published
@@ -164,7 +165,7 @@ class _Run:
         """Makes and publishes one generation; None if another sealer took its number."""
         config = manifest.config if manifest else self._first_config()
         if config is None:
-            raise Unjoined("the first entry is gone")
+            raise NotJoined("the first entry is gone")
         if manifest is None:
             self._seal_sources(config)
             description = Description(self._log_id, config)

@@ -10,16 +10,14 @@ from functions.sealer import policy
 from functions.sealer.policy import SealLimits
 from headrace.batch import Batch, concat
 from headrace.errors import Damaged
+from headrace.log import join
+from headrace.log.join import NotJoined
 from headrace.log.payload import PayloadTrimmed, read_payload
 from headrace.log.stores import Stores
 from headrace.manifest.manifest import Manifest
 from headrace.wal.state import Entry, LogConfig
 
 _FETCHERS = 8  # spilled payloads are at least 32 KB each: their latency, not their size, is what takes time
-
-
-class Unjoined(Exception):
-    """The entries do not follow the manifest: it is old (another sealer published and trimmed), or damage."""
 
 
 class Span(NamedTuple):
@@ -49,7 +47,7 @@ def read_span(
     Memory: the records of one segment (at most the limits, or one entry), and about a megabyte of entries.
 
     Raises:
-        Unjoined: the entries do not continue `known`.
+        NotJoined: the entries do not continue `known`.
         Damaged: an entry contradicts itself.
     """
     batches: list[Batch] = []
@@ -65,7 +63,7 @@ def read_span(
             batches.append(payload)
             expected += len(payload)
     if first is None or last is None:
-        raise Unjoined(f"no entries after the manifest: log_id={log_id}")
+        raise NotJoined(f"no entries after the manifest: log_id={log_id}")
     return Span(first_offset, concat(batches), last, first.committed_ms)
 
 
@@ -73,29 +71,22 @@ def _batches(
     stores: Stores, known: Manifest | None, through_slot: int, limits: SealLimits, log_id: str
 ) -> Iterator[list[Entry]]:
     """Entries of the segment, page by page. Sizes follow from the states, before a payload is fetched."""
-    start = known.end_slot if known else 0
-    before = (known.last_slot, known.last_id) if known else (-1, "")
     total_bytes = known.state.total_bytes if known else 0
     segment_bytes = segment_records = 0
-    while start <= through_slot:
-        page = stores.wal.read(log_id, start=start, end=through_slot + 1)
+    for entries in join.forward(stores.wal, log_id, known, through_slot):
         taken: list[Entry] = []
-        for entry in page.entries:
-            if (entry.prev_slot, entry.prev_id) != before:
-                raise Unjoined(f"gap before entry: log_id={log_id} slot={entry.slot} expected={before}")
+        for entry in entries:
             more_bytes = entry.state.total_bytes - total_bytes
             if entry.count and not policy.fits(segment_bytes, segment_records, more_bytes, entry.count, limits):
                 break
             taken.append(entry)
-            before = (entry.slot, entry.id)
             total_bytes = entry.state.total_bytes
             segment_bytes += more_bytes
             segment_records += entry.count
         if taken:
             yield taken
-        if page.complete or len(taken) < len(page.entries):
+        if len(taken) < len(entries):
             return
-        start = taken[-1].slot + 1
 
 
 def _payloads(stores: Stores, entries: Sequence[Entry]) -> Iterator[Batch]:
@@ -103,7 +94,7 @@ def _payloads(stores: Stores, entries: Sequence[Entry]) -> Iterator[Batch]:
         try:
             return read_payload(stores, entry)
         except PayloadTrimmed as exc:
-            raise Unjoined(f"payload is gone: {exc}") from exc
+            raise NotJoined(f"payload is gone: {exc}") from exc
 
     if sum(entry.payload_key is not None for entry in entries) < 2:
         yield from map(fetch, entries)

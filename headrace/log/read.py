@@ -17,7 +17,7 @@ from headrace import offset as offsets
 from headrace.errors import Damaged, Gone, InvalidRequest, SegmentMissing
 from headrace.index import fetching
 from headrace.limits import PAGE_BYTES, PAGE_RECORDS, SCAN_CHUNK_BYTES
-from headrace.log import decide, prune, tail
+from headrace.log import decide, join, prune, tail
 from headrace.log.control import Controls
 from headrace.log.definition import Definitions
 from headrace.log.payload import PayloadTrimmed, read_payload
@@ -39,7 +39,6 @@ from headrace.wal.state import Entry, LogConfig, Recovery
 
 ROUND_BYTES = 16 * 1024 * 1024  # decoded, that one round of a pruned read fetches
 NEAR_RECORDS = 1000  # so close to the end, the newest entries probably hold a cursor
-JOINS = 4  # the sealer can publish and trim between two of our looks, but not for ever
 
 
 class Reader:
@@ -186,8 +185,7 @@ class Reader:
 
     def _fill(self, log_id: str, position: int, stop: int, end: Tail | None, page: Collector) -> int:
         """Looks at records of one log from `position` on, never past `stop`; the position after them. Makes progress."""
-        tried: set[tuple[int, bool]] = set()
-        for _ in range(JOINS):
+        for _ in join.looks(log_id, f"position={position}"):
             manifest = self._pictures.manifest(log_id)
             if manifest is not None and position < manifest.end_offset:
                 try:
@@ -196,7 +194,6 @@ class Reader:
                     newest = self.refresh_manifest(log_id)
                     if newest is None or newest.generation == manifest.generation:
                         raise
-                    tried.add((manifest.generation, True))
                     continue
             if end is not None and end.covers(position):
                 found = end
@@ -208,15 +205,14 @@ class Reader:
                     return self._fill_tail(found.entries, position, stop, page)
                 except PayloadTrimmed:
                     pass  # published and trimmed since we looked
-            tried.add((manifest.generation if manifest else 0, found.newest is not None))
             end = None
             self.refresh_manifest(log_id)
-        raise Damaged(f"gap in a log: log_id={log_id} position={position} tried={sorted(tried)}")
+        raise AssertionError("the last look raises")
 
     def refresh_manifest(self, log_id: str) -> Manifest | None:
         """Reads the watermark, and the manifests after the one in hand."""
         known = self._pictures.manifest(log_id)
-        newest = self._manifests.newest(log_id, known, self._stores.watermarks.get(log_id).generation)
+        newest = join.newest_manifest(self._stores, self._manifests, log_id, known)
         if newest is not None:
             self._pictures.remember_manifest(newest)
         return newest

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
-from headrace.errors import Damaged, SegmentMissing
+from headrace.errors import SegmentMissing
+from headrace.log import join
 from headrace.log.requests import Head
 from headrace.log.stores import Stores
 from headrace.manifest.manifest import Manifest
 from headrace.manifest.store import ManifestStore
 from headrace.segment import reader as segments
 from headrace.wal.state import Entry
-
-_PAGE = 100  # entries a query takes on its way back from the end
-_JOINS = 4  # the sealer can publish and trim between two of our looks, but not for ever
 
 
 class TimeFinder:
@@ -42,7 +40,7 @@ class TimeFinder:
     def _in_log(self, log_id: str, since_ms: int) -> int | None:
         """The same among one log's own records; None if there is none."""
         manifest: Manifest | None = None
-        for _ in range(_JOINS):
+        for _ in join.looks(log_id, f"since={since_ms}"):
             before, manifest = manifest, self._refresh_manifest(log_id)
             segment = self._manifests.segment_for_time(manifest, since_ms) if manifest is not None else None
             if segment is not None:
@@ -55,7 +53,7 @@ class TimeFinder:
                     continue
             found: int | None = None
             oldest: Entry | None = None
-            for entry in self._back_from_the_end(log_id):
+            for entry in join.backward(self._stores.wal, log_id):
                 oldest = entry
                 if manifest is not None and entry.slot < manifest.end_slot:
                     return found  # joined: everything older is published, and older than the time
@@ -67,28 +65,7 @@ class TimeFinder:
                         found = offset
                         break
                     offset += run.count
-            if oldest is not None and _joins(manifest, oldest):
+            if oldest is not None and join.continues(manifest, oldest):
                 return found
             # Trimmed since the manifest in hand: look again.
-        raise Damaged(f"gap in a log: log_id={log_id} since={since_ms}")
-
-    def _back_from_the_end(self, log_id: str) -> Iterator[Entry]:
-        """Entries from the newest back, as each names its predecessor; a dead item is never one."""
-        below: int | None = None
-        successor: Entry | None = None
-        while True:
-            page = self._stores.wal.read(log_id, end=below, limit=_PAGE, descending=True)
-            for entry in page.entries:
-                if successor is None or (successor.prev_slot, successor.prev_id) == (entry.slot, entry.id):
-                    yield entry
-                    successor = entry
-            if page.complete:
-                return
-            below = page.entries[-1].slot
-
-
-def _joins(manifest: Manifest | None, oldest: Entry) -> bool:
-    """Nothing is missing before the oldest entry in hand."""
-    if oldest.prev_slot < 0:
-        return True
-    return manifest is not None and (oldest.prev_slot, oldest.prev_id) == (manifest.last_slot, manifest.last_id)
+        raise AssertionError("the last look raises")

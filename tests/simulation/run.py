@@ -11,7 +11,7 @@ from typing import Any
 
 from emr_jobs import stores
 from functions.sealer import audit, orphans, seal, span, sweep
-from headrace.log import commit, decide, queue, since, tail
+from headrace.log import commit, decide, join, queue, tail
 from headrace.manifest import manifest, merging
 from headrace.recovery import survey
 from headrace.wal import memory as wal_memory
@@ -70,7 +70,7 @@ _SMALL: tuple[tuple[Any, str, Any], ...] = (
     (decide, "PRODUCERS_IN_STATE", 2),
     (tail, "RECENT", 3),
     (tail, "_FEWEST", 2),
-    (since, "_PAGE", 3),
+    (join, "_PAGE", 3),
     (manifest, "PAGE_SEGMENTS", 3),
     (wal_memory, "_PAGE_BYTES", 1800),
     (seal, "MAX_ROUNDS", 3),

@@ -20,18 +20,15 @@ from headrace.index import manifest as manifests
 from headrace.index import plan as plans
 from headrace.index.descriptors import Run
 from headrace.index.manifest import IndexManifest, IndexManifests
-from headrace.log import tail as tails
+from headrace.log import join
 from headrace.log.logs import Log
 from headrace.log.payload import PayloadTrimmed, read_payload
 from headrace.log.requests import Head
 from headrace.log.stores import Stores
 from headrace.manifest.manifest import Manifest
 from headrace.segment.descriptor import Segment
-from headrace.wal import slot as slots
-from headrace.wal.state import Entry
 
 TAIL_BYTES = 64 * 1024 * 1024  # payload of one log's tail that a request takes along, the newest
-_JOINS = 4  # the sealer can publish and trim between two of our looks, but not for ever
 _INDEX_AGE_S = 30.0  # then a generation is looked for that its publisher could not name in the watermark
 _REMEMBERED = 1024
 
@@ -230,7 +227,7 @@ class Sources:
 
     def _part(self, log_id: str, first: int, end: int, fresh: bool) -> LogPart:
         """Returns the part `[first, end)` of a log: what is published, and the chain of entries that joins it."""
-        for attempt in range(_JOINS):
+        for attempt in join.looks(log_id, f"first={first} end={end}"):
             watermark = self._stores.watermarks.get(log_id)
             index: IndexManifest | None = None
             if watermark.generation and not attempt and not fresh and not self._has_met(log_id):
@@ -243,7 +240,7 @@ class Sources:
             published = first if manifest is None else max(first, min(manifest.end_offset, end))
             try:
                 tail = TailPart(log_id, self._tail(log_id, published, end))
-            except (PayloadTrimmed, _NotJoined):
+            except (PayloadTrimmed, join.NotJoined):
                 continue  # published and trimmed since we looked
             held = tail.records[0].offset if tail.records else end
             since_ms = 0 if held == published or manifest is None else manifest.state.append_time_ms
@@ -253,7 +250,7 @@ class Sources:
                     self._index(log_id, watermark.index_generation, fresh) if has_runs else manifests.empty(log_id)
                 )
             return LogPart(log_id, first, end, published, manifest, index, tail, Range(published, held), since_ms)
-        raise Damaged(f"gap in a log: log_id={log_id} first={first} end={end}")
+        raise AssertionError("the last look raises")
 
     def _manifest(self, log_id: str, generation: int, *, search: bool) -> Manifest | None:
         """Returns the generation that the watermark names, or a newer one in hand; with `search`, the newest."""
@@ -283,40 +280,11 @@ class Sources:
     def _tail(self, log_id: str, first: int, end: int) -> tuple[Record, ...]:
         """Returns records `[first, end)` from the write-ahead log; of too many the newest."""
         records: list[Record] = []
-        for entry in self._entries(log_id, first, end) if first < end else ():
+        for entry in join.between(self._stores.wal, log_id, first, end, TAIL_BYTES) if first < end else ():
             start = max(first - entry.offset, 0)
             part = read_payload(self._stores, entry).part(start, end - entry.offset)
             records += part.records(entry.offset + start)
         return tuple(records)
-
-    def _entries(self, log_id: str, first: int, end: int) -> list[Entry]:
-        """Returns a confirmed chain of entries up to `end`, back to `first` or as far as `TAIL_BYTES` go; at least one
-        entry.
-        """
-        found: list[Entry] = []  # the newest first
-        slot_end: int | None = None
-        is_over = False
-        while True:
-            page = self._stores.wal.read(log_id, start=slots.first_slot(first), end=slot_end, descending=True)
-            found += page.entries
-            is_over = bool(found) and found[0].state.total_bytes - found[-1].state.total_bytes >= TAIL_BYTES
-            if page.complete or not page.entries or is_over:
-                break
-            slot_end = page.entries[-1].slot
-        chain = tails.confirmed(found[::-1], newest_is_last=True)
-        if not chain or chain[-1].next_offset < end or (chain[0].offset > first and not is_over):
-            raise _NotJoined
-        newest_bytes = chain[-1].state.total_bytes
-        return [
-            entry
-            for entry in chain
-            if entry.count and entry.next_offset > first and entry.offset < end
-            if newest_bytes - entry.state.total_bytes < TAIL_BYTES
-        ]
-
-
-class _NotJoined(Exception):
-    """The entries in hand do not reach back to the manifest in hand."""
 
 
 def gaps(first: int, end: int, covered: Sequence[RunRange]) -> Iterator[Range]:
