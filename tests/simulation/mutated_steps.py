@@ -123,7 +123,7 @@ def prepare_once(self: append.Appender, picture: Any, ticket: Any, now_ms: int) 
 def remember_definition_only(self: definition.Definitions, log_id: str, number: int, wanted: Any) -> DefinitionRef:
     """This process knows it."""
     nonce = self._stores.request_ids()
-    self._remember(keys.definition(log_id, number, nonce), wanted)
+    self._kept.put(keys.definition(log_id, number, nonce), wanted)
     return DefinitionRef(number, nonce, wanted.schema_version, wanted.profile.kind)
 
 
