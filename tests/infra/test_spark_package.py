@@ -129,7 +129,7 @@ def test_a_job_run_needs_nothing_but_what_is_uploaded(
     result = packed.decode(objects.get(keys.job_result("j")), JobResult, "result")
     assert (set(result.runs), result.failures) == ({"r"}, ())
     monkeypatch.setattr(job, "run_pass", in_process.run_pass)
-    monkeypatch.setattr(session, "tuned", lambda spark: spark)
+    monkeypatch.setattr(session, "tune", lambda spark: spark)
     (verdict,) = verify.run(None, door, keys.job_input("j")).runs  # type: ignore[arg-type]
     assert (verdict.problem, verdict.rows["col"]) == ("", 50)
 
