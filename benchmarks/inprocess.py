@@ -37,7 +37,7 @@ from functions.sealer.seal import seal
 from headrace.batch import Batch
 from headrace.log.requests import At
 from headrace.log.stores import Stores
-from headrace.objects.memory import MemoryObjects
+from headrace.memory import memory_stores
 from headrace.objects.s3 import S3Objects, make_client
 from headrace.offset import BEGINNING, Cursor
 from headrace.settings import Settings
@@ -48,7 +48,6 @@ from headrace.tables.dynamodb import Store
 from headrace.tables.producers import DynamoProducers
 from headrace.tables.watermarks import DynamoWatermarks
 from headrace.wal.dynamodb import DynamoWal
-from headrace.wal.memory import MemoryWal
 from tests.support.emulated_cloud import emulated_cloud
 
 ROUNDS = 2_000
@@ -58,12 +57,6 @@ JSON = "application/json"
 
 _elements = msgspec.json.Decoder(list[msgspec.Raw])
 _compressor = zstandard.ZstdCompressor(level=1, write_checksum=True)
-
-
-def memory_stores(settings: Settings | None = None) -> Stores:
-    """Every port in memory."""
-    wal = MemoryWal()
-    return Stores(wal, wal.catalog, wal.watermarks, wal.producers, MemoryObjects(), settings or Settings())
 
 
 class _Client:

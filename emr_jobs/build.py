@@ -60,10 +60,10 @@ def rows(door: stores.Door, task: Task, segment: Segment, places: Places) -> Ite
         StoreError: the store fails and fails.
     """
     definition = stores.load_definition_once(door, task.definition)
-    objects = stores.opened(door)
+    objects = stores.open_bucket(door)
     plan = plans.plan_of(definition)
     read = segments.read if plan else segments.read_keys
-    records = stores.patiently(lambda: read(objects, segment, task.first_offset, task.end_offset))
+    records = stores.retry(lambda: read(objects, segment, task.first_offset, task.end_offset))
     found = extract.extract(records, definition, plan)
     yield from _rows(
         found, definition, records.first_offset, {place: buckets[0] for place, buckets in places.items()}

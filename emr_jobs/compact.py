@@ -37,7 +37,7 @@ def inputs(objects: Objects, task: Task) -> list[Descriptor]:
     """
     at, found = task.first_offset, []
     for run in task.inputs:
-        descriptor = stores.patiently(lambda run=run: _descriptor(objects, run))  # type: ignore[misc]
+        descriptor = stores.retry(lambda run=run: _descriptor(objects, run))  # type: ignore[misc]
         if (descriptor.log_id, descriptor.first_offset, descriptor.plan) != (task.log_id, at, task.plan):
             raise Damaged(f"run is not the next one: log={task.log_id} run={run.id} expected={at}")
         at = descriptor.end_offset
@@ -135,7 +135,7 @@ def batches(door: stores.Door, key: str, sha256: str) -> Iterator[pa.RecordBatch
         Damaged: it is another object, or not Parquet.
         StoreError: the store fails and fails.
     """
-    raw = stores.patiently(lambda: segments.checked(stores.opened(door), key, sha256))
+    raw = stores.retry(lambda: segments.checked(stores.open_bucket(door), key, sha256))
     try:
         file = pq.ParquetFile(pa.BufferReader(raw))
         for number in range(file.num_row_groups):

@@ -149,7 +149,7 @@ def _terms(first_offset: int, plan: Plan, found: dict[str, Column]) -> Postings:
             texts, codes = columns.printed(column.values)
             named = _named(field.name, texts)
             values.append(postings.group(named, codes, column.rows + first_offset, words=False))
-    return postings.joined([*has, *lossy, *values])
+    return postings.join([*has, *lossy, *values])
 
 
 def _words(first_offset: int, plan: Plan, found: dict[str, Column]) -> Postings:
@@ -169,7 +169,7 @@ def _words(first_offset: int, plan: Plan, found: dict[str, Column]) -> Postings:
         offsets = np.repeat(column.rows + first_offset, lengths)
         places = _places(column.rows, lengths) if field.positions else None
         values.append(postings.group(_named(field.name, texts), codes, offsets, places, words=True))
-    return postings.joined([*has, *values])
+    return postings.join([*has, *values])
 
 
 def _named(name: str, texts: pa.Array) -> pa.Array:

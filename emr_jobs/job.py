@@ -145,7 +145,7 @@ def run(spark: SparkSession, door: Door, input_key: str) -> JobResult:
         Damaged: there is no input, or it is none.
         StoreError: input or result could not be read or written.
     """
-    objects = stores.opened(door)
+    objects = stores.open_bucket(door)
     job = load(objects, input_key)
     runs: dict[str, Run] = {}
     failures: dict[int, Failure] = {}
@@ -156,7 +156,7 @@ def run(spark: SparkSession, door: Door, input_key: str) -> JobResult:
             merges.append((number, task))
             continue
         try:
-            done = stores.patiently(lambda task=task: find_run(objects, task))  # type: ignore[misc]
+            done = stores.retry(lambda task=task: find_run(objects, task))  # type: ignore[misc]
             if done is not None:
                 runs[task.run_id] = done
             else:
@@ -179,7 +179,7 @@ def run(spark: SparkSession, door: Door, input_key: str) -> JobResult:
         except Exception as exc:  # noqa: BLE001 as above
             failures[number] = _failure(task, reports.failed(number, exc))
     merged: dict[str, Segment] = {}
-    for report in merge.passed(spark, merge.Merger(door, merges, job.created_ms)):
+    for report in merge.run_tasks(spark, merge.Merger(door, merges, job.created_ms)):
         task = job.tasks[report.task]
         if isinstance(report, reports.Merged):
             merged[task.run_id] = report.segment
@@ -187,7 +187,7 @@ def run(spark: SparkSession, door: Door, input_key: str) -> JobResult:
             failures[report.task] = _failure(task, report)
     failed_tasks = tuple(failures[number] for number in sorted(failures))
     result = JobResult(VERSION, job.job_id, runs, failed_tasks, merged)
-    stores.patiently(lambda: objects.put(keys.job_result(job.job_id), packed.encode(result)))
+    stores.retry(lambda: objects.put(keys.job_result(job.job_id), packed.encode(result)))
     return result
 
 
@@ -199,7 +199,7 @@ def load(objects: Objects, key: str) -> JobInput:
         StoreError: it could not be read.
     """
     try:
-        job = packed.decode(stores.patiently(lambda: objects.get(key)), JobInput, key)
+        job = packed.decode(stores.retry(lambda: objects.get(key)), JobInput, key)
     except ObjectMissing as exc:
         raise Damaged(f"job input is missing: object={key}") from exc
     if job.version != VERSION:
@@ -226,7 +226,7 @@ def prepare(door: Door, number: int, task: Task) -> Prepared:
         read = [Item(number, place, build.weight(one, plan), segment=one) for place, one in enumerate(segments)]
         times = (segments[0].min_time_ms, segments[-1].max_time_ms)
         return Prepared(task, plan, wanted, read, [], times)
-    merged = compact.inputs(stores.opened(door), task)
+    merged = compact.inputs(stores.open_bucket(door), task)
     read = [
         Item(number, place, 3 * part.size, family=family, part=part)
         for family in families
@@ -264,9 +264,9 @@ def create_run(objects: Objects, task: Task, descriptor: Descriptor) -> Run:
     """
     key = keys.run_descriptor(task.log_id, task.run_id)
     data = descriptors.encode(descriptor)
-    if stores.patiently(lambda: objects.create(key, data)):
+    if stores.retry(lambda: objects.create(key, data)):
         return descriptors.describe(descriptor, key, data)
-    found = stores.patiently(lambda: find_run(objects, task))
+    found = stores.retry(lambda: find_run(objects, task))
     if found is None:  # cleaned up in between: the indexer has given the task up
         raise StoreError(f"run was removed: object={key}")
     return found

@@ -46,9 +46,9 @@ def run(spark: SparkSession, arguments: Sequence[str]) -> None:
     if options.verify:
         from emr_jobs import verify
 
-        verify.run(session.tuned(spark), door, options.input)
+        verify.run(session.tune(spark), door, options.input)
     else:
-        job.run(session.tuned(spark), door, options.input)
+        job.run(session.tune(spark), door, options.input)
 
 
 def main() -> int:

@@ -27,7 +27,7 @@ from headrace.segment import keypage, writer
 from headrace.segment.descriptor import Segment
 
 
-def merged(objects: Objects, task: Task, planned_ms: int, nonce: Callable[[], str]) -> Segment:
+def merge_segments(objects: Objects, task: Task, planned_ms: int, nonce: Callable[[], str]) -> Segment:
     """Writes the segment of a task; its descriptor, with the number of the first segment that it stands for.
 
     Args:
@@ -43,7 +43,7 @@ def merged(objects: Objects, task: Task, planned_ms: int, nonce: Callable[[], st
     for segment in task.segments:
         if segment.first_offset != expected:
             raise Damaged(f"segments have a gap: log={task.log_id} expected={expected} found={segment.first_offset}")
-        parts.append(stores.patiently(lambda one=segment: segments.read_records(objects, one)))  # type: ignore[misc]
+        parts.append(stores.retry(lambda one=segment: segments.read_records(objects, one)))  # type: ignore[misc]
         expected = segment.end_offset
     if len(task.segments) < 2 or expected != task.end_offset:
         raise Damaged(f"segments are not those of the task: log={task.log_id} expected={task.end_offset}")
@@ -55,12 +55,12 @@ def merged(objects: Objects, task: Task, planned_ms: int, nonce: Callable[[], st
     held = (sum(one.count for one in task.segments), sum(one.payload_bytes for one in task.segments))
     if (whole.count, whole.payload_bytes) != held or segments.records_in(built.data, whole) != records:
         raise Damaged(f"merged segment holds other records: log={task.log_id} expected={held}")
-    stores.patiently(lambda: objects.put(key, built.data))
-    stores.patiently(lambda: objects.put(keys.segment_keys(key), built.key_page))
+    stores.retry(lambda: objects.put(key, built.data))
+    stores.retry(lambda: objects.put(keys.segment_keys(key), built.key_page))
     return whole
 
 
-def compared(objects: Objects, task: Task, made: Segment) -> tuple[int, str]:
+def compare_segments(objects: Objects, task: Task, made: Segment) -> tuple[int, str]:
     """Returns how many records a merged segment holds, and how they differ from those of the segments of its task, if
     they do.
 
@@ -68,17 +68,17 @@ def compared(objects: Objects, task: Task, made: Segment) -> tuple[int, str]:
         Damaged: an object is missing, or is not what was published.
         StoreError: the store fails and fails.
     """
-    found = stores.patiently(lambda: segments.read_records(objects, made))
+    found = stores.retry(lambda: segments.read_records(objects, made))
     at = 0
     for segment in task.segments:
-        expected = stores.patiently(lambda one=segment: segments.read_records(objects, one))  # type: ignore[misc]
+        expected = stores.retry(lambda one=segment: segments.read_records(objects, one))  # type: ignore[misc]
         if found.part(at, at + segment.count) != expected:
             return at, f"differs from {segment.key}, behind record {at}"
         at += segment.count
     if at != len(found):
         return at, f"has {len(found)} records, not {at}"
     source, expected_page = keys.segment_keys(made.key), keypage.encode(found)
-    raw = stores.patiently(lambda: segments.checked(objects, source, made.keys_sha256))
+    raw = stores.retry(lambda: segments.checked(objects, source, made.keys_sha256))
     page = keypage.decode(raw, sha256=made.keys_sha256, count=at, source=source)
     right = keypage.decode(expected_page, sha256=sha256(expected_page).hexdigest(), count=at, source=source)
     return at, "" if page == right else "has another key page"
@@ -99,7 +99,7 @@ class Worker:
 
     def _patient(self, number: int, task: Task) -> Report:
         try:
-            return self.look_at(stores.opened(self.door), number, task)
+            return self.look_at(stores.open_bucket(self.door), number, task)
         except Exception as exc:  # noqa: BLE001 a task that fails, for whatever reason, fails no other
             return reports.failed(number, exc)
 
@@ -116,7 +116,7 @@ class Merger(Worker):
 
     def look_at(self, objects: Objects, number: int, task: Task) -> Report:
         """Makes the segment."""
-        return Merged(number, merged(objects, task, self.planned_ms, _nonce))
+        return Merged(number, merge_segments(objects, task, self.planned_ms, _nonce))
 
 
 @dataclass(frozen=True)
@@ -129,10 +129,10 @@ class Comparer(Worker):
         """Compares the segment."""
         if task.run_id not in self.made:
             return Compared(number, 0, "segment was not made")
-        return Compared(number, *compared(objects, task, self.made[task.run_id]))
+        return Compared(number, *compare_segments(objects, task, self.made[task.run_id]))
 
 
-def passed(spark: SparkSession, worker: Worker) -> Iterator[Report]:
+def run_tasks(spark: SparkSession, worker: Worker) -> Iterator[Report]:
     """Does each task in one piece, as many at once as there are workers; yields a report for each."""
     count = len(worker.tasks)
     if count:

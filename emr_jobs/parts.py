@@ -83,7 +83,7 @@ def open_tables(door: Door, task: Task, bodies: Sequence[pa.Array]) -> Source:
 
 
 def _read_table(door: Door, reference: Reference) -> pa.Table:
-    raw = stores.patiently(lambda: segments.checked(stores.opened(door), reference.key, reference.sha256))
+    raw = stores.retry(lambda: segments.checked(stores.open_bucket(door), reference.key, reference.sha256))
     try:
         buffer = pa.BufferReader(raw)
         schema = pq.read_schema(buffer)
@@ -199,14 +199,14 @@ class Puts:
         Raises:
             StoreError: the store fails and fails.
         """
-        objects = stores.opened(door)
+        objects = stores.open_bucket(door)
         names = (
             keys.run_part(task.log_id, task.run_id, family, number, self.nonces())
             for number in count(bucket.number * _NUMBERS_PER_BUCKET)
         )
         for number, written in enumerate(writing.write(family, schema, rows, names)):
             part, data = written.part, written.data
-            stores.patiently(lambda part=part, data=data: objects.put(part.key, data))  # type: ignore[misc]
+            stores.retry(lambda part=part, data=data: objects.put(part.key, data))  # type: ignore[misc]
             yield reports.Written(bucket.task, family, bucket.number, number, part)
 
 

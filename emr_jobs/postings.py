@@ -71,7 +71,7 @@ def one_term(term: bytes, offsets: Numbers, *, words: bool = False) -> Postings:
     return group(pa.array([term], pa.binary()), np.zeros(len(offsets), np.int32), offsets, words=words)
 
 
-def joined(several: Sequence[Postings]) -> Postings:
+def join(several: Sequence[Postings]) -> Postings:
     """Returns postings one behind the other; each one's terms are above those before."""
     filled = [one for one in several if len(one.terms)]
     return Postings(*map(pa.concat_arrays, zip(*filled, strict=True))) if filled else NOTHING
@@ -102,7 +102,7 @@ def merged(slices: Iterable[Postings], family: families.Postings) -> Iterator[pa
     """
     held = NOTHING  # the last term and chunk, which the next slice may continue
     for one in slices:
-        rows = joined([held, one])
+        rows = join([held, one])
         if not len(rows.terms):
             continue
         starts = _starts(rows)

@@ -56,10 +56,10 @@ def local(threads: int | str = "*", *, memory: str = "1g", directory: str | None
         builder = builder.config(name, value)
     session: SparkSession = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
-    return tuned(session)
+    return tune(session)
 
 
-def tuned(session: SparkSession) -> SparkSession:
+def tune(session: SparkSession) -> SparkSession:
     """Returns the session, with what a job needs set."""
     for name, value in _EVERYWHERE.items():
         session.conf.set(name, value)

@@ -57,12 +57,12 @@ class S3Door:
 
 
 @lru_cache(maxsize=8)
-def opened(door: Door) -> Objects:
+def open_bucket(door: Door) -> Objects:
     """Returns the client of this process."""
     return door.open()
 
 
-def patiently(call: Callable[[], T], *, sleep: Callable[[float], None] = time.sleep) -> T:
+def retry(call: Callable[[], T], *, sleep: Callable[[float], None] = time.sleep) -> T:
     """Makes a call, again if the store fails, and returns its answer: for calls that may be repeated.
 
     Raises:
@@ -79,7 +79,7 @@ def patiently(call: Callable[[], T], *, sleep: Callable[[float], None] = time.sl
 @lru_cache(maxsize=64)
 def load_definition_once(door: Door, key: str) -> Definition:
     """Loads a definition once per process: definitions never change."""
-    return patiently(lambda: load_definition(opened(door), key))
+    return retry(lambda: load_definition(open_bucket(door), key))
 
 
 def load_definition(objects: Objects, key: str) -> Definition:

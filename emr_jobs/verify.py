@@ -62,7 +62,7 @@ def run(spark: SparkSession, door: Door, input_key: str) -> Verified:
         Damaged: there is no input, or it is none.
         StoreError: the store fails and fails.
     """
-    objects = stores.opened(door)
+    objects = stores.open_bucket(door)
     found = job.load(objects, input_key)
     problems: dict[int, str] = {}
     todo: dict[int, job.Prepared] = {}
@@ -90,7 +90,7 @@ def run(spark: SparkSession, door: Door, input_key: str) -> Verified:
     merges = [(number, task) for number, task in enumerate(found.tasks) if task.work == "merge"]
     records: dict[int, int] = {}
     made_segments = _merged(objects, found) if merges else {}
-    for report in merge.passed(spark, merge.Comparer(door, merges, made_segments)):
+    for report in merge.run_tasks(spark, merge.Comparer(door, merges, made_segments)):
         if isinstance(report, reports.Failed):
             problems[report.task] = report.reason
         elif isinstance(report, reports.Compared):
@@ -102,7 +102,7 @@ def run(spark: SparkSession, door: Door, input_key: str) -> Verified:
     )
     verified = Verified(VERSION, found.job_id, verdicts)
     data = packed.encode(verified)
-    stores.patiently(lambda: objects.put(f"{keys.JOBS}{found.job_id}/verified.json.zst", data))
+    stores.retry(lambda: objects.put(f"{keys.JOBS}{found.job_id}/verified.json.zst", data))
     return verified
 
 
@@ -114,17 +114,17 @@ def _merged(objects: Objects, found: JobInput) -> dict[str, Segment]:
     """
     key = keys.job_result(found.job_id)
     try:
-        return packed.decode(stores.patiently(lambda: objects.get(key)), JobResult, key).merged
+        return packed.decode(stores.retry(lambda: objects.get(key)), JobResult, key).merged
     except ObjectMissing:
         return {}
 
 
 def _descriptor(objects: Objects, task: Task) -> Descriptor:
     key = keys.run_descriptor(task.log_id, task.run_id)
-    run_ = stores.patiently(lambda: find_run(objects, task))
+    run_ = stores.retry(lambda: find_run(objects, task))
     if run_ is None:
         raise ValueError(f"run does not exist: object={key}")
-    raw = stores.patiently(lambda: segments.checked(objects, key, run_.sha256))
+    raw = stores.retry(lambda: segments.checked(objects, key, run_.sha256))
     return decode(raw, key)
 
 

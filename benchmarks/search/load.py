@@ -6,12 +6,10 @@ A later reader of the bucket rebuilds the tables from it, as `headrace recover` 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from pathlib import Path
 
 import orjson
 
-from benchmarks.inprocess import memory_stores
 from benchmarks.search.directory import DirectoryObjects
 from benchmarks.search.events import SCHEMA_UPDATE
 from functions.queue import MemoryQueue
@@ -23,6 +21,7 @@ from headrace.index.manifest import IndexManifestStore
 from headrace.json import registry
 from headrace.log.requests import JSON
 from headrace.log.stores import Stores
+from headrace.memory import memory_stores
 from headrace.objects import Objects
 from headrace.recovery.recover import recover
 from headrace.settings import Settings
@@ -44,7 +43,7 @@ def fill(root: Path, blocks: Iterable[list[bytes]], progress: Callable[[int], No
         progress: told how many events were appended since it was last told.
     """
     settings = Settings(spill_bytes=_NEVER_SPILL)
-    stores = replace(memory_stores(settings), objects=DirectoryObjects(root))
+    stores = memory_stores(settings, objects=DirectoryObjects(root))
     logs = Streams(stores)
     sealer = assemble_sealer(stores, MemoryQueue())
     log_id = logs.create(STREAM, CreateRequest(content_type=JSON)).head.log_id
@@ -65,7 +64,7 @@ def reopened(objects: Objects, settings: Settings) -> Stores:
     Raises:
         RuntimeError: it can't be read.
     """
-    stores = replace(memory_stores(settings), objects=objects)
+    stores = memory_stores(settings, objects=objects)
     refused = [log.reason for log in recover(stores).logs if log.status == "refused"]
     if refused:
         raise RuntimeError(f"the bucket can't be read: {refused}")

@@ -133,7 +133,7 @@ def damage(source: str) -> Iterator[None]:
         raise Damaged(f"index part can't be read: object={source} reason={exc!s:.200}") from exc
 
 
-def whole(found: Sequence[bytes], asked: Sequence[Range]) -> None:
+def check_whole(found: Sequence[bytes], asked: Sequence[Range]) -> None:
     """Checks that ranges came whole.
 
     Raises:

@@ -129,7 +129,7 @@ def groups_of(firsts: Sequence[bytes], low: bytes, high: bytes | None) -> range:
     return range(begin, bisect_left(firsts, high))  # a cut term is never above the whole one
 
 
-def narrowed(
+def narrow(
     groups: range, firsts: Sequence[bytes], begins: Sequence[int], term: bytes, chunks: tuple[int, int]
 ) -> range:
     """Returns those of the row groups that may hold a term which may hold it in chunks `[first, end)`.

@@ -19,7 +19,7 @@ from headrace.index import descriptors, families, postings
 from headrace.index.columns import Column, column
 from headrace.index.descriptors import Descriptor, Family, Run
 from headrace.index.fetching import Routine
-from headrace.index.parts import PartReader, damage, whole
+from headrace.index.parts import PartReader, check_whole, damage
 from headrace.index.postings import Int64s, Postings, TermRequest
 from headrace.objects import Range
 
@@ -52,7 +52,7 @@ class Runs:
             return kept
         asked = [Range(run.descriptor, 0, run.size)]
         data = yield asked
-        whole(data, asked)
+        check_whole(data, asked)
         reader = RunReader(run, descriptors.open_descriptor(run, data[0]), self._decoded)
         self._readers.put(run.descriptor, reader)
         return reader
@@ -124,7 +124,7 @@ class RunReader:
             groups_of.append(groups)
         ranges = [one for _, one in wanted.values()]
         found = (yield ranges) if ranges else []
-        whole(found, ranges)
+        check_whole(found, ranges)
         tables = {
             group: group.part.table([group.number], columns, {one.start: data})
             for (group, (columns, one)), data in zip(wanted.items(), found, strict=True)
@@ -154,7 +154,7 @@ class RunReader:
                 missing[name] = [(group, group.part.span(group.number, [name])) for group in groups]
         ranges = [one for places in missing.values() for _, one in places]
         found = (yield ranges) if ranges else []
-        whole(found, ranges)
+        check_whole(found, ranges)
         data = iter(found)
         for name, places in missing.items():
             tables = [group.part.table([group.number], [name], {one.start: next(data)}) for group, one in places]
@@ -178,7 +178,7 @@ class RunReader:
             at += more
             ranges = [group.part.span(group.number, ["key"]) for group in round_]
             found = yield ranges
-            whole(found, ranges)
+            check_whole(found, ranges)
             for group, one, data in zip(round_, ranges, found, strict=True):
                 table = group.part.table([group.number], ["key"], {one.start: data})
                 with damage(group.part.part.key):
@@ -203,7 +203,7 @@ class RunReader:
         wanted = [group for group in self._family("agg") if _may_hold(group, rollup, interval_ms, start_ms, end_ms)]
         ranges = [one for group in wanted for one in _spans(group, read)]
         found = (yield ranges) if ranges else []
-        whole(found, ranges)
+        check_whole(found, ranges)
         spans: dict[PartReader, dict[int, bytes]] = {}
         numbers: dict[PartReader, list[int]] = {}
         data = iter(zip(ranges, found, strict=True))
@@ -229,7 +229,7 @@ class RunReader:
         chunks = self._chunks.get(request.family)
         if request.chunks is None or request.high is not None or chunks is None:
             return groups
-        return postings.narrowed(groups, firsts, chunks, request.low, request.chunks)
+        return postings.narrow(groups, firsts, chunks, request.low, request.chunks)
 
     def _family(self, family: Family) -> tuple[_Group, ...]:
         """Returns the row groups of a family, in order."""

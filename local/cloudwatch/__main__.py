@@ -11,8 +11,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from local.cloudwatch.alarms import alarms_of, states
 from local.cloudwatch.dashboard import svg, widgets_of
+from local.cloudwatch.queries import alarms_of, states
 from local.cloudwatch.samples import Lapse, first_ms, of_emf
 from local.template import TEMPLATE_PATH, read_template
 

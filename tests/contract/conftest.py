@@ -7,13 +7,13 @@ from typing import NamedTuple
 
 import pytest
 
+from headrace.memory import memory_stores
 from headrace.tables.catalog import Catalog, DynamoCatalog
 from headrace.tables.dynamodb import Store
 from headrace.tables.producers import DynamoProducers, Producers
 from headrace.tables.watermarks import DynamoWatermarks, Watermarks
 from headrace.wal import Wal
 from headrace.wal.dynamodb import DynamoWal
-from headrace.wal.memory import MemoryWal
 from tests.support.aws import create_tables, in_process_aws
 
 
@@ -28,8 +28,8 @@ class Ports(NamedTuple):
 
 def memory_ports() -> Ports:
     """In memory."""
-    wal = MemoryWal()
-    return Ports(wal, wal.catalog, wal.watermarks, wal.producers)
+    stores = memory_stores()
+    return Ports(stores.wal, stores.catalog, stores.watermarks, stores.producers)
 
 
 def dynamodb_ports(store: Store) -> Ports:

@@ -15,13 +15,11 @@ from headrace.errors import Conflict, Damaged, InvalidRequest, PayloadTooLarge
 from headrace.json import jsontext, lens, pointer, registry, validate
 from headrace.json.registry import Registry
 from headrace.log.definition import Definitions
-from headrace.log.stores import Stores
+from headrace.memory import memory_stores
 from headrace.objects import keys, packed
 from headrace.objects.memory import MemoryObjects
-from headrace.settings import Settings
 from headrace.streams import profiles
 from headrace.streams.profiles import Profile
-from headrace.wal.memory import MemoryWal
 from headrace.wal.state import DefinitionRef, LogState
 from tests.fuzz import choices, vocabulary
 from tests.fuzz.grammar import json_text
@@ -240,10 +238,8 @@ def definition(data: bytes) -> None:
     objects, ref = MemoryObjects(), DefinitionRef(1, "n", 1, "generic")
     key = keys.definition(LOG, ref.number, ref.nonce)
     objects.put(key, changed)
-    wal = MemoryWal()
-    stores = Stores(wal, wal.catalog, wal.watermarks, wal.producers, objects, Settings())
     try:
-        found = Definitions(stores).of(LOG, LogState(next_offset=1, definition=ref))
+        found = Definitions(memory_stores(objects=objects)).of(LOG, LogState(next_offset=1, definition=ref))
     except Damaged as exc:
         assert key in str(exc), f"does not name the object: {exc}"
         return

@@ -22,7 +22,7 @@ from functions.indexer.runs import submission
 from headrace.index.job import JobResult
 from headrace.objects import Objects, keys, packed
 from headrace.settings import Settings
-from infra import spark_package
+from infra import spark
 from infra.machine import REPOSITORY, here
 from infra.spark import SparkAssets
 from tests.infra.machines import bare_environment, packed_or_skipped
@@ -47,8 +47,8 @@ SMALL = {
 def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("environment")
     with packed_or_skipped():
-        spark_package.pack_environment(folder, here())
-    return folder / spark_package.ENVIRONMENT
+        spark.pack_environment(folder, here())
+    return folder / spark.ENVIRONMENT
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +56,7 @@ def unpacked(archive: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An empty folder, but for the environment, under the name that the submission gives it."""
     folder = tmp_path_factory.mktemp("driver")
     with tarfile.open(archive) as tar:
-        tar.extractall(folder / spark_package.UNPACKED, filter="tar")
+        tar.extractall(folder / spark.UNPACKED, filter="tar")
     return folder
 
 
@@ -81,13 +81,13 @@ def put_job(objects: Objects) -> None:
 def submitted(code: Path, archive: Path) -> dict[str, Any]:
     """The entry point, its arguments and Spark's, as the indexer sends them; `code` is where the uploads stand."""
     code.mkdir()
-    spark_package.copy_entry_point(code)
+    spark.copy_entry_point(code)
     jobs = code / "packages"
     jobs.mkdir()
-    spark_package.copy_jobs(jobs)
+    spark.copy_jobs(jobs)
     settings = Settings(
         bucket="bucket",
-        spark_entry_point=str(code / spark_package.ENTRY_POINT),
+        spark_entry_point=str(code / spark.ENTRY_POINT),
         spark_packages=shutil.make_archive(str(code / "packages"), "zip", jobs),
         spark_environment=str(archive),
     )
@@ -129,7 +129,7 @@ def test_a_job_run_needs_nothing_but_what_is_uploaded(
     result = packed.decode(objects.get(keys.job_result("j")), JobResult, "result")
     assert (set(result.runs), result.failures) == ({"r"}, ())
     monkeypatch.setattr(job, "run_pass", in_process.run_pass)
-    monkeypatch.setattr(session, "tuned", lambda spark: spark)
+    monkeypatch.setattr(session, "tune", lambda spark: spark)
     (verdict,) = verify.run(None, door, keys.job_input("j")).runs  # type: ignore[arg-type]
     assert (verdict.problem, verdict.rows["col"]) == ("", 50)
 
@@ -137,7 +137,7 @@ def test_a_job_run_needs_nothing_but_what_is_uploaded(
 @pytest.mark.full
 def test_the_environment_is_used_and_nothing_of_the_tests(unpacked: Path) -> None:
     found = _python(unpacked, "import pyarrow, sys; print(pyarrow.__file__, *sys.path, sep='\\n')").stdout.split()
-    root = unpacked / spark_package.UNPACKED
+    root = unpacked / spark.UNPACKED
     assert Path(found[0]).is_relative_to(root)
     assert str(root / "lib") in found
     assert not any(path.startswith((sys.prefix + os.sep, str(REPOSITORY))) for path in found)
@@ -145,7 +145,7 @@ def test_the_environment_is_used_and_nothing_of_the_tests(unpacked: Path) -> Non
 
 @pytest.mark.full
 def test_the_launcher_says_which_python_is_missing(unpacked: Path, tmp_path: Path) -> None:
-    launcher = (unpacked / spark_package.UNPACKED / "bin" / "python").read_text()
+    launcher = (unpacked / spark.UNPACKED / "bin" / "python").read_text()
     other = tmp_path / "bin" / "python"
     other.parent.mkdir()
     other.write_text(launcher.replace(f"python{here().python}", "python3.0"))
@@ -163,7 +163,7 @@ def test_the_same_files_give_the_same_bytes(tmp_path: Path) -> None:
             (root / file).write_text(file)
             os.utime(root / file, (when_s, when_s))
         (root / "a").chmod(0o700)
-        spark_package.pack(root, tmp_path / f"{name}.tgz")
+        spark.pack(root, tmp_path / f"{name}.tgz")
         return (tmp_path / f"{name}.tgz").read_bytes()
 
     assert packed_again("one", 1_000_000_000) == packed_again("two", 1_700_000_000)
@@ -171,9 +171,7 @@ def test_the_same_files_give_the_same_bytes(tmp_path: Path) -> None:
 
 def test_a_deployment_uploads_an_archive_that_spark_unpacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Spark goes by the name's end. The committed template can't show it: without a bundle every asset is a `.zip`."""
-    monkeypatch.setattr(
-        spark_package, "pack_environment", lambda folder: (folder / spark_package.ENVIRONMENT).write_bytes(b"e")
-    )
+    monkeypatch.setattr(spark, "pack_environment", lambda folder: (folder / spark.ENVIRONMENT).write_bytes(b"e"))
     app = App(outdir=str(tmp_path))
     assets = SparkAssets(Stack(app, "S"), "Assets")
     ends = [one.s3_object_key.partition(".")[2] for one in (assets.entry_point, assets.packages, assets.environment)]
@@ -184,7 +182,7 @@ def test_a_deployment_uploads_an_archive_that_spark_unpacks(tmp_path: Path, monk
 
 
 def _python(folder: Path, program: str) -> subprocess.CompletedProcess[str]:
-    launcher = f"./{spark_package.UNPACKED}/bin/python"
+    launcher = f"./{spark.UNPACKED}/bin/python"
     return subprocess.run(
         [launcher, "-c", program], cwd=folder, env=bare_environment(), capture_output=True, text=True, check=True
     )

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import zstandard
 
-from local.cloudwatch.alarms import Alarm, alarms_of, states
+from local.cloudwatch.queries import Alarm, alarms_of, states
 from local.cloudwatch.samples import Key, Lapse, Samples, of_emf
 from local.template import read_template
 

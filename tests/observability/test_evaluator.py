@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from local.cloudwatch.alarms import Alarm, State, alarms_of, state, states
-from local.cloudwatch.queries import Math, Stat, UnknownExpression, evaluate
+from local.cloudwatch.queries import Alarm, Math, Stat, State, UnknownExpression, alarms_of, evaluate, state, states
 from local.cloudwatch.samples import Key, Lapse, Samples, Series, first_ms, of_emf
 
 PERIODS = (0, 60, 120)

@@ -11,9 +11,8 @@ import pytest
 
 from functions.metrics import DIMENSION, NAMESPACE, REGISTRY, ApiMetric, table
 from functions.observability import Meter
-from local.cloudwatch.alarms import alarms_of
 from local.cloudwatch.dashboard import widgets_of
-from local.cloudwatch.queries import Stat, stats_of
+from local.cloudwatch.queries import Stat, alarms_of, stats_of
 from local.cloudwatch.samples import Key, Lapse, of_emf
 from local.template import read_template
 from tests.observability.captures import STACK

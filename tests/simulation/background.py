@@ -142,7 +142,7 @@ class Background:
             segments=group,
         )
         try:
-            made = merges.merged(parts.stores.objects, task, planned_ms, parts.stores.request_ids)
+            made = merges.merge_segments(parts.stores.objects, task, planned_ms, parts.stores.request_ids)
         except Damaged:
             if self._is_named(manifest, task):
                 raise

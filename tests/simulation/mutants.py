@@ -170,7 +170,12 @@ ALL: dict[str, Mutant] = {
             (tail.Tail, "covers", steps.covers_anything),
             (read.Reader, "_fill_tail", steps.fill_across_gaps),
         ),
-        Mutant("dead item served", "dead item: the chain is not confirmed", (tail, "confirmed", steps.believe_all)),
+        Mutant(
+            "dead item served",
+            "dead item: the chain is not confirmed",
+            (tail, "confirmed", steps.believe_all),
+            (read.Reader, "_fill_tail", steps.fill_or_fail),
+        ),
         Mutant(
             "refusal from stale state",
             "refusal on an old picture",

@@ -14,8 +14,8 @@ from emr_jobs import segments
 from functions.sealer import handler, seal
 from functions.sealer import purge as purging
 from functions.sealer.trim import Trimmed
-from headrace.errors import NotFound, OutcomeUnknown, Overloaded, StoreThrottled, StoreTimeout
-from headrace.log import decide
+from headrace.errors import Damaged, NotFound, OutcomeUnknown, Overloaded, StoreThrottled, StoreTimeout
+from headrace.log import decide, read
 from headrace.log import picture as pictures
 from headrace.log.commit import Committer
 from headrace.log.control import Controls
@@ -313,12 +313,21 @@ def fill_across_gaps(self: Any, entries: list[Entry], position: int, stop: int, 
         if entry.next_offset <= position:
             continue
         position = max(position, entry.offset)
-        for record in read_payload(self._stores, entry)[position - entry.offset : stop - entry.offset]:
-            page.look(position, record.data)
-            position += 1
-            if page.full:
-                break
+        batch = read_payload(self._stores, entry)
+        position += page.take(position, batch.part(position - entry.offset, stop - entry.offset))
+        page.passed()
     return position
+
+
+_fill_tail = read.Reader._fill_tail
+
+
+def fill_or_fail(self: Any, entries: list[Entry], position: int, stop: int, page: Any) -> int:
+    """As it should be; for mutants that show it entries which do not continue the page, and would keep it for ever."""
+    after = _fill_tail(self, entries, position, stop, page)
+    if after == position and position < stop and not page.full:
+        raise Damaged(f"no record at {position}")
+    return after
 
 
 def believe_all(entries: Sequence[Entry], newest_is_last: bool) -> list[Entry]:

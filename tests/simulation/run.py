@@ -79,7 +79,7 @@ _SMALL: tuple[tuple[Any, str, Any], ...] = (
     (orphans, "_DAY_MS", 3_600_000),
     (merging, "PUBLISH_MS", 1_800_000),
     (merging, "ABANDONED_MS", 3_600_000),
-    (stores.patiently, "__kwdefaults__", {"sleep": lambda seconds: _threading.scheduler.sleep(int(seconds * 1e6))}),
+    (stores.retry, "__kwdefaults__", {"sleep": lambda seconds: _threading.scheduler.sleep(int(seconds * 1e6))}),
     (survey, "_PAGE", 2),
     (commit.Budget.__init__, "__defaults__", (lambda: _jitter[0](),)),
 )

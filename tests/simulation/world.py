@@ -10,11 +10,10 @@ import msgspec
 
 from functions.queue import Message, delay_s
 from headrace.batch import EMPTY, Batch, decode_frames
-from headrace.objects.memory import MemoryObjects
+from headrace.memory import memory_stores
 from headrace.settings import Settings
 from headrace.streams.requests import AppendRequest, CreateRequest
 from headrace.tables.catalog import MemoryCatalog, Row
-from headrace.wal.memory import MemoryWal
 from headrace.wal.state import Entry
 from tests.simulation.faults import Dice
 from tests.simulation.laws import Judge
@@ -65,15 +64,11 @@ class World:
         self.ops: dict[int, Running] = {}
         self.calls = 0
         self._random = random.Random(f"world:{plan.seed}")
-        wal = MemoryWal()
-        self.objects = MemoryObjects()
+        stores = memory_stores(SETTINGS)
+        self.objects = stores.objects
         self.queue = _Queue(self)
         self.raw: dict[str, Any] = {
-            "wal": wal,
-            "catalog": wal.catalog,
-            "watermarks": wal.watermarks,
-            "producers": wal.producers,
-            "objects": self.objects,
+            **{port: getattr(stores, port) for port in ("wal", "catalog", "watermarks", "producers", "objects")},
             "queue": self.queue,
         }
         if mutant is not None:

@@ -51,7 +51,7 @@ def _bound(name: str) -> float | None:
     return number(name)
 
 
-def ordered(histogram: Mapping[str, float]) -> list[tuple[float | None, str, float]]:
+def sort_buckets(histogram: Mapping[str, float]) -> list[tuple[float | None, str, float]]:
     """Returns bound, name and count of each bucket: by bound, then by name; those whose name is no number (None) last."""
     return sorted(
         ((_bound(name), name, count) for name, count in histogram.items()),

@@ -347,7 +347,7 @@ def sort_key(row: Row, compiled: Mapping[str, CompiledRollup]) -> tuple[str, int
     return row.rollup, row.interval_ms, row.start_ms, key_text(compiled[row.rollup].dimensions, row.dimensions)
 
 
-def merged(rows: Iterable[Row]) -> Iterator[Row]:
+def sum_groups(rows: Iterable[Row]) -> Iterator[Row]:
     """Returns the rows with equal groups summed. Equal groups must stand next to each other."""
     for _, same in groupby(rows, key=lambda row: row[:4]):
         first, *rest = same

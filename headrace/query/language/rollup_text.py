@@ -60,7 +60,7 @@ def measure(kind: Measure, part: Part) -> str:
     )
     if not part.histogram:
         return head + ',"p50":null,"p95":null,"p99":null}'
-    buckets = histogram.ordered(part.histogram)
+    buckets = histogram.sort_buckets(part.histogram)
     p50, p95, p99 = histogram.percentiles(buckets, _SHARES)
     counts = ",".join(f"{_name(name)}:{number(count)}" for _, name, count in buckets)
     return head + f',"p50":{number(p50)},"p95":{number(p95)},"p99":{number(p99)},"histogram":{{{counts}}}}}'

@@ -15,8 +15,7 @@ from fastapi import FastAPI
 from functions.api.app import create_app
 from functions.api.context import Context, assemble
 from functions.api.door.access import Access, parse
-from headrace.clock import Clock, SystemClock
-from headrace.log.stores import Stores
+from headrace.memory import memory_stores
 from headrace.objects.memory import MemoryObjects
 from headrace.settings import Settings
 from headrace.wal.memory import MemoryWal
@@ -40,18 +39,7 @@ class Answer:
         return self.headers["stream-next-offset"]
 
 
-def memory_stores(settings: Settings | None = None, clock: Clock | None = None) -> Stores:
-    wal = MemoryWal()
-    return Stores(
-        wal=wal,
-        catalog=wal.catalog,
-        watermarks=wal.watermarks,
-        producers=wal.producers,
-        objects=MemoryObjects(),
-        settings=settings or Settings(metrics_interval_ms=0),  # nothing appears by itself
-        clock=clock or SystemClock(),
-        surfaces=("streams",),
-    )
+QUIET = Settings(metrics_interval_ms=0)  # nothing appears by itself
 
 
 class Server:
@@ -59,7 +47,7 @@ class Server:
 
     def __init__(self, keys: str = "", settings: Settings | None = None, parts: Context | None = None) -> None:
         access = parse(keys) if keys else Access({})
-        self.stores = memory_stores(settings)
+        self.stores = memory_stores(settings or QUIET)
         self.parts = parts or assemble(self.stores, access)
         self.app: FastAPI = create_app(self.parts)
 

@@ -12,11 +12,12 @@ from functions.api.door.access import Access
 from functions.api.door.background import CountKeeper
 from headrace.clock import ManualClock, SystemClock
 from headrace.log.stores import Stores
+from headrace.memory import memory_stores
 from headrace.objects.observed import RequestCounts
 from headrace.settings import Settings
 from headrace.tables.watermarks import MemoryWatermarks
 from tests.support.faults import Faulty
-from tests.unit.api.asgi import TEXT, Server, memory_stores
+from tests.unit.api.asgi import TEXT, Server
 
 SPILLED = b"".join(number.to_bytes(4, "big") for number in range(100_000))  # too large for an item, also compressed
 

@@ -16,9 +16,10 @@ from functions.queue import MemoryQueue
 from functions.sealer.context import assemble as assemble_sealer
 from functions.sealer.seal import seal
 from headrace.log.stores import Stores
+from headrace.memory import memory_stores
 from headrace.settings import Settings
 from tests.support.faults import Faulty
-from tests.unit.api.asgi import JSON, TEXT, Answer, Server, memory_stores
+from tests.unit.api.asgi import JSON, QUIET, TEXT, Answer, Server
 
 S = "/v1/stream/s"
 SCHEMA = {
@@ -409,7 +410,7 @@ def test_a_longer_wait_than_a_request_may_take_is_a_timeout() -> None:
 
 
 def test_a_poll_costs_one_query_and_one_item_read() -> None:
-    stores = memory_stores()
+    stores = memory_stores(QUIET)
     wal, watermarks = Faulty(stores.wal), Faulty(stores.watermarks)
     counted = Stores(wal, stores.catalog, watermarks, stores.producers, stores.objects, stores.settings)
     server = Server(parts=assemble(counted, parse("")))

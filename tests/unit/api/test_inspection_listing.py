@@ -11,8 +11,9 @@ from functions.sealer.context import assemble as assemble_sealer
 from functions.sealer.seal import seal
 from headrace.clock import ManualClock
 from headrace.log.stores import Stores
+from headrace.memory import memory_stores
 from tests.support.faults import Faulty
-from tests.unit.api.asgi import JSON, TEXT, Server, memory_stores
+from tests.unit.api.asgi import JSON, QUIET, TEXT, Server
 
 
 def listed(server: Server, query: str = "", key: str | None = None) -> list[dict[str, Any]]:
@@ -64,7 +65,7 @@ def test_a_stream_made_again_has_a_higher_epoch() -> None:
 
 def test_streams_that_expired_unnoticed_are_left_out_and_the_page_is_full() -> None:
     clock = ManualClock()
-    server = Server(parts=assemble(memory_stores(clock=clock), Access({})))
+    server = Server(parts=assemble(memory_stores(QUIET, clock), Access({})))
     for name in "abcdef":
         ttl = {"stream-ttl": "10"} if name in "bcd" else {}
         server("PUT", f"/v1/stream/{name}", {**TEXT, **ttl})
@@ -98,7 +99,7 @@ def test_prefixes_of_a_key_are_paged_as_one_list() -> None:
 
 
 def test_a_page_costs_one_listing_and_one_query_and_one_item_read_for_each_row() -> None:
-    stores = memory_stores()
+    stores = memory_stores(QUIET)
     wal, catalog, watermarks = Faulty(stores.wal), Faulty(stores.catalog), Faulty(stores.watermarks)
     counted = Stores(wal, catalog, watermarks, stores.producers, stores.objects, stores.settings)
     server = Server(parts=assemble(counted, parse("")))

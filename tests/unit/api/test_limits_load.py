@@ -21,10 +21,11 @@ from headrace.clock import ManualClock
 from headrace.errors import StoreThrottled, StoreTimeout
 from headrace.limits import QUEUE_BYTES, QUEUE_REQUESTS
 from headrace.log.commit import MAX_TRIES
+from headrace.memory import memory_stores
 from headrace.settings import Settings
 from tests.support.builders import appending
 from tests.support.faults import Faulty
-from tests.unit.api.asgi import JSON, TEXT, Answer, Server, memory_stores
+from tests.unit.api.asgi import JSON, TEXT, Answer, Server
 
 S = "/v1/stream/s"
 QUIET = Settings(metrics_interval_ms=0, request_counts_ms=0)

@@ -33,7 +33,7 @@ def run_pass(
 
 
 def looked_at(spark: object, worker: Worker) -> Iterator[Report]:
-    """As `emr_jobs.merge.passed`; give it None for Spark."""
+    """As `emr_jobs.merge.run_tasks`; give it None for Spark."""
     numbers = pa.RecordBatch.from_arrays([pa.array(range(len(worker.tasks)), pa.int64())], names=["id"])
     for batch in worker([numbers]):
         yield from map(reports.decode, batch.column(0).to_pylist())

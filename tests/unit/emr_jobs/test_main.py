@@ -24,13 +24,13 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Door]:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
     monkeypatch.setattr(job, "run_pass", here.run_pass)
-    monkeypatch.setattr(session, "tuned", lambda spark: spark)
-    stores.opened.cache_clear()
+    monkeypatch.setattr(session, "tune", lambda spark: spark)
+    stores.open_bucket.cache_clear()
     with mock_aws():
         door = S3Door("bucket")
         door.open()._client.create_bucket(Bucket="bucket")  # type: ignore[attr-defined]
         yield door
-    stores.opened.cache_clear()
+    stores.open_bucket.cache_clear()
 
 
 def put_job(door: S3Door) -> None:
@@ -75,7 +75,7 @@ def test_the_entry_point_says_what_it_needs(capsys: pytest.CaptureFixture[str]) 
 def test_a_door_can_be_sent_to_workers_and_is_opened_once() -> None:
     door = S3Door("b", "http://127.0.0.1:1")
     assert pickle.loads(pickle.dumps(door)) == door
-    assert stores.opened(door) is stores.opened(pickle.loads(pickle.dumps(door)))
+    assert stores.open_bucket(door) is stores.open_bucket(pickle.loads(pickle.dumps(door)))
 
 
 def test_patience_ends() -> None:
@@ -88,6 +88,6 @@ def test_patience_ends() -> None:
         raise StoreTimeout("made to fail")
 
     with pytest.raises(StoreTimeout):
-        stores.patiently(fail, sleep=pauses.append)
+        stores.retry(fail, sleep=pauses.append)
     assert calls == 4
     assert pauses == [0.2, 0.4, 0.8]

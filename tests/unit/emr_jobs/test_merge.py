@@ -59,7 +59,7 @@ def test_any_records_come_back_as_they_were(given_: list[tuple[bytes, str | None
     cuts = sorted(data.draw(st.sets(st.integers(1, len(whole) - 1), min_size=1)))
     bounds = [0, *cuts, len(whole)]
     parts = tuple(put(objects, whole[a:b], n) for n, (a, b) in enumerate(pairwise(bounds)))
-    found = merge.merged(objects, task_of(parts), PLANNED_MS, lambda: "x")
+    found = merge.merge_segments(objects, task_of(parts), PLANNED_MS, lambda: "x")
     assert segments.read_records(objects, found) == batch_of(whole)
     assert reader.read_data(objects, found, 7, 10**6, 10**9) == [record.data for record in whole]
     for key in {record.key for record in whole if record.key is not None}:
@@ -76,10 +76,10 @@ def test_text_stays_text_and_what_is_none_is_merged_as_bytes() -> None:
     objects = MemoryObjects()
     whole = log([(b'{"a":1}', None, 0), (b'{"b":"\xc3\xa4"}', "k", 1), (b"\xff", None, 1)])
     parts = (put(objects, whole[:1], 0, text=True), put(objects, whole[1:2], 1, text=True))
-    found = merge.merged(objects, task_of(parts, "application/json"), PLANNED_MS, lambda: "x")
+    found = merge.merge_segments(objects, task_of(parts, "application/json"), PLANNED_MS, lambda: "x")
     assert objects.get(found.key) == writer.build(7, batch_of(whole[:2]), text=True, log_id=LOG).data
     mixed = (*parts, put(objects, whole[2:], 2, text=True))
-    found = merge.merged(objects, task_of(mixed, "application/json"), PLANNED_MS, lambda: "y")
+    found = merge.merge_segments(objects, task_of(mixed, "application/json"), PLANNED_MS, lambda: "y")
     assert segments.read_records(objects, found) == batch_of(whole)
 
 
@@ -91,7 +91,7 @@ def test_every_column_is_merged() -> None:
     ]
     parts = tuple(put(objects, whole[at : at + 3], at // 3) for at in range(0, 12, 3))
     assert [one.meta is None for one in parts] == [True, True, False, False]
-    found = merge.merged(objects, task_of(parts), PLANNED_MS, lambda: "x")
+    found = merge.merge_segments(objects, task_of(parts), PLANNED_MS, lambda: "x")
     assert segments.read_records(objects, found) == batch_of(whole)
     assert reader.read_meta(objects, found, 12, 3, 100) == [None, b"{}", b"{}"]
 
@@ -110,14 +110,14 @@ def test_what_is_not_what_was_published_is_never_merged() -> None:
     )
     for one in wrong:
         with pytest.raises(Damaged):
-            merge.merged(objects, one, PLANNED_MS, lambda: "x")
+            merge.merge_segments(objects, one, PLANNED_MS, lambda: "x")
     data = objects.get(parts[1].key)
     objects.put(parts[1].key, data[:-1] + bytes([data[-1] ^ 1]))
     with pytest.raises(Damaged):
-        merge.merged(objects, task_of(parts), PLANNED_MS, lambda: "x")
+        merge.merge_segments(objects, task_of(parts), PLANNED_MS, lambda: "x")
     objects.delete([parts[1].key])
     with pytest.raises(Damaged, match="missing"):
-        merge.merged(objects, task_of(parts), PLANNED_MS, lambda: "x")
+        merge.merge_segments(objects, task_of(parts), PLANNED_MS, lambda: "x")
     assert not [key for key in objects.list("logs/") if "-m" in key]
 
 

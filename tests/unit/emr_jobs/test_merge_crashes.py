@@ -57,7 +57,7 @@ class World:
 
     def check_one(self, task: Task, made: Segment) -> None:
         assert segments.read_records(self.bucket, made) == batch_of(records_of(task))
-        assert merge.compared(self.bucket, task, made) == (4, "")
+        assert merge.compare_segments(self.bucket, task, made) == (4, "")
 
     def finish(self) -> None:
         result = self.run()
@@ -72,7 +72,7 @@ def records_of(task: Task) -> list[Record]:
 
 @pytest.fixture(autouse=True)
 def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(merge, "passed", here.looked_at)
+    monkeypatch.setattr(merge, "run_tasks", here.looked_at)
     monkeypatch.setattr(stores, "_PAUSE_S", 0)
 
 
@@ -161,16 +161,16 @@ def test_a_segment_that_is_another_is_found_out() -> None:
     world = World()
     (task, _), second = world.tasks, world.small[1].key
     changed = [*RECORDS[:3], RECORDS[3]._replace(data=RECORDS[2].data)]
-    assert merge.compared(world.bucket, task, put(world.bucket, changed, 7)) == (
+    assert merge.compare_segments(world.bucket, task, put(world.bucket, changed, 7)) == (
         2,
         f"differs from {second}, behind record 2",
     )
-    assert "has 5 records" in merge.compared(world.bucket, task, put(world.bucket, RECORDS[:5], 8))[1]
+    assert "has 5 records" in merge.compare_segments(world.bucket, task, put(world.bucket, RECORDS[:5], 8))[1]
     right = put(world.bucket, RECORDS[:4], 9)
     page = keypage.encode(batch_of([record._replace(key=None) for record in RECORDS[:4]]))
     world.bucket.put(keys.segment_keys(right.key), page)
     keyless = replace(right, keys_sha256=sha256(page).hexdigest())
-    assert merge.compared(world.bucket, task, keyless) == (4, "has another key page")
+    assert merge.compare_segments(world.bucket, task, keyless) == (4, "has another key page")
     reports = list(here.looked_at(None, merge.Comparer(WatchedDoor(Watched(world.bucket)), [(0, task)], {})))
     assert reports == [Compared(0, 0, "segment was not made")]
 

@@ -90,5 +90,5 @@ def test_rows_that_are_read_back_are_what_was_written(given_: list[tuple[bytes, 
 def test_nothing_is_nothing() -> None:
     assert list(postings.merged([], "kw")) == []
     assert list(postings.merged([postings.NOTHING], "kw")) == []
-    assert len(postings.joined([]).terms) == 0
+    assert len(postings.join([]).terms) == 0
     assert len(postings.one_term(b"a", np.array([], np.int64)).terms) == 0

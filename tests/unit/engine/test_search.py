@@ -183,7 +183,7 @@ def test_an_old_manifest_is_read_again_if_its_segments_were_merged(is_told: bool
     assert manifest is not None
     parts = manifest.open_page
     task = Task("merge", log_id, "r", 0, "", 0, 20, "", JSON, parts)
-    made = merge.merged(stream.stores.objects, task, 0, lambda: "x")
+    made = merge.merge_segments(stream.stores.objects, task, 0, lambda: "x")
     successor = merging.merged(manifest, parts, made, manifest.created_ms)
     assert successor is not None
     assert store.publish(successor)

@@ -10,6 +10,7 @@ from typing import Any
 from headrace.batch import Batch
 from headrace.definition import Definition
 from headrace.json import extract, registry
+from headrace.memory import memory_stores
 from headrace.query.engine import context as engines
 from headrace.query.engine.context import Engine
 from headrace.query.engine.search import SearchAnswer, search
@@ -17,7 +18,7 @@ from headrace.query.language import match, query
 from headrace.streams.requests import AppendRequest, CreateRequest
 from headrace.streams.verbs import Streams
 from tests.support import index_runs
-from tests.unit.api.asgi import memory_stores
+from tests.unit.api.asgi import QUIET
 from tests.unit.search.samples import SEARCH, field
 
 NAME = "s"
@@ -40,7 +41,7 @@ class Stream:
     """One stream of documents with a search configuration, in memory."""
 
     def __init__(self, config: dict[str, Any] | None = None, schema: dict[str, Any] | None = None) -> None:
-        self.stores = memory_stores()
+        self.stores = memory_stores(QUIET)
         self.logs = Streams(self.stores)
         self.logs.create(NAME, CreateRequest(content_type=JSON))
         self.documents: list[Any] = []

@@ -232,7 +232,7 @@ def test_two_merges_of_the_same_segments_give_one() -> None:
     world, log_id, written = slow_log()
     task, made = planned(world, log_id)
     assert publish_merged(world.indexer, task, made)
-    other = merging_job.merged(world.objects, task, world.clock.now_ms(), world.stores.request_ids)
+    other = merging_job.merge_segments(world.objects, task, world.clock.now_ms(), world.stores.request_ids)
     assert not publish_merged(world.indexer, task, other)
     assert publish_merged(world.indexer, task, made), "again, after a lost answer"
     assert world.published(log_id) == written

@@ -92,7 +92,7 @@ class World(sealer.World):
             if task.log_id in self.poisoned:
                 failures.append(Failure(task.log_id, task.run_id, True, "poisoned"))
             elif task.work == "merge":
-                merged[task.run_id] = merge.merged(objects, task, job.created_ms, self.stores.request_ids)
+                merged[task.run_id] = merge.merge_segments(objects, task, job.created_ms, self.stores.request_ids)
             else:
                 self._make(objects, task, job.created_ms)
         result = JobResult(VERSION, job_id, runs, tuple(failures), merged)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from typing import Any
 
 from headrace.clock import ManualClock
 from headrace.log.requests import At
-from headrace.log.stores import Stores
-from headrace.objects.memory import MemoryObjects
+from headrace.memory import memory_stores
 from headrace.offset import BEGINNING, Cursor
 from headrace.settings import Settings
 from headrace.streams.requests import CreateRequest
@@ -24,8 +24,9 @@ class World:
     def __init__(self, **settings: Any) -> None:
         self.settings = Settings(**settings)
         self.memory = MemoryWal()
-        self.objects = MemoryObjects()
         self._ids = itertools.count()
+        self.stores = memory_stores(self.settings, wal=self.memory, request_ids=self.next_id)
+        self.objects = self.stores.objects
 
     def process(self, clock: ManualClock | None = None) -> Process:
         """A process with a cold memory."""
@@ -45,21 +46,19 @@ class Process:
 
     def __init__(self, world: World, clock: ManualClock) -> None:
         self.clock = clock
-        self.wal = Faulty(world.memory)
-        self.catalog = Faulty(world.memory.catalog)
-        self.watermarks = Faulty(world.memory.watermarks)
-        self.producers = Faulty(world.memory.producers)
-        self.objects = Faulty(world.objects)
-        self.stores = Stores(
-            self.wal,
-            self.catalog,
-            self.watermarks,
-            self.producers,
-            self.objects,
-            world.settings,
-            clock,
-            request_ids=world.next_id,
-            surfaces=("streams",),
+        stores = world.stores
+        self.wal, self.objects = Faulty(stores.wal), Faulty(world.objects)
+        self.catalog, self.watermarks, self.producers = map(
+            Faulty, (stores.catalog, stores.watermarks, stores.producers)
+        )
+        self.stores = replace(
+            stores,
+            wal=self.wal,
+            catalog=self.catalog,
+            watermarks=self.watermarks,
+            producers=self.producers,
+            objects=self.objects,
+            clock=clock,
         )
         self.logs = Streams(self.stores)
 

@@ -598,7 +598,7 @@ def test_a_rewound_log_that_was_written_to_is_refused_although_it_was_merged_sin
     assert newest is not None
     small = newest.open_page
     task = Task("merge", log_id, "r", 0, "", 0, newest.end_offset, "", newest.config.content_type, small)
-    made = merge.merged(world.objects, task, world.clock.now_ms(), lambda: "x")
+    made = merge.merge_segments(world.objects, task, world.clock.now_ms(), lambda: "x")
     merged = merging.merged(newest, small, made, world.clock.now_ms())
     assert merged is not None and manifests.publish(merged)
     assert world.recovered()[log_id].status == "refused"

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import copy
-import dataclasses
 from typing import Any, NamedTuple
 
 from functions.sealer.context import assemble
 from headrace.batch import Batch
 from headrace.log.requests import At
+from headrace.memory import memory_stores
 from headrace.objects import keys
 from headrace.offset import BEGINNING, decode
 from headrace.recovery.recover import recover
@@ -61,8 +61,14 @@ class Ruins(World):
 
     def _install(self, wal: MemoryWal) -> None:
         self.wal = wal
-        self.stores = dataclasses.replace(
-            self.stores, wal=wal, catalog=wal.catalog, watermarks=wal.watermarks, producers=wal.producers
+        before = self.stores
+        self.stores = memory_stores(
+            before.settings,
+            before.clock,
+            wal=wal,
+            objects=before.objects,
+            log_ids=before.log_ids,
+            request_ids=before.request_ids,
         )
         self.logs = Streams(self.stores)
         self.parts = assemble(self.stores, self.queue)

@@ -16,8 +16,8 @@ from functions.sealer.seal import Sealed, seal
 from headrace.batch import Batch
 from headrace.clock import ManualClock
 from headrace.errors import StoreTimeout
-from headrace.log.stores import Stores
 from headrace.manifest.manifest import Manifest
+from headrace.memory import memory_stores
 from headrace.objects.memory import MemoryObjects
 from headrace.segment.reader import read_data
 from headrace.settings import Settings
@@ -36,20 +36,15 @@ class World:
 
     def __init__(self, settings: Settings = SETTINGS) -> None:
         self.clock = ManualClock()
-        wal = MemoryWal()
-        self.wal, self.objects, self.queue = wal, MemoryObjects(), MemoryQueue()
+        self.wal, self.objects, self.queue = MemoryWal(), MemoryObjects(), MemoryQueue()
         numbers = itertools.count()
-        self.stores = Stores(
-            wal=wal,
-            catalog=wal.catalog,
-            watermarks=wal.watermarks,
-            producers=wal.producers,
+        self.stores = memory_stores(
+            settings,
+            self.clock,
+            wal=self.wal,
             objects=self.objects,
-            settings=settings,
-            clock=self.clock,
             log_ids=lambda: f"{next(numbers):032x}",
             request_ids=lambda: f"r{next(numbers)}",
-            surfaces=("streams",),
         )
         self.logs = Streams(self.stores)
         self.parts = assemble(self.stores, self.queue)

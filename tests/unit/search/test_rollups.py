@@ -178,7 +178,7 @@ def test_a_bucket_of_log2_is_the_power_of_two_below(value: float) -> None:
 @given(st.dictionaries(st.integers(-50, 50).map(str), st.integers(0, 9), max_size=8), st.floats(0.01, 1))
 def test_a_percentile_is_the_first_bucket_that_reaches_its_share(counts: dict[str, int], share: float) -> None:
     values = sorted(int(name) for name, count in counts.items() for _ in range(count))
-    (found,) = histogram.percentiles(histogram.ordered(dict(counts)), (share,))
+    (found,) = histogram.percentiles(histogram.sort_buckets(dict(counts)), (share,))
     if not values:
         assert found is None
     else:
@@ -201,7 +201,7 @@ def test_sums_do_not_depend_on_who_adds_what(made: list[Any], data: Any) -> None
     compiled = rollup.rollups(SEARCH)
     halves = [*rows_of(SEARCH, *made[:cut]).values(), *rows_of(SEARCH, *made[cut:]).values()]
     halves.sort(key=lambda row: rollup.sort_key(row, compiled))
-    merged = list(rollup.merged(halves))
+    merged = list(rollup.sum_groups(halves))
     whole = rows_of(SEARCH, *made)
     assert {(row.interval_ms, row.start_ms, row.dimensions): row for row in merged} == whole
     assert len(merged) == len(whole)
