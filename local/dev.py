@@ -32,11 +32,11 @@ Start it, then write to a stream and read it back:
   curl http://127.0.0.1:8787/v1/stream/orders
 
 \b
-See the pipeline work: seal after a second, or ten records, and trim after two minutes:
+Watch the pipeline: seal after a second, or ten records, and trim after two minutes:
   headrace dev --seal-age 1s --seal-records 10 --trim-age 2m
 
 \b
-See indexes built, too: run an index job for each sealed segment after a second, and merge runs by twos:
+Watch indexing, too: run an index job for each sealed segment after a second, and merge runs in pairs:
   headrace dev --seal-age 1s --index-age 1s --index-segments 1 --compact-fanout 2
 
 \b
@@ -71,21 +71,25 @@ Let other machines in. That needs keys, each with its scopes and name prefixes:
     is_flag=True,
     help="Serve as the streaming Lambda function: behind a Function URL, N instances, one request each at a time.",
 )
-@click.option("--seal-records", type=click.IntRange(1), metavar="N", help="Seal when so many records wait.")
-@click.option("--seal-bytes", type=Size(), help="Seal when so much waits, such as 64KiB or 16MiB.")
-@click.option("--seal-age", type=Duration(), help="Seal what has waited so long, such as 1s or 5m.")
-@click.option("--trim-age", type=Duration(), help="Trim from the WAL what was sealed and is so old.")
-@click.option("--index-age", type=Duration(), help="Index what was sealed and has waited so long, such as 1s or 1m.")
-@click.option("--index-segments", type=click.IntRange(1), metavar="N", help="Index when so many segments wait.")
-@click.option("--compact-fanout", type=click.IntRange(2), metavar="N", help="Merge so many neighbouring index runs.")
+@click.option("--seal-records", type=click.IntRange(1), metavar="N", help="Seal when this many records wait.")
+@click.option("--seal-bytes", type=Size(), help="Seal when this many bytes wait, such as 64KiB or 16MiB.")
+@click.option("--seal-age", type=Duration(), help="Seal what has waited this long, such as 1s or 5m.")
+@click.option("--trim-age", type=Duration(), help="Trim from the WAL what was sealed and is this old.")
+@click.option(
+    "--index-age", type=Duration(), help="Index what was sealed and has waited this long, such as 1s or 1m."
+)
+@click.option("--index-segments", type=click.IntRange(1), metavar="N", help="Index when this many segments wait.")
+@click.option(
+    "--compact-fanout", type=click.IntRange(2), metavar="N", help="Merge this many neighbouring index runs."
+)
 @click.option(
     "--merge-segments",
     type=click.IntRange(0),
     metavar="N",
-    help="Merge so many small neighbouring segments; 0 merges none.",
+    help="Merge this many small neighbouring segments; 0 merges none.",
 )
-@click.option("--merge-age", type=Duration(), help="Merge only segments that are so old.")
-@click.option("--merge-retire", type=Duration(), help="Keep segments that were merged for so long.")
+@click.option("--merge-age", type=Duration(), help="Merge only segments that are this old.")
+@click.option("--merge-retire", type=Duration(), help="Keep merged segments for this long.")
 @click.option(
     "--index-jobs",
     type=click.IntRange(0, 8),
@@ -109,12 +113,12 @@ Let other machines in. That needs keys, each with its scopes and name prefixes:
 @click.option(
     "--metrics-file",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Append the metrics of the api and the functions here, as CloudWatch would get them; else there are none.",
+    help="Append the metrics of the api and the functions to this file, as CloudWatch would get them. [default: none]",
 )
 @click.option(
     "--record",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Note in this file which calls of AWS each function makes, as lines of JSON.",
+    help="Record in this file, as lines of JSON, which AWS calls each function makes.",
 )
 @click.option(
     "--template", hidden=True, default=TEMPLATE_PATH, type=click.Path(path_type=Path), help="A CDK template."

@@ -35,18 +35,18 @@ the range. p50, p95 and p99 are lower bounds: powers of two, from the histogram.
 @click.option("--from", "start", metavar="TIME", help="The first moment.")
 @click.option("--to", "end", metavar="TIME", help="The moment after the last one.")
 @click.option(
-    "--last", metavar="LENGTH", help="Instead of --from and --to: so long up to now, like 90s, 15m, 24h, 7d."
+    "--last",
+    metavar="LENGTH",
+    help="Instead of --from and --to: the length of time up to now, like 90s, 15m, 24h, 7d.",
 )
-@click.option("--interval", required=True, help="Length of a bucket; one of those that the rollup is made for.")
-@click.option("--query", help="Only records that this query asks for; see `headrace search --help`.")
+@click.option("--interval", required=True, help="Length of a bucket; one of the rollup's intervals.")
+@click.option("--query", help="Only records that match this query; see `headrace search --help`.")
 @click.option(
     "--group-by", multiple=True, help="A dimension, or several with commas. [default: one group of all records]"
 )
 @click.option("--measure", "measures", multiple=True, help="A measure, or several with commas. [default: all]")
 @click.option("--stat", multiple=True, help=f"Columns of a measure: {', '.join(STATISTICS)}. [default: all it has]")
-@click.option(
-    "--explain", is_flag=True, help="Say how the server went about it: plan, requests, bytes, caches, time."
-)
+@click.option("--explain", is_flag=True, help="Explain how the server answered: plan, requests, bytes, caches, time.")
 @json_option
 @connection_options
 def command(

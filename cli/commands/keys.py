@@ -25,7 +25,7 @@ EPILOG = example(
 @click.command(epilog=EPILOG)
 @click.argument("name")
 @click.option("--after", help="Only keys above this one, in the order of their bytes.")
-@click.option("--limit", type=click.IntRange(min=1), default=100, show_default=True, help="Show so many.")
+@click.option("--limit", type=click.IntRange(min=1), default=100, show_default=True, help="Show at most this many.")
 @click.option("--all", "show_all", is_flag=True, help="Show every key, whatever --limit says.")
 @json_option
 @connection_options

@@ -42,7 +42,7 @@ EPILOG = example(
     help="json: one array. lines: a record a line. raw: nothing in between. [default: json for JSON streams, "
     "raw for others]",
 )
-@click.option("--max-records", type=click.IntRange(min=1), help="Stop after so many records.")
+@click.option("--max-records", type=click.IntRange(min=1), help="Stop after this many records.")
 @click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help="Write to this file.")
 @json_option
 @connection_options

@@ -66,9 +66,9 @@ class Hit:
     metavar="FIELD[:asc|:desc]",
     help="Order: a sortable field, offset or _score; again for ties. [default: newest first, text by score]",
 )
-@click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True, help="Show so many.")
+@click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True, help="Show at most this many.")
 @click.option("--all", "show_all", is_flag=True, help="Show every hit, whatever --limit says.")
-@click.option("--after", metavar="JSON", help="Go on behind a hit: what the page before printed.")
+@click.option("--after", metavar="JSON", help="Continue after a hit: give what the previous page printed.")
 @click.option(
     "--field",
     "fields",
@@ -77,11 +77,11 @@ class Hit:
 )
 @click.option("--records", "as_records", is_flag=True, help="Print the records, one a line, not a table.")
 @click.option(
-    "--timeout-ms", type=click.IntRange(min=0), help="The server's time for a page; it gives what it found."
+    "--timeout-ms",
+    type=click.IntRange(min=0),
+    help="The server's time for a page, in ms; then it returns what it has found.",
 )
-@click.option(
-    "--explain", is_flag=True, help="Say how the server went about it: plan, requests, bytes, caches, time."
-)
+@click.option("--explain", is_flag=True, help="Explain how the server answered: plan, requests, bytes, caches, time.")
 @json_option
 @connection_options
 def command(

@@ -31,14 +31,14 @@ COLUMNS = ("name", "content_type", "profile", "next_offset", "sealed_through", "
 @click.option("--expires-at", help="Delete at this time, like 2030-01-01T00:00:00Z.")
 @click.option("--from", "source", help="Fork: start with the data of this stream (name or URL).")
 @click.option("--at", "offset", help="Fork: up to this offset of the source; its end when left out.")
-@click.option("--sub", "sub_offset", type=click.IntRange(min=0), help="Fork: and so many records or bytes more.")
+@click.option("--sub", "sub_offset", type=click.IntRange(min=0), help="Fork: and this many records or bytes more.")
 @click.option(
     "--file",
     "body_file",
     type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path),
     help="First data of the stream, sent in one request; - is standard input.",
 )
-@click.option("--closed", is_flag=True, help="Close it at once: what it holds now is all it ever holds.")
+@click.option("--closed", is_flag=True, help="Close it at once: it never accepts more data.")
 @json_option
 @connection_options
 def create(
@@ -129,8 +129,8 @@ def _yes_no(value: object) -> object:
 
 
 @click.command("list", epilog=example("headrace list", "headrace list --all --json | jq -r '.[].name'"))
-@click.option("--limit", type=click.IntRange(min=1), default=100, show_default=True, help="Show so many.")
-@click.option("--offset", type=click.IntRange(min=0), default=0, help="Leave out so many, in the order of names.")
+@click.option("--limit", type=click.IntRange(min=1), default=100, show_default=True, help="Show at most this many.")
+@click.option("--offset", type=click.IntRange(min=0), default=0, help="Skip this many, in the order of names.")
 @click.option("--all", "show_all", is_flag=True, help="Show every stream, whatever --limit says.")
 @json_option
 @connection_options

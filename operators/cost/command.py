@@ -77,17 +77,29 @@ class Amount(click.ParamType):  # type: ignore[type-arg]
 
 @click.command(help=HELP, epilog=EPILOG)
 @click.option("--appends-per-month", "appends", type=Amount(), default=0, help="Requests that append.")
-@click.option("--record-bytes", type=click.IntRange(1, 10**7), default=500, show_default=True, help="Of a record.")
-@click.option("--batch", type=click.IntRange(1, 100_000), default=1, show_default=True, help="Records of an append.")
-@click.option("--streams", type=click.IntRange(1), default=1, show_default=True, help="That share the appends.")
-@click.option("--retention-days", type=Amount(), default=30, show_default=True, help="How long data are kept.")
+@click.option(
+    "--record-bytes", type=click.IntRange(1, 10**7), default=500, show_default=True, help="Bytes of a record."
+)
+@click.option("--batch", type=click.IntRange(1, 100_000), default=1, show_default=True, help="Records in an append.")
+@click.option(
+    "--streams", type=click.IntRange(1), default=1, show_default=True, help="Streams that share the appends."
+)
+@click.option("--retention-days", type=Amount(), default=30, show_default=True, help="Days that data are kept.")
 @click.option("--readers", type=Amount(), default=1, show_default=True, help="Reads of each append while it is new.")
 @click.option("--replayed-gb", type=Amount(), default=0, help="Record data read from segments.")
 @click.option("--searches", type=Amount(), default=0, help="Searches and aggregates.")
-@click.option("--query", help="Their class, as --units lists them; else the mean of all.")
-@click.option("--indexed/--not-indexed", default=None, help="Job runs index; else only if there are searches.")
+@click.option("--query", help="Class of the searches, as --units lists them. [default: the mean of all]")
+@click.option(
+    "--indexed/--not-indexed", default=None, help="Whether job runs index. [default: if there are searches]"
+)
 @click.option("--followers", type=Amount(), default=0, help="Long-polls or SSE on Lambda that are always open.")
-@click.option("--cold-share", type=click.FloatRange(0, 1), default=0.001, show_default=True, help="Of requests.")
+@click.option(
+    "--cold-share",
+    type=click.FloatRange(0, 1),
+    default=0.001,
+    show_default=True,
+    help="Share of requests that meet a cold start.",
+)
 @click.option("--spill-bytes", type=Size(), default="32KiB", show_default=True, help="As HEADRACE_SPILL_BYTES.")
 @click.option("--seal-age", type=Duration(), default="5m", show_default=True, help="As HEADRACE_SEAL_AGE_MS.")
 @click.option("--index-age", type=Duration(), default="1m", show_default=True, help="As HEADRACE_INDEX_AGE_MS.")
@@ -107,7 +119,7 @@ class Amount(click.ParamType):  # type: ignore[type-arg]
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="TOML with prices that differ.",
 )
-@click.option("--region-note", help="Said of the prices instead of the table's region.")
+@click.option("--region-note", help="Shown with the prices instead of the table's region.")
 @click.option("--units", "as_units", is_flag=True, help="Prices of single things instead of a bill.")
 @click.option("--show-prices", is_flag=True, help="The price table, with the day and page of each price.")
 @json_option
@@ -135,7 +147,7 @@ def command(
     show_prices: bool,
     as_json: bool,
 ) -> None:
-    """See HELP."""
+    """Runs the command that HELP describes."""
     counts = counted()
     if query is not None and query not in counts.printed.queries:
         raise BadInput(f"no such class of query: {query}", f"known: {'; '.join(counts.printed.queries)}")
