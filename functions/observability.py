@@ -59,8 +59,10 @@ class Meter(Generic[M]):
 
     def add(self, metric: M, value: int = 1) -> None:
         """Adds to a counter, or notes a value of another metric."""
+        if self._write is None:
+            return
         is_counter = metric.spec.kind == "counter"
-        if self._write is None or (is_counter and not value and not metric.spec.zeros):
+        if is_counter and not value and not metric.spec.zeros:
             return
         with self._lock:
             values = self._values.setdefault(metric, [])

@@ -20,7 +20,7 @@ from starlette.datastructures import Headers as AnswerHeaders
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from functions.api.door.headers import headers_of
+from functions.api.door.incoming import headers_of
 from headrace.batch import EMPTY, Batch
 from headrace.errors import InvalidRequest, PayloadTooLarge
 from headrace.limits import MAX_APPEND_BYTES, MAX_RECORDS_PER_APPEND

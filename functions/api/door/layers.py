@@ -18,10 +18,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from functions.api.door import errors, paths
+from functions.api.door import errors, incoming
 from functions.api.door.access import Grant, Keys
 from functions.api.door.access import Scope as AccessScope
-from functions.api.door.headers import headers_of
+from functions.api.door.incoming import headers_of
 from functions.api.door.waiting import run
 from functions.metrics import ApiMetric
 from functions.observability import Meter
@@ -67,7 +67,7 @@ class Load(NamedTuple):
 
 def is_write(scope: Scope) -> bool:
     """The request may write. A question in a body may not; nor may waiting for a touch, and many do it for long."""
-    if scope["method"] not in _WRITES or paths.only_asks(scope):
+    if scope["method"] not in _WRITES or incoming.only_asks(scope):
         return False
     return not scope["path"].endswith("/touch/wait")
 
@@ -193,7 +193,7 @@ class Door:
             await self._app(scope, receive, send)
             return
         method = scope["method"]
-        meant = "GET" if paths.only_asks(scope) else method  # what an error of it is told as
+        meant = "GET" if incoming.only_asks(scope) else method  # what an error of it is told as
         started = False
         unknown = False  # the answer says that a write may have happened
 

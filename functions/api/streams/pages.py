@@ -6,7 +6,7 @@ from urllib.parse import quote
 
 from starlette.responses import Response
 
-from functions.api.door.headers import Headers
+from functions.api.door.incoming import Headers
 from functions.api.streams.queries import ReadQuery
 from headrace.errors import InvalidRequest
 from headrace.limits import FILTER_SCAN_BYTES

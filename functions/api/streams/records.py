@@ -8,9 +8,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from functions.api.context import Context, scan_until
-from functions.api.door import bodies, paths, resources, times
+from functions.api.door import bodies, incoming, resources, times
 from functions.api.door.access import Scope
-from functions.api.door.headers import Headers, headers_of
+from functions.api.door.incoming import Headers, headers_of
 from functions.api.door.layers import require
 from functions.api.door.resources import PATH
 from functions.api.door.waiting import run
@@ -30,7 +30,7 @@ def add_routes(app: FastAPI, context: Context) -> None:
     meter = context.meter
 
     async def read_stream_by_key(request: Request) -> Response:
-        name, key = paths.name_and_key(request.scope)
+        name, key = incoming.name_and_key(request.scope)
         require(request, Scope.READ, name)
         return await _read(request, name, read_query(request.scope, key))
 
@@ -99,7 +99,7 @@ def add_routes(app: FastAPI, context: Context) -> None:
 
 
 def _allowed_name(request: Request, scope: Scope) -> str:
-    name = paths.stream_name(request.scope)
+    name = incoming.stream_name(request.scope)
     require(request, scope, name)
     return name
 
@@ -128,7 +128,7 @@ def _create(logs: Logs, name: str, asked: CreateRequest, headers: Headers, body:
 def _created(request: Request, headers: Headers, created: Created) -> Response:
     answer = _description(created.head)
     if created.created:
-        answer["Location"] = paths.url(request.scope, headers.get("host") or "")
+        answer["Location"] = incoming.url(request.scope, headers.get("host") or "")
     return Response(None, 201 if created.created else 200, answer)
 
 

@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from functions.api.context import Context
-from functions.api.door import bodies, paths, resources
+from functions.api.door import bodies, incoming, resources
 from functions.api.door.access import Scope
 from functions.api.door.layers import require
 from functions.api.door.waiting import run
@@ -67,7 +67,7 @@ def add_routes(app: FastAPI, context: Context) -> None:
 
 
 def _search_name(request: Request) -> str:
-    name = paths.stream_name(request.scope, "/_search")
+    name = incoming.stream_name(request.scope, "/_search")
     require(request, Scope.READ, name)
     return name
 
@@ -223,7 +223,7 @@ def _headers(body: Mapping[str, Any], coverage: Mapping[str, Any]) -> dict[str, 
 
 def _add_aggregate(app: FastAPI, context: Context) -> None:
     async def aggregate(request: Request) -> Response:
-        name = paths.stream_name(request.scope, "/_aggregate")
+        name = incoming.stream_name(request.scope, "/_aggregate")
         require(request, Scope.READ, name)
         asked = jsontext.loads(await bodies.read(request, MAX_BODY_BYTES))
         began = context.clock.monotonic()
@@ -279,7 +279,7 @@ _KEYS_PARAMETERS = frozenset({"limit", "after"})
 
 def _add_routing_keys(app: FastAPI, context: Context) -> None:
     async def list_keys(request: Request) -> Response:
-        name = paths.stream_name(request.scope, "/_routing_keys")
+        name = incoming.stream_name(request.scope, "/_routing_keys")
         require(request, Scope.READ, name)
         limit, after = keys_query(request.scope)
         context.meter.add(ApiMetric.RoutingKeyPages)

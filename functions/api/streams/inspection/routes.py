@@ -15,9 +15,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from functions.api.context import Context
-from functions.api.door import paths, resources, times
+from functions.api.door import incoming, resources, times
 from functions.api.door.access import Grant, Scope
-from functions.api.door.headers import headers_of
+from functions.api.door.incoming import headers_of
 from functions.api.door.layers import grant_of, require
 from functions.api.door.resources import serve
 from functions.api.door.waiting import listening, run
@@ -43,7 +43,7 @@ def add_routes(app: FastAPI, context: Context) -> None:
         return await _show(request, "/_details", "details")
 
     async def _show(request: Request, resource: str, kind: Kind) -> Response:
-        name = paths.stream_name(request.scope, resource)
+        name = incoming.stream_name(request.scope, resource)
         require(request, Scope.READ, name)
         return await answer(context, request, name, kind, inspection_query(request.scope))
 
