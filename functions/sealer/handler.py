@@ -19,14 +19,12 @@ from functions.metrics import Metric, SealerMetric
 from functions.observability import make_logger
 from functions.queue import Message
 from functions.sealer import policy
-from functions.sealer.audit import audit
+from functions.sealer.audit import audit, sweep
 from functions.sealer.context import Context, open_context
-from functions.sealer.orphans import sweep_orphans
 from functions.sealer.policy import Hint
 from functions.sealer.purge import purge
 from functions.sealer.seal import seal
-from functions.sealer.sweep import sweep
-from functions.sealer.trim import trim
+from functions.sealer.trim import sweep_orphans, trim
 from functions.worker import Json, Worker
 
 RETRY_AFTER_MS = 15_000

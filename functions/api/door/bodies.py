@@ -4,8 +4,8 @@ A JSON body is one value, or an array of which each element becomes a record (on
 kept byte for byte, so numbers and key order survive.
 
 Every request to a Lambda function is an event: a JSON text of 6 MB at most. What the HTTP API takes back is one result,
-whole. A larger answer would be lost on the way, and its reader with it. So pages of records are cut to fit (`fitting`),
-and what cannot be cut is refused here. The streaming door passes an answer on as it comes.
+whole. A larger answer would be lost on the way, and its reader with it. So pages of records are cut to fit
+(`streams/pages.py`), and what cannot be cut is refused here. The streaming door passes an answer on as it comes.
 """
 
 from __future__ import annotations

@@ -1,20 +1,28 @@
-"""A page of records as a response: body, validators, cache rules."""
+"""A page of records as a response: body, validators, cache rules, and as many records as the door can carry."""
 
 from __future__ import annotations
 
+import base64
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
 from urllib.parse import quote
 
 from starlette.responses import Response
 
+from functions.api.door.bodies import AnswerTooLarge, fits, is_buffered
 from functions.api.door.incoming import Headers
 from functions.api.streams.queries import ReadQuery
 from headrace.errors import InvalidRequest
 from headrace.limits import FILTER_SCAN_BYTES
-from headrace.log.requests import JSON, ReadPage
+from headrace.log.logs import Logs
+from headrace.log.requests import JSON, At, ReadPage, Selection
 
 IMMUTABLE = "immutable, max-age=31536000"
 REVALIDATE = "no-cache"  # may be kept, and must be asked for again: the entity tag answers that cheaply
 NO_STORE = "no-store"
+EVENTS = "text/event-stream"
+_LINE_BREAK = re.compile(rb"\r\n|\n|\r")
 
 
 def check_format(page: ReadPage, query: ReadQuery) -> None:
@@ -114,3 +122,62 @@ def _headers(page: ReadPage, query: ReadQuery) -> dict[str, str]:
         headers["Stream-Filter-Scan-Limit-Bytes"] = str(FILTER_SCAN_BYTES)
         headers["Stream-Filter-Scanned-Bytes"] = str(page.scan.bytes)
     return headers
+
+
+Read = Callable[..., ReadPage]
+
+
+def reader(scope: Mapping[str, Any], logs: Logs, query: ReadQuery) -> Read:
+    """`logs.read`, with pages that fit through the request's door.
+
+    It raises `AnswerTooLarge` besides: a page begins with a record that does not fit.
+    """
+    if not is_buffered(scope):
+        return logs.read
+
+    def read(name: str, at: At, selection: Selection, **options: Any) -> ReadPage:
+        page = logs.read(name, at, selection, **options)
+        while (count := count_fitting(page, query)) < len(page.data):
+            # Read again, so that the page says itself where it ends: with a selection only a read knows.
+            page = logs.read(name, at, selection, **{**options, "touch": False}, max_records=max(1, count))
+            if not count:
+                raise AnswerTooLarge(page.text(page.next))
+        return page
+
+    return read
+
+
+def count_fitting(page: ReadPage, query: ReadQuery) -> int:
+    """How many of the page's first records make an answer that fits."""
+    few, many = 0, len(page.data) + 1
+    count = len(page.data)  # the first guess is nearly always right
+    while many - few > 1:
+        body, content_type = _answer(page._replace(data=page.data[:count]), query)
+        if fits(body, content_type):
+            few = count
+        else:
+            many = count
+        count = (few + many) // 2
+    return few
+
+
+def _answer(page: ReadPage, query: ReadQuery) -> tuple[bytes, str]:
+    if query.live == "sse":
+        return data_event(page, query), EVENTS
+    return body_of(page, query), shown_type(page, query)
+
+
+def data_event(page: ReadPage, query: ReadQuery) -> bytes:
+    """The event that shows the records of a page."""
+    payload = body_of(page, query)
+    return frame_event(b"data", base64.b64encode(payload) if needs_base64(page.head.config.content_type) else payload)
+
+
+def needs_base64(content_type: str) -> bool:
+    return content_type != JSON and not content_type.startswith("text/")
+
+
+def frame_event(event: bytes, payload: bytes) -> bytes:
+    """One event. A reader drops one space after the colon, so a line that begins with one gets another."""
+    lines = [b"data:" + (b" " if line.startswith(b" ") else b"") + line for line in _LINE_BREAK.split(payload)]
+    return b"event: " + event + b"\n" + b"\n".join(lines) + b"\n\n"

@@ -15,10 +15,9 @@ from functions.api.door.layers import require
 from functions.api.door.resources import PATH
 from functions.api.door.waiting import run
 from functions.api.streams import pages
-from functions.api.streams.fitting import reader
-from functions.api.streams.polling import long_poll
+from functions.api.streams.live import EventStream, long_poll
+from functions.api.streams.pages import reader
 from functions.api.streams.queries import ReadQuery, read_query
-from functions.api.streams.sse import EventStream
 from functions.metrics import ApiMetric
 from headrace.errors import InvalidRequest
 from headrace.log.logs import Logs

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from functions.api.door import bodies, incoming, times
 from functions.api.door.incoming import Headers
-from functions.api.streams import cursors
+from functions.api.streams import live
 from headrace.batch import Batch
 from headrace.errors import InvalidRequest
 from headrace.log.requests import ForkRequest
@@ -218,6 +218,6 @@ def test_what_is_not_a_name_is_refused(raw: bytes) -> None:
 
 @given(st.integers(0, 2**40), st.none() | st.integers(0, 2**30), st.integers(0, 3599))
 def test_stream_cursors_never_stand_still(now_ms: int, client: int | None, jitter: int) -> None:
-    cursor = cursors.next_cursor(client, 1_728_432_000_000 + now_ms, lambda below: jitter)
+    cursor = live.next_cursor(client, 1_728_432_000_000 + now_ms, lambda below: jitter)
     assert cursor >= now_ms // 20_000
     assert client is None or cursor > client
