@@ -70,7 +70,7 @@ class Context:
             self.metrics.request_began()
 
     def request_ended(self) -> None:
-        """To be called when a request has its answer; calls no store."""
+        """Must be called when a request has its answer; calls no store."""
         self.meter.flush()
 
     @contextmanager
@@ -108,7 +108,7 @@ _SCAN_SHARE = 0.6  # of a request's time that a scan may take: then it answers w
 
 
 def scan_until(context: Context) -> float:
-    """When a read that selects records, and begins now, ends (monotonic seconds)."""
+    """Returns when a read that selects records, and begins now, ends (monotonic seconds)."""
     return context.clock.monotonic() + context.settings.request_timeout_ms * _SCAN_SHARE / 1000
 
 
@@ -185,7 +185,7 @@ def _engine_maker(stores: Stores, logs: Callable[[], Logs]) -> Callable[[], Engi
 
 
 def open_context() -> Context:
-    """The context of this process, from its environment.
+    """Returns the context of this process, from its environment.
 
     Raises:
         SettingsError: the environment makes no sense.

@@ -61,7 +61,7 @@ def _missed(parts: Context, row: Row, now_ms: int) -> list[Message]:
 
 
 def _is_its_day(log_id: str, now_ms: int) -> bool:
-    """Whether an idle log has its turn: once a week, each on its day."""
+    """Returns whether an idle log has its turn: once a week, each on its day."""
     return now_ms // _DAY_MS % _WEEK_DAYS == int(log_id[:8], 16) % _WEEK_DAYS
 
 

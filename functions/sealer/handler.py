@@ -109,7 +109,7 @@ class Sealer(Worker[Context]):
 
 
 def hints_by_log(records: Sequence[Json]) -> dict[str, list[Hint]]:
-    """What the records of a stream batch say, by log. Removals say nothing."""
+    """Returns what the records of a stream batch say, by log. Removals say nothing."""
     hints: dict[str, list[Hint]] = {}
     for record in records:
         change = record["dynamodb"]

@@ -7,7 +7,7 @@ steps, and what a crash after each leaves:
     log.json (before generation 1)    an object that says what is true anyway
     segment, its key page             orphans, swept later
     sealed manifest page (1 in 256)   an orphan
-    removal of replaced segments      objects that the manifest names as gone soon, and nobody asks for
+    removal of replaced segments      objects that the manifest names as gone soon, and no reader asks for
     message to trim                   a trim that finds nothing to do
     manifest generation               a published segment; the watermark is behind, the next seal raises it
     watermark                         nothing
@@ -153,7 +153,7 @@ class _Run:
         return entries[0].config if entries else None
 
     def _next(self, manifest: Manifest | None) -> Manifest:
-        """The next generation: made here, or by another sealer that was faster."""
+        """Returns the next generation: made here, or by another sealer that was faster."""
         try:
             published = self._publish_next(manifest)
             why = "generation is taken and can't be read"
@@ -287,7 +287,7 @@ def read_span(
     limits: SealLimits,
     log_id: str,
 ) -> Span:
-    """Whole entries after `known`, as many as one segment holds, none above `through_slot`.
+    """Returns whole entries after `known`, as many as one segment holds, none above `through_slot`.
 
     Memory: the records of one segment (at most the limits, or one entry), and about a megabyte of entries.
 

@@ -70,7 +70,7 @@ def trim(parts: Context, log_id: str) -> Trimmed:
 
 
 def _payloads(parts: Context, entries: list[Entry], doomed: list[Entry]) -> Iterator[str]:
-    """Payload objects of those entries that are part of the chain.
+    """Returns the payload objects of those entries that are part of the chain.
 
     A dead item that a late writer put into a trimmed slot may share its payload with an entry of the chain,
     so its payload is left to the orphan sweep, which looks at every entry.
@@ -155,7 +155,7 @@ def _segments(parts: Context, manifest: Manifest) -> Iterator[str]:
 
 
 def _is_passed(manifest: Manifest, key: str) -> bool:
-    """No generation after this one can be the first to name the segment."""
+    """Returns whether no generation after this one can be the first to name the segment."""
     planned_ms = keys.planned_ms(key)
     if planned_ms is not None:
         return manifest.created_ms - planned_ms >= merging.ABANDONED_MS

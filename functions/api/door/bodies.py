@@ -47,17 +47,17 @@ class AnswerTooLarge(Exception):
 
 
 def is_event(scope: Mapping[str, Any]) -> bool:
-    """The request came whole, as a Lambda event."""
+    """Returns whether the request came whole, as a Lambda event."""
     return "aws.event" in scope
 
 
 def is_buffered(scope: Mapping[str, Any]) -> bool:
-    """The answer goes out whole, as a result."""
+    """Returns whether the answer goes out whole, as a result."""
     return is_event(scope) and ENDS_AT not in scope
 
 
 def fits(body: bytes, content_type: str, sent: int = 0) -> bool:
-    """Whether a body goes into a result, after `sent` bytes of it."""
+    """Returns whether a body goes into a result, after `sent` bytes of it."""
     return sent + len(body) * _MOST_GROWTH <= ANSWER_BYTES or sent + grown(body, content_type) <= ANSWER_BYTES
 
 
@@ -104,7 +104,7 @@ _elements = msgspec.json.Decoder(list[msgspec.Raw])
 
 
 async def read(request: Request, limit: int = MAX_APPEND_BYTES) -> bytes:
-    """The whole body.
+    """Returns the whole body.
 
     Raises:
         PayloadTooLarge: over `limit` or that of the door, as announced or as received.

@@ -26,12 +26,12 @@ _PRINTABLE = frozenset(range(0x21, 0x7F))
 
 
 def only_asks(scope: Mapping[str, Any]) -> bool:
-    """The request is a POST that writes nothing, whatever comes of it."""
+    """Returns whether the request is a POST that writes nothing, whatever comes of it."""
     return bool(scope["method"] == "POST" and scope["path"].endswith(_ASKING))
 
 
 def raw_path(scope: Mapping[str, Any]) -> bytes:
-    """The path as the client sent it, still encoded."""
+    """Returns the path as the client sent it, still encoded."""
     raw = scope.get("raw_path")
     if raw is None:
         return quote(str(scope["path"])).encode()
@@ -40,7 +40,7 @@ def raw_path(scope: Mapping[str, Any]) -> bytes:
 
 
 def stream_name(scope: Mapping[str, Any], resource: str = "") -> str:
-    """The checked name of the stream that the request is about.
+    """Returns the checked name of the stream that the request is about.
 
     Args:
         resource: what follows the name, such as `/_schema`.
@@ -56,7 +56,7 @@ def stream_name(scope: Mapping[str, Any], resource: str = "") -> str:
 
 
 def name_and_key(scope: Mapping[str, Any]) -> tuple[str, str]:
-    """The stream and the routing key of `…/{name}/pk/{key}`; an escaped slash belongs to the key.
+    """Returns the stream and the routing key of `…/{name}/pk/{key}`; an escaped slash belongs to the key.
 
     Raises:
         InvalidRequest: one of them is empty, not UTF-8 once decoded, or not a name.
@@ -82,7 +82,7 @@ def _after_prefix(scope: Mapping[str, Any]) -> bytes:
 
 
 def decode_name(encoded: bytes) -> str:
-    """A name from its percent-encoded form.
+    """Returns the name that a percent-encoded text holds.
 
     Raises:
         InvalidRequest: a percent sign without two digits, not UTF-8 once decoded, or not a name.
@@ -96,7 +96,7 @@ def decode_name(encoded: bytes) -> str:
 
 
 def source_name(header: str) -> str:
-    """The name in `Stream-Forked-From`: the path of the source's URL, or the bare name.
+    """Returns the name in `Stream-Forked-From`: the path of the source's URL, or the bare name.
 
     Raises:
         InvalidRequest: another server's URL, another path, or not a name.
@@ -111,7 +111,7 @@ def source_name(header: str) -> str:
 
 
 def url(scope: Mapping[str, Any], host: str) -> str:
-    """The request's URL without its query, in ASCII."""
+    """Returns the request's URL without its query, in ASCII."""
     path = quote(raw_path(scope), safe="/%:@!$&'()*+,;=-._~")
     clean = host if host and all(ord(char) in _PRINTABLE for char in host) else ""
     return f"{scope.get('scheme', 'http')}://{clean}{path}" if clean else path
@@ -133,7 +133,7 @@ class Headers:
         self._values: dict[bytes, bytes] = {bytes(name).lower(): value for name, value in reversed(scope["headers"])}
 
     def get(self, name: str) -> str | None:
-        """The value without surrounding white space; None without the header."""
+        """Returns the value without surrounding white space; None without the header."""
         raw = self._values.get(name.encode())
         if raw is None:
             return None
@@ -232,7 +232,7 @@ class Headers:
         return None, None
 
     def fork(self) -> ForkRequest | None:
-        """The fork that a create asks for; None for an ordinary one.
+        """Returns the fork that a create asks for; None for an ordinary one.
 
         Raises:
             InvalidRequest: a fork point without a source, a sub-offset without an offset, or malformed values.
@@ -250,7 +250,7 @@ class Headers:
         return ForkRequest(source=source_name(source), at=cursor, sub_offset=past)
 
     def matches(self, etag: str) -> bool:
-        """`If-None-Match` names this entity (weak comparison, RFC 9110 § 13.1.2)."""
+        """Returns whether `If-None-Match` names this entity (weak comparison, RFC 9110 § 13.1.2)."""
         value = self.get("if-none-match")
         if value is None:
             return False

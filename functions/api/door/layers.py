@@ -1,5 +1,5 @@
-"""The layers around the application: who may come in, how many at once, what every answer carries, and what becomes of
-an error.
+"""The layers around the application: which requests may come in, how many at once, what every answer carries, and what
+becomes of an error.
 
 Pure ASGI, so that an SSE response streams through them. Preflights and the liveness route need no key.
 """
@@ -41,7 +41,7 @@ _ERRORS = {
 
 
 def error_metric(status: int, *, may_have_written: bool) -> ApiMetric | None:
-    """The metric of an answer; None for one that is no error."""
+    """Returns the metric of an answer; None for one that is no error."""
     if status < 400:
         return None
     if status == 408 and may_have_written:
@@ -161,7 +161,7 @@ _PREFLIGHT = {
 
 
 def grant_of(request: Request) -> Grant:
-    """What the request's key allows."""
+    """Returns what the request's key allows."""
     grant: Grant = request.scope[GRANT]
     return grant
 

@@ -90,5 +90,5 @@ async def _body(request: Request) -> bytes:
 
 
 def document(value: Any) -> Response:
-    """A JSON document that nobody keeps."""
+    """Returns a JSON document that no cache may keep."""
     return Response(jsontext.dumps(value), 200, {"Content-Type": JSON, "Cache-Control": pages.NO_STORE})

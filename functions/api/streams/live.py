@@ -164,7 +164,7 @@ async def _disconnected(receive: Receive) -> None:
 
 
 async def long_poll(context: Context, logs: Logs, request: Request, name: str, query: ReadQuery) -> Response:
-    """The answer.
+    """Returns the answer to a long-poll.
 
     Raises:
         RequestTimeout: a longer wait was asked for than a request may take, and nothing came.
@@ -199,9 +199,9 @@ _JITTER_S = 3600
 
 
 def next_cursor(client: int | None, now_ms: int, random_below: Callable[[int], int]) -> int:
-    """The number of the current interval; if the client's cursor is not below it, one above the client's.
+    """Returns the number of the current interval; if the client's cursor is not below it, one above the client's.
 
-    The distance stands for 1 to 3,600 random seconds.
+    The distance is that of 1 to 3,600 random seconds.
     """
     current = max(0, (now_ms - _EPOCH_MS) // _INTERVAL_MS)
     if client is None or client < current:

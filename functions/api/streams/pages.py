@@ -34,7 +34,7 @@ def check_format(page: ReadPage, query: ReadQuery) -> None:
 
 
 def body_of(page: ReadPage, query: ReadQuery) -> bytes:
-    """The records: one JSON array, or the plain concatenation of their bytes."""
+    """Returns the records: one JSON array, or the plain concatenation of their bytes."""
     if is_array(page, query):
         first, *middle = page.data or (b"",)  # one join, not one more copy of the page for each bracket
         if not middle:
@@ -45,12 +45,12 @@ def body_of(page: ReadPage, query: ReadQuery) -> bytes:
 
 
 def is_array(page: ReadPage, query: ReadQuery) -> bool:
-    """The page is shown as a JSON array."""
+    """Returns whether the page is shown as a JSON array."""
     return page.head.config.content_type == JSON and query.format != "raw"
 
 
 def shown_type(page: ReadPage, query: ReadQuery) -> str:
-    """Content type of the body."""
+    """Returns the content type of the body."""
     content_type = page.head.config.content_type
     if content_type == JSON and query.format == "raw":
         return "application/octet-stream"  # JSON texts one after the other are no JSON text
@@ -99,7 +99,7 @@ def etag(page: ReadPage, query: ReadQuery) -> str:
 
 
 def _is_final(page: ReadPage, query: ReadQuery) -> bool:
-    """The same request will have the same answer as long as the stream lives, and it has no set end."""
+    """Returns whether the same request will have the same answer as long as the stream lives, and it has no set end."""
     config = page.head.config
     cannot_grow = not page.up_to_date or page.at_eof
     lives_on = config.ttl_ms is None and config.expires_at_ms is None
@@ -148,7 +148,7 @@ def reader(scope: Mapping[str, Any], logs: Logs, query: ReadQuery) -> Read:
 
 
 def count_fitting(page: ReadPage, query: ReadQuery) -> int:
-    """How many of the page's first records make an answer that fits."""
+    """Returns how many of the page's first records make an answer that fits."""
     few, many = 0, len(page.data) + 1
     count = len(page.data)  # the first guess is nearly always right
     while many - few > 1:
@@ -168,7 +168,7 @@ def _answer(page: ReadPage, query: ReadQuery) -> tuple[bytes, str]:
 
 
 def data_event(page: ReadPage, query: ReadQuery) -> bytes:
-    """The event that shows the records of a page."""
+    """Returns the event that shows the records of a page."""
     payload = body_of(page, query)
     return frame_event(b"data", base64.b64encode(payload) if needs_base64(page.head.config.content_type) else payload)
 

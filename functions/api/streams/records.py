@@ -104,7 +104,7 @@ def _allowed_name(request: Request, scope: Scope) -> str:
 
 
 def _create_request(headers: Headers) -> CreateRequest:
-    """All of a create but its records."""
+    """Returns all of a create request but its records."""
     ttl_ms, expires_at_ms = headers.expiry()
     return CreateRequest(
         content_type=headers.content_type,
@@ -167,7 +167,7 @@ def _appended(asked: AppendRequest, appended: Appended) -> Response:
 
 
 def _description(head: Head) -> dict[str, str]:
-    """What a stream is and how far it reaches, as headers."""
+    """Returns what a stream is and how far it reaches, as headers."""
     answer = {
         "Content-Type": head.config.content_type,
         "Stream-Next-Offset": head.next_offset,

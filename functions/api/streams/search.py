@@ -81,7 +81,7 @@ def _found(context: Context, name: str, asked: Mapping[str, Any]) -> SearchAnswe
 
 
 def asked_of(scope: Mapping[str, Any]) -> dict[str, Any]:
-    """The parameters of a GET in the form of a body. `sort` is one list, with commas or repeated.
+    """Returns the parameters of a GET in the form of a body. `sort` is one list, with commas or repeated.
 
     Raises:
         InvalidRequest: a parameter is malformed or repeated.
@@ -152,7 +152,7 @@ def answer_of(answer: SearchAnswer) -> Response:
 
 
 def _work(answer: SearchAnswer) -> dict[str, Any]:
-    """What the answer cost, by the contract's names: runs are read in rounds that serve all clauses at once."""
+    """Returns what the answer cost, by the contract's names: runs are read in rounds that serve all clauses at once."""
     runs_ms = round(answer.times.runs)
     has_words = "fts" in answer.families
     return {
@@ -249,7 +249,7 @@ def _aggregate_answer(context: Context, name: str, asked: Any) -> bytes:
 
 
 def aggregate_body(name: str, answer: Aggregated) -> bytes:
-    """The answer as JSON. Its buckets are in print already."""
+    """Returns the answer as JSON. Its buckets are in print already."""
     request = answer.request
     coverage = {
         **answer.coverage.members(lambda position: offsets.encode(answer.head.incarnation, position)),
@@ -293,7 +293,7 @@ def _add_routing_keys(app: FastAPI, context: Context) -> None:
 
 
 def keys_query(scope: Mapping[str, Any]) -> tuple[int, str | None]:
-    """How many keys are asked for, and after which one (None: from the first).
+    """Returns how many keys are asked for, and after which one (None: from the first).
 
     Raises:
         InvalidRequest: the limit is none.
@@ -314,7 +314,7 @@ def _keys_page(context: Context, name: str, limit: int, after: str | None) -> Ke
 
 
 def keys_document(name: str, page: KeysPage, took_ms: int) -> dict[str, Any]:
-    """The answer as JSON. A sealed segment is an uploaded one here, so nothing is ever local."""
+    """Returns the answer as JSON. A sealed segment is an uploaded one here, so nothing is ever local."""
     coverage, timing = page.coverage, page.timing
     return {
         "stream": name,

@@ -120,7 +120,7 @@ class TouchCounters:
 
 
 def open_touching(logs: Logs, name: str) -> Touching:
-    """The stream, if it can be waited on.
+    """Returns the stream, if it can be waited on.
 
     Raises:
         NotFound: its profile has no touch routes, or they are not enabled.
@@ -133,7 +133,7 @@ def open_touching(logs: Logs, name: str) -> Touching:
 
 
 def show_meta(logs: Logs, name: str, counters: TouchCounters, now_ms: int) -> dict[str, Any]:
-    """The state document."""
+    """Returns the state document."""
     head, config = open_touching(logs, name)
     active = _book(logs, head).active(now_ms)
     return meta.answer_meta(
@@ -213,7 +213,7 @@ async def wait_for_touch(
 
 
 def _record(data: bytes) -> Any:
-    """A stored record; one that no state protocol wrote counts as no change."""
+    """Returns a stored record; one that no state protocol wrote counts as no change."""
     try:
         return jsontext.loads(data)
     except InvalidRequest:

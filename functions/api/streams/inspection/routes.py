@@ -132,7 +132,7 @@ class InspectionQuery(NamedTuple):
 
 
 def inspection_query(scope: Mapping[str, Any]) -> InspectionQuery:
-    """What the query string says.
+    """Returns what the query string says.
 
     Raises:
         InvalidRequest: a parameter is malformed or repeated.
@@ -148,7 +148,7 @@ def inspection_query(scope: Mapping[str, Any]) -> InspectionQuery:
 
 
 def _find_listed(logs: Logs, inspector: Inspector, grant: Grant, query: ListQuery) -> list[Listed]:
-    """The page. Rows of streams that have ended unnoticed are left out, and others take their place.
+    """Returns the page. Rows of streams that have ended unnoticed are left out, and others take their place.
 
     The catalog is asked for no more than the page (and what it skips); its rows are then looked at side by side.
     """

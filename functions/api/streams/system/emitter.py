@@ -1,7 +1,7 @@
 """The metrics stream: made by whichever process needs it first, and one batch for each window.
 
 Making it is a create and a change of definition. Both do nothing when they are done already, so any number of processes
-may do them at once; nobody appends before it has seen the definition in force.
+may do them at once; no process appends before it has seen the definition in force.
 """
 
 from __future__ import annotations
@@ -72,13 +72,13 @@ class Emitter:
         recorder.on_first = self._periodic.begun
 
     def request_began(self) -> None:
-        """To be called at the begin of each request; returns at once."""
+        """Must be called at the start of each request. Returns at once."""
         self._periodic.request_began()
 
     def flush(self) -> None:
-        """Appends what was measured so far. Never raises: nobody shall fail because of a metric.
+        """Appends what was measured so far. Never raises: no request fails because of a metric.
 
-        What the store refused goes with the next window. What may stand already is forgotten.
+        What the store refused goes with the next window. What may be stored already is forgotten.
         """
         window = self._recorder.take()
         if window is None:
@@ -115,7 +115,7 @@ class Emitter:
 
 
 def _as_it_shall_be(before: Definition, config: LogConfig, state: LogState) -> Definition:
-    """The definition of the metrics stream; the one in force if it has the profile already."""
+    """Returns the definition of the metrics stream; the one in force if it has the profile already."""
     wanted = profiles.of_system_stream(SYSTEM_STREAM)
     assert wanted is not None, "this is its name"
     update = profiles.install(

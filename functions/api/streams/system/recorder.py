@@ -81,7 +81,7 @@ class Window:
         self._streams: set[str] = set()
 
     def __len__(self) -> int:
-        """How many series it holds."""
+        """Returns how many series it holds."""
         return len(self._series)
 
     def add(self, series: Series, value: int, at_ms: int) -> None:
@@ -97,7 +97,7 @@ class Window:
             self._of(series).merge(summary)
 
     def records(self, *, now_ms: int, interval_ms: int, instance: str) -> list[dict[str, Any]]:
-        """An interval record for each series.
+        """Returns an interval record for each series.
 
         The interval ends `interval_ms` after its begin, or with the youngest value, but not after `now_ms`: a function
         that stood still for an hour has not measured for an hour.
@@ -171,7 +171,7 @@ class Recorder:
         self.count(metric, "ns", took_ns, artifact=found[1], outcome=outcome)
 
     def take(self) -> Window | None:
-        """All values so far; none are left."""
+        """Returns all values so far; none are left."""
         with self._lock:
             taken, self._window = self._window, None
             return taken
