@@ -1,6 +1,6 @@
 """Every metric that the functions write: its name, unit, meaning, and who writes it. Nothing else can be written.
 
-All of them stand in one namespace with one dimension, `service`. None has a dimension per stream: each value of a dimension
+All of them are in one namespace with one dimension, `service`. None has a dimension per stream: each value of a dimension
 is a metric that is billed, and streams are many. Which stream it was, the log line says.
 """
 
@@ -165,7 +165,7 @@ REGISTRY: tuple[type[Metric], ...] = (ApiMetric, SealerMetric, IndexerMetric)
 
 
 def table() -> str:
-    """The registry as rows of a table in Markdown."""
+    """Returns the registry as rows of a table in Markdown."""
     head = "| service | metric | unit | what |\n|---|---|---|---|\n"
     rows = (
         f"| {metrics.service} | `{metric.name}` | {_shown(metric.spec)} | {metric.spec.meaning} |"

@@ -34,7 +34,7 @@ Write = Callable[[str], None]
 
 
 def make_logger(service: str) -> Logger:
-    """The structured logger of a function, and of the packages that it is made of."""
+    """Returns the structured logger of a function, and of the packages that it is made of."""
     logger = Logger(service=service)
     for package in _PACKAGES:
         logging.getLogger(package)
@@ -59,8 +59,10 @@ class Meter(Generic[M]):
 
     def add(self, metric: M, value: int = 1) -> None:
         """Adds to a counter, or notes a value of another metric."""
+        if self._write is None:
+            return
         is_counter = metric.spec.kind == "counter"
-        if self._write is None or (is_counter and not value and not metric.spec.zeros):
+        if is_counter and not value and not metric.spec.zeros:
             return
         with self._lock:
             values = self._values.setdefault(metric, [])
@@ -97,7 +99,7 @@ class Meter(Generic[M]):
 
 
 def make_meter(metrics: type[M], environment: Mapping[str, str]) -> Meter[M]:
-    """The meter of a function in this environment."""
+    """Returns the meter of a function in this environment."""
     path = environment.get(METRICS_FILE)
     if path:
         return Meter(metrics, _to_file(path))

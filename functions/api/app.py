@@ -30,7 +30,7 @@ _OPENAPI = Path(__file__).with_name("streams") / "openapi.json"
 
 
 def create_app(context: Context | None = None) -> FastAPI:
-    """The application on `context`, or on what the environment names.
+    """Returns the application on `context`, or on what the environment names.
 
     Raises:
         SettingsError, AccessError: the environment makes no sense, or the server would be open to everybody.

@@ -18,8 +18,8 @@ from functions.api.door.layers import Traffic
 from functions.api.door.waiting import DYNAMODB_TIMEOUT_S, OBJECT_STORE_TIMEOUT_S, on_lambda
 from functions.api.streams.inspection import process
 from functions.api.streams.inspection.inspector import Inspector
-from functions.api.streams.system.emitter import Emitter, MeasuredLogs, gauges
-from functions.api.streams.system.recorder import Recorder
+from functions.api.streams.system.emitter import Emitter, gauges
+from functions.api.streams.system.recorder import MeasuredLogs, Recorder
 from functions.metrics import ApiMetric
 from functions.observability import Meter
 from functions.wiring import Wiring, open_wiring
@@ -46,6 +46,7 @@ class Context:
         counts: requests to the object store.
         metrics: what was measured, on its way to the metrics stream.
         traffic: requests under way.
+        is_server: background work has threads of its own; a Lambda function starts it with a request.
         random_below: a random integer from 0 to its argument, exclusive.
     """
 
@@ -60,14 +61,16 @@ class Context:
     counts: CountKeeper = field(kw_only=True)
     metrics: Emitter = field(kw_only=True)
     traffic: Traffic = field(kw_only=True)
+    is_server: bool = field(kw_only=True)
 
     def request_began(self) -> None:
-        """To be called at the begin of each request; returns at once."""
-        self.counts.request_began()
-        self.metrics.request_began()
+        """Must be called at the start of each request. Returns at once."""
+        if not self.is_server:
+            self.counts.request_began()
+            self.metrics.request_began()
 
     def request_ended(self) -> None:
-        """To be called when a request has its answer; calls no store."""
+        """Must be called when a request has its answer; calls no store."""
         self.meter.flush()
 
     @contextmanager
@@ -105,7 +108,7 @@ _SCAN_SHARE = 0.6  # of a request's time that a scan may take: then it answers w
 
 
 def scan_until(context: Context) -> float:
-    """When a read that selects records, and begins now, ends (monotonic seconds)."""
+    """Returns when a read that selects records, and begins now, ends (monotonic seconds)."""
     return context.clock.monotonic() + context.settings.request_timeout_ms * _SCAN_SHARE / 1000
 
 
@@ -146,6 +149,7 @@ def assemble(stores: Stores, access: Keys, meter: Meter[ApiMetric] | None = None
         counts=keeper,
         metrics=metrics,
         traffic=traffic,
+        is_server=is_server,
     )
 
 
@@ -181,7 +185,7 @@ def _engine_maker(stores: Stores, logs: Callable[[], Streams]) -> Callable[[], E
 
 
 def open_context() -> Context:
-    """The context of this process, from its environment.
+    """Returns the context of this process, from its environment.
 
     Raises:
         SettingsError: the environment makes no sense.

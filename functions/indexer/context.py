@@ -69,7 +69,7 @@ class Context:
         return True
 
     def now_ms(self) -> int:
-        """The server's clock."""
+        """Returns the time by the server's clock, in ms since the epoch."""
         return self.stores.clock.now_ms()
 
     def new_id(self) -> str:
@@ -78,7 +78,7 @@ class Context:
 
 
 def made_ms(made_id: str) -> int | None:
-    """When a run or a job was made, from its id; None if it is no such id."""
+    """Returns when a run or a job was made, from its id; None if it is no such id."""
     time_ms, dash, _ = made_id.partition("-")
     return int(time_ms) if dash and len(time_ms) == 13 and time_ms.isdecimal() else None
 

@@ -196,7 +196,7 @@ def _settle_log(context: Context, job: JobInput, log_id: str, tasks: Sequence[Ta
 
 
 def _note(context: Context, job: JobInput, log_id: str, reason: str, *, damaged: bool) -> Followed:
-    """The log's row after the job: to be looked at again, or later if there is a reason why it failed."""
+    """Returns the log's row after the job: to be looked at again, or later if there is a reason why it failed."""
     for _ in range(8):
         row = context.jobs.get(log_id)
         now_ms = context.now_ms()
@@ -242,7 +242,7 @@ def publish_merged(context: Context, task: Task, made: Segment) -> bool:
     """Publishes what a task made; False if that has come too late.
 
     Raises:
-        Damaged: it is not a segment of the log, or does not hold the records of those that it stands for.
+        Damaged: it is not a segment of the log, or does not hold the records of those that it replaces.
         StoreThrottled: others published all the time; repeat later. StoreTimeout: it may be published; repeat later.
     """
     log_id = task.log_id
@@ -290,7 +290,7 @@ def remove_merged(context: Context, log_id: str) -> int:
 
 
 def _check(context: Context, made: Segment) -> None:
-    """Both objects stand there as the job said, each byte of them: nothing is given up for less."""
+    """Checks that both objects are there as the job said, each byte of them: nothing is given up for less."""
     objects, page_key = context.stores.objects, keys.segment_keys(made.key)
     try:
         data, page = objects.get(made.key), objects.get(page_key)

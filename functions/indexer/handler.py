@@ -122,7 +122,7 @@ class Indexer(Worker[Context]):
 
 
 def messages(body: str) -> Iterator[Message]:
-    """What the body of a message asks for: a verb, or a look at each log whose manifest it says was created.
+    """Returns what the body of a message asks for: a verb, or a look at each log whose manifest it says was created.
 
     Raises:
         ValueError, msgspec.MsgspecError: it is none of these.
@@ -140,7 +140,7 @@ def messages(body: str) -> Iterator[Message]:
 
 
 def published_log(key: str) -> str | None:
-    """The log whose manifest stands under a key; None for any other object."""
+    """Returns the log whose manifest is under a key; None for any other object."""
     found = keys.artifact(key)
     return found[0] if found is not None and found[1] == "manifest" else None
 

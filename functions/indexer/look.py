@@ -60,7 +60,7 @@ def wake(context: Context, due_ms: int) -> None:
 
 
 def is_over(state: LogState) -> bool:
-    """The log has ended and no fork reads it: nothing of it is indexed any more."""
+    """Returns whether the log has ended and no fork reads it: nothing of it is indexed any more."""
     return bool(state.ended) and not state.forks
 
 
@@ -102,7 +102,7 @@ def see(context: Context, log_id: str) -> Picture | None:
 
 
 def _has_keys(context: Context, manifest: Manifest, definition: Definition) -> bool:
-    """Whether records have routing keys: they shall, or the newest segment's do."""
+    """Returns whether records have routing keys: the definition requires them, or the newest segment has some."""
     if definition.registry.routing_key is not None:
         return True
     newest = next(context.manifests.segments_from(manifest, manifest.end_offset - 1), None)
@@ -119,7 +119,7 @@ def _has_keys(context: Context, manifest: Manifest, definition: Definition) -> b
 def _newest_in(
     context: Context, manifest: Manifest, ranges: list[tuple[int, int]], limit: int
 ) -> tuple[Segment, ...]:
-    """The newest `limit` segments that hold records of the ranges, ascending."""
+    """Returns the newest `limit` segments that hold records of the ranges, ascending."""
     found: list[Segment] = []
     for start, end in reversed(ranges):
         inside = list(_last_in(context, manifest, start, end, limit - len(found)))
@@ -130,7 +130,7 @@ def _newest_in(
 
 
 def _last_in(context: Context, manifest: Manifest, start: int, end: int, limit: int) -> Iterator[Segment]:
-    """Segments of `[start, end)`, from a page on behind which at least `limit` of them stand, if there are so many."""
+    """Yields segments of `[start, end)`, from a page on that at least `limit` of them follow, if there are so many."""
     behind = sum(one.first_offset < end for one in manifest.open_page)
     first = start
     for page in reversed(manifest.pages):

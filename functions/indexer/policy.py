@@ -69,7 +69,7 @@ class Picture(NamedTuple):
 
 
 def unindexed_ranges(index: IndexManifest, plan: str, base_offset: int, end_offset: int) -> list[tuple[int, int]]:
-    """The ranges of published records that no run of the plan covers, ascending."""
+    """Returns the ranges of published records that no run of the plan covers, ascending."""
     return gaps(index.of_plan(plan), base_offset, end_offset)
 
 
@@ -87,7 +87,7 @@ def tasks(picture: Picture, since_ms: int, now_ms: int, limits: IndexLimits, new
 
 
 def next_look_ms(picture: Picture, since_ms: int, now_ms: int, limits: IndexLimits) -> int | None:
-    """When something of the log will be due; `now_ms` if something is; None if nothing will be, as it stands."""
+    """Returns when something of the log will be due; `now_ms` if something is; None if nothing will be."""
     if tasks(picture, since_ms, now_ms, limits, lambda: "") or expired(picture.manifest, now_ms, limits):
         return now_ms
     times = [
@@ -103,7 +103,7 @@ def next_look_ms(picture: Picture, since_ms: int, now_ms: int, limits: IndexLimi
 
 
 def expired(index: IndexManifest, now_ms: int, limits: IndexLimits) -> list[Run]:
-    """Retired runs that no reader can hold any more."""
+    """Returns the retired runs that no reader can hold any more."""
     return [
         retired.run
         for retired in index.retired
@@ -123,7 +123,7 @@ def outdated(standing: Sequence[int], made_ms: Callable[[int], int], until_ms: i
 
 
 def noted(row: Waiting | None, log_id: str, now_ms: int, due_ms: int) -> Waiting | None:
-    """The row of a log that will be due at `due_ms`; None if what stands says so already.
+    """Returns the row of a log that will be due at `due_ms`; None if the present row says so already.
 
     A log that a job has in hand is looked at when that is over, and one that failed has to wait for its time. A row that
     is due is written again though nothing in it changes: a planner that saw the log before it was news may be about to
@@ -140,7 +140,7 @@ def noted(row: Waiting | None, log_id: str, now_ms: int, due_ms: int) -> Waiting
 
 
 def failed(row: Waiting, now_ms: int, reason: str, *, damaged: bool) -> Waiting:
-    """The row after a job that made nothing for the log: later each time, and much later if the log is damaged."""
+    """Returns the row after a job that made nothing for the log: later each time, and much later if the log is damaged."""
     failures = row.failures + 1
     doublings = min(failures - 1 + (5 if damaged else 0), 20)
     wait_ms = min(_LONGEST_BACKOFF_MS, _FIRST_BACKOFF_MS << doublings)
@@ -148,7 +148,7 @@ def failed(row: Waiting, now_ms: int, reason: str, *, damaged: bool) -> Waiting:
 
 
 def together(rows: Sequence[Waiting]) -> list[Waiting]:
-    """Those of the due rows that one job run may serve: a log that failed runs alone, so that it fails nobody else."""
+    """Returns the due rows that one job run may serve: a log that failed runs alone, so that no other fails with it."""
     if rows and rows[0].failures:
         return [rows[0]]
     return [row for row in rows if not row.failures]
@@ -231,7 +231,7 @@ def _tiers(runs: Sequence[Run], fanout: int) -> Iterator[list[Run]]:
 
 
 def _smallest(runs: Sequence[Run], fanout: int) -> list[list[Run]]:
-    """The neighbours, whatever their levels, that cost least to merge; none if gaps part all runs."""
+    """Returns the neighbours, whatever their levels, that cost least to merge; none if gaps part all runs."""
     windows = [
         streak[at : at + fanout]
         for streak in _streaks(runs)

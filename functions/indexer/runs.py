@@ -36,7 +36,7 @@ _SPARK = {
 
 
 def submission(job_id: str, settings: Settings) -> dict[str, Any]:
-    """Arguments of `StartJobRun` for a job whose input stands in the bucket."""
+    """Returns the arguments of `StartJobRun` for a job whose input is in the bucket."""
     spark = {
         "spark.archives": f"{settings.spark_environment}#environment",
         "spark.submit.pyFiles": settings.spark_packages,
@@ -71,7 +71,7 @@ class JobRuns(Protocol):
         """Starts the run of a job, or finds it; its id."""
 
     def outcome(self, run_id: str) -> Outcome:
-        """How a run stands. One that is not known any more has failed."""
+        """Returns the state of a run. One that is not known any more has failed."""
 
 
 class EmrRuns:
@@ -123,7 +123,7 @@ def put_input(objects: Objects, job: JobInput) -> None:
 
 
 def load_input(objects: Objects, job_id: str) -> JobInput | None:
-    """What a job run was told; None if it was never written.
+    """Returns what a job run was told; None if it was never written.
 
     Raises:
         Damaged: it is something else.
@@ -132,7 +132,7 @@ def load_input(objects: Objects, job_id: str) -> JobInput | None:
 
 
 def load_result(objects: Objects, job_id: str) -> JobResult | None:
-    """What a job run answered; None if it did not come to that.
+    """Returns what a job run answered; None if it did not come to that.
 
     Raises:
         Damaged: it is something else.

@@ -30,7 +30,7 @@ from headrace.tables.jobs import Place, Waiting
 
 MAX_TASKS = 200
 MAX_SEGMENTS = 512  # 8 GiB of payload: a run of minutes, not of hours
-GIVE_UP_MS = (TIMEOUT_MINUTES + 30) * 60_000  # then a job that nobody heard of again has no claim on its logs
+GIVE_UP_MS = (TIMEOUT_MINUTES + 30) * 60_000  # then a job that was not heard of again has no claim on its logs
 _ROWS = 200
 _ROUNDS = 10
 
@@ -153,7 +153,7 @@ class _Gathered:
             self._segments += sum(len(task.segments) for task in tasks)
 
     def _tasks_of(self, row: Waiting) -> list[Task]:
-        """What is due of a log; if nothing is, its row says when it will be, or goes."""
+        """Returns what is due of a log; if nothing is, its row says when it will be, or goes."""
         context = self._context
         picture = see(context, row.log_id)
         if picture is None:

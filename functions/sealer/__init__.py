@@ -4,9 +4,7 @@ handler      the Lambda entry: events to verbs, verbs to metrics; the frame is `
 context      what the verbs act on
 policy       pure: when is a log due, what goes into one segment, which delayed messages an entry asks for
 seal         verb: unsealed entries to segment, manifest, watermark
-trim         verb: removes entries that are published and old
+trim         verbs: removes entries that are published and old, and objects that nothing names (orphans)
 purge        verb: removes a log that has ended
-sweep        verb: expires logs whose deadline has passed
-audit        verb: finds logs that every event missed
-orphans      verb: removes objects that nothing names
+audit        verbs: finds logs that every event missed; expires logs whose deadline has passed (sweep)
 """

@@ -1,10 +1,14 @@
-"""Verb: audit. Once a day: walks the catalog, asks again for what every event and message missed, corrects rows.
+"""Verbs on a schedule: audit and sweep.
 
-Two reads for a log, three for one that has something published. A run looks at one page of names and sends
-itself on.
+The audit walks the catalog once a day, asks again for what every event and message missed, and corrects rows. It makes two
+reads for a log, three for one that has something published. A run looks at one page of names and sends itself on.
+
+The sweep ends logs whose deadline has passed, and moves deadlines that were renewed.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 from functions.queue import Message
 from functions.sealer import policy
@@ -58,5 +62,38 @@ def _missed(parts: Context, row: Row, now_ms: int) -> list[Message]:
 
 
 def _is_its_day(log_id: str, now_ms: int) -> bool:
-    """Whether an idle log has its turn: once a week, each on its day."""
+    """Returns whether an idle log has its turn: once a week, each on its day."""
     return now_ms // _DAY_MS % _WEEK_DAYS == int(log_id[:8], 16) % _WEEK_DAYS
+
+
+class Swept(NamedTuple):
+    """What became of the rows that were due. `failed`: the log and the reason, where that is unknown."""
+
+    ended: int
+    moved: int
+    failed: list[tuple[str, Exception]]
+
+
+def sweep(parts: Context) -> Swept:
+    """Looks at the rows that are due, a bounded number of them; sends itself a message if there may be more.
+
+    A log that ends here is purged by the message that its last entry sends. One that fails is met again by
+    the next sweep, as it stays due.
+    """
+    catalog = parts.stores.catalog
+    rows = catalog.due(parts.now_ms(), limit=MAX_ROWS)
+    ended = moved = 0
+    failed: list[tuple[str, Exception]] = []
+    for row in rows:
+        try:
+            deadline_ms = parts.expire_if_due(row)
+            if deadline_ms is None:
+                ended += 1
+            else:
+                catalog.set_hints(row, deadline_ms=deadline_ms)
+                moved += 1
+        except Exception as exc:  # noqa: BLE001 - one log must not keep others alive
+            failed.append((row.log_id, exc))
+    if len(rows) == MAX_ROWS and len(failed) < MAX_ROWS:
+        parts.queue.send([Message("sweep")], parts.now_ms())
+    return Swept(ended, moved, failed)

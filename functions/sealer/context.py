@@ -50,7 +50,7 @@ class Context:
         )
 
     def now_ms(self) -> int:
-        """The server's clock."""
+        """Returns the time by the server's clock, in ms since the epoch."""
         return self.stores.clock.now_ms()
 
 

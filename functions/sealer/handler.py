@@ -19,14 +19,12 @@ from functions.metrics import Metric, SealerMetric
 from functions.observability import make_logger
 from functions.queue import Message
 from functions.sealer import policy
-from functions.sealer.audit import audit
+from functions.sealer.audit import audit, sweep
 from functions.sealer.context import Context, open_context
-from functions.sealer.orphans import sweep_orphans
 from functions.sealer.policy import Hint
 from functions.sealer.purge import purge
 from functions.sealer.seal import seal
-from functions.sealer.sweep import sweep
-from functions.sealer.trim import trim
+from functions.sealer.trim import sweep_orphans, trim
 from functions.worker import Json, Worker
 
 RETRY_AFTER_MS = 15_000
@@ -111,7 +109,7 @@ class Sealer(Worker[Context]):
 
 
 def hints_by_log(records: Sequence[Json]) -> dict[str, list[Hint]]:
-    """What the records of a stream batch say, by log. Removals say nothing."""
+    """Returns what the records of a stream batch say, by log. Removals say nothing."""
     hints: dict[str, list[Hint]] = {}
     for record in records:
         change = record["dynamodb"]

@@ -38,12 +38,12 @@ class Hint(NamedTuple):
 
 
 def due_by_size(unsealed_bytes: int, unsealed_records: int, limits: SealLimits) -> bool:
-    """Enough is unsealed for a full segment."""
+    """Returns whether enough is unsealed for a full segment."""
     return unsealed_bytes >= limits.payload_bytes or unsealed_records >= limits.records
 
 
 def due_by_age(oldest_unsealed_committed_ms: int, now_ms: int, limits: SealLimits) -> bool:
-    """The oldest unsealed entry has waited long enough."""
+    """Returns whether the oldest unsealed entry has waited long enough."""
     return now_ms - oldest_unsealed_committed_ms >= limits.age_ms
 
 
@@ -54,32 +54,32 @@ def due(
     now_ms: int,
     limits: SealLimits,
 ) -> bool:
-    """Payload, records or age are at their limit."""
+    """Returns whether payload, records or age are at their limit."""
     return due_by_size(unsealed_bytes, unsealed_records, limits) or due_by_age(
         oldest_unsealed_committed_ms, now_ms, limits
     )
 
 
 def may_seal(state: LogState) -> bool:
-    """An ended log is only sealed for its forks: a fork is published after what it inherits."""
+    """Returns whether the log may be sealed. One that has ended only is for its forks: they are published after it."""
     return not state.ended or state.forks > 0
 
 
 def fits(segment_bytes: int, segment_records: int, more_bytes: int, more_records: int, limits: SealLimits) -> bool:
-    """Whether an entry still goes into a segment. Entries stay whole, and the first one always fits."""
+    """Returns whether an entry still goes into a segment. Entries stay whole, and the first one always fits."""
     if segment_records == 0:
         return True
     return segment_bytes + more_bytes <= limits.payload_bytes and segment_records + more_records <= limits.records
 
 
 def opens_bucket(hint: Hint, age_ms: int) -> bool:
-    """The entry is the first in its age bucket."""
+    """Returns whether the entry is the first in its age bucket."""
     is_first = hint.prev_slot < 0
     return is_first or hint.committed_ms // age_ms != hint.prev_committed_ms // age_ms
 
 
 def messages(log_id: str, hints: Sequence[Hint], now_ms: int, limits: SealLimits) -> list[Message]:
-    """The delayed messages that new entries of one log ask for, each at most once.
+    """Returns the delayed messages that new entries of one log ask for, each at most once.
 
     An alarm whose time has passed is left out: the look at the log that follows finds the entry's age.
     """

@@ -69,7 +69,7 @@ def purge(parts: Context, log_id: str) -> bool:
     state = newest.state
     last = msgspec.structs.replace(config, incarnation=incarnation_of(config, state))
     tombstone = Tombstone(log_id, last, state.ended, state.next_offset)
-    # One that stands knows more than entries that a restored table brought back.
+    # One that exists knows more than entries that a restored table brought back.
     stores.objects.create(keys.tombstone(log_id), msgspec.json.encode(tombstone))
     watermark = stores.watermarks.get(log_id)
     if watermark.end_slot < newest.slot:

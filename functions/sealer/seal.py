@@ -7,7 +7,7 @@ steps, and what a crash after each leaves:
     log.json (before generation 1)    an object that says what is true anyway
     segment, its key page             orphans, swept later
     sealed manifest page (1 in 256)   an orphan
-    removal of replaced segments      objects that the manifest names as gone soon, and nobody asks for
+    removal of replaced segments      objects that the manifest names as gone soon, and no reader asks for
     message to trim                   a trim that finds nothing to do
     manifest generation               a published segment; the watermark is behind, the next seal raises it
     watermark                         nothing
@@ -17,6 +17,8 @@ A sealer that loses the race for a generation deletes nothing, loads what was pu
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 import msgspec
@@ -24,9 +26,13 @@ import msgspec
 from functions.queue import Message
 from functions.sealer import policy
 from functions.sealer.context import Context
-from functions.sealer.span import Span, read_span
+from functions.sealer.policy import SealLimits
+from headrace.batch import Batch, concat
 from headrace.errors import Damaged, StoreError
+from headrace.log import join
 from headrace.log.join import NotJoined
+from headrace.log.payload import PayloadTrimmed, read_payload
+from headrace.log.stores import Stores
 from headrace.manifest import manifest as manifests
 from headrace.manifest import merging
 from headrace.manifest.manifest import Manifest, ManifestPage
@@ -147,7 +153,7 @@ class _Run:
         return entries[0].config if entries else None
 
     def _next(self, manifest: Manifest | None) -> Manifest:
-        """The next generation: made here, or by another sealer that was faster."""
+        """Returns the next generation: made here, or by another sealer that was faster."""
         try:
             published = self._publish_next(manifest)
             why = "generation is taken and can't be read"
@@ -254,3 +260,89 @@ class _Run:
             manifest.end_offset,
             manifest.sealed_bytes,
         )
+
+
+_FETCHERS = 8  # spilled payloads are at least 32 KB each: their latency, not their size, is what takes time
+
+
+class Span(NamedTuple):
+    """Consecutive entries: their records, and the last of them (payload included).
+
+    Attributes:
+        first_offset: of the first record.
+        first_committed_ms: commit time of the oldest entry.
+    """
+
+    first_offset: int
+    records: Batch
+    last: Entry
+    first_committed_ms: int
+
+
+def read_span(
+    stores: Stores,
+    config: LogConfig,
+    known: Manifest | None,
+    through_slot: int,
+    limits: SealLimits,
+    log_id: str,
+) -> Span:
+    """Returns whole entries after `known`, as many as one segment holds, none above `through_slot`.
+
+    Memory: the records of one segment (at most the limits, or one entry), and about a megabyte of entries.
+
+    Raises:
+        NotJoined: the entries do not continue `known`.
+        Damaged: an entry contradicts itself.
+    """
+    batches: list[Batch] = []
+    first_offset = expected = known.end_offset if known else config.base_offset
+    first: Entry | None = None
+    last: Entry | None = None
+    for taken in _read_batches(stores, known, through_slot, limits, log_id):
+        first = first or taken[0]
+        last = taken[-1]
+        for entry, payload in zip(taken, _read_payloads(stores, taken), strict=True):
+            if entry.offset != expected:
+                raise Damaged(f"entry is at another offset: log_id={log_id} slot={entry.slot} expected={expected}")
+            batches.append(payload)
+            expected += len(payload)
+    if first is None or last is None:
+        raise NotJoined(f"no entries after the manifest: log_id={log_id}")
+    return Span(first_offset, concat(batches), last, first.committed_ms)
+
+
+def _read_batches(
+    stores: Stores, known: Manifest | None, through_slot: int, limits: SealLimits, log_id: str
+) -> Iterator[list[Entry]]:
+    """Entries of the segment, page by page. Sizes follow from the states, before a payload is fetched."""
+    total_bytes = known.state.total_bytes if known else 0
+    segment_bytes = segment_records = 0
+    for entries in join.forward(stores.wal, log_id, known, through_slot):
+        taken: list[Entry] = []
+        for entry in entries:
+            more_bytes = entry.state.total_bytes - total_bytes
+            if entry.count and not policy.fits(segment_bytes, segment_records, more_bytes, entry.count, limits):
+                break
+            taken.append(entry)
+            total_bytes = entry.state.total_bytes
+            segment_bytes += more_bytes
+            segment_records += entry.count
+        if taken:
+            yield taken
+        if len(taken) < len(entries):
+            return
+
+
+def _read_payloads(stores: Stores, entries: Sequence[Entry]) -> Iterator[Batch]:
+    def fetch(entry: Entry) -> Batch:
+        try:
+            return read_payload(stores, entry)
+        except PayloadTrimmed as exc:
+            raise NotJoined(f"payload is gone: {exc}") from exc
+
+    if sum(entry.payload_key is not None for entry in entries) < 2:
+        yield from map(fetch, entries)
+        return
+    with ThreadPoolExecutor(_FETCHERS) as pool:
+        yield from pool.map(fetch, entries)

@@ -1,8 +1,23 @@
-"""Verb: trim. Removes entries that are published and old, oldest first.
+"""Verbs that remove what a living log no longer needs: trim and orphans.
 
-Only entries below the watermark, committed at least the trim age ago, and never the newest. A crash between
-pages, or between entries and their payloads, leaves entries that the next trim removes, or payloads that
-the orphan sweep does.
+Trim removes entries that are published and old, oldest first: only entries below the watermark, committed at least the trim
+age ago, and never the newest. A crash between pages, or between entries and their payloads, leaves entries that the next
+trim removes, or payloads that the orphan sweep does.
+
+The orphan sweep removes objects that nothing names and nothing can come to name. How that is known, without the age of an
+object:
+
+  - A segment whose number the manifest has passed: a sealer that still holds it loses the race for its generation. That
+    number counts all segments that were ever sealed, so that it does not fall when segments are merged.
+  - A merged segment, once a generation was made a day after it was planned: it is published within half of that, or never.
+  - A segment that was replaced by a merged one: two generations and a while later, no reader needs it any more. Until then
+    the manifest names it. Sealers remove it before they publish a generation that no longer does.
+  - A sealed manifest page, in the same way.
+  - A payload first tried at a slot below an entry older than a day: its writer had a picture from before that
+    entry, and the ack fence stopped it within minutes. The entry that names a payload may be at another
+    slot, so every entry is looked at, after the payloads were listed.
+
+What is left at the very end of an idle log waits until the log goes on, or is purged.
 """
 
 from __future__ import annotations
@@ -13,6 +28,10 @@ from typing import NamedTuple
 
 from functions.queue import Message
 from functions.sealer.context import Context
+from headrace.log import join
+from headrace.manifest import merging
+from headrace.manifest.manifest import Manifest
+from headrace.objects import keys
 from headrace.wal.state import Entry
 
 MAX_PAGES = 100  # about 100 MB of entries in one run
@@ -51,7 +70,7 @@ def trim(parts: Context, log_id: str) -> Trimmed:
 
 
 def _payloads(parts: Context, entries: list[Entry], doomed: list[Entry]) -> Iterator[str]:
-    """Payload objects of those entries that are part of the chain.
+    """Returns the payload objects of those entries that are part of the chain.
 
     A dead item that a late writer put into a trimmed slot may share its payload with an entry of the chain,
     so its payload is left to the orphan sweep, which looks at every entry.
@@ -68,3 +87,103 @@ def _payloads(parts: Context, entries: list[Entry], doomed: list[Entry]) -> Iter
         )
         if entry.payload_key is not None and is_in_chain:
             yield entry.payload_key
+
+
+_DAY_MS = 24 * 3600 * 1000
+_BLOCK = 1000  # segment numbers share their first nine digits: one listing
+_BLOCKS = 2  # the newest blocks; older ones were looked at by earlier runs
+
+
+def sweep_orphans(parts: Context, log_id: str) -> int:
+    """Removes orphans of a living log; returns how many objects."""
+    newest = parts.stores.wal.newest(log_id)
+    if newest is None or newest.state.ended:
+        return 0  # purge removes everything
+    doomed = list(_orphaned_payloads(parts, log_id))
+    manifest = join.newest_manifest(parts.stores, parts.manifests, log_id)
+    if manifest is not None:
+        doomed += _segments(parts, manifest)
+        doomed += _pages(parts, manifest)
+    if doomed:
+        parts.stores.objects.delete(doomed)
+    return len(doomed)
+
+
+def _orphaned_payloads(parts: Context, log_id: str) -> Iterator[str]:
+    prefix = f"{keys.log_prefix(log_id)}wal/"
+    found = list(parts.stores.objects.list(prefix))
+    if not found:
+        return
+    named: set[str | None] = set()
+    fenced_slot = 0
+    for entry in _entries(parts, log_id):
+        named.add(entry.payload_key)
+        if entry.committed_ms <= parts.now_ms() - _DAY_MS:
+            fenced_slot = entry.slot
+    for key in found:
+        first_tried = int(key.removeprefix(prefix).partition("-")[0])
+        if key not in named and first_tried < fenced_slot:
+            yield key
+
+
+def _entries(parts: Context, log_id: str) -> Iterator[Entry]:
+    start = 0
+    while True:
+        page = parts.stores.wal.read(log_id, start=start)
+        yield from page.entries
+        if page.complete:
+            return
+        start = page.entries[-1].slot + 1
+
+
+def _segments(parts: Context, manifest: Manifest) -> Iterator[str]:
+    replaced = merging.removable(manifest, parts.now_ms(), parts.stores.settings.merge_retire_ms)
+    gone = {*replaced, *map(keys.segment_keys, replaced)}
+    newest = max(0, (manifest.sealed_count - 1) // _BLOCK)
+    blocks = {*range(max(0, newest - _BLOCKS + 1), newest + 1), *(_number(key) // _BLOCK for key in replaced)}
+    for block in sorted(blocks):
+        prefix = keys.segment(manifest.log_id, block * _BLOCK, "").partition("-")[0][:-3]
+        found = list(parts.stores.objects.list(prefix))
+        yield from (key for key in found if key in gone)
+        passed = [key for key in found if key not in gone and _is_passed(manifest, key)]
+        if not passed:
+            continue
+        named = _named_from(parts, manifest, block * _BLOCK)
+        named |= {one.key for one in manifest.replaced}
+        named |= {keys.segment_keys(key) for key in named}
+        yield from (key for key in passed if key not in named)
+
+
+def _is_passed(manifest: Manifest, key: str) -> bool:
+    """Returns whether no generation after this one can be the first to name the segment."""
+    planned_ms = keys.planned_ms(key)
+    if planned_ms is not None:
+        return manifest.created_ms - planned_ms >= merging.ABANDONED_MS
+    return _number(key) < manifest.sealed_count
+
+
+def _named_from(parts: Context, manifest: Manifest, number: int) -> set[str]:
+    """Keys of the log's segments whose number among all that were sealed is `number` or higher, and of some before."""
+    named = {segment.key for segment in manifest.open_page}
+    for page in reversed(manifest.pages):
+        segments = parts.manifests.segments_from(manifest, page.first_offset)
+        found = [segment.key for segment in takewhile(lambda one: one.first_offset < page.end_offset, segments)]  # noqa: B023
+        named.update(found)
+        if keys.sealed_number(found[0]) < number:
+            break
+    return named
+
+
+def _pages(parts: Context, manifest: Manifest) -> Iterator[str]:
+    sealed = sum(page.count for page in manifest.pages)
+    named = {page.key for page in manifest.pages}
+    if not sealed:
+        return
+    prefix = keys.manifest_page(manifest.log_id, 0, "").rpartition("/")[0] + "/"
+    for key in parts.stores.objects.list(prefix):
+        if key not in named and _number(key) < sealed:
+            yield key
+
+
+def _number(key: str) -> int:
+    return int(key.rpartition("/")[2].partition("-")[0])

@@ -28,7 +28,7 @@ class Objects(Protocol):
     """A bucket. Every method may raise `StoreTimeout` or `StoreThrottled`."""
 
     def get(self, key: str) -> bytes:
-        """The whole object. Raises `ObjectMissing`."""
+        """Returns the whole object. Raises `ObjectMissing`."""
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
         """`length` bytes from `start` (shorter at the end of the object). Raises `ObjectMissing`."""

@@ -7,37 +7,37 @@ JOBS = "jobs/"
 
 
 def log_prefix(log_id: str) -> str:
-    """Everything of one log."""
+    """Names everything of one log."""
     return f"{ROOT}{log_id}/"
 
 
 def payload(log_id: str, slot: int, nonce: str) -> str:
-    """A payload too large for an entry. The slot is the first one tried: the entry names the key, not the reverse."""
+    """Names a payload too large for an entry. The slot is the first one tried: the entry names the key, not the reverse."""
     return f"{ROOT}{log_id}/wal/{slot:028d}-{nonce}"
 
 
 def segments(log_id: str) -> str:
-    """Every segment of a log, and their key pages."""
+    """Names every segment of a log, and their key pages."""
     return f"{ROOT}{log_id}/segments/"
 
 
 def segment(log_id: str, number: int, nonce: str) -> str:
-    """A sealed segment; `number` counts all that were ever sealed of the log."""
+    """Names a sealed segment; `number` counts all that were ever sealed of the log."""
     return f"{ROOT}{log_id}/segments/{number:012d}-{nonce}.parquet"
 
 
 def merged_segment(log_id: str, replaced_key: str, planned_ms: int, nonce: str) -> str:
-    """A segment that stands for several, of which the first has the key `replaced_key`; and when it was planned."""
+    """Names a segment that replaces several, of which the first has the key `replaced_key`; and when it was planned."""
     return f"{ROOT}{log_id}/segments/{sealed_number(replaced_key):012d}-m{planned_ms:013d}-{nonce}.parquet"
 
 
 def sealed_number(segment_key: str) -> int:
-    """Which one of a log's sealed segments this is, from 0 on; of a merged one, the first that it replaced."""
+    """Returns which one of a log's sealed segments this is, from 0 on; of a merged one, the first that it replaced."""
     return int(segment_key.rpartition("/")[2].partition("-")[0])
 
 
 def planned_ms(segment_key: str) -> int | None:
-    """When a merged segment was planned, by the key of it or of its key page; None: it is not merged."""
+    """Returns when a merged segment was planned, by the key of it or of its key page; None: it is not merged."""
     marked = segment_key.rpartition("/")[2].split("-", 2)[1]
     return int(marked[1:]) if len(marked) == 14 and marked[0] == "m" and marked[1:].isdecimal() else None
 
@@ -48,79 +48,79 @@ def segment_keys(segment_key: str) -> str:
 
 
 def manifest(log_id: str, generation: int) -> str:
-    """One manifest generation."""
+    """Names one manifest generation."""
     return f"{ROOT}{log_id}/manifests/{generation:012d}.json.zst"
 
 
 def manifest_page(log_id: str, first: int, nonce: str) -> str:
-    """A sealed page of segment descriptors; `first` is the number of its first segment."""
+    """Names a sealed page of segment descriptors; `first` is the number of its first segment."""
     return f"{ROOT}{log_id}/manifests/pages/{first:012d}-{nonce}.json.zst"
 
 
 def definitions(log_id: str) -> str:
-    """Every definition that a log ever had."""
+    """Names every definition that a log ever had."""
     return f"{ROOT}{log_id}/registry/"
 
 
 def definition(log_id: str, number: int, nonce: str) -> str:
-    """A schema registry with a profile: immutable, named by the log's state."""
+    """Names a schema registry with a profile: immutable, named by the log's state."""
     return f"{definitions(log_id)}{number:012d}-{nonce}.json.zst"
 
 
 def description(log_id: str) -> str:
-    """What recovery needs to rebuild the catalog row: name, surface, incarnation, configuration."""
+    """Names what recovery needs to rebuild the catalog row: name, surface, incarnation, configuration."""
     return f"{ROOT}{log_id}/log.json"
 
 
 def tombstone(log_id: str) -> str:
-    """Left behind by deletion."""
+    """Names the tombstone that a deletion leaves behind."""
     return f"{ROOT}{log_id}/deleted.json"
 
 
 def index(log_id: str) -> str:
-    """Everything that was indexed of one log."""
+    """Names everything that was indexed of one log."""
     return f"{ROOT}{log_id}/index/"
 
 
 def index_manifests(log_id: str) -> str:
-    """Every generation of the index manifest."""
+    """Names every generation of the index manifest."""
     return f"{index(log_id)}manifests/"
 
 
 def index_manifest(log_id: str, generation: int) -> str:
-    """One generation of the index manifest."""
+    """Names one generation of the index manifest."""
     return f"{index_manifests(log_id)}{generation:012d}.json.zst"
 
 
 def index_generation(key: str) -> int | None:
-    """The generation whose `index_manifest` this is; None if it is none."""
+    """Returns the generation whose `index_manifest` this is; None if it is none."""
     name = key.rpartition("/")[2].removesuffix(".json.zst")
     is_one = len(name) == 12 and name.isascii() and name.isdecimal()
     return int(name) if is_one and "/index/manifests/" in key else None
 
 
 def run(log_id: str, run_id: str) -> str:
-    """Everything of one index run."""
+    """Names everything of one index run."""
     return f"{index(log_id)}runs/{run_id}/"
 
 
 def run_descriptor(log_id: str, run_id: str) -> str:
-    """What makes an index run exist."""
+    """Names what makes an index run exist."""
     return f"{run(log_id, run_id)}run.msgpack.zst"
 
 
 def run_part(log_id: str, run_id: str, family: str, number: int, nonce: str) -> str:
-    """A Parquet object of an index run; the descriptor names those that count."""
+    """Names a Parquet object of an index run; the descriptor names those that count."""
     return f"{run(log_id, run_id)}{family}-{number:05d}-{nonce}.parquet"
 
 
 def job_input(job_id: str) -> str:
-    """What a job run is told."""
+    """Names what a job run is told."""
     return f"{JOBS}{job_id}/input.json.zst"
 
 
 def job_result(job_id: str) -> str:
-    """What a job run answers."""
+    """Names what a job run answers."""
     return f"{JOBS}{job_id}/result.json.zst"
 
 

@@ -16,7 +16,7 @@ class MemoryObjects:
         self._objects: dict[str, bytes] = {}
 
     def get(self, key: str) -> bytes:
-        """The whole object. Raises `ObjectMissing`."""
+        """Returns the whole object. Raises `ObjectMissing`."""
         with self._lock:
             try:
                 return self._objects[key]

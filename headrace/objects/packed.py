@@ -1,4 +1,4 @@
-"""How small values stand in objects: JSON or MessagePack in one zstd frame that knows its size and carries a checksum.
+"""How small values are stored in objects: JSON or MessagePack in one zstd frame that knows its size and carries a checksum.
 
 Equal values give equal bytes, so that a writer can recognise its own object after a lost answer.
 """
@@ -19,17 +19,17 @@ T = TypeVar("T")
 
 
 def encode(value: object) -> bytes:
-    """The bytes of an object that holds `value` as JSON."""
+    """Returns the bytes of an object that holds `value` as JSON."""
     return frame(msgspec.json.encode(value))
 
 
 def encode_msgpack(value: object) -> bytes:
-    """The bytes of an object that holds `value` as MessagePack: for values with bytes in them."""
+    """Returns the bytes of an object that holds `value` as MessagePack: for values with bytes in them."""
     return frame(msgspec.msgpack.encode(value))
 
 
 def decode(data: bytes, type_: type[T], source: str) -> T:
-    """The value in an object.
+    """Returns the value in an object.
 
     Args:
         data: what `encode` made.

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from obstore.store import S3Store
 
-# An address stands before it, which may hold any digits but no space.
+# An address comes before it, which may hold any digits but no space.
 _STATUS = re.compile(r" Server returned non-2xx status code: (\d{3}) ")
 _THROTTLED = ("429", "503")
 _BEHIND_THE_END = "416"
@@ -49,7 +49,7 @@ class ParallelRanges:
         self._lock = threading.Lock()
 
     def get_ranges(self, ranges: Sequence[Range], /) -> list[bytes]:
-        """The bytes of each range, in their order; fewer at the end of an object.
+        """Returns the bytes of each range, in their order; fewer at the end of an object.
 
         Raises:
             ObjectMissing: an object does not exist.

@@ -1,4 +1,4 @@
-"""Publishing by creating an object if it is absent: whoever creates it has published, everyone else has not."""
+"""Publishing by creating an object if it is absent: the caller that creates it has published, every other has not."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ _TRIES = 4
 
 
 def publish(objects: Objects, key: str, data: bytes) -> bool:
-    """Creates an object: True if `data` stands under `key`, False if something else does.
+    """Creates an object: True if `data` is under `key`, False if something else is.
 
-    A lost answer is cleared up by reading what stands there; equal bytes are one's own, whoever wrote them.
+    A lost answer is cleared up by reading what is there; equal bytes are one's own, no matter which call wrote them.
 
     Raises:
-        StoreTimeout: nobody knows whether it was published; look again later.
+        StoreTimeout: it is unknown whether it was published; look again later.
         StoreThrottled: it was not published.
     """
     doubt: StoreTimeout | None = None
@@ -38,7 +38,7 @@ def publish(objects: Objects, key: str, data: bytes) -> bool:
 
 
 def _look(objects: Objects, key: str) -> bytes | None:
-    """What stands under `key` after a lost answer. Throttled is unclear too: it may have been written."""
+    """Returns what is under `key` after a lost answer. Throttled is unclear too: it may have been written."""
     try:
         return objects.get(key)
     except ObjectMissing:

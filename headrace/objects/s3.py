@@ -42,7 +42,7 @@ _MISSING = frozenset({"NoSuchKey", "404"})
 
 
 def make_client(*, connect_timeout_s: float = 1.0, read_timeout_s: float = 2.0, max_pool: int = 64) -> Any:
-    """An S3 client that gives up soon; the endpoint and credentials are botocore's own.
+    """Returns an S3 client that gives up soon; the endpoint and credentials are botocore's own.
 
     Args:
         connect_timeout_s, read_timeout_s: of one try, of which there are two; a read counts from the last byte.
@@ -81,7 +81,7 @@ class S3Objects:
         self._sleep = sleep
 
     def get(self, key: str) -> bytes:
-        """The whole object. Raises `ObjectMissing`."""
+        """Returns the whole object. Raises `ObjectMissing`."""
         with _translated(key):
             body: bytes = self._client.get_object(Bucket=self._bucket, Key=key)["Body"].read()
             return body
@@ -101,7 +101,7 @@ class S3Objects:
             return body
 
     def get_ranges(self, ranges: Sequence[Range], /) -> list[bytes]:
-        """The bytes of each range, fewer at the end of an object. Raises `ObjectMissing`."""
+        """Returns the bytes of each range, fewer at the end of an object. Raises `ObjectMissing`."""
         if self._ranges is not None:
             return self._ranges.get_ranges(ranges)
         return [self.get_range(*one) for one in ranges]
@@ -121,7 +121,7 @@ class S3Objects:
                 except ClientError as exc:
                     was_taken = _status(exc) == 412
                     met_another = _status(exc) == 409
-                    # A repeat inside the client may have met its own first try: then nobody knows.
+                    # A repeat inside the client may have met its own first try: then the outcome is unknown.
                     if was_taken and not _repeated(exc):
                         return False
                     if was_taken or not met_another or _repeated(exc) or attempt == _CONFLICT_TRIES:
@@ -187,5 +187,5 @@ def _status(exc: ClientError) -> int:
 
 
 def _repeated(exc: ClientError) -> bool:
-    """The client tried more than once before this answer."""
+    """Returns whether the client tried more than once before this answer."""
     return int(exc.response.get("ResponseMetadata", {}).get("RetryAttempts", 0)) > 0

@@ -15,10 +15,10 @@ from functions.indexer.follow import follow
 from functions.indexer.look import look
 from functions.indexer.runs import load_input
 from functions.indexer.start import start
+from functions.sealer.audit import sweep
 from functions.sealer.handler import hints_by_log
 from functions.sealer.policy import messages
 from functions.sealer.seal import seal
-from functions.sealer.sweep import sweep
 from functions.sealer.trim import trim
 from headrace.batch import Batch
 from headrace.index.job import VERSION, JobResult

@@ -17,8 +17,8 @@ from urllib.parse import quote
 import msgspec
 import orjson
 
-from functions.api.door import access, bodies, paths, times
-from functions.api.door.headers import Headers
+from functions.api.door import access, bodies, incoming, times
+from functions.api.door.incoming import Headers
 from functions.api.streams import queries
 from headrace import limits, offset
 from headrace.batch import MAX_KEY_BYTES, Batch, decode_frames, encode_frames
@@ -133,11 +133,11 @@ def path(data: bytes) -> None:
     """A name that is accepted is reached again by its own canonical path; a URL is printable ASCII."""
     scope = {"raw_path": data, "scheme": "https"}
     for host in ("host.example:8080", data.decode("latin-1")):
-        url = paths.url(scope, host)
+        url = incoming.url(scope, host)
         assert url.isascii() and url.isprintable()
     readers: tuple[Callable[[], str], ...] = (
-        lambda: paths.stream_name(scope),
-        lambda: paths.source_name(data.decode("utf-8", "replace")),
+        lambda: incoming.stream_name(scope),
+        lambda: incoming.source_name(data.decode("utf-8", "replace")),
     )
     for read in readers:
         try:
@@ -145,12 +145,12 @@ def path(data: bytes) -> None:
         except InvalidRequest:
             continue
         assert 0 < len(name.encode()) <= limits.MAX_NAME_BYTES and "\n" not in name and "\0" not in name
-        assert paths.stream_name({"raw_path": f"/v1/stream/{quote(name, safe='')}".encode()}) == name
+        assert incoming.stream_name({"raw_path": f"/v1/stream/{quote(name, safe='')}".encode()}) == name
     try:
-        name, key = paths.name_and_key(scope)
+        name, key = incoming.name_and_key(scope)
     except InvalidRequest:
         return
-    assert key and paths.name_and_key(
+    assert key and incoming.name_and_key(
         {"raw_path": f"/v1/stream/{quote(name)}/pk/{quote(key, safe='')}".encode()}
     ) == (
         name,

@@ -9,10 +9,9 @@ import msgspec
 
 from emr_jobs import merge as merges
 from functions.indexer.follow import publish_merged, remove_merged
-from functions.sealer.orphans import sweep_orphans
 from functions.sealer.purge import purge
 from functions.sealer.seal import seal
-from functions.sealer.trim import trim
+from functions.sealer.trim import sweep_orphans, trim
 from headrace.errors import Damaged
 from headrace.index.job import Task
 from headrace.manifest import merging

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from unittest.mock import patch
 
 from emr_jobs import segments
-from functions.sealer import orphans, seal
+from functions.sealer import seal, trim
 from headrace.log import control, picture, read, seam, tail
 from headrace.log.commit import Attempt, Committer
 from headrace.manifest import merging
@@ -203,7 +203,7 @@ ALL: dict[str, Mutant] = {
         Mutant(
             "fresh payloads swept",
             "orphans: a payload before its entry",
-            (orphans, "_payloads", steps.payloads_without_age),
+            (trim, "_orphaned_payloads", steps.payloads_without_age),
         ),
         Mutant(
             "merge publishes over a newer generation",

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from emr_jobs import stores
-from functions.sealer import audit, orphans, seal, span, sweep
+from functions.sealer import audit, seal, trim
 from headrace.log import commit, decide, join, queue, tail
 from headrace.manifest import manifest, merging
 from headrace.recovery import survey
@@ -66,7 +66,7 @@ _jitter: list[Any] = [None]
 # Sizes and pauses at which the engine pages, folds and forgets, made small enough to happen in a short run.
 _SMALL: tuple[tuple[Any, str, Any], ...] = (
     (queue, "threading", _threading),
-    (span, "ThreadPoolExecutor", _InTurn),
+    (seal, "ThreadPoolExecutor", _InTurn),
     (decide, "PRODUCERS_IN_STATE", 2),
     (tail, "RECENT", 3),
     (tail, "_FEWEST", 2),
@@ -74,9 +74,8 @@ _SMALL: tuple[tuple[Any, str, Any], ...] = (
     (manifest, "PAGE_SEGMENTS", 3),
     (wal_memory, "_PAGE_BYTES", 1800),
     (seal, "MAX_ROUNDS", 3),
-    (sweep, "MAX_ROWS", 2),
     (audit, "MAX_ROWS", 2),
-    (orphans, "_DAY_MS", 3_600_000),
+    (trim, "_DAY_MS", 3_600_000),
     (merging, "PUBLISH_MS", 1_800_000),
     (merging, "ABANDONED_MS", 3_600_000),
     (stores.retry, "__kwdefaults__", {"sleep": lambda seconds: _threading.scheduler.sleep(int(seconds * 1e6))}),

@@ -1,4 +1,4 @@
-"""Bearer keys: who may do what to which names, and keys that change while a process serves.
+"""Bearer keys: which keys allow what, on which names, and keys that change while a process serves.
 
 The configuration is a comma-separated list of `key[:scopes[:prefixes]]`: scopes joined by `+` (empty: all), name
 prefixes joined by `|` (empty: any name). Only SHA-256 digests of keys are kept. A malformed entry refuses to start.
@@ -62,7 +62,7 @@ _SCOPES = {
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """What the key of one request allows. `prefixes` of names; none stand for any name."""
+    """What the key of one request allows. `prefixes` of names; none allow any name."""
 
     scopes: Scope = ALL
     prefixes: tuple[str, ...] = ()
@@ -111,7 +111,7 @@ class Access:
         """Changes nothing."""
 
     def grant(self, authorization: str | None) -> Grant:
-        """What the `Authorization` header allows.
+        """Returns what the `Authorization` header allows.
 
         The digest is compared with every key's, none left out, so that time tells nothing about which one matched.
 
@@ -133,7 +133,7 @@ class Access:
 
 
 def parse(text: str) -> Access:
-    """The keys in a configuration text.
+    """Returns the keys in a configuration text.
 
     Raises:
         AccessError: an entry is malformed. It names the entry's number, never its key.
@@ -197,7 +197,7 @@ def check_exposure(access: Access, *, host: str, on_lambda: bool, allow_insecure
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach the address. A name other than localhost counts as reachable."""
+    """Returns whether only this machine can reach the address. A name other than localhost counts as reachable."""
     if host == "localhost":
         return True
     try:
@@ -229,7 +229,7 @@ class Keyring:
         self._age_ms = age_ms
         self._reading = threading.Lock()
         self._access = self._load()
-        # Wall clock: the monotonic one may stand still while a process is frozen or kept as a snapshot.
+        # Wall clock: the monotonic one may stop while a process is frozen or kept as a snapshot.
         self._read_at_ms = clock.now_ms()
 
     @property

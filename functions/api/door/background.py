@@ -1,6 +1,6 @@
 """Work that no request waits for, an interval after there is something to do.
 
-A server does it in a thread of its own. A Lambda function stands still between requests, so there a request that finds
+A server does it in a thread of its own. A Lambda function is frozen between requests, so there a request that finds
 the interval over starts the thread, which works beside it.
 """
 
@@ -49,7 +49,7 @@ class Periodic:
         self._on_request = interval_ms > 0 and not runs_between_requests
 
     def begun(self) -> None:
-        """To be called when there was nothing to do, and now there is; returns at once."""
+        """Must be called when there was nothing to do, and now there is; returns at once."""
         if self._on_timer:
             timer = threading.Timer(self._interval_s, self._work)
             timer.daemon = True
@@ -57,7 +57,7 @@ class Periodic:
             self._start(timer)
 
     def request_began(self) -> None:
-        """To be called at the begin of each request; returns at once."""
+        """Must be called at the start of each request. Returns at once."""
         if self._on_request and self._is_due():
             self._start(threading.Thread(target=self._work, name=self._name, daemon=True))
 
@@ -104,11 +104,11 @@ class CountKeeper:
         counts.on_first = self._periodic.begun
 
     def request_began(self) -> None:
-        """To be called at the begin of each request; returns at once."""
+        """Must be called at the start of each request. Returns at once."""
         self._periodic.request_began()
 
     def flush(self) -> None:
-        """Adds what was counted so far. Never raises: nobody shall fail because of a counter."""
+        """Adds what was counted so far. Never raises: no request fails because of a counter."""
         try:
             self.counts.flush(self._watermarks)
         except Exception:  # noqa: BLE001 - as said

@@ -4,8 +4,8 @@ A JSON body is one value, or an array of which each element becomes a record (on
 kept byte for byte, so numbers and key order survive.
 
 Every request to a Lambda function is an event: a JSON text of 6 MB at most. What the HTTP API takes back is one result,
-whole. A larger answer would be lost on the way, and its reader with it. So pages of records are cut to fit (`fitting`),
-and what cannot be cut is refused here. The streaming door passes an answer on as it comes.
+whole. A larger answer would be lost on the way, and its reader with it. So pages of records are cut to fit
+(`streams/pages.py`), and what cannot be cut is refused here. The streaming door passes an answer on as it comes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from starlette.datastructures import Headers as AnswerHeaders
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from functions.api.door.headers import headers_of
+from functions.api.door.incoming import headers_of
 from headrace.batch import EMPTY, Batch
 from headrace.errors import InvalidRequest, PayloadTooLarge
 from headrace.limits import MAX_APPEND_BYTES, MAX_RECORDS_PER_APPEND
@@ -47,17 +47,17 @@ class AnswerTooLarge(Exception):
 
 
 def is_event(scope: Mapping[str, Any]) -> bool:
-    """The request came whole, as a Lambda event."""
+    """Returns whether the request came whole, as a Lambda event."""
     return "aws.event" in scope
 
 
 def is_buffered(scope: Mapping[str, Any]) -> bool:
-    """The answer goes out whole, as a result."""
+    """Returns whether the answer goes out whole, as a result."""
     return is_event(scope) and ENDS_AT not in scope
 
 
 def fits(body: bytes, content_type: str, sent: int = 0) -> bool:
-    """Whether a body goes into a result, after `sent` bytes of it."""
+    """Returns whether a body goes into a result, after `sent` bytes of it."""
     return sent + len(body) * _MOST_GROWTH <= ANSWER_BYTES or sent + grown(body, content_type) <= ANSWER_BYTES
 
 
@@ -104,7 +104,7 @@ _elements = msgspec.json.Decoder(list[msgspec.Raw])
 
 
 async def read(request: Request, limit: int = MAX_APPEND_BYTES) -> bytes:
-    """The whole body.
+    """Returns the whole body.
 
     Raises:
         PayloadTooLarge: over `limit` or that of the door, as announced or as received.

@@ -50,7 +50,7 @@ _HTTP_CODES = {404: "not_found", 405: "method_not_allowed"}
 
 
 def response_to(error: Exception, method: str) -> Response:
-    """The answer to a request of `method` that ended with `error`."""
+    """Returns the answer to a request of `method` that ended with `error`."""
     if isinstance(error, StoreError):
         return _store_failed(error, method)
     if isinstance(error, StreamClosed):
@@ -74,21 +74,21 @@ def response_to(error: Exception, method: str) -> Response:
 
 
 def may_have_written(error: Exception, method: str) -> bool:
-    """A request of `method` that ended with `error` can have had its effect."""
+    """Returns whether a request of `method` that ended with `error` can have had its effect."""
     if isinstance(error, StoreTimeout):
         return method not in SAFE_METHODS
     return isinstance(error, OutcomeUnknown)
 
 
 def at_shutdown(method: str) -> Response:
-    """The answer to a request that is broken off because the server ends. A write may have happened."""
+    """Returns the answer to a request that is broken off because the server ends. A write may have happened."""
     if method not in SAFE_METHODS:
         return response_to(OutcomeUnknown(), method)
     return envelope(503, "unavailable", "the server is shutting down", {"Retry-After": str(_RESTART_S)})
 
 
 def envelope(status: int, code: str, message: str, headers: dict[str, str] | None = None) -> Response:
-    """An error response."""
+    """Returns an error response."""
     body = orjson.dumps({"error": {"code": code, "message": message.encode(errors="replace").decode()}})
     return Response(body, status, {"Content-Type": CONTENT_TYPE, "Cache-Control": "no-store", **(headers or {})})
 
@@ -98,7 +98,7 @@ def _bare(status: int, headers: dict[str, str]) -> Response:
 
 
 def _details(error: HeadraceError) -> dict[str, str]:
-    """What a client needs to go on, as headers."""
+    """Returns what a client needs to go on, as headers."""
     if isinstance(error, SequenceConflict):
         return {
             "Stream-Expected-Seq": _printable(error.expected),
@@ -114,7 +114,7 @@ def _details(error: HeadraceError) -> dict[str, str]:
 
 
 def _printable(value: str) -> str:
-    """A client's text as a header value: as it came if that is printable ASCII, else with escapes."""
+    """Returns a client's text as a header value: as it came if that is printable ASCII, else with escapes."""
     if value.isascii() and value.isprintable():
         return value
     return value.encode("unicode_escape").decode("ascii")

@@ -1,5 +1,5 @@
-"""The layers around the application: who may come in, how many at once, what every answer carries, and what becomes of
-an error.
+"""The layers around the application: which requests may come in, how many at once, what every answer carries, and what
+becomes of an error.
 
 Pure ASGI, so that an SSE response streams through them. Preflights and the liveness route need no key.
 """
@@ -18,10 +18,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from functions.api.door import errors, paths
+from functions.api.door import errors, incoming
 from functions.api.door.access import Grant, Keys
 from functions.api.door.access import Scope as AccessScope
-from functions.api.door.headers import headers_of
+from functions.api.door.incoming import headers_of
 from functions.api.door.waiting import run
 from functions.metrics import ApiMetric
 from functions.observability import Meter
@@ -41,7 +41,7 @@ _ERRORS = {
 
 
 def error_metric(status: int, *, may_have_written: bool) -> ApiMetric | None:
-    """The metric of an answer; None for one that is no error."""
+    """Returns the metric of an answer; None for one that is no error."""
     if status < 400:
         return None
     if status == 408 and may_have_written:
@@ -67,7 +67,7 @@ class Load(NamedTuple):
 
 def is_write(scope: Scope) -> bool:
     """The request may write. A question in a body may not; nor may waiting for a touch, and many do it for long."""
-    if scope["method"] not in _WRITES or paths.only_asks(scope):
+    if scope["method"] not in _WRITES or incoming.only_asks(scope):
         return False
     return not scope["path"].endswith("/touch/wait")
 
@@ -161,7 +161,7 @@ _PREFLIGHT = {
 
 
 def grant_of(request: Request) -> Grant:
-    """What the request's key allows."""
+    """Returns what the request's key allows."""
     grant: Grant = request.scope[GRANT]
     return grant
 
@@ -193,7 +193,7 @@ class Door:
             await self._app(scope, receive, send)
             return
         method = scope["method"]
-        meant = "GET" if paths.only_asks(scope) else method  # what an error of it is told as
+        meant = "GET" if incoming.only_asks(scope) else method  # what an error of it is told as
         started = False
         unknown = False  # the answer says that a write may have happened
 

@@ -17,7 +17,7 @@ _LATEST_MS = 253_402_300_799_999  # the end of year 9999: the last moment that R
 
 
 def rfc3339_ms(text: str, what: str) -> int:
-    """An RFC 3339 time with zone and up to nine fraction digits, as ms since the epoch, rounded down.
+    """Returns an RFC 3339 time with zone and up to nine fraction digits, as ms since the epoch, rounded down.
 
     Raises:
         InvalidRequest: it is not one. `what` names the header or parameter.
@@ -43,7 +43,7 @@ def timestamp_ms(text: str, what: str) -> int:
 
 
 def ttl_ms(text: str, what: str) -> int:
-    """Whole seconds (`3600`), or a duration (`24h`, `1h30m`, `15s`) of whole seconds.
+    """Returns whole seconds (`3600`), or a duration (`24h`, `1h30m`, `15s`) of whole seconds.
 
     Raises:
         InvalidRequest: neither, or above the limit.
@@ -77,5 +77,5 @@ def _duration_ms(text: str) -> int | None:
 
 
 def text_of(millis: int) -> str:
-    """A moment as RFC 3339 with milliseconds, in UTC."""
+    """Returns a moment as RFC 3339 with milliseconds, in UTC."""
     return instants.render(min(millis, _LATEST_MS))

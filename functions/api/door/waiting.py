@@ -1,6 +1,6 @@
 """Calls that block (every store call does), from coroutines; and waiting for the next record without holding a thread.
 
-A Lambda function serves one request at a time, so there a call runs where it stands. A server of many requests runs it
+A Lambda function serves one request at a time, so there a call runs in place. A server of many requests runs it
 in a thread; nothing holds a thread while it merely waits for time to pass. A reader that waits polls with back-off, and is
 woken at once by this process's writes.
 """
@@ -36,7 +36,7 @@ def on_lambda() -> bool:
 
 
 def capacity() -> int:
-    """How many calls run at once."""
+    """Returns how many calls run at once."""
     return 1 if on_lambda() else _THREADS
 
 
@@ -77,13 +77,13 @@ class Waiter:
 
     def wake(self, loop: asyncio.AbstractEventLoop) -> None:
         """Ends the pause; from any thread."""
-        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        with suppress(RuntimeError):  # the loop is closed: no request waits any more
             loop.call_soon_threadsafe(self._woken.set)
 
 
 @contextmanager
 def listening(logs: Streams, name: str) -> Iterator[Waiter]:
-    """A waiter that hears of changes of `name` by this process."""
+    """Returns a waiter that hears of changes of `name` by this process."""
     waiter = Waiter()
     loop = asyncio.get_running_loop()
     _waiting[name] += 1
@@ -97,7 +97,7 @@ def listening(logs: Streams, name: str) -> Iterator[Waiter]:
 
 
 def waiters() -> dict[str, int]:
-    """How many requests of this process wait, by stream."""
+    """Returns how many requests of this process wait, by stream."""
     return dict(_waiting)
 
 

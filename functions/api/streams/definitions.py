@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from functions.api.context import Context
-from functions.api.door import bodies, paths, resources
+from functions.api.door import bodies, incoming, resources
 from functions.api.door.access import Scope
 from functions.api.door.layers import require
 from functions.api.door.waiting import run
@@ -80,7 +80,7 @@ def add_routes(app: FastAPI, context: Context) -> None:
 
 
 def _name(request: Request, resource: str, scope: Scope) -> str:
-    name = paths.stream_name(request.scope, resource)
+    name = incoming.stream_name(request.scope, resource)
     require(request, scope, name)
     return name
 
@@ -90,5 +90,5 @@ async def _body(request: Request) -> bytes:
 
 
 def document(value: Any) -> Response:
-    """A JSON document that nobody keeps."""
+    """Returns a JSON document that no cache may keep."""
     return Response(jsontext.dumps(value), 200, {"Content-Type": JSON, "Cache-Control": pages.NO_STORE})

@@ -1,20 +1,28 @@
-"""A page of records as a response: body, validators, cache rules."""
+"""A page of records as a response: body, validators, cache rules, and as many records as the door can carry."""
 
 from __future__ import annotations
 
+import base64
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
 from urllib.parse import quote
 
 from starlette.responses import Response
 
-from functions.api.door.headers import Headers
+from functions.api.door.bodies import AnswerTooLarge, fits, is_buffered
+from functions.api.door.incoming import Headers
 from functions.api.streams.queries import ReadQuery
 from headrace.errors import InvalidRequest
 from headrace.limits import FILTER_SCAN_BYTES
-from headrace.log.requests import JSON, ReadPage
+from headrace.log.requests import JSON, At, ReadPage, Selection
+from headrace.streams.verbs import Streams
 
 IMMUTABLE = "immutable, max-age=31536000"
 REVALIDATE = "no-cache"  # may be kept, and must be asked for again: the entity tag answers that cheaply
 NO_STORE = "no-store"
+EVENTS = "text/event-stream"
+_LINE_BREAK = re.compile(rb"\r\n|\n|\r")
 
 
 def check_format(page: ReadPage, query: ReadQuery) -> None:
@@ -26,7 +34,7 @@ def check_format(page: ReadPage, query: ReadQuery) -> None:
 
 
 def body_of(page: ReadPage, query: ReadQuery) -> bytes:
-    """The records: one JSON array, or the plain concatenation of their bytes."""
+    """Returns the records: one JSON array, or the plain concatenation of their bytes."""
     if is_array(page, query):
         first, *middle = page.data or (b"",)  # one join, not one more copy of the page for each bracket
         if not middle:
@@ -37,12 +45,12 @@ def body_of(page: ReadPage, query: ReadQuery) -> bytes:
 
 
 def is_array(page: ReadPage, query: ReadQuery) -> bool:
-    """The page is shown as a JSON array."""
+    """Returns whether the page is shown as a JSON array."""
     return page.head.config.content_type == JSON and query.format != "raw"
 
 
 def shown_type(page: ReadPage, query: ReadQuery) -> str:
-    """Content type of the body."""
+    """Returns the content type of the body."""
     content_type = page.head.config.content_type
     if content_type == JSON and query.format == "raw":
         return "application/octet-stream"  # JSON texts one after the other are no JSON text
@@ -91,7 +99,7 @@ def etag(page: ReadPage, query: ReadQuery) -> str:
 
 
 def _is_final(page: ReadPage, query: ReadQuery) -> bool:
-    """The same request will have the same answer as long as the stream lives, and it has no set end."""
+    """Returns whether the same request will have the same answer as long as the stream lives, and it has no set end."""
     config = page.head.config
     cannot_grow = not page.up_to_date or page.at_eof
     lives_on = config.ttl_ms is None and config.expires_at_ms is None
@@ -114,3 +122,62 @@ def _headers(page: ReadPage, query: ReadQuery) -> dict[str, str]:
         headers["Stream-Filter-Scan-Limit-Bytes"] = str(FILTER_SCAN_BYTES)
         headers["Stream-Filter-Scanned-Bytes"] = str(page.scan.bytes)
     return headers
+
+
+Read = Callable[..., ReadPage]
+
+
+def reader(scope: Mapping[str, Any], logs: Streams, query: ReadQuery) -> Read:
+    """`logs.read`, with pages that fit through the request's door.
+
+    It raises `AnswerTooLarge` besides: a page begins with a record that does not fit.
+    """
+    if not is_buffered(scope):
+        return logs.read
+
+    def read(name: str, at: At, selection: Selection, **options: Any) -> ReadPage:
+        page = logs.read(name, at, selection, **options)
+        while (count := count_fitting(page, query)) < len(page.data):
+            # Read again, so that the page says itself where it ends: with a selection only a read knows.
+            page = logs.read(name, at, selection, **{**options, "touch": False}, max_records=max(1, count))
+            if not count:
+                raise AnswerTooLarge(page.text(page.next))
+        return page
+
+    return read
+
+
+def count_fitting(page: ReadPage, query: ReadQuery) -> int:
+    """Returns how many of the page's first records make an answer that fits."""
+    few, many = 0, len(page.data) + 1
+    count = len(page.data)  # the first guess is nearly always right
+    while many - few > 1:
+        body, content_type = _answer(page._replace(data=page.data[:count]), query)
+        if fits(body, content_type):
+            few = count
+        else:
+            many = count
+        count = (few + many) // 2
+    return few
+
+
+def _answer(page: ReadPage, query: ReadQuery) -> tuple[bytes, str]:
+    if query.live == "sse":
+        return data_event(page, query), EVENTS
+    return body_of(page, query), shown_type(page, query)
+
+
+def data_event(page: ReadPage, query: ReadQuery) -> bytes:
+    """Returns the event that shows the records of a page."""
+    payload = body_of(page, query)
+    return frame_event(b"data", base64.b64encode(payload) if needs_base64(page.head.config.content_type) else payload)
+
+
+def needs_base64(content_type: str) -> bool:
+    return content_type != JSON and not content_type.startswith("text/")
+
+
+def frame_event(event: bytes, payload: bytes) -> bytes:
+    """One event. A reader drops one space after the colon, so a line that begins with one gets another."""
+    lines = [b"data:" + (b" " if line.startswith(b" ") else b"") + line for line in _LINE_BREAK.split(payload)]
+    return b"event: " + event + b"\n" + b"\n".join(lines) + b"\n\n"

@@ -47,7 +47,7 @@ class ReadQuery(NamedTuple):
 
 
 def parse(scope: Mapping[str, Any], known: frozenset[str]) -> dict[str, str]:
-    """The known parameters of a request.
+    """Returns the known parameters of a request.
 
     Raises:
         InvalidRequest: one of them comes twice, or the query string is not percent-encoded UTF-8.
@@ -70,7 +70,7 @@ _READ = frozenset({"offset", "since", "format", "live", "timeout", "timeout_ms",
 
 
 def read_query(scope: Mapping[str, Any], key: str | None = None) -> ReadQuery:
-    """What a GET asks for; a `key` of the path wins over the parameter.
+    """Returns what a GET asks for; a `key` of the path wins over the parameter.
 
     Raises:
         InvalidRequest: a parameter is malformed or repeated, or a live read does not say where it begins.
@@ -130,7 +130,7 @@ _MAX_SKIP = 10_000  # rows are read to be skipped; `after` pages without that
 
 
 def list_query(scope: Mapping[str, Any]) -> ListQuery:
-    """What a listing asks for.
+    """Returns what a listing asks for.
 
     Raises:
         InvalidRequest: a number is malformed or out of its range.

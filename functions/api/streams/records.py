@@ -8,17 +8,16 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from functions.api.context import Context, scan_until
-from functions.api.door import bodies, paths, resources, times
+from functions.api.door import bodies, incoming, resources, times
 from functions.api.door.access import Scope
-from functions.api.door.headers import Headers, headers_of
+from functions.api.door.incoming import Headers, headers_of
 from functions.api.door.layers import require
 from functions.api.door.resources import PATH
 from functions.api.door.waiting import run
 from functions.api.streams import pages
-from functions.api.streams.fitting import reader
-from functions.api.streams.polling import long_poll
+from functions.api.streams.live import EventStream, long_poll
+from functions.api.streams.pages import reader
 from functions.api.streams.queries import ReadQuery, read_query
-from functions.api.streams.sse import EventStream
 from functions.metrics import ApiMetric
 from headrace.errors import InvalidRequest
 from headrace.log.requests import Head
@@ -31,7 +30,7 @@ def add_routes(app: FastAPI, context: Context) -> None:
     meter = context.meter
 
     async def read_stream_by_key(request: Request) -> Response:
-        name, key = paths.name_and_key(request.scope)
+        name, key = incoming.name_and_key(request.scope)
         require(request, Scope.READ, name)
         return await _read(request, name, read_query(request.scope, key))
 
@@ -100,13 +99,13 @@ def add_routes(app: FastAPI, context: Context) -> None:
 
 
 def _allowed_name(request: Request, scope: Scope) -> str:
-    name = paths.stream_name(request.scope)
+    name = incoming.stream_name(request.scope)
     require(request, scope, name)
     return name
 
 
 def _create_request(headers: Headers) -> CreateRequest:
-    """All of a create but its records."""
+    """Returns all of a create request but its records."""
     ttl_ms, expires_at_ms = headers.expiry()
     return CreateRequest(
         content_type=headers.content_type,
@@ -129,7 +128,7 @@ def _create(logs: Streams, name: str, asked: CreateRequest, headers: Headers, bo
 def _created(request: Request, headers: Headers, created: Created) -> Response:
     answer = _description(created.head)
     if created.created:
-        answer["Location"] = paths.url(request.scope, headers.get("host") or "")
+        answer["Location"] = incoming.url(request.scope, headers.get("host") or "")
     return Response(None, 201 if created.created else 200, answer)
 
 
@@ -169,7 +168,7 @@ def _appended(asked: AppendRequest, appended: Appended) -> Response:
 
 
 def _description(head: Head) -> dict[str, str]:
-    """What a stream is and how far it reaches, as headers."""
+    """Returns what a stream is and how far it reaches, as headers."""
     answer = {
         "Content-Type": head.config.content_type,
         "Stream-Next-Offset": head.next_offset,

@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from functions.api.context import Context
-from functions.api.door import bodies, paths, resources
+from functions.api.door import bodies, incoming, resources
 from functions.api.door.access import Scope
 from functions.api.door.layers import require
 from functions.api.door.waiting import run
@@ -67,7 +67,7 @@ def add_routes(app: FastAPI, context: Context) -> None:
 
 
 def _search_name(request: Request) -> str:
-    name = paths.stream_name(request.scope, "/_search")
+    name = incoming.stream_name(request.scope, "/_search")
     require(request, Scope.READ, name)
     return name
 
@@ -81,7 +81,7 @@ def _found(context: Context, name: str, asked: Mapping[str, Any]) -> SearchAnswe
 
 
 def asked_of(scope: Mapping[str, Any]) -> dict[str, Any]:
-    """The parameters of a GET in the form of a body. `sort` is one list, with commas or repeated.
+    """Returns the parameters of a GET in the form of a body. `sort` is one list, with commas or repeated.
 
     Raises:
         InvalidRequest: a parameter is malformed or repeated.
@@ -152,7 +152,7 @@ def answer_of(answer: SearchAnswer) -> Response:
 
 
 def _work(answer: SearchAnswer) -> dict[str, Any]:
-    """What the answer cost, by the contract's names: runs are read in rounds that serve all clauses at once."""
+    """Returns what the answer cost, by the contract's names: runs are read in rounds that serve all clauses at once."""
     runs_ms = round(answer.times.runs)
     has_words = "fts" in answer.families
     return {
@@ -223,7 +223,7 @@ def _headers(body: Mapping[str, Any], coverage: Mapping[str, Any]) -> dict[str, 
 
 def _add_aggregate(app: FastAPI, context: Context) -> None:
     async def aggregate(request: Request) -> Response:
-        name = paths.stream_name(request.scope, "/_aggregate")
+        name = incoming.stream_name(request.scope, "/_aggregate")
         require(request, Scope.READ, name)
         asked = jsontext.loads(await bodies.read(request, MAX_BODY_BYTES))
         began = context.clock.monotonic()
@@ -249,7 +249,7 @@ def _aggregate_answer(context: Context, name: str, asked: Any) -> bytes:
 
 
 def aggregate_body(name: str, answer: Aggregated) -> bytes:
-    """The answer as JSON. Its buckets are in print already."""
+    """Returns the answer as JSON. Its buckets are in print already."""
     request = answer.request
     coverage = {
         **answer.coverage.members(lambda position: offsets.encode(answer.head.incarnation, position)),
@@ -279,7 +279,7 @@ _KEYS_PARAMETERS = frozenset({"limit", "after"})
 
 def _add_routing_keys(app: FastAPI, context: Context) -> None:
     async def list_keys(request: Request) -> Response:
-        name = paths.stream_name(request.scope, "/_routing_keys")
+        name = incoming.stream_name(request.scope, "/_routing_keys")
         require(request, Scope.READ, name)
         limit, after = keys_query(request.scope)
         context.meter.add(ApiMetric.RoutingKeyPages)
@@ -293,7 +293,7 @@ def _add_routing_keys(app: FastAPI, context: Context) -> None:
 
 
 def keys_query(scope: Mapping[str, Any]) -> tuple[int, str | None]:
-    """How many keys are asked for, and after which one (None: from the first).
+    """Returns how many keys are asked for, and after which one (None: from the first).
 
     Raises:
         InvalidRequest: the limit is none.
@@ -314,7 +314,7 @@ def _keys_page(context: Context, name: str, limit: int, after: str | None) -> Ke
 
 
 def keys_document(name: str, page: KeysPage, took_ms: int) -> dict[str, Any]:
-    """The answer as JSON. A sealed segment is an uploaded one here, so nothing is ever local."""
+    """Returns the answer as JSON. A sealed segment is an uploaded one here, so nothing is ever local."""
     coverage, timing = page.coverage, page.timing
     return {
         "stream": name,

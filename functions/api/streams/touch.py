@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from functions.api.context import Context
-from functions.api.door import bodies, paths, resources
+from functions.api.door import bodies, incoming, resources
 from functions.api.door.access import Scope
 from functions.api.door.layers import require
 from functions.api.door.waiting import after, listening, run
@@ -67,7 +67,7 @@ def add_routes(app: FastAPI, context: Context) -> None:
 
 
 def _name(request: Request, resource: str, scope: Scope) -> str:
-    name = paths.stream_name(request.scope, resource)
+    name = incoming.stream_name(request.scope, resource)
     require(request, scope, name)
     return name
 
@@ -121,7 +121,7 @@ class TouchCounters:
 
 
 def open_touching(logs: Streams, name: str) -> Touching:
-    """The stream, if it can be waited on.
+    """Returns the stream, if it can be waited on.
 
     Raises:
         NotFound: its profile has no touch routes, or they are not enabled.
@@ -134,7 +134,7 @@ def open_touching(logs: Streams, name: str) -> Touching:
 
 
 def show_meta(logs: Streams, name: str, counters: TouchCounters, now_ms: int) -> dict[str, Any]:
-    """The state document."""
+    """Returns the state document."""
     head, config = open_touching(logs, name)
     active = _book(logs, head).active(now_ms)
     return meta.answer_meta(
@@ -214,7 +214,7 @@ async def wait_for_touch(
 
 
 def _record(data: bytes) -> Any:
-    """A stored record; one that no state protocol wrote counts as no change."""
+    """Returns a stored record; one that no state protocol wrote counts as no change."""
     try:
         return jsontext.loads(data)
     except InvalidRequest:

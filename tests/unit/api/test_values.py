@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from functions.api.door import bodies, paths, times
-from functions.api.door.headers import Headers
-from functions.api.streams import cursors
+from functions.api.door import bodies, incoming, times
+from functions.api.door.incoming import Headers
+from functions.api.streams import live
 from headrace.batch import Batch
 from headrace.errors import InvalidRequest
 from headrace.streams.requests import ForkRequest
@@ -204,7 +204,7 @@ def test_what_is_not_json_is_refused(body: bytes) -> None:
      (b"a%3Fb", "a?b"), (b"a%20b", "a b")],
 )  # fmt: skip
 def test_a_name_is_decoded_once(raw: bytes, name: str) -> None:
-    assert paths.stream_name({"raw_path": b"/v1/stream/" + raw, "path": "unused"}) == name
+    assert incoming.stream_name({"raw_path": b"/v1/stream/" + raw, "path": "unused"}) == name
 
 
 NOT_NAMES = [b"", b"%", b"%zz", b"%2", b"%ff", b"%E2%82", b"a%00b", b"a%0Ab", b"a/_schema", b"__ds/x", b"n" * 1025]
@@ -213,11 +213,11 @@ NOT_NAMES = [b"", b"%", b"%zz", b"%2", b"%ff", b"%E2%82", b"a%00b", b"a%0Ab", b"
 @pytest.mark.parametrize("raw", NOT_NAMES)
 def test_what_is_not_a_name_is_refused(raw: bytes) -> None:
     with pytest.raises(InvalidRequest):
-        paths.stream_name({"raw_path": b"/v1/stream/" + raw, "path": "unused"})
+        incoming.stream_name({"raw_path": b"/v1/stream/" + raw, "path": "unused"})
 
 
 @given(st.integers(0, 2**40), st.none() | st.integers(0, 2**30), st.integers(0, 3599))
 def test_stream_cursors_never_stand_still(now_ms: int, client: int | None, jitter: int) -> None:
-    cursor = cursors.next_cursor(client, 1_728_432_000_000 + now_ms, lambda below: jitter)
+    cursor = live.next_cursor(client, 1_728_432_000_000 + now_ms, lambda below: jitter)
     assert cursor >= now_ms // 20_000
     assert client is None or cursor > client

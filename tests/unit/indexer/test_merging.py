@@ -14,10 +14,9 @@ from functions.indexer.follow import follow, publish_merged
 from functions.indexer.look import look
 from functions.indexer.runs import load_input, load_result
 from functions.indexer.start import start
-from functions.sealer.orphans import sweep_orphans
 from functions.sealer.purge import purge
 from functions.sealer.seal import seal
-from functions.sealer.trim import trim
+from functions.sealer.trim import sweep_orphans, trim
 from headrace import offset as offsets
 from headrace.errors import Damaged, StoreError
 from headrace.index.job import Task

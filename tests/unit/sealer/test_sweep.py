@@ -8,11 +8,9 @@ import pytest
 from msgspec.structs import replace
 
 from functions.queue import Message
-from functions.sealer import audit as audit_module
-from functions.sealer import sweep as sweep_module
-from functions.sealer.audit import audit
-from functions.sealer.orphans import sweep_orphans
-from functions.sealer.sweep import sweep
+from functions.sealer import audit as schedule
+from functions.sealer.audit import audit, sweep
+from functions.sealer.trim import sweep_orphans
 from headrace.definition import Definition
 from headrace.objects import keys
 from headrace.streams import profiles
@@ -40,7 +38,7 @@ def test_what_is_due_ends_and_what_was_renewed_moves() -> None:
 
 
 def test_a_full_sweep_goes_on_and_a_poisoned_row_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sweep_module, "MAX_ROWS", 3)
+    monkeypatch.setattr(schedule, "MAX_ROWS", 3)
     world = World()
     names = [f"n{number}" for number in range(7)]
     for name in names:
@@ -64,7 +62,7 @@ def test_a_full_sweep_goes_on_and_a_poisoned_row_holds_nobody_up(monkeypatch: py
 
 
 def test_an_audit_finds_what_was_missed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(audit_module, "MAX_ROWS", 2)
+    monkeypatch.setattr(schedule, "MAX_ROWS", 2)
     world = World()
     unsealed = world.create("a")
     world.fill("a", 2)

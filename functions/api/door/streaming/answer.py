@@ -21,7 +21,7 @@ Json = dict[str, Any]
 
 
 def scope_of(event: Json, ends_at_ms: int) -> Json:
-    """The ASGI scope of an event of payload format 2.0. `TruePath` corrects its path.
+    """Returns the ASGI scope of an event of payload format 2.0. `TruePath` corrects its path.
 
     `ends_at_ms` (epoch) is when the answer has to be over, so that it can end by itself.
     """
@@ -47,7 +47,7 @@ def scope_of(event: Json, ends_at_ms: int) -> Json:
 
 
 def body_of(event: Json) -> bytes:
-    """The request's body. An event holds all of it: Lambda streams answers, not requests."""
+    """Returns the request's body. An event holds all of it: Lambda streams answers, not requests."""
     body = event.get("body") or ""
     return base64.b64decode(body) if event.get("isBase64Encoded") else body.encode()
 
@@ -60,7 +60,7 @@ def _headers(event: Json) -> list[tuple[bytes, bytes]]:
 
 
 def _bytes(value: str) -> bytes:
-    """A header's value as it was sent: JSON can only hold it as text."""
+    """Returns a header's value as it was sent: JSON can only hold it as text."""
     try:
         return value.encode("latin-1")
     except UnicodeEncodeError:
@@ -88,7 +88,7 @@ class _Exchange:
         self.is_whole = False
 
     async def receive(self) -> Message:
-        """The request, then, when nobody takes the answer any more, the end of the connection."""
+        """Returns the request, then, when the answer is no longer taken, the end of the connection."""
         if not self._asked:
             self._asked = True
             return {"type": "http.request", "body": body_of(self._invocation.event), "more_body": False}
@@ -145,7 +145,7 @@ def _seconds_left(invocation: Invocation, clock: Clock, spare_ms: int) -> float:
 
 
 def _failure(task: asyncio.Future[None], overran: bool) -> tuple[str, str]:
-    """What to say of an answer that is not whole: a kind and a message, with nothing of the error's text in it."""
+    """Returns what to say of an answer that is not whole: a kind and a message, with nothing of the error's text in it."""
     if overran:
         return "Headrace.OutOfTime", "the answer was broken off at the function's deadline"
     if not task.cancelled() and (error := task.exception()) is not None:

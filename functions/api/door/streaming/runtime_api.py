@@ -23,7 +23,7 @@ END = b"0\r\n\r\n"
 
 
 def head(host: str, request_id: str) -> bytes:
-    """The request that carries the answer of an invocation."""
+    """Returns the request that carries the answer of an invocation."""
     lines = (
         f"POST /2018-06-01/runtime/invocation/{request_id}/response HTTP/1.1",
         f"Host: {host}",
@@ -36,7 +36,7 @@ def head(host: str, request_id: str) -> bytes:
 
 
 def prelude(status: int, headers: Iterable[tuple[bytes, bytes]]) -> bytes:
-    """Status and headers. A header that stands several times becomes one, joined by commas, but cookies stay apart."""
+    """Status and headers. A header that comes several times becomes one, joined by commas, but cookies stay apart."""
     joined: dict[str, str] = {}
     cookies: list[str] = []
     for raw_name, raw_value in headers:
@@ -54,13 +54,13 @@ def chunk(data: bytes) -> bytes:
 
 
 def failed_end(kind: str, message: str) -> bytes:
-    """The end of an answer that is not whole."""
+    """Returns the end of an answer that is not whole."""
     body = base64.b64encode(error(kind, message)).decode()
     return f"0\r\n{ERROR_TYPE}: {kind}\r\n{ERROR_BODY}: {body}\r\n\r\n".encode()
 
 
 def error(kind: str, message: str) -> bytes:
-    """The document that tells Lambda of an error."""
+    """Returns the document that tells Lambda of an error."""
     return json.dumps({"errorMessage": message, "errorType": kind, "stackTrace": []}).encode()
 
 
@@ -90,7 +90,7 @@ class RuntimeApi:
         """Waits for the next request; blocks. Lambda may freeze the process meanwhile.
 
         Raises:
-            RuntimeApiError: there is nobody to ask, or no request in the answer.
+            RuntimeApiError: the endpoint does not answer, or there is no request in the answer.
         """
         try:
             status, headers, body = self._exchange("GET", "/invocation/next")
@@ -108,7 +108,7 @@ class RuntimeApi:
         """Tells of an invocation that failed before its answer began or, without an id, of an init that failed.
 
         Raises:
-            RuntimeApiError: nobody listens.
+            RuntimeApiError: the endpoint does not answer.
         """
         path = f"/invocation/{request_id}/error" if request_id else "/init/error"
         try:
@@ -144,7 +144,7 @@ class Reply:
         """Done when the Runtime API takes no more: it closed the connection, or has answered, with this status."""
 
     async def send(self, data: bytes) -> None:
-        """Sends one chunk, as soon as there is room. What is sent to nobody is lost."""
+        """Sends one chunk, as soon as there is room. What is sent after the connection ended is lost."""
         self._writer.write(chunk(data))
         with suppress(ConnectionError):
             await self._writer.drain()
@@ -158,7 +158,7 @@ class Reply:
 
     async def close(self) -> None:
         """Lets go of the connection; an answer without an end is a failed one."""
-        if not self.refused.done():  # what is left would be sent first, to one who may not read
+        if not self.refused.done():  # what is left would be sent first, to a peer that may not read
             self.refused.cancel()
             self._writer.transport.abort()
         self._writer.close()
@@ -167,7 +167,7 @@ class Reply:
 
 
 async def _verdict(reader: asyncio.StreamReader) -> int:
-    """The status that the Runtime API answers; 0 if the connection ends without one."""
+    """Returns the status that the Runtime API answers; 0 if the connection ends without one."""
     try:
         first = (await reader.readuntil(b"\r\n")).split(b" ", 2)
     except (asyncio.IncompleteReadError, ConnectionError):

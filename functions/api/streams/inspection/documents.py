@@ -20,7 +20,7 @@ COMPANIONS: dict[str, Family] = {"exact": "kw", "col": "col", "fts": "fts", "agg
 
 
 def index_status(seen: Seen) -> Json:
-    """What `_index_status` answers. Its fields are those of the stream, none of them depends on the clock."""
+    """Returns what `_index_status` answers. Its fields are those of the stream, none of them depends on the clock."""
     published = seen.published
     keyed = seen.definition.registry.routing_key is not None
     routing_keys = {"configured": keyed, **_index(seen, "lex", is_kept=keyed or object_count(seen, "lex") > 0)}
@@ -58,7 +58,7 @@ def index_status(seen: Seen) -> Json:
 
 
 def text_or_none(millis: int | None) -> str | None:
-    """A moment as RFC 3339."""
+    """Returns a moment as RFC 3339."""
     return None if millis is None else times.text_of(millis)
 
 
@@ -68,17 +68,17 @@ def _plan_generation(seen: Seen) -> int:
 
 
 def at_rest(seen: Seen) -> list[Run]:
-    """Every run whose objects stand in the bucket: those that are read, of whatever plan, and those that were replaced."""
+    """Returns every run whose objects are in the bucket: those that are read, of any plan, and those that were replaced."""
     return [*seen.indexed.manifest.runs, *(retired.run for retired in seen.indexed.manifest.retired)]
 
 
 def bytes_at_rest(seen: Seen, family: Family) -> int:
-    """Of a family, in every run that stands in the bucket."""
+    """Returns the total of a family over every run whose objects are in the bucket."""
     return sum(run.sizes.get(family, 0) for run in at_rest(seen))
 
 
 def object_count(seen: Seen, family: Family) -> int:
-    """Of a family, in every run that stands in the bucket."""
+    """Returns the total of a family over every run whose objects are in the bucket."""
     return sum(run.objects.get(family, 0) for run in at_rest(seen))
 
 
@@ -122,7 +122,7 @@ def _coverage(seen: Seen, family: Family) -> Coverage:
 
 
 def _serving(seen: Seen, family: Family) -> list[Run]:
-    """The runs that are read for a family."""
+    """Returns the runs that are read for a family."""
     return [run for run in seen.indexed.manifest.runs if family == "lex" or run.plan == seen.indexed.plan]
 
 
@@ -159,7 +159,7 @@ def _exact_fields(search: SearchConfig | None) -> list[tuple[str, str]]:
 
 
 def _families(seen: Seen) -> Iterator[tuple[str, list[str]]]:
-    """The families that the definition asks for, with the fields (of `agg`: the rollups) that each serves."""
+    """Returns the families that the definition asks for, with the fields (of `agg`: the rollups) that each serves."""
     search = seen.definition.search
     if search is not None:
         fields = sorted(search.fields.items())
@@ -189,7 +189,7 @@ _ARTIFACTS = (
 
 
 def details(seen: Seen, requests: Mapping[str, int]) -> Json:
-    """What `_details` answers.
+    """Returns what `_details` answers.
 
     Args:
         requests: durable counters of the stream's requests to the object store, by `<kind>.<operation>`.

@@ -61,7 +61,7 @@ class Inspector:
         self._size = lru_cache(_REMEMBERED)(self._read_size)
 
     def version(self, name: str) -> Version:
-        """What the stream's documents depend on, now. One query and one item read.
+        """Returns what the stream's documents depend on, now. One query and one item read.
 
         If something is published, now and then also a GET that finds nothing: the newest runs may be some 250 ms old.
 
@@ -111,7 +111,7 @@ class Inspector:
         raise Damaged(f"stream can't be looked at: name={name}")
 
     def requests(self, log_id: str) -> dict[str, int]:
-        """Durable counters of the log's requests to the object store, by `<kind>.<operation>`."""
+        """Returns the durable counters of the log's requests to the object store, by `<kind>.<operation>`."""
         return self._stores.watermarks.counts(log_id)
 
     def listed(self, row: Row) -> Listed | None:
@@ -204,7 +204,7 @@ _pool: ThreadPoolExecutor | None = None
 
 
 def fan_out(call: Callable[[T], U], items: Sequence[T]) -> list[U]:
-    """The results in the order of the items. Raises what the first failed call raised.
+    """Returns the results in the order of the items. Raises what the first failed call raised.
 
     `call` must not fan out itself: it would wait for the threads that it takes.
     """

@@ -83,6 +83,6 @@ class HighWater:
                     marks[name] = Mark(value, at)
 
     def of(self, group: str) -> dict[str, dict[str, object]]:
-        """The marks of a group, as documents."""
+        """Returns the marks of a group, as documents."""
         with self._lock:
             return {name: mark._asdict() for name, mark in self._marks.get(group, {}).items()}

@@ -15,9 +15,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from functions.api.context import Context
-from functions.api.door import paths, resources, times
+from functions.api.door import incoming, resources, times
 from functions.api.door.access import Grant, Scope
-from functions.api.door.headers import headers_of
+from functions.api.door.incoming import headers_of
 from functions.api.door.layers import grant_of, require
 from functions.api.door.resources import serve
 from functions.api.door.waiting import listening, run
@@ -43,7 +43,7 @@ def add_routes(app: FastAPI, context: Context) -> None:
         return await _show(request, "/_details", "details")
 
     async def _show(request: Request, resource: str, kind: Kind) -> Response:
-        name = paths.stream_name(request.scope, resource)
+        name = incoming.stream_name(request.scope, resource)
         require(request, Scope.READ, name)
         return await answer(context, request, name, kind, inspection_query(request.scope))
 
@@ -132,7 +132,7 @@ class InspectionQuery(NamedTuple):
 
 
 def inspection_query(scope: Mapping[str, Any]) -> InspectionQuery:
-    """What the query string says.
+    """Returns what the query string says.
 
     Raises:
         InvalidRequest: a parameter is malformed or repeated.
@@ -148,7 +148,7 @@ def inspection_query(scope: Mapping[str, Any]) -> InspectionQuery:
 
 
 def _find_listed(logs: Streams, inspector: Inspector, grant: Grant, query: ListQuery) -> list[Listed]:
-    """The page. Rows of streams that have ended unnoticed are left out, and others take their place.
+    """Returns the page. Rows of streams that have ended unnoticed are left out, and others take their place.
 
     The catalog is asked for no more than the page (and what it skips); its rows are then looked at side by side.
     """

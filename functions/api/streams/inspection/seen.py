@@ -149,7 +149,7 @@ def of_segment(segment: Segment) -> Block:
 
 
 def of_page(page: ManifestPage, store: ManifestStore, manifest: Manifest) -> Block:
-    """The segments of a sealed page of a manifest."""
+    """Returns the segments of a sealed page of a manifest."""
 
     def segments() -> Sequence[Segment]:
         found = store.segments_from(manifest, page.first_offset)
@@ -164,7 +164,7 @@ def nothing(published: Published) -> Coverage:
 
 
 def coverage(blocks: Iterable[Block], runs: Sequence[Run]) -> Coverage:
-    """Which segments lie wholly in the union of these runs.
+    """Returns how many segments lie wholly in the union of these runs.
 
     Args:
         blocks: all that is published, ascending. One that runs cover in part, or the first that they leave out, is read.

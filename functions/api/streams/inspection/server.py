@@ -105,7 +105,7 @@ class Sample(NamedTuple):
 
 
 def details(sample: Sample, settings: Settings, marks: HighWater) -> Json:
-    """What `/v1/server/_details` answers."""
+    """Returns what `/v1/server/_details` answers."""
     figures = _Figures(sample, marks)
     return {
         "auto_tune": {
@@ -143,7 +143,7 @@ def details(sample: Sample, settings: Settings, marks: HighWater) -> Json:
 
 
 def mem(sample: Sample, marks: HighWater) -> Json:
-    """What `/v1/server/_mem` answers."""
+    """Returns what `/v1/server/_mem` answers."""
     figures = _Figures(sample, marks)
     return {
         "ts": sample.at,
@@ -245,7 +245,7 @@ class _Figures:
         marks.observe("runtime_totals", self.totals, sample.at)
 
     def high_water(self) -> Json:
-        """The highest that these two documents have shown."""
+        """Returns the highest that these two documents have shown."""
         marks = self._marks
         return {
             **{group: marks.of(group) for group in ("process", "process_breakdown", "sqlite", "runtime_totals")},

@@ -1,7 +1,7 @@
 """The metrics stream: made by whichever process needs it first, and one batch for each window.
 
 Making it is a create and a change of definition. Both do nothing when they are done already, so any number of processes
-may do them at once; nobody appends before it has seen the definition in force.
+may do them at once; no process appends before it has seen the definition in force.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Iterable
-from typing import TypeVar
 
 from functions.api.door.background import Periodic
 from functions.api.door.layers import Load
@@ -19,14 +18,11 @@ from headrace.batch import Batch
 from headrace.clock import Clock
 from headrace.definition import Definition
 from headrace.errors import NotFound, Overloaded, StoreThrottled
-from headrace.index.fetching import RunCache
 from headrace.json import jsontext, registry
-from headrace.limits import PAGE_BYTES, PAGE_RECORDS
-from headrace.log.requests import EVERYTHING, JSON, At, ReadPage, Selection
-from headrace.log.stores import Stores
+from headrace.log.requests import JSON
 from headrace.streams import profiles
 from headrace.streams.names import SYSTEM_STREAM
-from headrace.streams.requests import Appended, AppendRequest, Created, CreateRequest
+from headrace.streams.requests import AppendRequest, CreateRequest
 from headrace.streams.verbs import Streams
 from headrace.wal.state import LogConfig, LogState
 
@@ -73,13 +69,13 @@ class Emitter:
         recorder.on_first = self._periodic.begun
 
     def request_began(self) -> None:
-        """To be called at the begin of each request; returns at once."""
+        """Must be called at the start of each request. Returns at once."""
         self._periodic.request_began()
 
     def flush(self) -> None:
-        """Appends what was measured so far. Never raises: nobody shall fail because of a metric.
+        """Appends what was measured so far. Never raises: no request fails because of a metric.
 
-        What the store refused goes with the next window. What may stand already is forgotten.
+        What the store refused goes with the next window. What may be stored already is forgotten.
         """
         window = self._recorder.take()
         if window is None:
@@ -116,7 +112,7 @@ class Emitter:
 
 
 def _as_it_shall_be(before: Definition, config: LogConfig, state: LogState) -> Definition:
-    """The definition of the metrics stream; the one in force if it has the profile already."""
+    """Returns the definition of the metrics stream; the one in force if it has the profile already."""
     wanted = profiles.of_system_stream(SYSTEM_STREAM)
     assert wanted is not None, "this is its name"
     update = profiles.install(
@@ -125,76 +121,6 @@ def _as_it_shall_be(before: Definition, config: LogConfig, state: LogState) -> D
     if update is None:
         return before
     return Definition(registry.install(update, name=SYSTEM_STREAM, next_offset=state.next_offset), wanted)
-
-
-T = TypeVar("T")
-
-
-class MeasuredLogs(Streams):
-    """Streams whose appends and reads are measured."""
-
-    def __init__(self, stores: Stores, recorder: Recorder, run_cache: RunCache | None = None) -> None:
-        """`run_cache` as in `Streams`."""
-        super().__init__(stores, run_cache=run_cache)
-        self._recorder = recorder
-        self._clock = stores.clock
-
-    def create(self, name: str, request: CreateRequest) -> Created:
-        """Measured as an append if it brings records."""
-        began = self._clock.monotonic()
-        created = self._watched(name, lambda: super(MeasuredLogs, self).create(name, request))
-        if created.created and request.records:
-            self._appended(name, request.records, began)
-        return created
-
-    def append(self, name: str, request: AppendRequest) -> Appended:
-        """Measured if it wrote records."""
-        began = self._clock.monotonic()
-        appended = self._watched(name, lambda: super(MeasuredLogs, self).append(name, request))
-        if request.records and not appended.duplicate:
-            self._appended(name, request.records, began)
-        return appended
-
-    def read(
-        self,
-        name: str,
-        at: At,
-        selection: Selection = EVERYTHING,
-        *,
-        touch: bool = True,
-        max_records: int = PAGE_RECORDS,
-        max_bytes: int = PAGE_BYTES,
-        until: float | None = None,
-    ) -> ReadPage:
-        """Measured, but not when it merely looks again for one who waits, and finds nothing."""
-        began = self._clock.monotonic()
-        page = self._watched(
-            name,
-            lambda: super(MeasuredLogs, self).read(
-                name, at, selection, touch=touch, max_records=max_records, max_bytes=max_bytes, until=until
-            ),
-        )
-        if touch or page.data:
-            self._recorder.count("tieredstore.read.bytes", "bytes", page.size, name)
-            self._recorder.count("tieredstore.read.entries", "count", len(page.data), name)
-            self._recorder.count("tieredstore.read.latency", "ns", _since(self._clock, began), name)
-        return page
-
-    def _watched(self, name: str, verb: Callable[[], T]) -> T:
-        try:
-            return verb()
-        except (Overloaded, StoreThrottled):
-            self._recorder.count("tieredstore.backpressure.over_limit", "count", 1, name)
-            raise
-
-    def _appended(self, name: str, records: Batch, began: float) -> None:
-        self._recorder.count("tieredstore.append.bytes", "bytes", len(records.data), name)
-        self._recorder.count("tieredstore.append.entries", "count", len(records), name)
-        self._recorder.count("tieredstore.ingest.flush.latency", "ns", _since(self._clock, began), name)
-
-
-def _since(clock: Clock, began: float) -> int:
-    return max(0, round((clock.monotonic() - began) * 1_000_000_000))
 
 
 def gauges(load: Load, memory: Memory) -> list[tuple[Series, int]]:

@@ -1,18 +1,121 @@
-"""Request headers, parsed once into typed values."""
+"""What a request says: the stream name in its path, and its headers, parsed once into typed values.
+
+Everything after `/v1/stream/` is the name, percent-decoded once; raw slashes belong to it, and `%2F` is one as well.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, MutableMapping
 from typing import Any
+from urllib.parse import quote, unquote_to_bytes
 
-from functions.api.door import paths, times
+from functions.api.door import times
 from headrace import offset as offsets
 from headrace.batch import MAX_KEY_BYTES
 from headrace.errors import InvalidRequest
 from headrace.limits import MAX_PRODUCER_ID_BYTES, MAX_SAFE_INTEGER, MAX_SEQ_BYTES
+from headrace.streams import names
 from headrace.streams.requests import ForkRequest
 from headrace.wal.state import Producer
+
+STREAM_PREFIX = "/v1/stream/"
+_ASKING = ("/_search", "/_aggregate")  # resources whose POST only asks, in a body
+_BROKEN_ESCAPE = re.compile(rb"%(?![0-9A-Fa-f]{2})")
+_PRINTABLE = frozenset(range(0x21, 0x7F))
+
+
+def only_asks(scope: Mapping[str, Any]) -> bool:
+    """Returns whether the request is a POST that writes nothing, whatever comes of it."""
+    return bool(scope["method"] == "POST" and scope["path"].endswith(_ASKING))
+
+
+def raw_path(scope: Mapping[str, Any]) -> bytes:
+    """Returns the path as the client sent it, still encoded."""
+    raw = scope.get("raw_path")
+    if raw is None:
+        return quote(str(scope["path"])).encode()
+    assert isinstance(raw, bytes)
+    return raw.split(b"?", 1)[0]
+
+
+def stream_name(scope: Mapping[str, Any], resource: str = "") -> str:
+    """Returns the checked name of the stream that the request is about.
+
+    Args:
+        resource: what follows the name, such as `/_schema`.
+
+    Raises:
+        InvalidRequest: not UTF-8 once decoded, or not a name.
+    """
+    encoded = _after_prefix(scope)
+    suffix = resource.encode()
+    if not encoded.endswith(suffix):
+        raise InvalidRequest(f"the path does not end with {resource}")
+    return decode_name(encoded[: len(encoded) - len(suffix)])
+
+
+def name_and_key(scope: Mapping[str, Any]) -> tuple[str, str]:
+    """Returns the stream and the routing key of `…/{name}/pk/{key}`; an escaped slash belongs to the key.
+
+    Raises:
+        InvalidRequest: one of them is empty, not UTF-8 once decoded, or not a name.
+    """
+    name, found, key = _after_prefix(scope).rpartition(b"/pk/")
+    if not found or not key or b"/" in key:
+        raise InvalidRequest("the path does not end with /pk/ and one key")
+    if _BROKEN_ESCAPE.search(key):
+        raise InvalidRequest("routing key has a broken percent escape")
+    try:
+        return decode_name(name), unquote_to_bytes(key).decode()
+    except UnicodeDecodeError as exc:
+        raise InvalidRequest("routing key is not UTF-8") from exc
+
+
+def _after_prefix(scope: Mapping[str, Any]) -> bytes:
+    raw = raw_path(scope)
+    prefix = STREAM_PREFIX.encode()
+    if not raw.startswith(prefix):
+        # The router matched a path that is spelled another way (`/v1/%73tream/…`): one way is enough.
+        raise InvalidRequest(f"the path does not begin with {STREAM_PREFIX}")
+    return raw[len(prefix) :]
+
+
+def decode_name(encoded: bytes) -> str:
+    """Returns the name that a percent-encoded text holds.
+
+    Raises:
+        InvalidRequest: a percent sign without two digits, not UTF-8 once decoded, or not a name.
+    """
+    if _BROKEN_ESCAPE.search(encoded):
+        raise InvalidRequest("stream name has a broken percent escape")
+    try:
+        return names.check(unquote_to_bytes(encoded).decode())
+    except UnicodeDecodeError as exc:
+        raise InvalidRequest("stream name is not UTF-8") from exc
+
+
+def source_name(header: str) -> str:
+    """Returns the name in `Stream-Forked-From`: the path of the source's URL, or the bare name.
+
+    Raises:
+        InvalidRequest: another server's URL, another path, or not a name.
+    """
+    if "://" in header or header.startswith("//"):
+        raise InvalidRequest("Stream-Forked-From must be the path of a stream on this server")
+    if header.startswith(STREAM_PREFIX):
+        header = header[len(STREAM_PREFIX) :]
+    elif header.startswith("/"):
+        raise InvalidRequest(f"Stream-Forked-From does not begin with {STREAM_PREFIX}")
+    return decode_name(header.encode())
+
+
+def url(scope: Mapping[str, Any], host: str) -> str:
+    """Returns the request's URL without its query, in ASCII."""
+    path = quote(raw_path(scope), safe="/%:@!$&'()*+,;=-._~")
+    clean = host if host and all(ord(char) in _PRINTABLE for char in host) else ""
+    return f"{scope.get('scheme', 'http')}://{clean}{path}" if clean else path
+
 
 _TOKEN = r"[!#$%&'*+.^_`|~0-9a-z-]{1,127}"
 _MEDIA_TYPE = re.compile(rf"{_TOKEN}/{_TOKEN}", re.ASCII)
@@ -30,7 +133,7 @@ class Headers:
         self._values: dict[bytes, bytes] = {bytes(name).lower(): value for name, value in reversed(scope["headers"])}
 
     def get(self, name: str) -> str | None:
-        """The value without surrounding white space; None without the header."""
+        """Returns the value without surrounding white space; None without the header."""
         raw = self._values.get(name.encode())
         if raw is None:
             return None
@@ -129,7 +232,7 @@ class Headers:
         return None, None
 
     def fork(self) -> ForkRequest | None:
-        """The fork that a create asks for; None for an ordinary one.
+        """Returns the fork that a create asks for; None for an ordinary one.
 
         Raises:
             InvalidRequest: a fork point without a source, a sub-offset without an offset, or malformed values.
@@ -144,10 +247,10 @@ class Headers:
         if past and at is None:
             raise InvalidRequest("Stream-Fork-Sub-Offset needs Stream-Fork-Offset")
         cursor = None if at is None else offsets.decode(at)
-        return ForkRequest(source=paths.source_name(source), at=cursor, sub_offset=past)
+        return ForkRequest(source=source_name(source), at=cursor, sub_offset=past)
 
     def matches(self, etag: str) -> bool:
-        """`If-None-Match` names this entity (weak comparison, RFC 9110 § 13.1.2)."""
+        """Returns whether `If-None-Match` names this entity (weak comparison, RFC 9110 § 13.1.2)."""
         value = self.get("if-none-match")
         if value is None:
             return False

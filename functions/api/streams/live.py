@@ -1,35 +1,37 @@
-"""Server-sent events: every `data` event is followed by a `control` event that says where the reader stands.
+"""Live reads: server-sent events and long-poll.
 
-Records of JSON streams come as one array for each page, of text streams as text, of others as base64. Line breaks
-inside a payload begin a new `data:` line, so no payload can end an event or begin another.
+Every `data` event is followed by a `control` event that says where the reader is. Records of JSON streams come as one
+array for each page, of text streams as text, of others as base64. Line breaks inside a payload begin a new `data:` line,
+so no payload can end an event or begin another.
+
+A long-poll answers with data at once if there is any, else with the first that comes, else with nothing after the timeout.
+
+`Stream-Cursor` makes the URLs of live readers change over time, so that caches between can't loop (protocol § 10.1).
 """
 
 from __future__ import annotations
 
 import asyncio
-import base64
 import logging
-import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 
 import orjson
+from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from functions.api.context import Context
+from functions.api.context import Context, scan_until
 from functions.api.door.bodies import ENDS_AT, fits, grown, is_buffered
 from functions.api.door.waiting import Waiter, after, listening, run
-from functions.api.streams import cursors, pages
+from functions.api.streams import pages
 from functions.api.streams.queries import ReadQuery
-from headrace.errors import HeadraceError, StoreError
-from headrace.log.requests import JSON, ReadPage
+from headrace.errors import HeadraceError, RequestTimeout, StoreError
+from headrace.log.requests import ReadPage
 from headrace.streams.verbs import Streams
 
 _log = logging.getLogger(__name__)
 
-CONTENT_TYPE = "text/event-stream"
-_LINE_BREAK = re.compile(rb"\r\n|\n|\r")
 _KEEP_ALIVE = b": keep-alive\n\n"
 _KEEP_ALIVE_S = 15.0
 _BUFFERED_BYTES = 2 * 1024 * 1024  # after so much, as it goes through a buffered door, the client comes again
@@ -45,8 +47,8 @@ class EventStream(Response):
     media_type = None
 
     def __init__(self, context: Context, logs: Streams, name: str, query: ReadQuery, page: ReadPage) -> None:
-        headers = {"Content-Type": CONTENT_TYPE, "Cache-Control": "no-cache, no-store"}
-        if _needs_base64(page.head.config.content_type):
+        headers = {"Content-Type": pages.EVENTS, "Cache-Control": "no-cache, no-store"}
+        if pages.needs_base64(page.head.config.content_type):
             headers["Stream-SSE-Data-Encoding"] = "base64"
         super().__init__(None, 200, headers)
         del self.headers["content-length"]
@@ -95,7 +97,7 @@ class EventStream(Response):
             sent = 0
             while not page.at_eof:
                 if self._buffered:
-                    sent += grown(event, CONTENT_TYPE)
+                    sent += grown(event, pages.EVENTS)
                     if page.up_to_date or sent >= _BUFFERED_BYTES:
                         return
                 if page.up_to_date:
@@ -111,7 +113,7 @@ class EventStream(Response):
                 if is_over and not has_news:
                     return
                 event = self._event(page) if has_news else _KEEP_ALIVE
-                if self._buffered and not fits(event, CONTENT_TYPE, sent):
+                if self._buffered and not fits(event, pages.EVENTS, sent):
                     return  # the next answer begins with it
                 if has_news:
                     waiter.reset()
@@ -140,8 +142,8 @@ class EventStream(Response):
     def _event(self, page: ReadPage) -> bytes:
         frames = []
         if page.data:
-            frames.append(data_event(page, self._query))
-        frames.append(_frame(b"control", orjson.dumps(self._control(page))))
+            frames.append(pages.data_event(page, self._query))
+        frames.append(pages.frame_event(b"control", orjson.dumps(self._control(page))))
         return b"".join(frames)
 
     def _control(self, page: ReadPage) -> dict[str, str | bool]:
@@ -149,29 +151,60 @@ class EventStream(Response):
         if page.at_eof:
             return {**control, "upToDate": True, "streamClosed": True}
         context = self._context
-        self._cursor = cursors.next_cursor(self._cursor, context.clock.now_ms(), context.random_below)
+        self._cursor = next_cursor(self._cursor, context.clock.now_ms(), context.random_below)
         control["streamCursor"] = str(self._cursor)
         if page.up_to_date:
             control["upToDate"] = True
         return control
 
 
-def data_event(page: ReadPage, query: ReadQuery) -> bytes:
-    """The event that shows the records of a page."""
-    payload = pages.body_of(page, query)
-    return _frame(b"data", base64.b64encode(payload) if _needs_base64(page.head.config.content_type) else payload)
-
-
-def _needs_base64(content_type: str) -> bool:
-    return content_type != JSON and not content_type.startswith("text/")
-
-
-def _frame(event: bytes, payload: bytes) -> bytes:
-    """One event. A reader drops one space after the colon, so a line that begins with one gets another."""
-    lines = [b"data:" + (b" " if line.startswith(b" ") else b"") + line for line in _LINE_BREAK.split(payload)]
-    return b"event: " + event + b"\n" + b"\n".join(lines) + b"\n\n"
-
-
 async def _disconnected(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
+
+
+async def long_poll(context: Context, logs: Streams, request: Request, name: str, query: ReadQuery) -> Response:
+    """Returns the answer to a long-poll.
+
+    Raises:
+        RequestTimeout: a longer wait was asked for than a request may take, and nothing came.
+        HeadraceError, AnswerTooLarge: as a read; also when the stream is deleted meanwhile.
+    """
+    settings = context.settings
+    asked_ms = settings.live_timeout_ms if query.timeout_ms is None else query.timeout_ms
+    deadline = context.clock.monotonic() + min(asked_ms, settings.request_timeout_ms) / 1000
+    read = pages.reader(request.scope, logs, query)
+    with listening(logs, name) as waiter:
+        page = await run(read, name, query.at, query.selection, until=scan_until(context))
+        pages.check_format(page, query)
+        while not page.data and not page.at_eof:
+            left_s = deadline - context.clock.monotonic()
+            if left_s <= 0:
+                if asked_ms > settings.request_timeout_ms:
+                    raise RequestTimeout
+                break
+            if page.up_to_date:
+                await waiter.pause(left_s)
+            if await request.is_disconnected():
+                break
+            if page.scan is not None and page.scan.limit_reached:
+                break  # so much was looked at that the client should hear how far it came
+            page = await run(read, name, after(page), query.selection, touch=False, until=scan_until(context))
+    return pages.live(page, query, next_cursor(query.cursor, context.clock.now_ms(), context.random_below))
+
+
+_EPOCH_MS = 1_728_432_000_000  # 2024-10-09T00:00:00Z
+_INTERVAL_MS = 20_000
+_JITTER_S = 3600
+
+
+def next_cursor(client: int | None, now_ms: int, random_below: Callable[[int], int]) -> int:
+    """Returns the number of the current interval; if the client's cursor is not below it, one above the client's.
+
+    The distance is that of 1 to 3,600 random seconds.
+    """
+    current = max(0, (now_ms - _EPOCH_MS) // _INTERVAL_MS)
+    if client is None or client < current:
+        return current
+    jitter_s = 1 + random_below(_JITTER_S)
+    return client + max(1, jitter_s * 1000 // _INTERVAL_MS)
