@@ -16,19 +16,21 @@ from tests.support.emulated_cloud import DevServer, dev_server
 from tests.support.pipeline import NO_METRICS, Pipeline
 
 WRITERS = 16
-BATCHES = 200
+BATCHES, FULL_BATCHES = 80, 200  # of each writer
 RECORDS = 5
-PAUSE_S = 0.05  # between a writer's batches, so that the run outlasts the trim age
+PAUSE_S = 0.05  # between a writer's batches
 DEADLINE_S = 300
+TRIM_S = 60
 
 
 class Writer(threading.Thread):
     """Appends its batches in order as an idempotent producer; repeats what was refused or of unknown outcome."""
 
-    def __init__(self, url: str, number: int) -> None:
+    def __init__(self, url: str, number: int, batches: int) -> None:
         super().__init__(daemon=True)
         self.url = url
         self.number = number
+        self.batches = batches
         self.tries: Counter[int] = Counter()
         self.retried: Counter[int] = Counter()
         self.acknowledged: list[int] = []
@@ -37,7 +39,7 @@ class Writer(threading.Thread):
     def run(self) -> None:
         try:
             with httpx.Client(timeout=30) as client:
-                for batch in range(BATCHES):
+                for batch in range(self.batches):
                     self._append(client, batch)
                     time.sleep(PAUSE_S)
         except BaseException as exc:  # noqa: BLE001 - reported by the test
@@ -103,11 +105,11 @@ def read_all(url: str) -> list[Any]:
                 return found
 
 
-def run(server: DevServer) -> tuple[list[Writer], Follower, list[Any]]:
+def run(server: DevServer, batches: int) -> tuple[list[Writer], Follower, list[Any]]:
     url = f"{server.url}/v1/stream/contended"
     assert httpx.put(url, headers={"Content-Type": "application/json"}).status_code == 201
-    writers = [Writer(url, number) for number in range(WRITERS)]
-    follower = Follower(url, WRITERS * BATCHES * RECORDS)
+    writers = [Writer(url, number, batches) for number in range(WRITERS)]
+    follower = Follower(url, WRITERS * batches * RECORDS)
     for thread in [follower, *writers]:
         thread.start()
     for thread in [*writers, follower]:
@@ -117,12 +119,16 @@ def run(server: DevServer) -> tuple[list[Writer], Follower, list[Any]]:
 
 
 def test_concurrent_writers_lose_nothing_double_nothing_and_keep_their_order(
-    capsys: pytest.CaptureFixture[str],
+    capsys: pytest.CaptureFixture[str], full: bool
 ) -> None:
+    batches_of_each = FULL_BATCHES if full else BATCHES
     arguments = ["--api-processes", "3", "--seal-records", "500", "--seal-age", "1s"]
     with dev_server(*arguments, "--state-age", "1s", "--trim-age", "6s", environment=NO_METRICS) as server:
-        writers, follower, records = run(server)
+        writers, follower, records = run(server, batches_of_each)
         pipeline = Pipeline(server)
+        until = time.monotonic() + TRIM_S
+        while not pipeline.metric("ItemsTrimmed") and time.monotonic() < until:
+            time.sleep(0.2)
         segments, trimmed = pipeline.metric("SegmentsSealed"), pipeline.metric("ItemsTrimmed")
         assert pipeline.of("contended").segments >= segments
     for thread in [*writers, follower]:
@@ -149,4 +155,4 @@ def test_concurrent_writers_lose_nothing_double_nothing_and_keep_their_order(
     for batch in batches:
         order[batch[0]["writer"]].append(batch[0]["batch"])
     for writer in writers:  # exactly once, in the writer's order
-        assert order[writer.number] == writer.acknowledged == list(range(BATCHES))
+        assert order[writer.number] == writer.acknowledged == list(range(batches_of_each))

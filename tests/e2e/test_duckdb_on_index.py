@@ -195,6 +195,7 @@ def test_every_query_of_the_page_is_compared() -> None:
     assert list(queries()) == list(EXPECTED)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", EXPECTED)
 def test_duckdb_answers_as_the_server_does(stream: Stream, database: duckdb.DuckDBPyConnection, name: str) -> None:
     expected = EXPECTED[name](stream)
@@ -202,6 +203,7 @@ def test_duckdb_answers_as_the_server_does(stream: Stream, database: duckdb.Duck
     assert database.sql(queries()[name]).fetchall() == expected
 
 
+@pytest.mark.full
 def test_the_example_runs(server: DevServer, stream: Stream, tmp_path: Path) -> None:
     state_file = tmp_path / "state.json"
     state_file.write_text(json.dumps(server.state))

@@ -18,7 +18,8 @@ from headrace import offset as offsets
 from headrace.log.requests import At
 from headrace.log.stores import Stores
 from headrace.manifest.manifest import Manifest
-from headrace.objects.observed import ObservedObjects, RequestCounts
+from headrace.objects import keys
+from headrace.objects.observed import ObservedObjects, Request
 from headrace.streams.verbs import Streams
 from tests.chaos.rest import stores_of
 from tests.e2e.test_indexing import SEARCH, children, eventually, runs_under_way
@@ -98,8 +99,8 @@ class Slow:
 
 def reading_costs(stores: Stores, name: str) -> tuple[list[Any], int]:
     """What a process that knows nothing reads, and how many GETs of segments it takes."""
-    counts = RequestCounts()
-    logs = Streams(dataclasses.replace(stores, objects=ObservedObjects(stores.objects, stores.clock, counts.observe)))
+    requests: list[Request] = []
+    logs = Streams(dataclasses.replace(stores, objects=ObservedObjects(stores.objects, stores.clock, requests.append)))
     found, at = [], offsets.BEGINNING
     while True:
         page = logs.read(name, At(at))
@@ -107,7 +108,8 @@ def reading_costs(stores: Stores, name: str) -> tuple[list[Any], int]:
         at = offsets.Cursor(None, page.next)
         if page.up_to_date:
             break
-    return found, sum(counted["segment.get"] for counted in counts.take().values())
+    gets = [keys.artifact(key) for request in requests if request.operation == "get" for key in request.keys]
+    return found, sum(one is not None and one[1] == "segment" for one in gets)
 
 
 @pytest.fixture(scope="module")

@@ -49,6 +49,7 @@ def elements(data: bytes) -> list[bytes]:
     return [bytes(raw) for raw in msgspec.json.decode(data, type=list[msgspec.Raw])]
 
 
+@pytest.mark.full
 def test_real_records_come_back_byte_for_byte_and_are_open_parquet(
     server: DevServer, flights: Path, tmp_path: Path
 ) -> None:
