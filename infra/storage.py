@@ -11,7 +11,7 @@ from constructs import Construct
 
 
 class DataKey(Construct):
-    """Encrypts tables, bucket and secret; rotated yearly; outlives the stack where the data do."""
+    """The customer key of tables, bucket and secret: rotated yearly, kept after the stack where the data are."""
 
     def __init__(self, scope: Construct, construct_id: str, *, removal: RemovalPolicy) -> None:
         super().__init__(scope, construct_id)
@@ -29,7 +29,9 @@ DUE_INDEX = "due"
 
 
 class Tables(Construct):
-    """On demand, recoverable to any second of 35 days; protected from deletion as well, where they outlive the stack."""
+    """The tables: on demand, recoverable to any second of 35 days; protected from deletion as well where they outlive
+    the stack.
+    """
 
     def __init__(self, scope: Construct, construct_id: str, *, key: kms.IKey, removal: RemovalPolicy) -> None:
         super().__init__(scope, construct_id)
@@ -114,7 +116,7 @@ JOBS_PREFIX = "jobs/"
 
 
 class DataBucket(Construct):
-    """Versioned, encrypted with the customer key, private, TLS only, kept after the stack."""
+    """The bucket: versioned, encrypted with the customer key, private, TLS only, kept after the stack."""
 
     def __init__(self, scope: Construct, construct_id: str, *, key: kms.IKey, noncurrent_version_days: int) -> None:
         super().__init__(scope, construct_id)

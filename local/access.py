@@ -109,7 +109,7 @@ class Noted(msgspec.Struct, frozen=True):
 
 
 class AccessDoor:
-    """Where requests come in.
+    """The check that every request of an emulated service passes.
 
     Args:
         policies: a file of Policies, read when the first role comes: it may be written later than this is made.

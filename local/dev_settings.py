@@ -41,7 +41,7 @@ class InvalidSettings(ValueError):
 
 @dataclass(frozen=True)
 class DevSettings:
-    """What to run. `environment` holds the HEADRACE_* settings that the options decide."""
+    """The settings of `headrace dev`. `environment` holds the HEADRACE_* settings that the options decide."""
 
     host: str
     port: int

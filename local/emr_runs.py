@@ -36,7 +36,7 @@ class JobFailed(Exception):
 
 
 class Worker(Protocol):
-    """What runs jobs."""
+    """The port of a process that runs jobs."""
 
     def run(self, arguments: list[str], running: Callable[[], None]) -> None:
         """Runs one job to its end; calls `running` when it begins in earnest. Raises JobFailed."""

@@ -121,7 +121,7 @@ class Invocation(msgspec.Struct, frozen=True):
 
 
 class Result(msgspec.Struct, frozen=True):
-    """What came of it: the handler's answer, or the error that it raised."""
+    """The result of an invocation: the handler's answer, or the error that it raised."""
 
     answer: Any = None
     error: str | None = None

@@ -131,7 +131,7 @@ class TrimmingShard(StreamShard):
 
 
 class _Iterator:
-    """What moto's handler wants from GetShardIterator: something with an `arn`."""
+    """A shard iterator as moto's handler wants it: something with an `arn`."""
 
     def __init__(self, stream_arn: str, sequence: int) -> None:
         self.arn = f"{stream_arn}|1|{base64.b64encode(str(sequence).encode()).decode()}"

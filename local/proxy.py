@@ -109,7 +109,7 @@ class Upstream:
 
 
 class Proxy:
-    """Serves clients of one listening socket from the upstreams in turn."""
+    """The server of one listening socket, which hands requests to the upstreams in turn."""
 
     def __init__(self, upstreams: list[Upstream]) -> None:
         self._turn = itertools.cycle(upstreams)

@@ -31,7 +31,7 @@ NO_JAVA = (
 
 
 class Said(msgspec.Struct, frozen=True):
-    """What the child says of a job: that it runs, or that it is over, and how."""
+    """A message of the child about a job: that it runs, or that it is over, and how."""
 
     over: bool
     error: str | None = None

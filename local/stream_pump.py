@@ -199,7 +199,9 @@ class Batch:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What to do after a failure: `again` in this order, before anything newer; `dead` goes to the destination."""
+    """The consequence of a failure: `again` is repeated in this order, before anything newer; `dead` goes to the
+    destination.
+    """
 
     again: tuple[Batch, ...] = ()
     dead: Batch | None = None

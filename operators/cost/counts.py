@@ -82,7 +82,7 @@ class IndexBuild(msgspec.Struct, frozen=True):
 
 
 class Printed(msgspec.Struct, frozen=True):
-    """What docs/benchmarks.md says, and the number of metrics of docs/operations.md."""
+    """The figures of docs/benchmarks.md, and the number of metrics of docs/operations.md."""
 
     append_cpu_ms: float
     seal_mb_per_cpu_s: float
@@ -102,7 +102,7 @@ class JobSize(msgspec.Struct, frozen=True):
 
 
 class Template(msgspec.Struct, frozen=True):
-    """What the deployment has, whether or not anybody comes."""
+    """The resources of the deployment, which are paid with or without requests."""
 
     keys: int
     secrets: int
@@ -117,7 +117,7 @@ class Template(msgspec.Struct, frozen=True):
 
 
 class OwnMetrics(msgspec.Struct, frozen=True):
-    """What an api process appends to the metrics stream each time, and adds to a log's counters of requests."""
+    """The data that an api process appends to the metrics stream each time, and adds to a log's counters of requests."""
 
     flush: dict[str, float]
     count: dict[str, float]

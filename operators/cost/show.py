@@ -213,7 +213,7 @@ _SEGMENT_BYTES = 16 * 1024 * 1024
 
 @dataclass(frozen=True)
 class SelfHosted:
-    """What is assumed of servers that one runs oneself.
+    """The assumptions about servers that one runs oneself.
 
     Attributes:
         servers: at least: one that serves and one that takes over.

@@ -106,7 +106,7 @@ class Workload:
 
 @dataclass(frozen=True)
 class Assumptions:
-    """What no count says. Printed with each bill.
+    """The figures that no count gives. They are printed with each bill.
 
     Attributes:
         dynamodb_ms, s3_get_ms, s3_put_ms: a call's wait, during which Lambda is paid.

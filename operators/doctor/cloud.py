@@ -41,7 +41,7 @@ Clients = Callable[[str], Any]
 
 
 class CloudDoctor:
-    """Looks at one deployment.
+    """A gatherer of facts about one deployment.
 
     Args:
         clients: makes a boto3 client of a service.

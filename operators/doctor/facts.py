@@ -136,7 +136,7 @@ class QueueFacts(msgspec.Struct, frozen=True):
 
 
 class LogFacts(msgspec.Struct, frozen=True):
-    """How far a log is sealed. `oldest_ms`: age of its oldest unsealed entry; None if all is sealed."""
+    """The state of a log's sealing. `oldest_ms`: age of its oldest unsealed entry; None if all is sealed."""
 
     name: str
     oldest_ms: int | None

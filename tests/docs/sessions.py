@@ -62,7 +62,7 @@ _VARIES = (
     (r"[\d.,]+ (?:m?s\b|records/s)", "<took>"),
     (r"^([\w-]+): .* GMT$", r"\1: <now>"),
     (r"[\d.]+ [kM]?B\b", "<size>"),
-    (r"\d+ segments", "<pieces>"),
+    (r"\d+ segments?\b", "<pieces>"),
     (r"\b\d+/\d+\b.*", "<covered>"),
     (
         r"^([^\d…]*\b(?:ms|stages_ms|gets|bytes|ranges|runs|cache|scanned|level|records|family|explain|plan|index)\b.*)$",
