@@ -21,7 +21,7 @@ from local.environment import aws_environment, client
 from local.supervisor import Supervisor
 from local.template import TEMPLATE_PATH, deploy, read_template
 
-READY_SECONDS = 60
+READY_SECONDS = 120  # of all children together, on cores that do other things
 STOP_SECONDS = 10
 
 
