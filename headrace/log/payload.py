@@ -6,14 +6,15 @@ to name is swept after a day; its writer falls under the ack fence long before.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain, repeat
+from types import MappingProxyType
 from typing import NamedTuple
 
-from headrace.batch import EMPTY, Batch, concat, decode_frames, encode_frames
+from headrace.batch import EMPTY, MAX_PAYLOAD_BYTES, Batch, concat, decode_frames, encode_frames
 from headrace.errors import Damaged
 from headrace.log.stores import Stores
-from headrace.objects import ObjectMissing, keys
+from headrace.objects import ObjectMissing, Range, keys
 from headrace.wal.state import Entry
 
 
@@ -58,8 +59,26 @@ class PayloadTrimmed(Exception):
     """The entry's object is gone: the entry was trimmed after it was read."""
 
 
-def read_payload(stores: Stores, entry: Entry) -> Batch:
+def fetch_payloads(stores: Stores, entries: Iterable[Entry]) -> dict[str, bytes]:
+    """Returns the objects that hold records of these entries, by key, with one round of parallel GETs.
+
+    Returns nothing if there are fewer than two, or if one of them is gone: who reads them one by one meets it in its turn.
+    """
+    spilled = [entry.payload_key for entry in entries if entry.payload_key is not None]
+    if len(spilled) < 2:
+        return {}
+    try:
+        found = stores.objects.get_ranges([Range(key, 0, MAX_PAYLOAD_BYTES) for key in spilled])
+    except ObjectMissing:
+        return {}
+    return dict(zip(spilled, found, strict=True))
+
+
+def read_payload(stores: Stores, entry: Entry, fetched: Mapping[str, bytes] = MappingProxyType({})) -> Batch:
     """Returns the records of an entry, with their append times.
+
+    Args:
+        fetched: objects in hand, by key.
 
     Raises:
         PayloadTrimmed: the object that holds them is gone.
@@ -70,6 +89,8 @@ def read_payload(stores: Stores, entry: Entry) -> Batch:
     source = entry.payload_key or f"log_id={entry.log_id} slot={entry.slot}"
     if entry.payload is not None:
         frames = entry.payload
+    elif entry.payload_key is not None and entry.payload_key in fetched:
+        frames = fetched[entry.payload_key]
     elif entry.payload_key is not None:
         try:
             frames = stores.objects.get(entry.payload_key)

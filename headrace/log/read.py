@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from itertools import accumulate, takewhile
+from itertools import accumulate, pairwise, takewhile
 from typing import Any
 
 from headrace import offset as offsets
@@ -20,7 +20,7 @@ from headrace.limits import PAGE_BYTES, PAGE_RECORDS, SCAN_CHUNK_BYTES
 from headrace.log import decide, join, prune, tail
 from headrace.log.control import Controls
 from headrace.log.definition import Definitions
-from headrace.log.payload import PayloadTrimmed, read_payload
+from headrace.log.payload import PayloadTrimmed, fetch_payloads, read_payload
 from headrace.log.picture import Picture, Pictures
 from headrace.log.prune import Ahead, Pruner
 from headrace.log.requests import EVERYTHING, At, Head, ReadPage, Scan, Selection
@@ -341,13 +341,17 @@ class Reader:
 
     def _fill_tail(self, entries: list[Entry], start: int, stop: int, page: Collector) -> int:
         position = start
-        for entry in entries:
+        fetched: dict[str, bytes] | None = None
+        for number, entry in enumerate(entries):
             if position >= stop or page.full:
                 break
             if entry.next_offset <= position:
                 continue
+            if fetched is None and position > start and not page.view.selects:
+                # From the second entry on it is known how many records the page takes of each.
+                fetched = fetch_payloads(self._stores, _until_full(entries, number, stop, page))
             try:
-                batch = read_payload(self._stores, entry)
+                batch = read_payload(self._stores, entry, fetched or {})
             except PayloadTrimmed:
                 if position == start:
                     raise
@@ -355,3 +359,13 @@ class Reader:
             position += page.take(position, batch.part(position - entry.offset, stop - entry.offset))
             page.passed()
         return position
+
+
+def _until_full(entries: list[Entry], first: int, stop: int, page: Collector) -> Iterator[Entry]:
+    """Yields the entries from number `first` (above 0) on that a page takes records of, judged by the states alone."""
+    before = entries[first - 1]
+    size, count = before.state.total_bytes + page.room_bytes, before.next_offset + page.room_records
+    for previous, entry in pairwise(entries[first - 1 :]):
+        if entry.offset >= min(stop, count) or previous.state.total_bytes >= size:
+            return
+        yield entry

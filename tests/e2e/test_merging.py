@@ -100,7 +100,9 @@ class Slow:
 def reading_costs(stores: Stores, name: str) -> tuple[list[Any], int]:
     """What a process that knows nothing reads, and how many GETs of segments it takes."""
     requests: list[Request] = []
-    logs = Streams(dataclasses.replace(stores, objects=ObservedObjects(stores.objects, stores.clock, requests.append)))
+    logs = Streams(
+        dataclasses.replace(stores, objects=ObservedObjects(stores.objects, stores.clock, requests.append))
+    )
     found, at = [], offsets.BEGINNING
     while True:
         page = logs.read(name, At(at))
