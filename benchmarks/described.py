@@ -101,7 +101,7 @@ KINDS = (
 
 @contextmanager
 def stream(server: Server, kind: Kind) -> Iterator[str]:
-    """The path of a new stream of a kind, which is deleted afterwards."""
+    """Yields the path of a new stream of a kind, which is deleted afterwards."""
     path = server.path(f"benchmark-{uuid.uuid4().hex[:12]}")
     connection = Connection(server)
     connection.request("PUT", path, content_type=JSON_TYPE)
@@ -162,7 +162,7 @@ def _definition(kind: Kind) -> Definition:
 
 
 def best_of(repeat: int, measure: Callable[[], Result]) -> Result:
-    """The fastest of some repetitions; its notes hold the rates of all."""
+    """Returns the fastest of some repetitions; its notes hold the rates of all."""
     results = [measure() for _ in range(repeat)]
     found = max(results, key=lambda result: result.events / result.seconds)
     found.notes["all_events_per_s"] = [round(result.events / result.seconds, 1) for result in results]
@@ -170,7 +170,7 @@ def best_of(repeat: int, measure: Callable[[], Result]) -> Result:
 
 
 def run(server: Server, repeat: int, batched: int, single: int, seconds: float) -> Iterator[Result]:
-    """Both loads on each kind of stream."""
+    """Yields both loads on each kind of stream."""
     for events, batch in ((batched, BATCH_EVENTS), (single, 1)):
         for kind in KINDS:
             yield best_of(

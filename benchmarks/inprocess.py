@@ -114,7 +114,7 @@ class _Client:
 def request_cpu() -> dict[str, float]:
     """CPU of requests through the ASGI application, the store client replaced by memory, as on Lambda.
 
-    A batch of 1,000 events stands beside the calls that it can't do without; a page of 1,000 beside a page of one.
+    A batch of 1,000 events is beside the calls that it can't do without; a page of 1,000 beside a page of one.
     """
     inline = dict(os.environ)
     os.environ["AWS_LAMBDA_FUNCTION_NAME"] = "bench"  # store calls inline, as on Lambda

@@ -41,7 +41,7 @@ class Arrivals:
             self._changed.notify_all()
 
     def wait_for(self, number: int) -> float:
-        """When event `number` arrived. Raises `LoadFailed` if it does not."""
+        """Returns when event `number` arrived. Raises `LoadFailed` if it does not."""
         with self._changed:
             arrived = self._changed.wait_for(lambda: number in self._times or self.failure, ARRIVAL_TIMEOUT_S)
             if self.failure:
@@ -99,7 +99,7 @@ def live(server: Server, mode: str, *, count: int, seconds: float) -> Result:
 
 
 def long_polls(connection: Connection, path: str, stop: threading.Event) -> Iterator[bytes]:
-    """The data of each long-poll from the start of the stream on."""
+    """Yields the data of each long-poll from the start of the stream on."""
     params = {"live": "long-poll", "offset": "-1"}
     while not stop.is_set():
         answer = connection.request("GET", path, params=params)
@@ -111,7 +111,7 @@ def long_polls(connection: Connection, path: str, stop: threading.Event) -> Iter
 
 
 def server_sent(connection: Connection, path: str, stop: threading.Event) -> Iterator[bytes]:
-    """The data of each `data` event; connects again from the last control event when the server ends."""
+    """Yields the data of each `data` event; connects again from the last control event when the server ends."""
     params = {"live": "sse", "offset": "-1"}
     while not stop.is_set():
         kind, data = b"", list[bytes]()

@@ -20,7 +20,7 @@ BATCH_EVENTS = 1000
 
 @contextmanager
 def scratch_stream(server: Server) -> Iterator[str]:
-    """The path of a new JSON stream, which is deleted afterwards."""
+    """Yields the path of a new JSON stream, which is deleted afterwards."""
     path = server.path(f"benchmark-{uuid.uuid4().hex[:12]}")
     connection = Connection(server)
     connection.request("PUT", path, content_type=JSON_TYPE)
@@ -32,7 +32,7 @@ def scratch_stream(server: Server) -> Iterator[str]:
 
 
 def single(server: Server, *, clients: int, count: int, seconds: float) -> Result:
-    """One event a request from `clients` connections on one stream, each sending as fast as it is answered."""
+    """Returns one event a request from `clients` connections on one stream, each sending as fast as it is answered."""
     numbers = counter()
     latencies: list[float] = []
     sizes: list[int] = []

@@ -42,7 +42,7 @@ class Result:
 
 
 def percentile(values: Sequence[float], rank: float) -> float:
-    """The smallest value that at least `rank` percent are not above; 0 without values."""
+    """Returns the smallest value that at least `rank` percent are not above; 0 without values."""
     if not values:
         return 0.0
     ordered = sorted(values)
@@ -50,7 +50,7 @@ def percentile(values: Sequence[float], rank: float) -> float:
 
 
 def machine() -> dict[str, Any]:
-    """Where this ran: figures without it mean nothing."""
+    """Returns where this ran: figures without it mean nothing."""
     return {
         "cpus": os.cpu_count(),
         "load_average_1m": round(os.getloadavg()[0], 2),
@@ -60,7 +60,7 @@ def machine() -> dict[str, Any]:
 
 
 def markdown(rows: Sequence[dict[str, Any]], columns: Sequence[str] = COLUMNS) -> str:
-    """The rows as a Markdown table."""
+    """Returns the rows as a Markdown table."""
     lines = ["| " + " | ".join(columns) + " |", "|" + "|".join(["---"] * len(columns)) + "|"]
     lines += ["| " + " | ".join(str(row.get(column, "")) for column in columns) + " |" for row in rows]
     return "\n".join(lines)

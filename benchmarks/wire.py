@@ -61,7 +61,9 @@ class Connection:
         params: dict[str, str] | None = None,
         content_type: str | None = None,
     ) -> Answer:
-        """The answer to one request; waits and repeats while the server is busy. Raises `LoadFailed` for an error."""
+        """Returns the answer to one request; waits and repeats while the server is busy. Raises `LoadFailed` for an
+        error.
+        """
         headers = {**self._headers, "content-type": content_type} if content_type else self._headers
         target = f"{path}?{urlencode(params)}" if params else path
         while True:
@@ -74,7 +76,7 @@ class Connection:
             time.sleep(min(LONGEST_WAIT_S, float(answer.headers.get("retry-after", "0.05"))))
 
     def once(self, method: str, path: str, body: bytes | None, content_type: str) -> Answer:
-        """The answer to one request, whatever its status."""
+        """Returns the answer to one request, whatever its status."""
         return self._send(method, path, body, {**self._headers, "content-type": content_type})
 
     def _send(self, method: str, target: str, body: bytes | None, headers: dict[str, str]) -> Answer:

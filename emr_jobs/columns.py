@@ -69,7 +69,7 @@ def read(config: SearchConfig, version: int, documents: Sequence[Any], name: str
 
 
 def locate(documents: Sequence[Any], path: pointer.Path) -> list[Any]:
-    """Returns what stands at a place in each document: null and nothing are both None."""
+    """Returns what is at a place in each document: null and nothing are both None."""
     found = list(documents)
     for depth, key in enumerate(path):
         kinds = set(map(type, found))
@@ -125,7 +125,7 @@ def _fits(value: Value) -> bool:
 
 
 def typed(column: Column, type_: pa.DataType) -> pa.Array:
-    """Returns the values as they stand in `col`, one per record: null where a record has none, or is lossy.
+    """Returns the values as they are in `col`, one per record: null where a record has none, or is lossy.
 
     Args:
         type_: of the column (`headrace.index.families`); of a text field, how many words it has.
@@ -144,7 +144,7 @@ def typed(column: Column, type_: pa.DataType) -> pa.Array:
 
 
 class Printed(NamedTuple):
-    """Texts, each once and sorted as bytes, and which of them stands where."""
+    """Texts, each once and sorted as bytes, and which of them is where."""
 
     texts: pa.Array  # binary
     codes: npt.NDArray[np.int32]
@@ -159,7 +159,7 @@ def printed(values: Sequence[Value]) -> Printed:
 
 
 def in_order(texts: Sequence[str]) -> Printed:
-    """Returns texts as they come: each once, in order, and which of them stands where."""
+    """Returns texts as they come: each once, in order, and which of them is where."""
     encoded = pc.dictionary_encode(pa.array(texts, pa.string()))
     unique = encoded.dictionary.cast(pa.binary())
     order = pc.sort_indices(unique).to_numpy()

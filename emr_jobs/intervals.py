@@ -53,7 +53,7 @@ _decoder = msgspec.msgpack.Decoder()
 
 
 def row(document: Any, offset: int) -> dict[str, Any] | None:
-    """Returns the row of a record; None if it is no interval: one that stood there before the stream had its profile."""
+    """Returns the row of a record; None if it is no interval: one that was there before the stream had its profile."""
     if not isinstance(document, dict) or not isinstance(document.get("metric"), str):
         return None
     return {

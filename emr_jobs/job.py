@@ -259,7 +259,7 @@ def create_run(objects: Objects, task: Task, descriptor: Descriptor) -> Run:
     """Makes the run exist; if it does already, the one that does counts.
 
     Raises:
-        Damaged: what stands there is another run.
+        Damaged: what is there is another run.
         StoreError: it is unknown whether it exists.
     """
     key = keys.run_descriptor(task.log_id, task.run_id)

@@ -129,7 +129,7 @@ def _joined(table: pa.Table, schema: pa.Schema) -> list[pa.RecordBatch]:
 
 
 class ValueCounter:
-    """Counts the different values of fields that stand in no postings; from `_MOST_COUNTED` on no further."""
+    """Counts the different values of fields that are in no postings; from `_MOST_COUNTED` on no further."""
 
     def __init__(self, plan: Plan, fields: Mapping[str, Kind]) -> None:
         """Counts those of `fields` that the plan gives no terms and no words."""

@@ -1,7 +1,7 @@
 """Postings while they are on their way: which records hold a term, packed.
 
 Rows are sorted by term and first offset. A row stays within one chunk of 65,536 offsets, and says which of them: `docs`,
-two bytes each, rising. In `fts` a doc is repeated for every occurrence, and `positions`, four bytes each, stand beside
+two bytes each, rising. In `fts` a doc is repeated for every occurrence, and `positions`, four bytes each, are beside
 them. Both are little-endian. Packed, they pass through Spark as bytes, many times cheaper than as lists of numbers.
 """
 
@@ -115,7 +115,7 @@ def merged(slices: Iterable[Postings], family: families.Postings) -> Iterator[pa
 
 
 def new_terms(terms: pa.Array, before: bytes | None) -> npt.NDArray[np.bool_]:
-    """Returns per sorted term, whether it is another one than that before it; `before` stands before the first."""
+    """Returns per sorted term, whether it is another one than that before it; `before` is before the first."""
     if not len(terms):
         return np.zeros(0, np.bool_)
     changes = pc.not_equal(terms[1:], terms[:-1]).to_numpy(zero_copy_only=False)

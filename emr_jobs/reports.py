@@ -40,7 +40,7 @@ class Distinct(msgspec.Struct, frozen=True, tag=True):
 
 
 class Columns(msgspec.Struct, frozen=True, tag=True):
-    """The fields that stand in `col`."""
+    """The fields that are in `col`."""
 
     task: int
     fields: tuple[str, ...]

@@ -39,7 +39,7 @@ def unpack(data: bytes) -> Row:
 
 
 def batches(rows: Iterable[Row], compiled: dict[str, CompiledRollup]) -> Iterator[pa.RecordBatch]:
-    """Returns rows of the family: equal groups, which must stand next to each other, are summed and rendered."""
+    """Returns rows of the family: equal groups, which must be next to each other, are summed and rendered."""
     summed = rollup.sum_groups(rows)
     while some := list(islice(summed, _BATCH)):
         yield pa.RecordBatch.from_pylist([_shown(row, compiled[row.rollup]) for row in some], schema=families.AGG)

@@ -35,7 +35,7 @@ class Records(NamedTuple):
 
 
 def read(objects: Objects, segment: Segment, first_offset: int, end_offset: int) -> Records:
-    """The records of a segment that are in this range, which it overlaps.
+    """Returns the records of a segment that are in this range, which it overlaps.
 
     Raises:
         Damaged: the object is missing, or is not the one that was published.
@@ -58,7 +58,7 @@ def read(objects: Objects, segment: Segment, first_offset: int, end_offset: int)
 
 
 def read_records(objects: Objects, segment: Segment) -> Batch:
-    """Every record of a segment, with all that it holds of them.
+    """Returns every record of a segment, with all that it holds of them.
 
     Raises:
         Damaged: the object is missing, or is not the one that was published, or has other records than it should.
@@ -68,7 +68,7 @@ def read_records(objects: Objects, segment: Segment) -> Batch:
 
 
 def records_in(raw: bytes, segment: Segment) -> Batch:
-    """Every record in the bytes of a segment.
+    """Returns every record in the bytes of a segment.
 
     Raises:
         Damaged: it has other records than it should, or other columns than are known here.
@@ -114,7 +114,7 @@ def read_keys(objects: Objects, segment: Segment, first_offset: int, end_offset:
 
 
 def checked(objects: Objects, key: str, sha256: str) -> bytes:
-    """An object that has this hash.
+    """Returns an object that has this hash.
 
     Raises:
         Damaged: it is missing, or another one.

@@ -1,4 +1,4 @@
-"""Verifying runs: each is built or compacted again, and what comes out is compared with what stands in the bucket.
+"""Verifying runs: each is built or compacted again, and what comes out is compared with what is in the bucket.
 
 Changes nothing but for its report, `jobs/<job id>/verified.json.zst`. Every row of every family is compared, in the run's
 order; sums of measures may differ in their last digits, since they depend on the order of addition. A merged segment is

@@ -118,7 +118,7 @@ def _print(line: str) -> None:
 
 
 def _to_file(path: str) -> Write:
-    """One write for each line, so that processes can share the file."""
+    """Returns one write for each line, so that processes can share the file."""
     file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
 
     def write(line: str) -> None:

@@ -22,7 +22,7 @@ DEFAULT_REGION = "us-east-1"
 
 
 def region_of(environment: Mapping[str, str]) -> str:
-    """The region that the environment names."""
+    """Returns the region that the environment names."""
     return environment.get("AWS_REGION") or environment.get("AWS_DEFAULT_REGION") or DEFAULT_REGION
 
 
@@ -34,7 +34,7 @@ def aws_stores(
     s3_read_timeout_s: float,
     refused: Callable[[], None] = lambda: None,
 ) -> Stores:
-    """The four tables and the bucket that `settings` name.
+    """Returns the four tables and the bucket that `settings` name.
 
     Args:
         dynamodb_timeout_s: of one call, which is tried once: the commit protocol repeats it.

@@ -101,7 +101,7 @@ class Batch:
         )
 
     def __len__(self) -> int:
-        """How many records."""
+        """Returns how many records."""
         return len(self.sizes)
 
     @property
@@ -140,7 +140,7 @@ class Batch:
         )
 
     def room_for(self, limit_bytes: int) -> int:
-        """How many of the first records it takes until their data are at least `limit_bytes`; at most all."""
+        """Returns how many of the first records it takes until their data are at least `limit_bytes`; at most all."""
         if len(self.data) < limit_bytes:
             return len(self)
         return min(bisect_left(list(accumulate(self.sizes)), limit_bytes) + 1, len(self))
@@ -189,7 +189,7 @@ def concat(batches: Sequence[Batch]) -> Batch:
 
 
 def _column(values: Sequence[V] | None, empty: V) -> V | list[V]:
-    """The column of these values: a list only if they differ."""
+    """Returns the column of these values: a list only if they differ."""
     if not values:
         return empty
     listed = values if isinstance(values, list) else list(values)
@@ -316,7 +316,7 @@ def _decoded(column: bytes | list[bytes | None] | None) -> str | list[str | None
 
 
 def _decompressor() -> zstandard.ZstdDecompressor:
-    """One per thread: it is not safe to share."""
+    """Returns one per thread: it is not safe to share."""
     found: zstandard.ZstdDecompressor | None = getattr(_local, "decompressor", None)
     if found is None:
         found = _local.decompressor = zstandard.ZstdDecompressor()

@@ -114,12 +114,12 @@ EMPTY = Definition(Registry(), Stored({"kind": GENERIC}))
 
 
 def encode(definition: Definition) -> bytes:
-    """The object of a definition."""
+    """Returns the object of a definition."""
     return packed.encode(definition.document)
 
 
 def decode(data: bytes, source: str) -> Definition:
-    """The definition in an object.
+    """Returns the definition in an object.
 
     Args:
         data: what `encode` made.
@@ -133,6 +133,6 @@ def decode(data: bytes, source: str) -> Definition:
 
 
 def for_fork(definition: Definition, base: int) -> Definition:
-    """The definition of a fork that begins at offset `base`: what it writes itself is of the current version."""
+    """Returns the definition of a fork that begins at offset `base`: what it writes itself is of the current version."""
     moved = registry.cut(definition.registry, base)
     return Definition(moved, definition.own)

@@ -5,8 +5,8 @@ from __future__ import annotations
 MAX_NAME_BYTES = 1024  # room under DynamoDB's 1,024-byte sort key
 MAX_APPEND_BYTES = 10 * 1024 * 1024  # the body limit of the Prisma Streams server
 MAX_RECORDS_PER_APPEND = 100_000  # one append never exceeds the records of one segment
-MAX_PRODUCER_ID_BYTES = 256  # eight of them stand in every entry
-MAX_SEQ_BYTES = 256  # Stream-Seq stands in every entry
+MAX_PRODUCER_ID_BYTES = 256  # eight of them are in every entry
+MAX_SEQ_BYTES = 256  # Stream-Seq is in every entry
 MAX_SAFE_INTEGER = 2**53 - 1  # producer epoch and seq, for JavaScript clients (protocol § 5.2.1)
 PRODUCERS_IN_STATE = 8  # the rest live in their own table; keeps entries small
 MAX_FORK_DEPTH = 64  # a lineage is carried whole in the catalog row and each manifest

@@ -34,7 +34,7 @@ BEGINNING = Cursor(None, 0)
 
 
 def encode(incarnation: int, position: int) -> str:
-    """The text of a cursor; texts of one stream sort as its cursors do."""
+    """Returns the text of a cursor; texts of one stream sort as its cursors do."""
     value = ((incarnation << 96) | (position << 32)) << 2
     return "".join(_ALPHABET[(value >> shift) & 31] for shift in range(125, -5, -5))
 

@@ -35,7 +35,7 @@ def is_full(config: pytest.Config) -> bool:
 
 @pytest.fixture(scope="session")
 def full(request: pytest.FixtureRequest) -> bool:
-    """Whether this run is `--full`."""
+    """Returns whether this run is `--full`."""
     return is_full(request.config)
 
 

@@ -51,7 +51,7 @@ def prisma(port: int, state: Path) -> tuple[list[str], dict[str, str]]:
 
 
 def bun() -> str:
-    """The bun binary for this machine, straight from its npm package: no install script has linked it."""
+    """Returns the bun binary for this machine, straight from its npm package: no install script has linked it."""
     found = sorted(HERE.glob("node_modules/@oven/*/bin/bun"))
     if not found:
         raise PeerFailed("npm installed no bun for this machine")
@@ -68,7 +68,7 @@ PEERS: dict[str, Command] = {
 
 @contextmanager
 def running(name: str, settings: Mapping[str, str] | None = None) -> Iterator[str]:
-    """The base URL of a peer that runs until the context ends. `settings` are variables of its environment."""
+    """Yields the base URL of a peer that runs until the context ends. `settings` are variables of its environment."""
     install()
     port = free_port()
     with tempfile.TemporaryDirectory(prefix="benchmark-peer-") as state, tempfile.TemporaryFile() as log:

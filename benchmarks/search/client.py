@@ -71,7 +71,7 @@ class Fetched:
         return found
 
     def __getattr__(self, name: str) -> Any:
-        """What is not counted."""
+        """Returns what is not counted."""
         return getattr(self._objects, name)
 
 
@@ -114,7 +114,7 @@ class Api:
         return self._loop.run_until_complete(self._call(request.resource, request.query or {}, body))
 
     def measure(self, request: Request) -> Measured:
-        """What one request costs."""
+        """Returns what one request costs."""
         gets, size = self.fetched.gets, self.fetched.bytes
         wall, cpu = time.perf_counter(), time.process_time()
         status, body = self.ask(request)

@@ -17,7 +17,7 @@ class DirectoryObjects:
         self._root = root
 
     def get(self, key: str) -> bytes:
-        """The whole object. Raises `ObjectMissing`."""
+        """Returns the whole object. Raises `ObjectMissing`."""
         try:
             return self._path(key).read_bytes()
         except FileNotFoundError:
@@ -32,7 +32,7 @@ class DirectoryObjects:
             raise ObjectMissing(key) from None
 
     def get_ranges(self, ranges: Sequence[Range], /) -> list[bytes]:
-        """Each as `get_range` gives it."""
+        """Returns each as `get_range` gives it."""
         return [self.get_range(*one) for one in ranges]
 
     def put(self, key: str, data: bytes) -> None:

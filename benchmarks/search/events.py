@@ -51,7 +51,7 @@ def _weighted(shares: dict[Any, float]) -> _Choice:
 
 
 def _zipf(values: list[Any], exponent: float) -> _Choice:
-    """The value of rank r is drawn with a frequency of r ** -exponent."""
+    """Returns the value of rank r is drawn with a frequency of r ** -exponent."""
     weights = 1 / np.arange(1, len(values) + 1) ** exponent
     return _Choice(values, np.cumsum(weights / weights.sum()))
 
@@ -66,7 +66,7 @@ def _vocabulary(rng: Any) -> list[str]:
 
 
 def blocks(count: int) -> Iterator[list[bytes]]:
-    """The events in order of time, as JSON, some ten thousand at a time."""
+    """Yields the events in order of time, as JSON, some ten thousand at a time."""
     rng = np.random.default_rng(_SEED)
     words = _vocabulary(rng)
     paths = [f"/v{rng.integers(1, 4)}/{words[20 + i % 900]}/{words[100 + i * 7 % 4000]}/{i}" for i in range(5000)]

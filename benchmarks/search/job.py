@@ -18,7 +18,7 @@ class FolderDoor:
     root: str
 
     def open(self) -> Objects:
-        """Its objects."""
+        """Returns its objects."""
         return DirectoryObjects(Path(self.root))
 
 

@@ -85,7 +85,7 @@ QUESTIONS: tuple[Question, ...] = (
 
 
 def parameters(samples: Sequence[dict[str, Any]], turn: int) -> dict[str, str]:
-    """The parameters of one turn, taken from events that exist, so that there are answers."""
+    """Returns the parameters of one turn, taken from events that exist, so that there are answers."""
     event = samples[turn % len(samples)]
     return {
         "turn": str(turn),

@@ -32,7 +32,7 @@ COLUMNS = ("function", "byte code", "modules", "import ms", "answer ms", "total 
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command."""
+    """Returns the command."""
     parser = argparse.ArgumentParser("benchmarks.starts", description=__doc__)
     parser.add_argument("--artifact", action="append", choices=sorted(EVENTS), help="only this one; may be repeated")
     parser.add_argument("--repeat", type=int, default=5, help="starts of each; the median is shown")
@@ -62,7 +62,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _machine() -> tuple[Machine, str]:
-    """What to build for, and the interpreter to run it with; one without packages of its own, where that can be had."""
+    """Returns what to build for, and the interpreter to run it with; one without packages of its own, where that can
+    be had.
+    """
     found = wheels.matching_python(LAMBDA.python)
     if found is not None:
         return here(LAMBDA.python), found

@@ -1,4 +1,4 @@
-"""Shows where the records of a stream stand at this moment: entries, watermark, objects. Asks the stores, no server.
+"""Shows where the records of a stream are at this moment: entries, watermark, objects. Asks the stores, no server.
 
     uv run python docs/examples/life_of_a_record.py STATE_FILE STREAM
 

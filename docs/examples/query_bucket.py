@@ -3,7 +3,7 @@
     uv run python docs/examples/query_bucket.py STATE_FILE STREAM "select count(*) from col"
 
 STATE_FILE is what `headrace dev --state-file` wrote. docs/analytics.md says which tables there are. The objects are those
-that the newest manifests name: others may stand beside them that were replaced, or that an attempt left behind.
+that the newest manifests name: others may be beside them that were replaced, or that an attempt left behind.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def objects_of(environment: dict[str, str], stream: str) -> dict[str, list[str]]
 
 
 def connect(environment: dict[str, str], stream: str) -> duckdb.DuckDBPyConnection:
-    """A database with the stream's tables."""
+    """Returns a database with the stream's tables."""
     bucket = pyarrow.fs.S3FileSystem(
         endpoint_override=environment["AWS_ENDPOINT_URL"],
         access_key=environment["AWS_ACCESS_KEY_ID"],

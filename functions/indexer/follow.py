@@ -68,7 +68,7 @@ class Followed(NamedTuple):
     took_ms: tuple[int, ...] = ()
 
     def plus(self, other: Followed) -> Followed:
-        """Both together."""
+        """Returns both together."""
         return Followed(
             jobs=self.jobs + other.jobs,
             published=self.published + other.published,

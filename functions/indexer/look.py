@@ -65,8 +65,8 @@ def is_over(state: LogState) -> bool:
 
 
 def see(context: Context, log_id: str) -> Picture | None:
-    """The log; None if there is nothing to do for it: it is unknown, over, unpublished, or has nothing to search by while
-    segments are not merged.
+    """Returns the log; None if there is nothing to do for it: it is unknown, over, unpublished, or has nothing to
+    search by while segments are not merged.
 
     Raises:
         Damaged: what it finds contradicts itself.

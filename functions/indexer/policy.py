@@ -79,7 +79,9 @@ def enough(limits: IndexLimits) -> int:
 
 
 def tasks(picture: Picture, since_ms: int, now_ms: int, limits: IndexLimits, new_id: Callable[[], str]) -> list[Task]:
-    """What is due, the most wanted first. `since_ms`: since when the first unindexed segment waits, as far as known."""
+    """Returns what is due, the most wanted first. `since_ms`: since when the first unindexed segment waits, as far as
+    known.
+    """
     wanted = list(_compactions(picture, limits, new_id))
     if _is_due(picture, since_ms, now_ms, limits):
         wanted = [*_builds(picture, limits, new_id), *wanted]
@@ -255,6 +257,6 @@ def _streaks(runs: Sequence[Run]) -> Iterator[list[Run]]:
 
 
 def _expires_ms(index: IndexManifest, generation: int, at_ms: int, limits: IndexLimits) -> int:
-    """Two generations and the retire age later; without a second generation, after a multiple of that age."""
+    """Returns two generations and the retire age later; without a second generation, after a multiple of that age."""
     ages = 1 if index.generation - generation >= 2 else IDLE_RETIRE_AGES
     return at_ms + ages * limits.retire_age_ms

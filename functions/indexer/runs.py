@@ -83,13 +83,13 @@ class EmrRuns:
         self._settings = settings
 
     def start(self, job_id: str) -> str:
-        """One call. The client token is the job's id."""
+        """Returns one call. The client token is the job's id."""
         answer = self._call("start_job_run", **submission(job_id, self._settings))
         run_id: str = answer["jobRunId"]
         return run_id
 
     def outcome(self, run_id: str) -> Outcome:
-        """One call."""
+        """Returns one call."""
         try:
             answer = self._call("get_job_run", applicationId=self._settings.spark_application, jobRunId=run_id)
         except self._client.exceptions.ResourceNotFoundException:

@@ -50,7 +50,7 @@ class Context:
         )
 
     def now_ms(self) -> int:
-        """The server's clock."""
+        """Returns the server's clock."""
         return self.stores.clock.now_ms()
 
 

@@ -56,7 +56,7 @@ class Sealed(NamedTuple):
     unsealed_age_ms: int = 0
 
     def __add__(self, other: Sealed) -> Sealed:  # type: ignore[override]
-        """Both runs together."""
+        """Returns both runs together."""
         return Sealed(
             generations=self.generations + other.generations,
             segments=self.segments + other.segments,

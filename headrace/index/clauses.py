@@ -265,7 +265,7 @@ class Steps:
             marked = several() if several is not None else None
             if marked is None or marked.is_empty:
                 return Sets(holds, holds)
-            doubtful = every() & marked  # the words may stand in several texts of the record
+            doubtful = every() & marked  # the words may be in several texts of the record
             return Sets(holds - doubtful, holds | doubtful)
 
         once = _once(sets)
@@ -281,7 +281,7 @@ class Steps:
         return Step(what, "fts", (), once, scores)
 
     def _phrase(self, found: Sequence[Postings]) -> Docs:
-        """Returns records in which the words stand next to each other, in order."""
+        """Returns records in which the words are next to each other, in order."""
         shared = np.ones(self._size, np.bool_)
         for one in found:
             holds = np.zeros(self._size, np.bool_)
@@ -294,7 +294,7 @@ class Steps:
         return Docs.of(self._size, docsets.drop_repeats(places >> 32))
 
     def _begins(self, found: Postings, at: int, shared: Any) -> Int64s:
-        """Returns where phrases would begin of which this is word number `at`: record and place in one number,
+        """Returns where phrases would start of which this is word number `at`: record and place in one number,
         ascending.
 
         Args:

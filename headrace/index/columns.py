@@ -104,7 +104,7 @@ def compared(comparison: str, value: Value) -> Callable[[Column], Any]:
 
     def rows(column: Column) -> Any:
         if isinstance(value, int) and not _LEAST <= value <= _GREATEST:
-            answer = holds(0, value)  # every value of the column stands on the same side
+            answer = holds(0, value)  # every value of the column is on the same side
             return np.full(len(column.values), answer)
         return holds(column.values, value)
 

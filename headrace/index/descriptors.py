@@ -51,9 +51,9 @@ class FieldStats(msgspec.Struct, frozen=True):
         present: records that have a value.
         distinct: distinct canonical values (words, of text).
         lossy: records whose values the families can't hold exactly (several values in `col`, several texts, numbers out
-            of range): their offsets stand under the field's lossy term of `kw`, and a query that matches them looks at the
+            of range): their offsets are under the field's lossy term of `kw`, and a query that matches them looks at the
             record.
-        column: the field stands in `col`.
+        column: the field is in `col`.
         least, greatest: of the values in `col` of an integer, a float or a date (milliseconds); None without one.
     """
 
@@ -69,7 +69,7 @@ class Run(msgspec.Struct, frozen=True):
     """What the index manifest says of a run: enough to choose runs without opening them.
 
     Attributes:
-        id: unique in its log; its objects stand under `keys.run(log_id, id)`.
+        id: unique in its log; its objects are under `keys.run(log_id, id)`.
         level: 0 for a run built from segments, one more than its inputs' for a compacted one.
         plan: hash of the plan that it was built under.
         first_offset, end_offset: the records covered: every one of them, without a gap.

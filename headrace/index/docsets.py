@@ -34,7 +34,7 @@ def unite(one: Int64s, other: Int64s) -> Int64s:
 
 
 def are_among(values: Int64s, wanted: Int64s) -> NDArray[np.bool_]:
-    """Returns which of the values stand in `wanted`, which is ascending."""
+    """Returns which of the values are in `wanted`, which is ascending."""
     if not len(wanted):
         return np.zeros(len(values), np.bool_)
     at = np.searchsorted(wanted, values)

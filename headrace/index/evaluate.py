@@ -77,7 +77,7 @@ def evaluate(
 
     Args:
         within: offsets `[first, end)`: what is said of other records need not be true. It saves reading where the words
-            of phrases stand in those.
+            of phrases are in those.
         columns: fields whose columns are wanted beside the answer.
         lossy: fields whose lossy records are wanted.
         words: of which postings are wanted.

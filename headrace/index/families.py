@@ -86,7 +86,7 @@ _COLUMN_TYPES: dict[Kind, pa.DataType] = {
 
 
 def column_name(field: str, kind: Kind) -> str:
-    """Returns the column of `col` that a field stands in."""
+    """Returns the column of `col` that a field is in."""
     return field + WORDS if kind == "text" else field
 
 

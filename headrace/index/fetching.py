@@ -3,7 +3,7 @@
 A routine is a generator: it says which ranges it needs next, and is sent their bytes. The caller that drives routines
 decides how they are fetched: `gather` lets many of them share each round, so that what they ask for at the same time is
 one round of parallel GETs, whatever runs, parts and families it comes from. Few GETs are made of many ranges, by fetching
-what stands between neighbours.
+what is between neighbours.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ class FetchStats:
     Attributes:
         rounds: rounds with at least one GET; the GETs of a round are made at once.
         gets: GETs that went to the object store.
-        bytes: what they brought, with what stands between ranges.
+        bytes: what they brought, with what is between ranges.
         memory_hits, directory_hits: ranges that the cache held.
         wait_s: seconds spent in rounds with GETs.
     """

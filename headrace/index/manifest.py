@@ -192,7 +192,7 @@ def _lies_in(inner: Run, outer: Run) -> bool:
 
 
 _REMEMBERED = 1024  # logs; a run takes about 1 KB, and a generation names some dozens
-KEPT_MS = 24 * 3600 * 1000  # a generation stands at least so long after a newer one was made, the first one for ever
+KEPT_MS = 24 * 3600 * 1000  # a generation is at least so long after a newer one was made, the first one for ever
 
 
 class IndexManifestStore:
@@ -247,7 +247,7 @@ class IndexManifestStore:
     def publish(self, manifest: IndexManifest) -> bool:
         """Creates the generation: True if it is `manifest`, False if another one took its number.
 
-        A lost answer is cleared up by reading what stands there.
+        A lost answer is cleared up by reading what is there.
 
         Raises:
             Damaged: `manifest` breaks a rule; nothing was written.

@@ -69,7 +69,7 @@ class PartReader:
             return (found.min_raw, found.max_raw) if found is not None and found.has_min_max else None
 
     def span(self, group: int, columns: Sequence[str]) -> Range:
-        """Returns the bytes of columns of a row group, with what stands between them."""
+        """Returns the bytes of columns of a row group, with what is between them."""
         starts, ends = [], []
         row_group = self._metadata.row_group(group)
         for column in columns:
@@ -98,7 +98,7 @@ class PartReader:
                 metadata=self._metadata,
                 read_dictionary=self._texts(columns),
                 page_checksum_verification=True,
-                pre_buffer=False,  # it would also fetch what stands between the column chunks
+                pre_buffer=False,  # it would also fetch what is between the column chunks
             )
             found = file.reader.read_row_groups(list(groups), column_indices=leaves, use_threads=False)
             found = found.select(list(columns))

@@ -25,11 +25,11 @@ class FieldPlan(msgspec.Struct, frozen=True):
     """What a run holds of one field.
 
     Attributes:
-        pointer: where its values stand in promoted records.
-        terms: its canonical values stand in `kw`.
-        words: its words stand in `fts`.
+        pointer: where its values are in promoted records.
+        terms: its canonical values are in `kw`.
+        words: its words are in `fts`.
         positions: with their places.
-        column: it stands in `col`; `few`: if the run has at most `MAX_DICTIONARY` distinct values of it.
+        column: it is in `col`; `few`: if the run has at most `MAX_DICTIONARY` distinct values of it.
     """
 
     name: str

@@ -33,7 +33,7 @@ class Subschema:
     """One subschema, and where evaluating it leads. A group holds alternatives: a value meets one of them at most.
 
     Attributes:
-        path: where it stands in the schema.
+        path: where it is in the schema.
         keywords: the object itself; empty for a boolean schema.
         here: groups that see the same value.
         members, items: groups that see the members of an object, the items of an array.

@@ -1,4 +1,4 @@
-"""The commit protocol and everything that stands on it.
+"""The commit protocol and everything that is on it.
 
 requests   what callers ask and get: plain values
 decide     the rules, pure: state and request to new state, duplicate or refusal

@@ -104,7 +104,7 @@ class Appender:
                 break
             budget.again(f"others keep appending to this {self._surface.noun}")
             if isinstance(outcome, SlotTaken) and budget.tries == 1:
-                # What stands in our slot is the state to decide on, unless more came after it: so it is as old as the
+                # What is in our slot is the state to decide on, unless more came after it: so it is as old as the
                 # picture that it follows, or the fence would trust a slot that was used and trimmed.
                 picture, fresh = self._pictures.remember(picture.row, outcome.entry, picture.read), False
             else:

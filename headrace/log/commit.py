@@ -70,7 +70,7 @@ class Committer:
         self._pictures = pictures
 
     def put(self, entry: Entry, guards: Sequence[Guard], read: Moment, budget: Budget) -> Outcome:
-        """Commits `entry`, or says what stood in the way; then nothing was written.
+        """Commits `entry`, or says what was in the way; then nothing was written.
 
         Args:
             read: when the state that `entry` was decided on was read.
@@ -94,7 +94,7 @@ class Committer:
             if isinstance(outcome, SlotTaken) and outcome.entry.request_ids == entry.request_ids:
                 outcome = Committed()  # an earlier try of ours got through
             if unknown and not isinstance(outcome, Committed) and self._pictures.is_old(read):
-                raise OutcomeUnknown()  # an earlier try may have stood here until it was sealed and trimmed
+                raise OutcomeUnknown()  # an earlier try may have was here until it was sealed and trimmed
             if isinstance(outcome, Committed) and self._pictures.is_old(read):
                 entries = [entry, *(second for guard in guards for second in guard.entries)]
                 verdicts = [self.verify_slot(one) for one in entries]  # each, so that every dead one is removed
@@ -103,7 +103,7 @@ class Committer:
             return outcome
 
     def verify_slot(self, entry: Entry) -> bool:
-        """Whether `entry`, which stands in its slot, is part of its log's chain.
+        """Returns whether `entry`, which is in its slot, is part of its log's chain.
 
         It is if it was never below the published end (only published entries are trimmed, so its slot had not been
         used before), or if successors lead from it, each naming the one before, to such an entry or to the newest

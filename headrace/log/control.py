@@ -117,7 +117,7 @@ class Controls:
             attempt.budget.again(f"others keep changing this {self._surface.noun}")
 
     def _commit(self, attempt: Attempt, found: Found, decision: Decision, now_ms: int) -> bool:
-        """Whether the decision took effect; False if another writer was first."""
+        """Returns whether the decision took effect; False if another writer was first."""
         standing = {one.newest.log_id: one for one in found.pictures if one is not None}
         self._rows.remember(decision.objects)
         attempt.write(decision.objects)
@@ -307,7 +307,9 @@ class Controls:
         return Found(pictures, read, is_named=False)
 
     def _config(self, log_id: str, name: str, fork: LogConfig) -> LogConfig | None:
-        """The configuration of a source: its row stands until a name is created again, which its forks prevent."""
+        """Returns the configuration of a source: its row stands until a name is created again, which its forks
+        prevent.
+        """
         row: Row | None = self._stores.catalog.get(fork.surface, name)
         return row.config if row is not None and row.log_id == log_id else None
 
@@ -329,7 +331,7 @@ def _end(look: Look, kind: str, how: str) -> Draft:
 
 
 def _nameless(newest: Entry, config: LogConfig, read: Moment) -> Picture:
-    """A picture of which only the entry counts."""
+    """Returns a picture of which only the entry counts."""
     return Picture(Row(newest.log_id, config), newest, read)
 
 

@@ -95,7 +95,9 @@ def lineage_of(source: Look, base: int) -> tuple[Ancestor, ...]:
 
 
 def _incarnations(source: Look, base: int) -> list[Ancestor]:
-    """The source as an ancestor, once for each incarnation that recoveries gave it: its older cursors stay accepted."""
+    """Returns the source as an ancestor, once for each incarnation that recoveries gave it: its older cursors stay
+    accepted.
+    """
     found, incarnation = [], source.config.incarnation
     for recovery in source.state.recoveries:
         found.append(Ancestor(source.log_id, incarnation, min(recovery.at, base)))

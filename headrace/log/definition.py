@@ -30,7 +30,7 @@ class Definitions:
         self._kept: Bounded[str, Definition] = Bounded(_REMEMBERED)
 
     def of(self, log_id: str, state: LogState) -> Definition:
-        """The definition that a state names. One GET, the first time.
+        """Returns the definition that a state names. One GET, the first time.
 
         Raises:
             Damaged: its object is missing, or is not a definition.

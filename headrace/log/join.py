@@ -1,9 +1,9 @@
 """The join of what is published and what is not: the only place that knows when entries in hand continue a manifest.
 
 A look at a log reads the tail first. If the tail in hand does not join the manifest in hand, the sealer published and
-trimmed between two looks: read the watermark and newer manifests, and look again. Whoever never joins has met damage, and
-never answers across a gap. Reads, times, searches, inspection, the sealer and the indexer all ask here; `headrace.log.tail`
-says which entries of the write-ahead log may be believed.
+trimmed between two looks: read the watermark and newer manifests, and look again. A reader that never joins them has met
+damage; it never answers across a gap. Reads, times, searches, the sealer and the indexer all ask here;
+`headrace.log.tail` says which entries of the write-ahead log may be believed.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def newest_manifest(
 
 
 def continues(known: Manifest | None, entry: Entry) -> bool:
-    """Whether nothing is missing between what a manifest publishes and an entry that it does not."""
+    """Returns whether nothing is missing between what a manifest publishes and an entry that it does not."""
     if known is None:
         return entry.prev_slot < 0
     return entry.prev_slot < 0 or (entry.prev_slot, entry.prev_id) == (known.last_slot, known.last_id)

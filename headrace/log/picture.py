@@ -50,14 +50,14 @@ class Pictures:
         return age_s(self._stores.clock, read) > self._stores.settings.state_age_ms / 1000
 
     def warm(self, name: str) -> Picture | None:
-        """The remembered picture, if it is young enough to decide on."""
+        """Returns the remembered picture, if it is young enough to decide on."""
         picture = self._pictures.get(name)
         if picture is None or self.is_old(picture.read):
             return None
         return picture
 
     def look(self, name: str) -> Picture:
-        """A fresh picture: one catalog read and one query.
+        """Returns a fresh picture: one catalog read and one query.
 
         Raises:
             HeadraceError: the name stands for nothing.
@@ -70,7 +70,7 @@ class Pictures:
         return self.remember(row, newest, read)
 
     def row(self, name: str) -> Row:
-        """The row of a name: one catalog read.
+        """Returns the row of a name: one catalog read.
 
         Raises:
             HeadraceError: the name stands for nothing.
@@ -87,7 +87,7 @@ class Pictures:
         return picture
 
     def manifest(self, log_id: str) -> Manifest | None:
-        """The newest manifest that this process has seen."""
+        """Returns the newest manifest that this process has seen."""
         return self._manifests.get(log_id)
 
     def remember_manifest(self, manifest: Manifest) -> None:
@@ -98,7 +98,7 @@ class Pictures:
         )
 
     def touched_ms(self, log_id: str) -> int:
-        """The last touch that this process has seen; 0 if none."""
+        """Returns the last touch that this process has seen; 0 if none."""
         return self._touched.get(log_id) or 0
 
     def remember_touch(self, log_id: str, touched_ms: int) -> None:

@@ -49,7 +49,7 @@ class Pruner:
         self._indexes = IndexManifests(objects, clock)
 
     def ahead(self, log_id: str, first: int, end: int, view: View) -> Ahead:
-        """What the log's runs say of the published records `[first, end)`, or of the first of them.
+        """Returns what the log's runs say of the published records `[first, end)`, or of the first of them.
 
         Raises:
             StoreTimeout, StoreThrottled: a store did not answer.
@@ -76,7 +76,9 @@ class Pruner:
         self._indexes = IndexManifests(self._objects, self._clock)
 
     def _manifest(self, log_id: str, first: int, plan: str | None, *, is_fresh: bool) -> IndexManifest:
-        """The newest generation; one in hand while it is young, or, if it lacks what is asked for, very young."""
+        """Returns the newest generation; one in hand while it is young, or, if it lacks what is asked for, very
+        young.
+        """
         known = None if is_fresh else self._indexes.recent(log_id, AGE_S)
         if known is not None:
             serves = any(
@@ -104,7 +106,7 @@ class Pruner:
 
 
 def is_worth(segments: Iterable[Segment], view: View) -> bool:
-    """Whether asking runs may save more than it costs, given the segments that else are looked at."""
+    """Returns whether asking runs may save more than it costs, given the segments that else are looked at."""
     if view.key is not None:
         return sum(1 for _ in islice(segments, KEYED_SEGMENTS)) == KEYED_SEGMENTS
     payload = 0

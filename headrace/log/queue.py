@@ -91,7 +91,7 @@ class Group:
         return not ticket.settled
 
     def batch(self) -> list[Ticket]:
-        """What the leader commits next, in order of arrival; at least one ticket if any waits."""
+        """Returns what the leader commits next, in order of arrival; at least one ticket if any waits."""
         with self._lock:
             taken: list[Ticket] = []
             size = 0
@@ -141,7 +141,7 @@ class Groups:
 
     @contextmanager
     def of(self, name: str) -> Iterator[Group]:
-        """The group of a name."""
+        """Yields the group of a name."""
         with self._lock:
             group = self._groups.setdefault(name, Group())
             group.users += 1

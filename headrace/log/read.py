@@ -62,7 +62,7 @@ class Reader:
         self._times = TimeFinder(stores, manifests, self.refresh_manifest)
 
     def head(self, name: str) -> Head:
-        """The stream now.
+        """Returns the stream now.
 
         Raises:
             NotFound: no such stream, deleted, or expired. Gone: deleted, and forks still need it.
@@ -91,7 +91,7 @@ class Reader:
         max_bytes: int = PAGE_BYTES,
         until: float | None = None,
     ) -> ReadPage:
-        """One page.
+        """Returns one page.
 
         Args:
             at: where it begins.
@@ -125,7 +125,7 @@ class Reader:
         return ReadPage(head, start, position, head.state.next_offset, page.data, page.size, foreign, scan)
 
     def read_one(self, row: Row, position: int) -> bytes:
-        """The record at a position that exists."""
+        """Returns the record at a position that exists."""
         page = Collector(RAW, 1, 1)
         for ancestor in row.config.lineage:
             if position < ancestor.through:
@@ -136,8 +136,8 @@ class Reader:
 
     @staticmethod
     def check_cursor(config: LogConfig, cursor: offsets.Cursor, recoveries: Sequence[Recovery] = ()) -> bool:
-        """Whether the cursor is of an incarnation that came before: an ancestor's, up to its fork point, or this log's
-        before a recovery, up to where that took it up; False if of the log's own.
+        """Returns whether the cursor is of an incarnation that came before: an ancestor's, up to its fork point, or
+        this log's before a recovery, up to where that took it up; False if of the log's own.
 
         Raises:
             InvalidRequest, Gone: it is of neither.
@@ -158,7 +158,7 @@ class Reader:
         raise Gone("offset belongs to an earlier incarnation of this stream")
 
     def _end(self, name: str, at: At) -> tuple[Tail, Head, Picture]:
-        """The end of the stream: a tail that includes the newest entry, and what it says."""
+        """Returns the end of the stream: a tail that includes the newest entry, and what it says."""
         read = self._pictures.read_time()
         picture = self._pictures.warm(name)
         row = picture.row if picture is not None else self._pictures.row(name)
@@ -241,7 +241,7 @@ class Reader:
         return position
 
     def _segments(self, manifest: Manifest, position: int, end: int) -> Iterator[Segment]:
-        """Those with records of `[position, end)`."""
+        """Returns those with records of `[position, end)`."""
         found = self._manifests.segments_from(manifest, position)
         return takewhile(lambda segment: segment.first_offset < end, found)
 
@@ -270,7 +270,7 @@ class Reader:
         return ahead.end
 
     def _round(self, manifest: Manifest, offsets: Any, room: int) -> list[tuple[Segment, list[int]]]:
-        """The first of these offsets, by segment: as many as there is room for, of pages of `ROUND_BYTES`."""
+        """Returns the first of these offsets, by segment: as many as there is room for, of pages of `ROUND_BYTES`."""
         wanted: list[tuple[Segment, list[int]]] = []
         at = payload = 0
         while at < min(room, len(offsets)) and payload < ROUND_BYTES:

@@ -83,7 +83,7 @@ class ReadPage(NamedTuple):
 
     @property
     def up_to_date(self) -> bool:
-        """Nothing stood after the page."""
+        """Nothing was after the page."""
         return self.next >= self.end
 
     @property
@@ -92,5 +92,5 @@ class ReadPage(NamedTuple):
         return self.up_to_date and self.head.state.closed
 
     def text(self, position: int) -> str:
-        """A position of this stream as a cursor."""
+        """Returns a position of this stream as a cursor."""
         return offsets.encode(self.head.incarnation, position)

@@ -1,7 +1,7 @@
 """The seam between the log and a surface: what a surface decides, and what it is given to decide on.
 
 A surface is a kind of names: streams, topics, feature tables. It gives the log `decide`, for data and for control alike:
-from the logs as they stand, the requests and the clock to the entries that shall follow, the rows and conditions that join
+from the logs as they stand, the requests and the clock to the entries that must follow, the rows and conditions that join
 their commit, the objects that they name, and an answer for each request. The log writes the objects first, then puts the
 entries into their slots, and asks again when another writer was first. A surface never reads or writes a store itself.
 """

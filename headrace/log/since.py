@@ -38,7 +38,7 @@ class TimeFinder:
         return head.state.next_offset if found is None else found
 
     def _in_log(self, log_id: str, since_ms: int) -> int | None:
-        """The same among one log's own records; None if there is none."""
+        """Returns the same among one log's own records; None if there is none."""
         manifest: Manifest | None = None
         for _ in join.looks(log_id, f"since={since_ms}"):
             before, manifest = manifest, self._refresh_manifest(log_id)

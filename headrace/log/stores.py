@@ -57,5 +57,5 @@ class Stores:
     tables: Mapping[str, SurfaceTable] = field(default_factory=dict)
 
     def manifests(self) -> ManifestStore:
-        """A fresh view of the manifests."""
+        """Returns a fresh view of the manifests."""
         return ManifestStore(self.objects)

@@ -24,7 +24,7 @@ class Tail(NamedTuple):
     newest: Entry | None
 
     def covers(self, position: int) -> bool:
-        """The record at `position` is in the chain."""
+        """Returns the record at `position` is in the chain."""
         return bool(self.entries) and self.entries[0].offset <= position < self.entries[-1].next_offset
 
 
@@ -34,7 +34,9 @@ def chained(first: Entry, second: Entry) -> bool:
 
 
 def confirmed(entries: Sequence[Entry], newest_is_last: bool) -> list[Entry]:
-    """The longest run of chained entries that ends with the newest one, or with one that its successor confirms."""
+    """Returns the longest run of chained entries that ends with the newest one, or with one that its successor
+    confirms.
+    """
     end = len(entries)
     if not newest_is_last:
         end -= 1  # its successor is not in hand
@@ -49,14 +51,14 @@ def confirmed(entries: Sequence[Entry], newest_is_last: bool) -> list[Entry]:
 
 
 def recent(wal: Wal, log_id: str) -> Tail:
-    """The newest entries: one query."""
+    """Returns the newest entries: one query."""
     page = wal.read(log_id, limit=RECENT, descending=True)
     entries = confirmed(page.entries[::-1], newest_is_last=True)
     return Tail(entries, entries[-1] if entries else None)
 
 
 def after(wal: Wal, log_id: str, known_slot: int) -> Tail:
-    """The chain from an entry that this process knows to be real; one query. Empty if that was trimmed since."""
+    """Returns the chain from an entry that this process knows to be real; one query. Empty if that was trimmed since."""
     page = wal.read(log_id, start=known_slot)
     entries = confirmed(page.entries, newest_is_last=page.complete)
     if not entries or entries[0].slot != known_slot:
@@ -80,7 +82,7 @@ def enough_for(records: int, size: int, sample: Tail | None) -> int | None:
 
 
 def around(wal: Wal, log_id: str, position: int, limit: int | None = None) -> Tail:
-    """The chain that holds `position`: one query, two for a cursor inside a batch or behind a trim.
+    """Returns the chain that holds `position`: one query, two for a cursor inside a batch or behind a trim.
 
     More only where control entries (forks, definitions) at that very offset fill a page.
     """
@@ -101,12 +103,12 @@ def around(wal: Wal, log_id: str, position: int, limit: int | None = None) -> Ta
 
 
 def _has(entries: Sequence[Entry], position: int) -> bool:
-    """The record at `position` is in a confirmed entry, without a look at what follows the last one."""
+    """Returns the record at `position` is in a confirmed entry, without a look at what follows the last one."""
     return Tail(confirmed(entries, newest_is_last=False), None).covers(position)
 
 
 def _from(run: list[Entry], position: int) -> list[Entry]:
-    """The part of a chain from the entry that holds `position` on."""
+    """Returns the part of a chain from the entry that holds `position` on."""
     for index, entry in enumerate(run):
         if entry.next_offset > position:
             return run[index:]

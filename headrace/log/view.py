@@ -49,14 +49,16 @@ class View:
         return self.filter is not None or self.key is not None
 
     def shows_all_from(self, offset: int) -> bool:
-        """Whether every record from an offset on is shown, with the bytes that were appended: no look into it is needed."""
+        """Returns whether every record from an offset on is shown, with the bytes that were appended: no look into it
+        is needed.
+        """
         if self.selects:
             return False
         current = self.definition.schema_version
         return current < 2 or registry.version_at(self.definition.registry, offset) == current
 
     def show(self, offset: int, data: bytes) -> bytes | None:
-        """The record at an offset, or None if the filter rejects it.
+        """Returns the record at an offset, or None if the filter rejects it.
 
         Bytes that no lens touches are shown as they were appended.
 

@@ -44,7 +44,7 @@ class Replaced(msgspec.Struct, frozen=True):
     """A segment that a merged one replaced: its objects stay a while, for readers that know an older generation.
 
     Attributes:
-        key: of the segment's object; its key page stands beside it.
+        key: of the segment's object; its key page is beside it.
         generation: the first one without the segment.
         at_ms: when that was made.
     """
@@ -124,7 +124,7 @@ def successor(
     now_ms: int,
     forgotten: Collection[str] = (),
 ) -> Manifest:
-    """The generation after `manifest`, with `segments` added and everything up to `last_entry` folded in.
+    """Returns the generation after `manifest`, with `segments` added and everything up to `last_entry` folded in.
 
     Args:
         manifest: the newest generation; None before the first one.
@@ -164,7 +164,7 @@ def successor(
 
 
 def full_page(manifest: Manifest) -> tuple[Segment, ...] | None:
-    """The segments that must leave the open page with the next generation; None while there is room.
+    """Returns the segments that must leave the open page with the next generation; None while there is room.
 
     Put `encode_page` of them under a new key first, then give `describe_page` of that object to `successor`.
     """
@@ -172,12 +172,12 @@ def full_page(manifest: Manifest) -> tuple[Segment, ...] | None:
 
 
 def encode(manifest: Manifest) -> bytes:
-    """The object of a generation. Equal manifests give equal bytes."""
+    """Returns the object of a generation. Equal manifests give equal bytes."""
     return packed.encode(manifest)
 
 
 def decode(data: bytes, source: str) -> Manifest:
-    """The generation in an object.
+    """Returns the generation in an object.
 
     Args:
         data: what `encode` made.
@@ -193,12 +193,12 @@ def decode(data: bytes, source: str) -> Manifest:
 
 
 def encode_page(segments: tuple[Segment, ...]) -> bytes:
-    """The object of a sealed page."""
+    """Returns the object of a sealed page."""
     return packed.encode(_Page(version=VERSION, segments=segments))
 
 
 def describe_page(key: str, data: bytes, segments: tuple[Segment, ...]) -> ManifestPage:
-    """What a manifest says of the page object `data`, made by `encode_page(segments)`, put under `key`."""
+    """Returns what a manifest says of the page object `data`, made by `encode_page(segments)`, put under `key`."""
     return ManifestPage(
         key=key,
         sha256=hashlib.sha256(data).hexdigest(),
@@ -211,7 +211,7 @@ def describe_page(key: str, data: bytes, segments: tuple[Segment, ...]) -> Manif
 
 
 def decode_page(data: bytes, page: ManifestPage) -> tuple[Segment, ...]:
-    """The segments in the object of `page`.
+    """Returns the segments in the object of `page`.
 
     Raises:
         Damaged: it is not the object that was published.

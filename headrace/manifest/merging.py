@@ -37,7 +37,7 @@ class MergeLimits(NamedTuple):
 
 
 def groups(open_page: Sequence[Segment], now_ms: int, limits: MergeLimits) -> list[tuple[Segment, ...]]:
-    """What to merge now: neighbours that fit one segment together, the oldest first."""
+    """Returns what to merge now: neighbours that fit one segment together, the oldest first."""
     old = 0
     while old < len(open_page) and open_page[old].max_time_ms <= now_ms - limits.age_ms:
         old += 1
@@ -45,7 +45,7 @@ def groups(open_page: Sequence[Segment], now_ms: int, limits: MergeLimits) -> li
 
 
 def due_ms(open_page: Sequence[Segment], limits: MergeLimits) -> int | None:
-    """When `groups` will find something at the latest, as the page stands; None if it will not."""
+    """Returns when `groups` will find something at the latest, as the page stands; None if it will not."""
     found = _groups(open_page, limits)
     return found[0][-1].max_time_ms + limits.age_ms if found else None
 
@@ -77,14 +77,14 @@ def _is_worth(group: Sequence[Segment]) -> bool:
 
 
 def merged(manifest: Manifest, replaced: Sequence[Segment], by: Segment, now_ms: int) -> Manifest | None:
-    """The generation after `manifest`, with `by` in the place of `replaced`.
+    """Returns the generation after `manifest`, with `by` in the place of `replaced`.
 
     Args:
         replaced: neighbours, whatever their numbers are by now.
         now_ms: the server's clock.
 
     Returns:
-        None if they don't stand in the open page any more, these very ones and side by side.
+        None if they don't are in the open page any more, these very ones and side by side.
     """
     start = next((at for at, one in enumerate(manifest.open_page) if one.key == replaced[0].key), None)
     if start is None:
@@ -111,7 +111,7 @@ def merged(manifest: Manifest, replaced: Sequence[Segment], by: Segment, now_ms:
 
 
 def names(manifest: Manifest, key: str) -> bool:
-    """Whether a segment of the open page, or one that was replaced lately, stands under this key."""
+    """Returns whether a segment of the open page, or one that was replaced lately, is under this key."""
     in_force = {one.key for one in manifest.open_page}
     return key in in_force or any(one.key == key for one in manifest.replaced)
 
@@ -129,7 +129,7 @@ def removable(manifest: Manifest, now_ms: int, age_ms: int) -> list[str]:
 
 
 def forgettable(manifest: Manifest, now_ms: int, age_ms: int) -> list[str]:
-    """Those of them that the next generation need not name, once their objects are removed."""
+    """Returns those of them that the next generation need not name, once their objects are removed."""
     return [one.key for one in manifest.replaced if now_ms - one.at_ms >= age_ms and _is_passed(manifest, one)]
 
 

@@ -1,6 +1,6 @@
 """Loading and publishing manifests through an `Objects` port.
 
-Creating generation N+1 if it is absent is the commit point of sealing: whoever creates it has published,
+Creating generation N+1 if it is absent is the commit point of sealing: anyone who creates it has published,
 everyone else has not. Generations and sealed pages never change, so what was loaded once is kept (a few of
 each).
 """
@@ -31,7 +31,7 @@ class ManifestStore:
         self._pages: Bounded[str, tuple[Segment, ...]] = Bounded(_KEEP_SEGMENTS, weigh=len)
 
     def load(self, log_id: str, generation: int) -> Manifest | None:
-        """One generation; None if it was never published.
+        """Returns one generation; None if it was never published.
 
         Raises:
             Damaged: the object is not that generation, or breaks a rule.
@@ -46,7 +46,7 @@ class ManifestStore:
         """Creates the generation: True if it is `manifest`, False if another one took its number.
 
         Checks the invariants against the generation before, which is in memory if this store loaded it. A
-        lost answer is cleared up by reading what stands there.
+        lost answer is cleared up by reading what is there.
 
         Raises:
             Damaged: `manifest` breaks a rule; nothing was written.
@@ -59,7 +59,7 @@ class ManifestStore:
         return publish(self._objects, key, encode(manifest))
 
     def newest(self, log_id: str, known: Manifest | None, at_least: int) -> Manifest | None:
-        """The newest generation; None if nothing was published.
+        """Returns the newest generation; None if nothing was published.
 
         Costs one GET that finds nothing, and one for each generation that this store has not seen.
 
@@ -91,7 +91,7 @@ class ManifestStore:
         yield from _behind(manifest.open_page, offset)
 
     def segment_for_time(self, manifest: Manifest, time_ms: int) -> Segment | None:
-        """The first published segment with a record appended at `time_ms` or later; None if there is none.
+        """Returns the first published segment with a record appended at `time_ms` or later; None if there is none.
 
         Raises:
             Damaged: a sealed page is missing or altered.

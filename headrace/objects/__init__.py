@@ -34,7 +34,9 @@ class Objects(Protocol):
         """`length` bytes from `start` (shorter at the end of the object). Raises `ObjectMissing`."""
 
     def get_ranges(self, ranges: Sequence[Range], /) -> list[bytes]:
-        """The bytes of each range, in their order, fetched at once: as `get_range` of each. Raises `ObjectMissing`."""
+        """Returns the bytes of each range, in their order, fetched at once: as `get_range` of each. Raises
+        `ObjectMissing`.
+        """
 
     def put(self, key: str, data: bytes) -> None:
         """Writes the object. Keys of plain puts carry a nonce, so nothing is ever overwritten by meaning."""

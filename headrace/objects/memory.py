@@ -30,7 +30,7 @@ class MemoryObjects:
         return self.get(key)[start : start + length]
 
     def get_ranges(self, ranges: Sequence[Range], /) -> list[bytes]:
-        """Each as `get_range` gives it."""
+        """Returns each as `get_range` gives it."""
         return [self.get_range(*one) for one in ranges]
 
     def put(self, key: str, data: bytes) -> None:

@@ -20,7 +20,7 @@ from headrace.wal.state import DefinitionRef
 
 
 def check_generations(objects: Objects, notes: Notes, numbers: Sequence[int]) -> Manifest | None:
-    """Every generation from 1 to the highest one found exists, decodes, and may follow the one before.
+    """Returns every generation from 1 to the highest one found exists, decodes, and may follow the one before.
 
     Returns:
         The newest generation, if it can be believed.
@@ -61,7 +61,7 @@ def _generation(objects: Objects, notes: Notes, key: str, number: int) -> Manife
 
 
 def segments_of(objects: Objects, notes: Notes, manifest: Manifest) -> list[Segment]:
-    """All descriptors, sealed pages first; a page that can't be read is noted and left out."""
+    """Returns all descriptors, sealed pages first; a page that can't be read is noted and left out."""
     found: list[Segment] = []
     for page in manifest.pages:
         try:
@@ -92,7 +92,7 @@ def check_segments(
 
 
 def is_named_now(objects: Objects, manifest: Manifest, segment: Segment) -> bool:
-    """Whether the generation that is the newest by now names a segment of `manifest`."""
+    """Returns whether the generation that is the newest by now names a segment of `manifest`."""
     store = ManifestStore(objects)
     newest = store.newest(manifest.log_id, manifest, 0)
     assert newest is not None, "one is known"
@@ -179,7 +179,7 @@ def earlier_definitions(log_id: str, standing: Iterable[str], named: Iterable[De
 
 
 def named_objects(manifest: Manifest | None, segments: Iterable[Segment], generations: Iterable[int]) -> set[str]:
-    """Every key that the published part names; of segments that were replaced, the objects may be gone."""
+    """Returns every key that the published part names; of segments that were replaced, the objects may be gone."""
     named = {segment.key for segment in segments}
     named |= {one.key for one in manifest.replaced} if manifest is not None else set()
     named |= {keys.segment_keys(key) for key in named}

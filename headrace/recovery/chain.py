@@ -27,7 +27,9 @@ class Link(NamedTuple):
 
 
 def read_links(stores: Stores, log_id: str) -> list[Link]:
-    """Every entry that stands, ascending, each with its payload looked at. Memory: the entries without payloads."""
+    """Returns every entry that stands, ascending, each with its payload looked at. Memory: the entries without
+    payloads.
+    """
     links: list[Link] = []
     start = 0
     while True:
@@ -89,7 +91,7 @@ def check_chain(notes: Notes, links: list[Link], manifest: Manifest | None) -> N
             link = None  # a dead item in the place of one that is published
         if link is None:
             if current.kind == "recover" and current.slot < end_slot:
-                confirmed |= by_slot.keys()  # what stands before a recovery is left from before, and published
+                confirmed |= by_slot.keys()  # what is before a recovery is left from before, and published
             elif current.prev_slot >= end_slot:
                 notes.error("wal.missing", f"slot {current.prev_slot}", expected=before)
             elif current.prev_slot > oldest_slot:
@@ -108,7 +110,7 @@ def check_chain(notes: Notes, links: list[Link], manifest: Manifest | None) -> N
 
 
 def _next_below(links: list[Link], slot: int) -> Link | None:
-    """The entry before a gap: the chain is followed from there on."""
+    """Returns the entry before a gap: the chain is followed from there on."""
     return next((link for link in reversed(links) if link.slot < slot), None)
 
 

@@ -1,6 +1,6 @@
 """Checks the indexes of one log: every generation of the index manifest, and every object of the runs that are read.
 
-Nothing that was acknowledged is lost with them: `headrace index rebuild` makes them anew from the segments.
+Nothing that was acknowledged is lost with them: `headrace index rebuild` makes them again from the segments.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from headrace.recovery.notes import Notes
 
 
 def check_indexes(objects: Objects, notes: Notes, standing: Iterable[str], now_ms: int) -> set[str]:
-    """Every generation that may not be gone exists and decodes; the runs that the newest one reads are whole.
+    """Returns every generation that may not be gone exists and decodes; the runs that the newest one reads are whole.
 
     Args:
         standing: every key of the log.
@@ -74,7 +74,7 @@ def _check_run(objects: Objects, notes: Notes, run: Run) -> set[str]:
 
 
 def _checked(objects: Objects, notes: Notes, key: str, size: int, sha256: str) -> bytes | None:
-    """The object, if it is the one that was published."""
+    """Returns the object, if it is the one that was published."""
     try:
         data = objects.get(key)
     except ObjectMissing:

@@ -65,7 +65,7 @@ def resolve(logs: Sequence[Facts]) -> Names:
 
 
 def _judge(logs: list[Facts]) -> dict[str, Standing]:
-    """The logs of one name."""
+    """Returns the logs of one name."""
     top = max(logs, key=lambda log: (log.incarnation, log.owns_row, _created_ms(log)))
     youngest = max(logs, key=_created_ms)
     if _created_ms(youngest) > _created_ms(top) + _SKEW_MS:

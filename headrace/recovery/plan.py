@@ -44,7 +44,7 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 def plan(logs: Sequence[Facts], *, rewound: bool, now_ms: int, request_ids: Callable[[], str]) -> Iterator[Plan]:
-    """A plan for each log.
+    """Yields a plan for each log.
 
     Args:
         rewound: the tables were restored to an earlier time: behind every end there may have been more.
@@ -66,7 +66,8 @@ def plan(logs: Sequence[Facts], *, rewound: bool, now_ms: int, request_ids: Call
 
 
 def raised_incarnation(config: LogConfig, state: LogState, now_ms: int) -> int:
-    """The incarnation from now on: the time in seconds (a u32 until 2106), so that it was never in force before.
+    """Returns the incarnation from now on: the time in seconds (a u32 until 2106), so that it was never in force
+    before.
 
     Counting up would not be enough: the raise of an earlier recovery can be lost with the entry that held it, or a name
     was deleted and created again behind what was published. For the same reason it is never far ahead of the time.
@@ -75,7 +76,7 @@ def raised_incarnation(config: LogConfig, state: LogState, now_ms: int) -> int:
 
 
 def _nameless(facts: Facts, holds_source: bool, rewound: bool, now_ms: int, request_ids: Callable[[], str]) -> Plan:
-    """A log whose name was created again. One with a tombstone is ended again, should it have come to life."""
+    """Returns a log whose name was created again. One with a tombstone is ended again, should it have come to life."""
     state = facts.state or LogState()
     if facts.tombstone is None:
         return Plan(facts, "superseded", state)
@@ -87,7 +88,7 @@ def _nameless(facts: Facts, holds_source: bool, rewound: bool, now_ms: int, requ
 
 
 def _refusal(facts: Facts, judged: Names, by_id: Mapping[str, Facts]) -> str:
-    """Why a log must be left alone; empty if it need not."""
+    """Returns why a log must be left alone; empty if it need not."""
     if facts.damage:
         return facts.damage
     if facts.config is None:
@@ -111,7 +112,7 @@ def _refusal(facts: Facts, judged: Names, by_id: Mapping[str, Facts]) -> str:
 
 
 def _lacks(config: LogConfig, by_id: Mapping[str, Facts]) -> str:
-    """What a fork inherits and is not there; empty if all is."""
+    """Returns what a fork inherits and is not there; empty if all is."""
     for ancestor in config.lineage:
         source = by_id.get(ancestor.log_id)
         end = _end_offset(source) if source is not None else 0
@@ -121,7 +122,7 @@ def _lacks(config: LogConfig, by_id: Mapping[str, Facts]) -> str:
 
 
 def _has_ended(facts: Facts) -> bool:
-    """Its entries or its row say so, and nobody reads what it inherits."""
+    """Returns its entries or its row say so, and nobody reads what it inherits."""
     says_row = facts.row is not None and facts.owns_row and facts.row.ended
     if facts.state is None:
         return says_row
@@ -135,7 +136,9 @@ def _end_offset(facts: Facts) -> int:
 
 
 def _says(standing: Row, row: Row) -> bool:
-    """What a row must say of a log that lives; its deadline only bounds the true one, its end is marked apart."""
+    """Returns what a row must say of a log that lives; its deadline only bounds the true one, its end is marked
+    apart.
+    """
     return standing.config == row.config and (row.ended or standing.label == row.label)
 
 
@@ -189,7 +192,7 @@ class _Planner:
         return self._facts.tombstone is not None
 
     def _unpublished(self) -> LogState:
-        """The state of a log of which nothing is known but that it existed."""
+        """Returns the state of a log of which nothing is known but that it existed."""
         tombstone = self._facts.tombstone
         if tombstone is not None:
             return LogState(next_offset=tombstone.next_offset)
@@ -202,7 +205,7 @@ class _Planner:
         )
 
     def _may_be_published(self) -> bool:
-        """What it inherits is published: a fork never comes before its source."""
+        """Returns what it inherits is published: a fork never comes before its source."""
         if self._facts.manifest is not None:
             return True
         published = ((self._by_id[one.log_id].manifest, one.through) for one in self._config.lineage)

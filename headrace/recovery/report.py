@@ -35,7 +35,7 @@ Kind = Literal[
     "segment.damaged",
     "tombstone.damaged",
     "tombstone.living",
-    "wal.behind",  # the newest entry stands before the published end
+    "wal.behind",  # the newest entry is before the published end
     "wal.dead",  # an entry that is not part of the chain
     "wal.empty",
     "wal.entry",  # an entry contradicts itself

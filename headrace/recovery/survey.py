@@ -49,10 +49,10 @@ class Facts(msgspec.Struct, frozen=True):
         config: from the newest manifest, `log.json`, `deleted.json` or its catalog row; None if nothing says it.
         manifest: the newest generation, without its segments.
         newest: the newest entry.
-        has_older: entries stand before it.
-        tail: how the write-ahead log stands to the manifest: it is empty; its newest entry stands before the published
+        has_older: entries are before it.
+        tail: how the write-ahead log stands to the manifest: it is empty; its newest entry is before the published
             end; it goes on from there (or nothing is published); it is another history.
-        row: what stands in the catalog under the log's name, perhaps for another log.
+        row: what is in the catalog under the log's name, perhaps for another log.
         damage: why the bucket can't be believed.
     """
 
@@ -102,7 +102,7 @@ class Facts(msgspec.Struct, frozen=True):
 
 
 def survey(stores: Stores, progress: Progress = no_progress) -> list[Facts]:
-    """Every log that the bucket or the catalog knows, by log id."""
+    """Returns every log that the bucket or the catalog knows, by log id."""
     listed = {one.log_id: one for one in list_logs(stores.objects)}
     rows = {row.log_id: row for surface in stores.surfaces for row in _rows(stores, surface)}
     found: dict[str, Facts] = {}
@@ -111,7 +111,7 @@ def survey(stores: Stores, progress: Progress = no_progress) -> list[Facts]:
         for number, log_id in enumerate(wanted):
             progress("surveying", number, len(wanted))
             found[log_id] = look(stores, listed.get(log_id) or Listed(log_id), rows.get(log_id))
-        # Some are met only as what stands under another log's name, or as sources.
+        # Some are met only as what is under another log's name, or as sources.
         rows = {one.row.log_id: one.row for one in found.values() if one.row is not None}
         sources = {log_id for one in found.values() if one.config is not None for log_id in sources_of(one.config)}
         wanted = sorted((rows.keys() | sources) - found.keys())
@@ -119,7 +119,7 @@ def survey(stores: Stores, progress: Progress = no_progress) -> list[Facts]:
 
 
 def list_logs(objects: Objects, prefix: str = keys.ROOT) -> Iterator[Listed]:
-    """The logs that have objects, in order: one listing."""
+    """Yields the logs that have objects, in order: one listing."""
     names = (key.removeprefix(keys.ROOT) for key in objects.list(prefix))
     for log_id, group in groupby(names, lambda name: name.partition("/")[0]):
         one = Listed(log_id)
@@ -138,7 +138,7 @@ def list_logs(objects: Objects, prefix: str = keys.ROOT) -> Iterator[Listed]:
 
 
 def look(stores: Stores, listed: Listed, row: Row | None = None) -> Facts:
-    """The facts of one log."""
+    """Returns the facts of one log."""
     log_id = listed.log_id
     tombstone = description = manifest = None
     damage = ""
@@ -231,7 +231,7 @@ def _tail(
 
 
 def sources_of(config: LogConfig) -> set[str]:
-    """The logs that a fork was made from and reads."""
+    """Returns the logs that a fork was made from and reads."""
     made_from = {config.source.log_id} if config.source is not None else set()
     return made_from | {ancestor.log_id for ancestor in config.lineage}
 

@@ -129,7 +129,7 @@ class _Walk:
         return LogChecked(log_id, name, end_offset=end, **counts)
 
     def _look(self) -> tuple[Facts, Listed]:
-        """What stands, once its parts agree, or as it is."""
+        """Returns what stands, once its parts agree, or as it is."""
         for attempt in range(_LOOKS):
             listed = next(list_logs(self._stores.objects, keys.log_prefix(self._log_id)), Listed(self._log_id))
             facts = look(self._stores, listed)
@@ -190,7 +190,7 @@ class _Walk:
 
     @staticmethod
     def _definitions(config: LogConfig | None, manifest: Manifest | None, links: list[Link]) -> set[DefinitionRef]:
-        """All that the log names: what it began with, as it is published, and in its entries."""
+        """Returns all that the log names: what it began with, as it is published, and in its entries."""
         named = {config.definition if config is not None else None}
         named |= {one.state.definition for one in (manifest, *links) if one is not None}
         return {ref for ref in named if ref is not None}

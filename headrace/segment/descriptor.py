@@ -6,7 +6,7 @@ import msgspec
 
 
 class PageIndex(msgspec.Struct, frozen=True, array_like=True):
-    """Where the data pages of a column stand in the object. The three lists have one element per page.
+    """Where the data pages of a column are in the object. The three lists have one element per page.
 
     Attributes:
         start: byte offset of the first page's header.
@@ -26,7 +26,7 @@ class Segment(msgspec.Struct, frozen=True, omit_defaults=True):
 
     Attributes:
         number: its place in the log, from 0 on.
-        key: the object's key; its key page stands at `headrace.objects.keys.segment_keys(key)`.
+        key: the object's key; its key page is at `headrace.objects.keys.segment_keys(key)`.
         first_offset, count: the records in it; ranges of consecutive segments touch.
         min_time_ms, max_time_ms: append times of its first and last record.
         payload_bytes: bytes of record data, decoded.

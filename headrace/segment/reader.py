@@ -40,7 +40,7 @@ class _Span(NamedTuple):
 
 
 def read_data(objects: Objects, segment: Segment, start_offset: int, max_records: int, max_bytes: int) -> list[bytes]:
-    """The data of consecutive records from `start_offset` on, with one ranged GET.
+    """Returns the data of consecutive records from `start_offset` on, with one ranged GET.
 
     Records are added while there are fewer than `max_records` and their data together are less than
     `max_bytes`, and while the segment lasts: at least one record, and the last one may go over `max_bytes`.
@@ -137,7 +137,8 @@ def read_rows(objects: Objects, segment: Segment, offsets: Sequence[int]) -> Ite
 
 
 def page_rows(segment: Segment, page: int, view: memoryview, rows: Sequence[int]) -> list[bytes]:
-    """The data of some records of page number `page`, whose bytes are `view`; `rows` are ascending, from 0 on.
+    """Returns the data of some records of page number `page`, whose bytes are `view`; `rows` are ascending, from 0
+    on.
 
     Raises:
         Damaged: they are not that page.
@@ -170,7 +171,7 @@ def _key_page(objects: Objects, segment: Segment) -> keypage.KeyPage:
 
 
 def _span(segment: Segment, pages: PageIndex, row: int, max_records: int, max_bytes: int) -> _Span:
-    """The fewest pages that surely hold what is asked for from `row` on."""
+    """Returns the fewest pages that surely hold what is asked for from `row` on."""
     row_ends = list(accumulate(pages.counts))
     if not len(pages.sizes) == len(pages.counts) == len(pages.payload) or row_ends[-1:] != [segment.count]:
         raise Damaged(f"page index contradicts itself: object={segment.key}")
@@ -178,7 +179,7 @@ def _span(segment: Segment, pages: PageIndex, row: int, max_records: int, max_by
         raise Damaged(f"page index has no sane sizes: object={segment.key}")
     first = bisect.bisect_right(row_ends, row)
     skip = row - (row_ends[first] - pages.counts[first])
-    # How much of a page's payload stands behind a row in its middle is not known: it counts for nothing.
+    # How much of a page's payload is behind a row in its middle is not known: it counts for nothing.
     sure_bytes = 0 if skip else pages.payload[first]
     end = first + 1
     while end < len(row_ends) and row_ends[end - 1] - row < max_records and sure_bytes < max_bytes:
@@ -204,7 +205,7 @@ def _decode(
 
 
 def _split(body: bytes, count: int, where: str) -> list[bytes]:
-    """The `count` values in a page's body."""
+    """Returns the `count` values in a page's body."""
     read = BytesIO(body).read
     # Each step of the outer map reads a length, then so many bytes: a loop that Python does not see.
     lengths: Iterator[int] = map(int.from_bytes, iter(partial(read, _LENGTH.size), b""), repeat("little"))  # type: ignore[arg-type]
@@ -218,7 +219,7 @@ def _split(body: bytes, count: int, where: str) -> list[bytes]:
 
 
 def _page_body(segment: Segment, index: PageIndex, page: int, view: memoryview, at: int) -> bytes:
-    """The decompressed body of page `page`, whose header begins at `view[at]`."""
+    """Returns the decompressed body of page `page`, whose header begins at `view[at]`."""
     where = f"object={segment.key} page={page}"
     size, count, decoded = index.sizes[page], index.counts[page], index.payload[page] + 4 * index.counts[page]
     try:
@@ -243,7 +244,7 @@ def _page_body(segment: Segment, index: PageIndex, page: int, view: memoryview, 
 
 
 def _decompressor() -> zstandard.ZstdDecompressor:
-    """One per thread: it is not safe to share."""
+    """Returns one per thread: it is not safe to share."""
     found: zstandard.ZstdDecompressor | None = getattr(_local, "decompressor", None)
     if found is None:
         found = _local.decompressor = zstandard.ZstdDecompressor()

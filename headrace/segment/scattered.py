@@ -1,6 +1,6 @@
 """Records at scattered offsets, of many segments at once: the ranges to fetch, and what their bytes say.
 
-For the hits of a search. Each page that holds some of them is a range of its own: whoever fetches joins those that stand
+For the hits of a search. Each page that holds some of them is a range of its own: anyone who fetches joins those that stand
 close to each other, and keeps them one by one.
 """
 
@@ -28,7 +28,7 @@ class _Page(NamedTuple):
 
 
 def read(wanted: Sequence[tuple[Segment, Sequence[int]]]) -> Generator[list[Range], list[bytes], dict[int, bytes]]:
-    """The data of records, by offset: asks for ranges once, and is sent their bytes.
+    """Yields the data of records, by offset: asks for ranges once, and is sent their bytes.
 
     Args:
         wanted: segments with ascending offsets that are in them.

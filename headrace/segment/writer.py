@@ -50,7 +50,7 @@ class BuiltSegment(NamedTuple):
     records: int
 
     def describe(self, number: int, key: str) -> Segment:
-        """The descriptor of this segment as number `number` of its log, stored under `key`."""
+        """Returns the descriptor of this segment as number `number` of its log, stored under `key`."""
         return Segment(
             number=number,
             key=key,
@@ -100,7 +100,7 @@ def build(first_offset: int, records: Batch, *, text: bool = False, log_id: str 
 
 
 def is_text(content_type: str) -> bool:
-    """Whether records of this type are text."""
+    """Returns whether records of this type are text."""
     media_type = content_type.partition(";")[0].strip().lower()
     return media_type == "application/json" or media_type.startswith("text/")
 
@@ -148,7 +148,7 @@ def _meta_sizes(records: Batch) -> array[int] | None:
 
 
 def _binary(data: bytes, sizes: array[int]) -> pa.Array:
-    """The array of these values; its memory is that of `data`."""
+    """Returns the array of these values; its memory is that of `data`."""
     ends = array("i", accumulate(sizes, initial=0))
     return pa.BinaryArray.from_buffers(pa.binary(), len(sizes), [None, pa.py_buffer(ends), pa.py_buffer(data)])
 

@@ -120,7 +120,7 @@ def decide_appends(
 
 
 def _prepare(look: Look, asked: Request, rows: Rows, now_ms: int) -> Prepared:
-    """The request under the definition in force; prepared once for each definition that it meets."""
+    """Returns the request under the definition in force; prepared once for each definition that it meets."""
     log_id, ref = look.log_id, look.state.definition
     request: AppendRequest = asked.request
     known: Prepared | None = asked.memo
@@ -203,7 +203,7 @@ def _producer(state: LogState, request: AppendRequest, spilled: Mapping[str, Pro
 
 
 def _check_producer(state: LogState, asked: Producer, known: Producer | None, tail: str) -> Verdict | None:
-    """The table of protocol § 5.2.1; None if the write is new."""
+    """Returns the table of protocol § 5.2.1; None if the write is new."""
     if known is None or asked.epoch > known.epoch:
         if asked.seq == 0:
             return None

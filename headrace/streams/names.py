@@ -7,7 +7,7 @@ from headrace.limits import MAX_NAME_BYTES
 
 STREAMS = "streams"  # the surface of `/v1/stream/…`
 
-SYSTEM_STREAM = "__stream_metrics__"  # written by the server, read by whoever may
+SYSTEM_STREAM = "__stream_metrics__"  # written by the server, read by anyone who may
 # Nobody else writes these. Those without a writer do not exist, and their names stay free for the server.
 OWN_STREAMS = frozenset({SYSTEM_STREAM, "__registry__", "__stream_stats__"})
 

@@ -16,7 +16,8 @@ from headrace.streams import profiles
 
 
 def prepare(definition: Definition, content_type: str | None, records: Batch, now_ms: int) -> Batch:
-    """The records as they will stand in the log. The bytes of a document that no profile changes stay as they came.
+    """Returns the records as they will be in the log. The bytes of a document that no profile changes stay as they
+    came.
 
     Args:
         definition: in force.

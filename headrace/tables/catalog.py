@@ -72,13 +72,15 @@ class Catalog(Protocol):
     """Names to logs. Every method may raise `StoreTimeout` or `StoreThrottled`."""
 
     def get(self, surface: str, name: str) -> Row | None:
-        """The row of a name, ended or not."""
+        """Returns the row of a name, ended or not."""
 
     def living(self, surface: str, *, after: str = "", prefix: str = "", limit: int) -> list[Row]:
-        """Up to `limit` rows that have not ended, with names above `after` and beginning with `prefix`, in order."""
+        """Returns up to `limit` rows that have not ended, with names above `after` and beginning with `prefix`, in
+        order.
+        """
 
     def every(self, surface: str, *, after: str = "", limit: int) -> list[Row]:
-        """Up to `limit` rows, ended or not, with names above `after`, in order: what a recovery looks at."""
+        """Returns up to `limit` rows, ended or not, with names above `after`, in order: what a recovery looks at."""
 
     def due(self, now_ms: int, *, limit: int) -> list[Row]:
         """Rows whose deadline is at or before `now_ms`, as they are now. Not all: the index lags."""
@@ -96,7 +98,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 def row_item(row: Row) -> Item:
-    """The item of a row."""
+    """Returns the item of a row."""
     bucket = bucket_of(row.surface, row.name)
     item: Item = {
         "bucket": s(bucket),
@@ -115,7 +117,7 @@ def row_item(row: Row) -> Item:
 
 
 def item_row(item: Item) -> Row:
-    """The row of an item.
+    """Returns the row of an item.
 
     Raises:
         Damaged: it does not parse.
@@ -140,7 +142,7 @@ class PutRow(Guard, frozen=True):
     replaces: str | None
 
     def members(self, names: Names) -> list[Member]:
-        """A conditional put."""
+        """Returns a conditional put."""
         put: Member = {"TableName": names[TABLE], "Item": row_item(self.row)}
         if self.replaces is None:
             put["ConditionExpression"] = "attribute_not_exists(log_id)"
@@ -150,7 +152,7 @@ class PutRow(Guard, frozen=True):
         return [{"Put": put}]
 
     def check(self, tables: MemoryTables) -> Refusal | None:
-        """The name stands for what is replaced."""
+        """Returns the name stands for what is replaced."""
         current = tables[TABLE].rows.get((self.row.surface, self.row.name))
         log_id = current.log_id if current is not None else None
         return None if log_id == self.replaces else Refusal()
@@ -168,7 +170,7 @@ class DynamoCatalog:
         self._table = table
 
     def get(self, surface: str, name: str) -> Row | None:
-        """One consistent read."""
+        """Returns one consistent read."""
         answer = self._store.call(
             "GetItem",
             {
@@ -225,7 +227,7 @@ class DynamoCatalog:
             query["ExclusiveStartKey"] = answer["LastEvaluatedKey"]
 
     def due(self, now_ms: int, *, limit: int) -> list[Row]:
-        """One index query per shard, then the rows themselves."""
+        """Returns one index query per shard, then the rows themselves."""
         found: list[Row] = []
         for shard in BUCKETS:
             answer = self._store.call(
@@ -286,7 +288,7 @@ class MemoryCatalog:
         self.rows: dict[tuple[str, str], Row] = {}
 
     def get(self, surface: str, name: str) -> Row | None:
-        """The row of a name."""
+        """Returns the row of a name."""
         with self.lock:
             return self.rows.get((surface, name))
 

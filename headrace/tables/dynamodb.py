@@ -58,7 +58,7 @@ class Store:
         )
 
     def call(self, operation: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """One API call.
+        """Returns one API call.
 
         Raises:
             ConditionFailed, TransactionCancelled: a condition did not hold; nothing changed.
@@ -86,7 +86,7 @@ def _code(response: Mapping[str, Any]) -> str:
 
 
 def _is_for_load(exc: VerboseClientError) -> bool:
-    """The call was refused for load: by itself, or for a member of its transaction."""
+    """Returns the call was refused for load: by itself, or for a member of its transaction."""
     response = _response(exc)
     reasons = {str(reason.get("Code", "None")) for reason in response.get("CancellationReasons", [])}
     return _code(response) in _THROTTLES - _CONTENTION or bool(

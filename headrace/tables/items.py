@@ -32,7 +32,7 @@ class Guard(msgspec.Struct, frozen=True):
         return ()
 
     def members(self, names: Names) -> list[Member]:
-        """The members of a transaction that the guard stands for: it is refused if one of them is.
+        """Returns the members of a transaction that the guard stands for: it is refused if one of them is.
 
         Args:
             names: the deployed name of each table.
@@ -40,7 +40,7 @@ class Guard(msgspec.Struct, frozen=True):
         raise NotImplementedError
 
     def standing(self, item: Item | None) -> Any:  # noqa: ARG002
-        """What a refusal tells, given the item that the first member met; None: nothing."""
+        """Returns what a refusal tells, given the item that the first member met; None: nothing."""
         return None
 
     def check(self, tables: MemoryTables) -> Refusal | None:
@@ -52,7 +52,7 @@ class Guard(msgspec.Struct, frozen=True):
 
 
 class ConditionFailed(Exception):
-    """A conditional put met an item; `item` is what stands there."""
+    """A conditional put met an item; `item` is what is there."""
 
     def __init__(self, item: Item | None) -> None:
         super().__init__("condition failed")

@@ -1,6 +1,6 @@
 """What the indexer remembers between its runs: logs that wait for an index job, and the job runs under way.
 
-All of it can be lost without a record or a run being lost: what is published stands in the bucket, the daily audit finds
+All of it can be lost without a record or a run being lost: what is published is in the bucket, the daily audit finds
 the logs again, and a job run that nobody follows has made runs that nobody names.
 
 Guarantees every adapter keeps:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:  # it loads pynamodb, which the adapters in memory do not need
 
 
 class Waiting(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A log that the indexer shall look at.
+    """A log that the indexer must look at.
 
     Attributes:
         due_ms: not before this time.
@@ -77,7 +77,7 @@ class Jobs(Protocol):
     """Rows of waiting logs, and places. Every method may raise `StoreTimeout` or `StoreThrottled`."""
 
     def get(self, log_id: str) -> Waiting | None:
-        """The row of a log."""
+        """Returns the row of a log."""
 
     def put(self, row: Waiting) -> Waiting | None:
         """Writes the row if the version in it is the one that stands (0: if there is none).
@@ -93,7 +93,7 @@ class Jobs(Protocol):
         """Rows that are due at `now_ms`, the longest due first."""
 
     def place(self, number: int) -> Place | None:
-        """Who holds a place; None while it is free."""
+        """Returns who holds a place; None while it is free."""
 
     def take(self, place: Place) -> bool:
         """Gives a free place to a job. False, and nothing changed, if it is not free."""
@@ -117,12 +117,12 @@ class DynamoJobs:
         self._table = table
 
     def get(self, log_id: str) -> Waiting | None:
-        """One consistent read."""
+        """Returns one consistent read."""
         item = self._item(_log(log_id))
         return _row(item) if item is not None else None
 
     def put(self, row: Waiting) -> Waiting | None:
-        """One conditional put."""
+        """Returns one conditional put."""
         written = msgspec.structs.replace(row, version=row.version + 1)
         item = {
             "id": s(_log(row.log_id)),
@@ -139,14 +139,14 @@ class DynamoJobs:
         return written if done else None
 
     def drop(self, row: Waiting) -> bool:
-        """One conditional delete."""
+        """Returns one conditional delete."""
         if row.version == 0:
             return False
         condition, values = _version(row)
         return self._conditionally("DeleteItem", {"Key": {"id": s(_log(row.log_id))}}, condition, values)
 
     def due(self, now_ms: int, *, limit: int) -> list[Waiting]:
-        """One query of the index, and more for pages after the first."""
+        """Returns one query of the index, and more for pages after the first."""
         found: list[Waiting] = []
         start: Mapping[str, Any] = {}
         while len(found) < limit:
@@ -168,7 +168,7 @@ class DynamoJobs:
         return found
 
     def place(self, number: int) -> Place | None:
-        """One consistent read."""
+        """Returns one consistent read."""
         item = self._item(_place(number))
         if item is None:
             return None
@@ -176,15 +176,15 @@ class DynamoJobs:
         return msgspec.convert({"number": number, "since_ms": int(item["since_ms"]["N"]), **values}, Place)
 
     def take(self, place: Place) -> bool:
-        """One conditional put."""
+        """Returns one conditional put."""
         return self._conditionally("PutItem", {"Item": _place_item(place)}, "attribute_not_exists(id)", {})
 
     def move(self, place: Place) -> bool:
-        """One conditional put."""
+        """Returns one conditional put."""
         return self._conditionally("PutItem", {"Item": _place_item(place)}, *_holder(place))
 
     def release(self, place: Place) -> bool:
-        """One conditional delete."""
+        """Returns one conditional delete."""
         return self._conditionally("DeleteItem", {"Key": {"id": s(_place(place.number))}}, *_holder(place))
 
     def _item(self, key: str) -> Item | None:
@@ -257,7 +257,7 @@ class MemoryJobs:
         self.places: dict[int, Place] = {}
 
     def get(self, log_id: str) -> Waiting | None:
-        """The row."""
+        """Returns the row."""
         with self._lock:
             return self.rows.get(log_id)
 
@@ -285,7 +285,7 @@ class MemoryJobs:
         return sorted(found, key=lambda row: (row.due_ms, row.log_id))[:limit]
 
     def place(self, number: int) -> Place | None:
-        """The place."""
+        """Returns the place."""
         with self._lock:
             return self.places.get(number)
 

@@ -24,14 +24,14 @@ class Producers(Protocol):
     """Rows by log id and producer id. Every method may raise `StoreTimeout` or `StoreThrottled`."""
 
     def get(self, log_id: str, producer_id: str) -> Producer | None:
-        """The row of a producer."""
+        """Returns the row of a producer."""
 
     def purge(self, log_id: str) -> None:
         """Drops every row of a log."""
 
 
 def producer_item(log_id: str, producer: Producer) -> Item:
-    """The item of a producer."""
+    """Returns the item of a producer."""
     return {
         "log_id": s(log_id),
         "producer": s(producer.id),
@@ -41,7 +41,7 @@ def producer_item(log_id: str, producer: Producer) -> Item:
 
 
 class PutProducer(Guard, frozen=True):
-    """Guard: a producer's row is written, if no newer write of this producer stands there.
+    """Guard: a producer's row is written, if no newer write of this producer is there.
 
     A writer whose picture is old would set it back with an entry that turns out to be dead.
     """
@@ -50,7 +50,7 @@ class PutProducer(Guard, frozen=True):
     producer: Producer
 
     def members(self, names: Names) -> list[Member]:
-        """A conditional put."""
+        """Returns a conditional put."""
         no_row = "attribute_not_exists(log_id)"
         older_epoch = "epoch < :epoch"
         no_newer_write = "(epoch = :epoch AND seq <= :seq)"
@@ -66,7 +66,7 @@ class PutProducer(Guard, frozen=True):
         ]
 
     def check(self, tables: MemoryTables) -> Refusal | None:
-        """No newer write stands there."""
+        """No newer write is there."""
         standing = tables[TABLE].rows.get((self.log_id, self.producer.id))
         if standing is None:
             return None
@@ -86,7 +86,7 @@ class DynamoProducers:
         self._table = table
 
     def get(self, log_id: str, producer_id: str) -> Producer | None:
-        """One consistent read."""
+        """Returns one consistent read."""
         answer = self._store.call(
             "GetItem",
             {
@@ -126,7 +126,7 @@ class MemoryProducers:
         self.rows: dict[tuple[str, str], Producer] = {}
 
     def get(self, log_id: str, producer_id: str) -> Producer | None:
-        """The row of a producer."""
+        """Returns the row of a producer."""
         with self.lock:
             return self.rows.get((log_id, producer_id))
 

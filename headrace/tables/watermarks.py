@@ -55,10 +55,10 @@ class Watermarks(Protocol):
     """Rows by log id. Every method may raise `StoreTimeout` or `StoreThrottled`."""
 
     def get(self, log_id: str) -> Watermark:
-        """The row; zeros when there is none."""
+        """Returns the row; zeros when there is none."""
 
     def publish(self, log_id: str, generation: int, end_slot: int, end_offset: int, sealed_bytes: int) -> bool:
-        """Raises the published part. False, and nothing changed, if this generation or a newer one stands there."""
+        """Raises the published part. False, and nothing changed, if this generation or a newer one is there."""
 
     def publish_index(self, log_id: str, generation: int) -> None:
         """Raises `index_generation` to `generation`, of a log that is published and not purged."""
@@ -70,13 +70,15 @@ class Watermarks(Protocol):
         """Adds to the log's counters, by name."""
 
     def counts(self, log_id: str) -> dict[str, int]:
-        """The log's counters; those that were never added to are left out."""
+        """Returns the log's counters; those that were never added to are left out."""
 
     def note(self, log_id: str) -> bytes | None:
-        """What surfaces keep of a log beside it (templates of waiters); its loss costs no record. At most 300 KB."""
+        """Returns what surfaces keep of a log beside it (templates of waiters); its loss costs no record. At most 300
+        KB.
+        """
 
     def set_note(self, log_id: str, data: bytes, replaces: bytes | None) -> bool:
-        """Writes the note if `replaces` stands there (None: if there is none). False, and nothing changed, if not."""
+        """Writes the note if `replaces` is there (None: if there is none). False, and nothing changed, if not."""
 
     def drop_note(self, log_id: str) -> None:
         """Removes the note."""
@@ -97,7 +99,7 @@ class TouchUnchanged(Guard, frozen=True):
     touched_ms: int
 
     def members(self, names: Names) -> list[Member]:
-        """A check of the row."""
+        """Returns a check of the row."""
         check: Member = {"TableName": names[TABLE], "Key": {"log_id": s(self.log_id)}}
         if self.touched_ms:
             check["ConditionExpression"] = "touched_ms = :touched"
@@ -107,7 +109,7 @@ class TouchUnchanged(Guard, frozen=True):
         return [{"ConditionCheck": check}]
 
     def check(self, tables: MemoryTables) -> Refusal | None:
-        """The touch is the same."""
+        """Returns the touch is the same."""
         return None if tables[TABLE].get(self.log_id).touched_ms == self.touched_ms else Refusal()
 
 
@@ -119,7 +121,7 @@ class DynamoWatermarks:
         self._table = table
 
     def get(self, log_id: str) -> Watermark:
-        """One consistent read."""
+        """Returns one consistent read."""
         item = self._item(log_id)
         return Watermark(**{name: int(item[name]["N"]) for name in _FIELDS if name in item})
 
@@ -131,7 +133,7 @@ class DynamoWatermarks:
         return item
 
     def publish(self, log_id: str, generation: int, end_slot: int, end_offset: int, sealed_bytes: int) -> bool:
-        """One conditional update."""
+        """Returns one conditional update."""
         return self._update(
             log_id,
             "SET generation = :generation, end_slot = :slot, end_offset = :offset, sealed_bytes = :bytes",
@@ -175,7 +177,7 @@ class DynamoWatermarks:
         )
 
     def counts(self, log_id: str) -> dict[str, int]:
-        """One consistent read."""
+        """Returns one consistent read."""
         return {
             attribute.removeprefix(_COUNTER): int(value["N"])
             for attribute, value in self._item(log_id).items()
@@ -183,12 +185,12 @@ class DynamoWatermarks:
         }
 
     def note(self, log_id: str) -> bytes | None:
-        """One consistent read."""
+        """Returns one consistent read."""
         data = self._item(log_id + _NOTE).get("data")
         return bytes(data["B"]) if data is not None else None
 
     def set_note(self, log_id: str, data: bytes, replaces: bytes | None) -> bool:
-        """One conditional update."""
+        """Returns one conditional update."""
         values: Item = {":data": {"B": data}}
         if replaces is not None:
             values[":replaces"] = {"B": replaces}
@@ -243,7 +245,7 @@ class MemoryWatermarks:
         self.notes: dict[str, bytes] = {}
 
     def get(self, log_id: str) -> Watermark:
-        """The row, or zeros."""
+        """Returns the row, or zeros."""
         with self.lock:
             return self.rows.get(log_id, Watermark())
 
@@ -278,12 +280,12 @@ class MemoryWatermarks:
             self.counters.setdefault(log_id, Counter()).update(requests)
 
     def counts(self, log_id: str) -> dict[str, int]:
-        """The counters."""
+        """Returns the counters."""
         with self.lock:
             return dict(self.counters.get(log_id, {}))
 
     def note(self, log_id: str) -> bytes | None:
-        """The note."""
+        """Returns the note."""
         with self.lock:
             return self.notes.get(log_id)
 

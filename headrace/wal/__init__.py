@@ -1,7 +1,7 @@
 """The write-ahead log: one entry per slot, the only truth about a log.
 
 Guarantees every adapter keeps:
- 1. For each slot exactly one `commit` succeeds; every other learns the entry that stands there.
+ 1. For each slot exactly one `commit` succeeds; every other learns the entry that is there.
  2. A commit with guards takes effect with all of them or not at all.
  3. `newest` and `read` are strongly consistent: they show every commit that succeeded before they began.
  4. After `StoreTimeout` from `commit` the entry may stand, whole, now or soon; sending the identical entry to the same
@@ -66,7 +66,7 @@ class Wal(Protocol):
         """
 
     def newest(self, log_id: str, *, below: int | None = None) -> Entry | None:
-        """The newest entry (with a slot below `below`, if given)."""
+        """Returns the newest entry (with a slot below `below`, if given)."""
 
     def read(
         self,
@@ -77,10 +77,10 @@ class Wal(Protocol):
         limit: int | None = None,
         descending: bool = False,
     ) -> Page:
-        """One page of entries with `start <= slot < end`; at most `limit`, and about a megabyte."""
+        """Returns one page of entries with `start <= slot < end`; at most `limit`, and about a megabyte."""
 
     def remove(self, log_id: str, slots: Iterable[int]) -> None:
         """Removes entries. Missing ones are no error."""
 
     def remove_dead(self, entry: Entry) -> None:
-        """Removes what stands at the entry's slot if it is this very entry."""
+        """Removes what is at the entry's slot if it is this very entry."""

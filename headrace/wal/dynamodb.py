@@ -25,7 +25,7 @@ class DynamoWal:
         self._names = names
 
     def commit(self, entry: Entry, guards: Sequence[Guard] = ()) -> Outcome:
-        """A conditional put; with guards a transaction."""
+        """Returns a conditional put; with guards a transaction."""
         check_guards(guards)
         if guards:
             return self._commit_guarded(entry, guards)
@@ -59,7 +59,7 @@ class DynamoWal:
         return Committed()
 
     def newest(self, log_id: str, *, below: int | None = None) -> Entry | None:
-        """One query for one item."""
+        """Returns one query for one item."""
         page = self.read(log_id, end=below, limit=1, descending=True)
         return page.entries[0] if page.entries else None
 
@@ -72,7 +72,7 @@ class DynamoWal:
         limit: int | None = None,
         descending: bool = False,
     ) -> Page:
-        """One query."""
+        """Returns one query."""
         values = {":log": s(log_id), ":start": n(start)}
         condition = "log_id = :log AND slot >= :start"
         if end is not None:

@@ -27,7 +27,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 def entry_item(entry: Entry) -> Item:
-    """The item of an entry."""
+    """Returns the item of an entry."""
     item: Item = {
         "log_id": s(entry.log_id),
         "slot": n(entry.slot),
@@ -53,7 +53,7 @@ def entry_item(entry: Entry) -> Item:
 
 
 def item_entry(item: Item) -> Entry:
-    """The entry of an item.
+    """Returns the entry of an item.
 
     Raises:
         Damaged: the item is not one that this version writes; names it.
@@ -87,7 +87,7 @@ def item_entry(item: Item) -> Entry:
 
 
 def put_entry(entry: Entry, names: Names) -> dict[str, Any]:
-    """Returns the arguments of a put that succeeds only if the slot is free, and else tells what stands there."""
+    """Returns the arguments of a put that succeeds only if the slot is free, and else tells what is there."""
     return {
         "TableName": names[TABLE],
         "Item": entry_item(entry),
@@ -121,7 +121,7 @@ class PutEntry(Guard, frozen=True):
         return (self.entry,)
 
     def members(self, names: Names) -> list[Member]:
-        """A put, and a check of the predecessor."""
+        """Returns a put, and a check of the predecessor."""
         entry = self.entry
         members = [{"Put": put_entry(entry, names)}]
         if entry.prev_slot >= 0:
@@ -135,11 +135,11 @@ class PutEntry(Guard, frozen=True):
         return members
 
     def standing(self, item: Item | None) -> Entry:
-        """The entry that stands in the slot."""
+        """Returns the entry that is in the slot."""
         return item_entry(present(item))
 
     def check(self, tables: MemoryTables) -> Refusal | None:
-        """The slot is free, and the predecessor stands."""
+        """Returns the slot is free, and the predecessor stands."""
         wal, entry = tables[TABLE], self.entry
         standing, before = wal.at(entry.log_id, entry.slot), wal.at(entry.log_id, entry.prev_slot)
         follows = entry.prev_slot < 0 or (before is not None and before.id == entry.prev_id)

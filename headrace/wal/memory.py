@@ -60,7 +60,7 @@ class MemoryWal:
             return Committed()
 
     def at(self, log_id: str, slot: int) -> Entry | None:
-        """Returns what stands in a slot."""
+        """Returns what is in a slot."""
         return self._entries.get((log_id, slot))
 
     def put(self, entry: Entry) -> None:
@@ -69,7 +69,7 @@ class MemoryWal:
         self._entries[entry.log_id, entry.slot] = entry
 
     def newest(self, log_id: str, *, below: int | None = None) -> Entry | None:
-        """The newest entry."""
+        """Returns the newest entry."""
         page = self.read(log_id, end=below, limit=1, descending=True)
         return page.entries[0] if page.entries else None
 
@@ -82,7 +82,7 @@ class MemoryWal:
         limit: int | None = None,
         descending: bool = False,
     ) -> Page:
-        """One page of entries."""
+        """Returns one page of entries."""
         with self.lock:
             slots = self._slots.get(log_id, [])
             lo = bisect.bisect_left(slots, start)

@@ -1,4 +1,4 @@
-"""Slot arithmetic: where entries stand in a log.
+"""Slot arithmetic: where entries are in a log.
 
 `slot = offset * 10^9 + n`, where n counts the control entries since the last data at that offset. Entries therefore
 sort by offset, a reader can seek by offset, and a control entry takes a slot (so it fences writers that hold an older
@@ -14,20 +14,20 @@ _LAST_ORDINARY = SPAN - 1000  # above: delete and what may follow it
 
 
 def first_slot(offset: int) -> int:
-    """The lowest slot at `offset`."""
+    """Returns the lowest slot at `offset`."""
     return offset * SPAN
 
 
 def offset_of(slot: int) -> int:
-    """The offset of the first record in the entry at `slot` (or of the next record, for a control entry)."""
+    """Returns the offset of the first record in the entry at `slot` (or of the next record, for a control entry)."""
     return slot // SPAN
 
 
 def following(slot: int, count: int, *, deleting: bool = False) -> int:
-    """The slot after an entry at `slot` that holds `count` records.
+    """Returns the slot after an entry at `slot` that holds `count` records.
 
     Raises:
-        Overloaded: a billion control entries stand at one offset; only delete is possible.
+        Overloaded: a billion control entries are at one offset; only delete is possible.
     """
     if count:
         return (slot // SPAN + count) * SPAN

@@ -18,14 +18,14 @@ class Producer(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Recovery(msgspec.Struct, frozen=True, array_like=True):
-    """At offset `at` the log took up `incarnation`: what stood behind it may be lost, and its offsets come again."""
+    """At offset `at` the log took up `incarnation`: what was behind it may be lost, and its offsets come again."""
 
     at: int
     incarnation: int
 
 
 class DefinitionRef(msgspec.Struct, frozen=True, array_like=True):
-    """Which schema registry and profile are in force. They stand in an immutable object of the bucket.
+    """Which schema registry and profile are in force. They are in an immutable object of the bucket.
 
     Attributes:
         number: how often they were changed, this change included.
@@ -54,7 +54,7 @@ class LogState(msgspec.Struct, frozen=True, omit_defaults=True):
         forks: live forks that read from this log.
         holds_source: this log is a fork that still counts in its source's `forks`.
         producers: the most recent producers, the newest last.
-        producers_spilled: others stand in the producers table.
+        producers_spilled: others are in the producers table.
         recoveries: when the log was rebuilt from what was published, the oldest first.
         definition: the schema registry and the profile in force; None while they are the empty ones.
     """
@@ -111,7 +111,7 @@ class LogConfig(msgspec.Struct, frozen=True, omit_defaults=True):
             in the state: `incarnation_of` has the one in force.
         lineage: for a fork, the logs that it inherits from, oldest first.
         ttl_ms, expires_at_ms: sliding and absolute expiry; at most one.
-        definition: for a fork, what it begins with; what is in force stands in the state. Inherited records need it, and
+        definition: for a fork, what it begins with; what is in force is in the state. Inherited records need it, and
             they can be published before the fork is.
     """
 
@@ -133,7 +133,7 @@ class LogConfig(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def incarnation_of(config: LogConfig, state: LogState) -> int:
-    """The incarnation in force: the configuration's, or what the last recovery raised it to."""
+    """Returns the incarnation in force: the configuration's, or what the last recovery raised it to."""
     return state.recoveries[-1].incarnation if state.recoveries else config.incarnation
 
 
@@ -150,7 +150,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         kind: the log itself writes create, data, fork, unfork, release, delete, expire, recover and define; surfaces
             have kinds of their own.
-        slot: its place; `count` records stand at offsets from `offset` on.
+        slot: its place; `count` records are at offsets from `offset` on.
         prev_slot, prev_id: place and first request id of its predecessor (-1 and "" for the first). The id tells the
             predecessor from a dead item that a late writer put into a slot already trimmed.
         payload, payload_key: compressed frames, or the key of the object that holds them; neither without records.
@@ -191,5 +191,5 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
         return self.offset + self.count
 
     def next_slot(self, *, deleting: bool = False) -> int:
-        """The slot of the entry after it."""
+        """Returns the slot of the entry after it."""
         return slots.following(self.slot, self.count, deleting=deleting)

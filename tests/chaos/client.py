@@ -56,7 +56,7 @@ class Client:
         body: bytes = b"",
         query: Mapping[str, str] | None = None,
     ) -> Answer:
-        """One try. A 500 is a surprise whatever it answers."""
+        """Returns one try. A 500 is a surprise whatever it answers."""
         try:
             found = self._http.request(
                 method, f"/v1/stream/{quote(stream)}", headers=dict(headers or {}), content=body, params=query
@@ -97,7 +97,7 @@ class Client:
         self._history.surprises.append(f"{method} {stream}: {answer.status} {answer.body[:200]!r}")
 
     def read(self, reader: str, stream: str, kind: str, offset: str, start: int, *, live: bool) -> Answer:
-        """One read; what it shows is noted."""
+        """Returns one read; what it shows is noted."""
         query = {"offset": offset, **({"live": "long-poll", "timeout": "1s"} if live else {})}
         started = time.monotonic()
         answer = self.send("GET", stream, query=query)
@@ -133,18 +133,18 @@ class Client:
 
 
 def position(answer: Answer, header: str) -> offsets.Cursor:
-    """The place that a header names."""
+    """Returns the place that a header names."""
     return offsets.decode(answer.headers[header])
 
 
 def body_of(ids: tuple[str, ...], kind: str, pads: list[str]) -> bytes:
-    """A request's body: records that carry their id and a checksum. A text stream takes one record at a time."""
+    """Returns a request's body: records that carry their id and a checksum. A text stream takes one record at a time."""
     texts = [f"{found}|{zlib.crc32((found + pad).encode())}|{pad}" for found, pad in zip(ids, pads, strict=True)]
     return orjson.dumps(texts) if kind == JSON else "".join(text + "\n" for text in texts).encode()
 
 
 def parse(body: bytes, kind: str) -> list[str]:
-    """The ids of the records of a page. Raises AssertionError if a record is not as it was sent."""
+    """Returns the ids of the records of a page. Raises AssertionError if a record is not as it was sent."""
     texts: list[Any] = orjson.loads(body) if kind == JSON else body.decode().splitlines()
     found = []
     for text in texts:

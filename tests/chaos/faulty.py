@@ -10,7 +10,7 @@ from tests.chaos import injector
 
 
 def create_app() -> Any:
-    """The API's application."""
+    """Returns the API's application."""
     injector.install(os.environ, "api")
     from functions.api.app import create_app as create
 
@@ -18,7 +18,7 @@ def create_app() -> Any:
 
 
 def sealer(event: dict[str, Any], context: object) -> Any:
-    """The sealer's handler."""
+    """Returns the sealer's handler."""
     return _sealer()(event, context)
 
 

@@ -44,7 +44,7 @@ class Append:
     seq: int = 0
 
     def ids(self) -> tuple[str, ...]:
-        """The ids of its records."""
+        """Returns the ids of its records."""
         return tuple(f"{self.op}.{part}" for part in range(self.parts))
 
 
@@ -110,5 +110,5 @@ class History:
 
 
 def op_of(record_id: str) -> str:
-    """The append that wrote a record."""
+    """Returns the append that wrote a record."""
     return record_id.rpartition(".")[0]

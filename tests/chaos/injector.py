@@ -2,7 +2,7 @@
 
 A request is refused, fails, is executed without its answer arriving, arrives late, or arrives twice. Which, the process's
 own random numbers say. Every fault is written down at once, since the process may be killed the next moment. When the file
-`calm` stands in the folder there are no more faults.
+`calm` is in the folder there are no more faults.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def operation(method: str, url: str, headers: Mapping[str, Any]) -> str:
 
 
 def faults_of(name: str) -> tuple[str, ...]:
-    """The faults that an operation can meet."""
+    """Returns the faults that an operation can meet."""
     service, _, action = name.partition(".")
     extra = ("throttled",) if service in ("dynamodb", "s3") else ()
     return (*_EVERYWHERE, *extra, *(("cut",) if action == "GetObject" else ()))
@@ -133,7 +133,7 @@ class Injector:
 
 
 def _bytes(body: Any) -> bytes:
-    """A request's body, all of it; a file is left at its start."""
+    """Returns a request's body, all of it; a file is left at its start."""
     if body is None or isinstance(body, bytes | bytearray):
         return bytes(body or b"")
     body.seek(0)
@@ -143,7 +143,7 @@ def _bytes(body: Any) -> bytes:
 
 
 def refusal(request: Any, name: str, *, throttled: bool = False, code: str = "") -> AWSResponse:
-    """The answer of a service that refuses, or fails."""
+    """Returns the answer of a service that refuses, or fails."""
     if name.startswith("s3."):
         code, status = ("SlowDown", 503) if throttled else ("InternalError", 500)
         body = f"<?xml version='1.0'?><Error><Code>{code}</Code><Message>injected</Message></Error>"
@@ -172,6 +172,6 @@ def install(environment: Mapping[str, str], role: str) -> None:
 
 
 def met(folder: Path) -> Counter[tuple[str, str]]:
-    """How often each pair of operation and fault was met, from the notes of all processes."""
+    """Returns how often each pair of operation and fault was met, from the notes of all processes."""
     lines: Iterable[str] = (line for path in folder.glob("faults-*") for line in path.read_text().splitlines())
     return Counter((name, fault) for name, _, fault in (line.partition(" ") for line in lines))

@@ -18,7 +18,7 @@ MODULES = {"api": "local.api_process", "dispatcher": "local.dispatcher", "sealer
 
 
 def victims(state: dict[str, Any]) -> dict[str, list[int]]:
-    """The processes of each kind, from a state file's content."""
+    """Returns the processes of each kind, from a state file's content."""
     pids: dict[str, int] = state["pids"]
     return {
         "api": [pid for name, pid in pids.items() if name.startswith("api")],
@@ -28,7 +28,7 @@ def victims(state: dict[str, Any]) -> dict[str, list[int]]:
 
 
 def next_kind(done: Counter[str], available: dict[str, list[int]], random: Random) -> str | None:
-    """The kind that was killed least often, if one of it lives."""
+    """Returns the kind that was killed least often, if one of it lives."""
     least = min(done[kind] for kind in available)
     kinds = [kind for kind, pids in available.items() if pids and done[kind] <= least + 1]
     return random.choice(kinds) if kinds else None

@@ -1,6 +1,6 @@
 """The laws of a history. Pure: each takes what happened and says what contradicts it, and how often it looked.
 
-What stands at a position is what any reader ever saw there; the first law is that all of them saw the same.
+What is at a position is what any reader ever saw there; the first law is that all of them saw the same.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Verdict:
 
 
 class Case:
-    """A history and what follows from it: what stands where, which append wrote it, and where each append stands."""
+    """A history and what follows from it: what is where, which append wrote it, and where each append stands."""
 
     def __init__(self, history: History) -> None:
         self.history = history
@@ -54,7 +54,9 @@ class Case:
         return ((position, found) for position, found in sorted(self.standing[life].items()) if position >= base)
 
     def batches(self, life: Life) -> list[tuple[Append, list[int]]]:
-        """The appends that stand in a life, in order of their first record, and the positions of their records."""
+        """Returns the appends that are in a life, in order of their first record, and the positions of their
+        records.
+        """
         found: dict[str, list[int]] = {}
         for position, record_id in self.own(life):
             found.setdefault(op_of(record_id), []).append(position)
@@ -65,7 +67,7 @@ Law = Callable[[Case], Verdict]
 
 
 def every_reader_sees_the_same(case: Case) -> Verdict:
-    """What was once read at a position stands there for ever, for everybody."""
+    """Returns what was once read at a position is there for ever, for everybody."""
     verdict = Verdict(checked=sum(len(page.ids) for page in case.history.pages))
     for what in case.seen_otherwise:
         verdict.require(False, *what)
@@ -73,7 +75,7 @@ def every_reader_sees_the_same(case: Case) -> Verdict:
 
 
 def readers_go_on_without_a_gap(case: Case) -> Verdict:
-    """A page holds as many records as its offsets say, and the next page of its reader begins where it ended."""
+    """Returns a page holds as many records as its offsets say, and the next page of its reader begins where it ended."""
     verdict = Verdict()
     last: dict[tuple[str, Life], int] = {}
     for page in case.history.pages:
@@ -89,7 +91,9 @@ def readers_go_on_without_a_gap(case: Case) -> Verdict:
 
 
 def acknowledged_stands_where_it_was_said(case: Case) -> Verdict:
-    """An acknowledged batch is at the position that its answer named, or, if the answer named none, somewhere."""
+    """Returns an acknowledged batch is at the position that its answer named, or, if the answer named none,
+    somewhere.
+    """
     verdict = Verdict()
     for append in case.history.acknowledged():
         life = append.life
@@ -108,7 +112,7 @@ def acknowledged_stands_where_it_was_said(case: Case) -> Verdict:
 
 
 def nothing_else_stands(case: Case) -> Verdict:
-    """What stands was sent to that stream, before it was read, and nobody was told that it was not written."""
+    """Returns what stands was sent to that stream, before it was read, and nobody was told that it was not written."""
     verdict = Verdict()
     for life in list(case.standing):
         for position, record_id in case.own(life):
@@ -129,7 +133,7 @@ def nothing_else_stands(case: Case) -> Verdict:
 
 
 def nothing_stands_twice(case: Case) -> Verdict:
-    """A record stands once, whatever was repeated, in all lives of its stream."""
+    """Returns a record stands once, whatever was repeated, in all lives of its stream."""
     verdict = Verdict()
     at: dict[str, tuple[Life, int]] = {}
     for life in list(case.standing):
@@ -140,7 +144,7 @@ def nothing_stands_twice(case: Case) -> Verdict:
 
 
 def batches_are_whole(case: Case) -> Verdict:
-    """The records of a batch stand together, in order, all of them (the newest page may end in one)."""
+    """Returns the records of a batch stand together, in order, all of them (the newest page may end in one)."""
     verdict = Verdict()
     for life, stands in list(case.standing.items()):
         for append, positions in case.batches(life):
@@ -155,7 +159,7 @@ def batches_are_whole(case: Case) -> Verdict:
 
 
 def producers_are_exactly_once_in_order(case: Case) -> Verdict:
-    """A producer's batches stand in its order, none missing between them."""
+    """Returns a producer's batches are in its order, none missing between them."""
     verdict = Verdict()
     for life in case.history.whole:
         order: dict[str, list[int]] = defaultdict(list)
@@ -171,7 +175,7 @@ def producers_are_exactly_once_in_order(case: Case) -> Verdict:
 
 
 def order_respects_time(case: Case) -> Verdict:
-    """What was acknowledged before another was sent stands before it: the order is a linearization."""
+    """Returns what was acknowledged before another was sent is before it: the order is a linearization."""
     verdict = Verdict()
     for life in list(case.standing):
         earliest_answer, whose = float("inf"), ""
@@ -184,7 +188,7 @@ def order_respects_time(case: Case) -> Verdict:
 
 
 def reads_see_what_was_acknowledged(case: Case) -> Verdict:
-    """A read that begins after an answer knows a tail that is not before it."""
+    """Returns a read that begins after an answer knows a tail that is not before it."""
     verdict = Verdict()
     answered: dict[Life, list[tuple[float, int]]] = defaultdict(list)
     for append in case.history.acknowledged():
@@ -226,7 +230,7 @@ def an_end_is_final(case: Case) -> Verdict:
 
 
 def incarnations_rise(case: Case) -> Verdict:
-    """A name that is created again has a higher incarnation, and its old one is never seen to begin later."""
+    """Returns a name that is created again has a higher incarnation, and its old one is never seen to begin later."""
     verdict = Verdict()
     lives: dict[str, list[int]] = defaultdict(list)
     for creation in sorted(case.history.creations, key=lambda creation: creation.started):
@@ -238,7 +242,7 @@ def incarnations_rise(case: Case) -> Verdict:
 
 
 def forks_keep_what_they_inherited(case: Case) -> Verdict:
-    """A fork shows its source's records before the fork point, whatever became of the source."""
+    """Returns a fork shows its source's records before the fork point, whatever became of the source."""
     verdict = Verdict()
     for fork in case.history.forks:
         source = case.standing[fork.source]
@@ -249,7 +253,7 @@ def forks_keep_what_they_inherited(case: Case) -> Verdict:
 
 
 def nothing_surprising_was_answered(case: Case) -> Verdict:
-    """Every answer is one that the API's documentation has for its request; none is a 500."""
+    """Returns every answer is one that the API's documentation has for its request; none is a 500."""
     verdict = Verdict(checked=len(case.history.appends) + len(case.history.pages))
     for surprise in case.history.surprises:
         verdict.require(False, surprise)
@@ -277,6 +281,6 @@ LAWS: dict[str, Law] = {
 
 
 def judge(history: History) -> dict[str, Verdict]:
-    """Every law's verdict."""
+    """Returns every law's verdict."""
     case = Case(history)
     return {name: law(case) for name, law in LAWS.items()}

@@ -44,7 +44,7 @@ class Common:
     answers: list[Counter[tuple[str, int]]] = field(default_factory=list)
 
     def random(self, name: str) -> Random:
-        """The random numbers of one thread."""
+        """Returns the random numbers of one thread."""
         return Random(f"{self.seed} {name}")
 
 
@@ -84,7 +84,7 @@ class Worker(threading.Thread):
         return life
 
     def append(self, stream: str, kind: str, *, seq: int | None = None) -> Append:
-        """One batch: plainly, or as this thread's producer. It is noted, and returned."""
+        """Returns one batch: plainly, or as this thread's producer. It is noted, and returned."""
         self._sent += 1
         op = f"{self.name}-{self._sent}"
         parts = self.random.randint(1, MOST_PARTS) if kind == JSON else 1
@@ -117,7 +117,7 @@ class Worker(threading.Thread):
         return Append(stream, op, parts, started, ended, "acknowledged", life, end, who, seq)
 
     def _plainly(self, stream: str, op: str, parts: int, headers: dict[str, str], body: bytes) -> Append:
-        """What was surely not written is sent again; what may have been is left at that."""
+        """Returns what was surely not written is sent again; what may have been is left at that."""
         started = time.monotonic()
         while True:
             answer = self.client.send("POST", stream, headers, body)

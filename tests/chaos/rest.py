@@ -44,7 +44,7 @@ class Rest:
 
 @contextmanager
 def stores_of(state: dict[str, Any]) -> Iterator[Stores]:
-    """The stores of an emulator, on clients without faults; the environment is put back afterwards."""
+    """Yields the stores of an emulator, on clients without faults; the environment is put back afterwards."""
     before = dict(os.environ)
     os.environ.clear()
     os.environ.update(child_environment(before, state["environment"]))
@@ -57,7 +57,9 @@ def stores_of(state: dict[str, Any]) -> Iterator[Stores]:
 
 
 def unfinished(stores: Stores, limits: MergeLimits) -> list[str]:
-    """What is still to do: living logs are sealed, trimmed to one entry and merged, ended ones purged and in no listing."""
+    """Returns what is still to do: living logs are sealed, trimmed to one entry and merged, ended ones purged and in
+    no listing.
+    """
     left = []
     living = {row.log_id: row for row in _living(stores)}
     for log_id, row in living.items():
@@ -79,13 +81,13 @@ def unfinished(stores: Stores, limits: MergeLimits) -> list[str]:
 
 
 def mergeable(stores: Stores, log_id: str, limits: MergeLimits) -> bool:
-    """Whether small segments of a log wait to become one."""
+    """Returns whether small segments of a log wait to become one."""
     manifest = stores.manifests().newest(log_id, None, 0)
     return manifest is not None and bool(merging.groups(manifest.open_page, stores.clock.now_ms(), limits))
 
 
 def merged_away(stores: Stores, log_id: str) -> int:
-    """How many segments merging has made fewer of."""
+    """Returns how many segments merging has made fewer of."""
     manifest = stores.manifests().newest(log_id, None, 0)
     return manifest.merged_away if manifest is not None else 0
 
@@ -119,7 +121,7 @@ def come_to_rest(server: DevServer, limit_s: float, limits: MergeLimits, progres
 
 
 def waiting_messages(endpoint: str) -> int:
-    """How many messages lie in the queues, the sealer's above all."""
+    """Returns how many messages lie in the queues, the sealer's above all."""
     sqs = client("sqs", endpoint)
     names = [f"ApproximateNumberOfMessages{what}" for what in ("", "Delayed", "NotVisible")]
     return sum(

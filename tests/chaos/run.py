@@ -80,7 +80,7 @@ class Report:
     log: list[str] = field(default_factory=list)
 
     def problems(self) -> list[str]:
-        """Everything that is not as it must be; empty if every law held."""
+        """Returns everything that is not as it must be; empty if every law held."""
         found = [f"{law}: {what}" for law, verdict in self.verdicts.items() for what in verdict.broken]
         found += [f"{law}: was never looked at" for law, verdict in self.verdicts.items() if not verdict.checked]
         found += [f"not at rest: {what}" for what in self.rest.unfinished]
@@ -136,7 +136,9 @@ def _arguments(options: Options, template: Path) -> list[str]:
 
 
 def _template(folder: Path, visibility_s: int) -> Path:
-    """The deployment as it is, but with the sealer on faulty clients, and a queue that is made for many deaths."""
+    """Returns the deployment as it is, but with the sealer on faulty clients, and a queue that is made for many
+    deaths.
+    """
     template: dict[str, Any] = json.loads(TEMPLATE_PATH.read_text())
     for part in template["Resources"].values():
         if part["Type"] == "AWS::Lambda::Function" and part["Properties"]["Handler"].startswith("functions.sealer."):

@@ -112,7 +112,7 @@ class FakeServer:
         return b"[" + b",".join(records) + b"]" if stream.content_type == "application/json" else b"".join(records)
 
     def events(self, stream: Stream, start: int) -> httpx.Response:
-        """One page as an event, its control event, then data whose control event is lost with the connection."""
+        """Returns one page as an event, its control event, then data whose control event is lost with the connection."""
 
         def body() -> Iterator[bytes]:
             end = min(len(stream.records), start + RECORDS_PER_PAGE)
@@ -140,7 +140,7 @@ class FakeServer:
 
 
 def answer_lost(request: httpx.Request, apply: Callable[[], httpx.Response]) -> httpx.Response:
-    """The request is served, but its answer never arrives."""
+    """Returns the request is served, but its answer never arrives."""
     apply()
     raise httpx.ReadTimeout("answer lost", request=request)
 

@@ -39,7 +39,7 @@ def part(covered: int, total: int, **extra: Any) -> dict[str, Any]:
 
 
 def status(covered: int, total: int, *, keyed: bool = True, searched: bool = True) -> dict[str, Any]:
-    """An `_index_status` document."""
+    """Returns an `_index_status` document."""
     families = [part(covered, total, family=family, fields=["a", "b"]) for family in ("exact", "col")]
     keys = part(total, total, configured=keyed, object_count=3 if keyed else 0)
     return {

@@ -21,7 +21,9 @@ LIBRARIES = ("boto3", "botocore", "pynamodb", "msgspec", "orjson", "fastapi", "u
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A virtual environment with the wheel and what it depends on, in the versions of `uv.lock`, and nothing else."""
+    """Returns a virtual environment with the wheel and what it depends on, in the versions of `uv.lock`, and nothing
+    else.
+    """
     folder = tmp_path_factory.mktemp("client")
     environment, locked = folder / "environment", folder / "requirements.txt"
     uv = ("uv", "--color", "never", "--quiet")
@@ -37,7 +39,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def url() -> Iterator[str]:
-    """The URL of a small server of the protocol."""
+    """Yields the URL of a small server of the protocol."""
     fake = FakeServer()
 
     class Handler(BaseHTTPRequestHandler):

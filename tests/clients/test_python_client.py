@@ -15,7 +15,7 @@ CLOSED = "stream-closed"
 
 
 def batches(url: str, offset: str, live: Any) -> list[tuple[list[Any], str]]:
-    """What a follower gets, with the offset after each batch, until it is told that the stream is closed."""
+    """Returns what a follower gets, with the offset after each batch, until it is told that the stream is closed."""
     seen: list[tuple[list[Any], str]] = []
     with stream(url, offset=offset, live=live) as response:
         for event in response.iter_events("json_batches"):

@@ -105,7 +105,9 @@ class Judge:
             terminalreporter.write_line(f"NOT COVERED {line}", red=True)
 
     def _is_whole(self) -> bool:
-        """Whether the session was asked for the whole folder: a path above it, and no option that leaves tests out."""
+        """Returns whether the session was asked for the whole folder: a path above it, and no option that leaves
+        tests out.
+        """
         if any(self._config.getoption(name, None) for name in NARROWING):
             return False
         asked = [(self._config.invocation_params.dir / argument).resolve() for argument in self._config.args]

@@ -99,7 +99,7 @@ def run_suite(
 
 
 def parse_report(report: dict[str, object]) -> SuiteReport:
-    """The cases of a vitest JSON report, without the subscription group."""
+    """Returns the cases of a vitest JSON report, without the subscription group."""
     files = report["testResults"]
     assert isinstance(files, list)
     cases = [

@@ -45,7 +45,7 @@ def dynamodb_ports(store: Store) -> Ports:
 
 @pytest.fixture(scope="module")
 def store() -> Iterator[Store]:
-    """A connection to moto."""
+    """Yields a connection to moto."""
     with in_process_aws() as store:
         yield store
 

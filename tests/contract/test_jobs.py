@@ -13,7 +13,7 @@ from tests.support.builders import log_id
 
 @pytest.fixture(params=["memory", "dynamodb"])
 def jobs(request: pytest.FixtureRequest) -> Jobs:
-    """An empty table."""
+    """Returns an empty table."""
     if request.param == "memory":
         return MemoryJobs()
     store: Store = request.getfixturevalue("store")

@@ -21,7 +21,7 @@ SPAN = 10**9
 
 
 def chain(wal: Wal, length: int, data: tuple[bytes, ...] = (b"x",)) -> list[Entry]:
-    """A log of `length` entries."""
+    """Returns a log of `length` entries."""
     entries = [first_entry(log_id())]
     while len(entries) < length:
         entries.append(next_entry(entries[-1], *data))

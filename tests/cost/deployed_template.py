@@ -37,7 +37,7 @@ def figures() -> dict[str, Any]:
 
 
 def _a_day(rule: dict[str, Any]) -> float:
-    """How often a rule's schedule comes round in a day; 0 without one."""
+    """Returns how often a rule's schedule comes round in a day; 0 without one."""
     found = re.fullmatch(r"rate\((\d+) (\w+)\)", rule.get("ScheduleExpression", ""))
     return 1440 / (int(found[1]) * _MINUTES[found[2]]) if found else 0
 

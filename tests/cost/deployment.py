@@ -64,7 +64,7 @@ class Deployment:
         self.indexer = indexer.assemble(self.stores, DynamoJobs(store, create_jobs_table()), runs, self.wakes)
 
     def cold(self) -> Streams:
-        """A process that knows nothing."""
+        """Returns a process that knows nothing."""
         return Streams(self.stores)
 
 
@@ -74,6 +74,6 @@ def _digest(number: int, size: int) -> bytes:
 
 @contextmanager
 def deployed() -> Iterator[Deployment]:
-    """A new deployment."""
+    """Yields a new deployment."""
     with in_process_aws() as store:
         yield Deployment(Metered(store))

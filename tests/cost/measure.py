@@ -46,7 +46,7 @@ SEARCH_EVENTS = 2_000
 
 
 def counts() -> dict[str, Any]:
-    """All of them, as the data file has them."""
+    """Returns all of them, as the data file has them."""
     return {
         "appends": appends(),
         **streams(),
@@ -136,7 +136,9 @@ def streams() -> dict[str, Any]:
 
 
 def sealing(entries: int, batch: int, bytes_of_record: int) -> dict[str, Any]:
-    """One segment's life after its appends: a look that finds nothing due, the seal, the trim, and the messages."""
+    """Returns one segment's life after its appends: a look that finds nothing due, the seal, the trim, and the
+    messages.
+    """
     with deployed() as here:
         log_id = here.logs.create("s", CreateRequest(content_type=JSON)).head.log_id
         for number in range(entries):
@@ -197,7 +199,7 @@ def _entries(here: Deployment, log_id: str) -> list[int]:
 
 
 def _events(here: Deployment, log_id: str) -> list[dict[str, Any]]:
-    """The stream's events of a log's first page of entries."""
+    """Returns the stream's events of a log's first page of entries."""
     return [
         {"dynamodb": {"Keys": {"log_id": {"S": log_id}}, "NewImage": entry_item(entry)}}
         for entry in here.stores.wal.read(log_id).entries
@@ -219,7 +221,7 @@ def _manifest_growth(here: Deployment, log_id: str) -> int:
 
 
 def schedules() -> dict[str, Any]:
-    """What the every-minute schedules of sealer and indexer spend when there is nothing to do."""
+    """Returns what the every-minute schedules of sealer and indexer spend when there is nothing to do."""
     with deployed() as here:
         return {
             "sweep_idle": here.meters.of(lambda: sweep(here.sealer)),
@@ -228,7 +230,9 @@ def schedules() -> dict[str, Any]:
 
 
 def indexing() -> dict[str, Any]:
-    """One log's way through the indexer: noticed, planned, started, published; and the requests of the job's own work."""
+    """Returns one log's way through the indexer: noticed, planned, started, published; and the requests of the job's
+    own work.
+    """
     with deployed() as here:
         stream = _Searchable(here)
         log_id = here.logs.head("s").log_id
@@ -251,7 +255,8 @@ def indexing() -> dict[str, Any]:
 
 
 def own_metrics() -> dict[str, Any]:
-    """What an api process spends on the metrics stream and on counters of requests each time, and whether it is indexed.
+    """Returns what an api process spends on the metrics stream and on counters of requests each time, and whether it
+    is indexed.
 
     The process takes itself for a Lambda function, or it would flush by itself in a thread.
     """
@@ -276,7 +281,9 @@ def own_metrics() -> dict[str, Any]:
 
 
 def searches() -> dict[str, Any]:
-    """What a search asks of the stores beside the GETs that the benchmark counts: a process's first, and a later one."""
+    """Returns what a search asks of the stores beside the GETs that the benchmark counts: a process's first, and a
+    later one.
+    """
     with deployed() as here:
         stream = _Searchable(here)
         stream.fill(SEARCH_EVENTS)

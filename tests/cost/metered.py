@@ -115,19 +115,19 @@ class MeteredObjects:
         self.written: dict[str, int] = {}
 
     def get(self, key: str) -> bytes:
-        """One GET."""
+        """Returns one GET."""
         data = self.inner.get(key)
         self._got(data)
         return data
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
-        """One GET."""
+        """Returns one GET."""
         data = self.inner.get_range(key, start, length)
         self._got(data)
         return data
 
     def get_ranges(self, ranges: Sequence[Range], /) -> list[bytes]:
-        """One GET for each."""
+        """Returns one GET for each."""
         return [self.get_range(*one) for one in ranges]
 
     def _got(self, data: bytes) -> None:
@@ -140,7 +140,7 @@ class MeteredObjects:
         self.inner.put(key, data)
 
     def create(self, key: str, data: bytes) -> bool:
-        """One PUT."""
+        """Returns one PUT."""
         self._put(key, data)
         return self.inner.create(key, data)
 
@@ -150,7 +150,7 @@ class MeteredObjects:
         self.written[key] = len(data)
 
     def list(self, prefix: str) -> Iterator[str]:
-        """One LIST."""
+        """Returns one LIST."""
         self.spent["list"] += 1
         return self.inner.list(prefix)
 
@@ -166,14 +166,14 @@ class Meters:
         self._counters: tuple[Counter[str], ...] = (store.spent, objects.spent)
 
     def of(self, operation: Callable[[], object]) -> dict[str, float]:
-        """What an operation spends, by name, in the order of names; nothing that is zero."""
+        """Returns what an operation spends, by name, in the order of names; nothing that is zero."""
         with self.during() as spent:
             operation()
         return spent
 
     @contextmanager
     def during(self) -> Iterator[dict[str, float]]:
-        """What is spent inside the block; complete when it ends."""
+        """Yields what is spent inside the block; complete when it ends."""
         before: Counter[str] = sum(self._counters, Counter())
         spent: dict[str, float] = {}
         yield spent

@@ -34,7 +34,7 @@ def estimated(work: Workload) -> Estimate:
 
 
 def tables() -> dict[str, str]:
-    """Each table by its name."""
+    """Returns each table by its name."""
     example = estimated(Workload(appends=1e6, batch=100, searches=1e5, indexed=True))
     plain = estimated(Workload())
     return {
@@ -53,7 +53,7 @@ def tables() -> dict[str, str]:
 
 
 def rendered(page: str) -> str:
-    """The page with the tables as they are now."""
+    """Returns the page with the tables as they are now."""
     made = tables()
     return _BLOCK.sub(lambda found: f"{found[1]}\n{made[found[2]]}\n\n{found[3]}", page)
 
@@ -81,7 +81,9 @@ def _peers() -> str:
 
 
 def _spill() -> str:
-    """A million appends whose payloads are between 1 and 32 KB compressed, by the size at which payloads are spilled."""
+    """Returns a million appends whose payloads are between 1 and 32 KB compressed, by the size at which payloads are
+    spilled.
+    """
     sizes = (32 * 1024, 8 * 1024, 4 * 1024)
     rows: list[list[object]] = []
     for batch in (5, 10, 30, 100, 300):
@@ -96,7 +98,7 @@ def _spill() -> str:
 
 
 def _knobs(work: Workload) -> str:
-    """The example's month with other settings."""
+    """Returns the example's month with other settings."""
     changes: list[tuple[str, dict[str, float]]] = [
         ("as deployed", {}),
         ("`HEADRACE_INDEX_AGE_MS` 15 minutes", {"index_age_s": 900}),

@@ -81,7 +81,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 @pytest.fixture(scope="session")
 def findings(request: pytest.FixtureRequest) -> dict[str, Any]:
-    """What is shown at the end, beside passes and failures."""
+    """Returns what is shown at the end, beside passes and failures."""
     return request.config.stash[FINDINGS]
 
 
@@ -97,7 +97,7 @@ def machine() -> Machine:
 
 @pytest.fixture(scope="session")
 def assembly(machine: Machine, tmp_path_factory: pytest.TempPathFactory, findings: dict[str, Any]) -> Assembly:
-    """The cloud assembly, functions bundled for this machine."""
+    """Returns the cloud assembly, functions bundled for this machine."""
     started = time.monotonic()
     made = assemble(outdir=tmp_path_factory.mktemp("assembly"), machine=machine)
     findings["machine"] = {"architecture": machine.architecture, "python": machine.python}
@@ -108,27 +108,29 @@ def assembly(machine: Machine, tmp_path_factory: pytest.TempPathFactory, finding
 
 @pytest.fixture(scope="session")
 def synthesized(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Assembly:
-    """The cloud assembly, functions bundled for Lambda, as it would be deployed to an account."""
+    """Returns the cloud assembly, functions bundled for Lambda, as it would be deployed to an account."""
     given: Path | None = request.config.getoption("synthesized")
     return read(given) if given else assemble(outdir=tmp_path_factory.mktemp("synthesized"))
 
 
 @pytest.fixture(scope="session")
 def interpreter(machine: Machine) -> str:
-    """An interpreter that the artifacts for this machine run on."""
+    """Returns an interpreter that the artifacts for this machine run on."""
     python = matching_python(machine.python)
     assert python is not None
     return python
 
 
 def lacked(resource: dict[str, Any]) -> bool:
-    """What ministack does not make: Spark applications, and alarms over several metrics, which tests/observability has."""
+    """Returns what ministack does not make: Spark applications, and alarms over several metrics, which
+    tests/observability has.
+    """
     return resource["Type"] == SPARK_TYPE or (resource["Type"] == ALARM_TYPE and "Metrics" in resource["Properties"])
 
 
 @pytest.fixture(scope="session")
 def reduced(assembly: Assembly, findings: dict[str, Any]) -> Reduced:
-    """Its template without what the emulator lacks."""
+    """Returns its template without what the emulator lacks."""
     made = without(assembly.template, lacked)
     for id_, resource in made.template["Resources"].items():
         if resource["Type"] == ADMIN_KEY_TYPE:
@@ -145,14 +147,14 @@ def reduced(assembly: Assembly, findings: dict[str, Any]) -> Reduced:
 
 @pytest.fixture(scope="session")
 def cloud(interpreter: str) -> Iterator[Emulator]:
-    """The emulator."""
+    """Yields the emulator."""
     with emulator(interpreter) as running:
         yield running
 
 
 @pytest.fixture(scope="session")
 def stack(assembly: Assembly, reduced: Reduced, cloud: Emulator, findings: dict[str, Any]) -> Stack:
-    """The deployed stack, its snapshot taken."""
+    """Returns the deployed stack, its snapshot taken."""
     started = time.monotonic()
     made = deploy(assembly, reduced, cloud)
     findings["deployment_s"] = round(time.monotonic() - started, 1)
@@ -181,7 +183,7 @@ def relayed(stack: Stack) -> Iterator[Relayed]:
 
 @pytest.fixture(scope="session")
 def api(stack: Stack) -> Iterator[Api]:
-    """The deployed API, through its API Gateway, with the key that the deployment made."""
+    """Yields the deployed API, through its API Gateway, with the key that the deployment made."""
     id_ = stack.physical("AWS::ApiGatewayV2::Api")
     secrets = stack.emulator.client("secretsmanager")
     key = secrets.get_secret_value(SecretId=stack.outputs["AdminKeySecretArn"])["SecretString"]
@@ -191,23 +193,23 @@ def api(stack: Stack) -> Iterator[Api]:
 
 @pytest.fixture(scope="session")
 def roomy(api: Api) -> Api:
-    """The contract's tests ask for it by this name too."""
+    """Returns the contract's tests ask for it by this name too."""
     return api
 
 
 @pytest.fixture
 def stream(api: Api) -> Stream:
-    """A new, empty JSON stream."""
+    """Returns a new, empty JSON stream."""
     return api.stream()
 
 
 @pytest.fixture
 def text(api: Api) -> Stream:
-    """A new, empty text stream."""
+    """Returns a new, empty text stream."""
     return api.stream(TEXT)
 
 
 @pytest.fixture(scope="session")
 def flow(api: Api, stack: Stack, relayed: Relayed) -> Flow:
-    """A stream with more records than stay in the tail: begun early, it goes its way while other tests run."""
+    """Returns a stream with more records than stay in the tail: begun early, it goes its way while other tests run."""
     return Flow.begin(api, stack)

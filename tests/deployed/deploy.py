@@ -40,7 +40,9 @@ class Stack:
         return Counter(resource["ResourceType"] for resource in self.resources.values())
 
     def physical(self, type_: str, *, holding: str = "") -> str:
-        """The id of the one resource of a type whose logical id holds a text. Raises ValueError unless there is one."""
+        """Returns the id of the one resource of a type whose logical id holds a text. Raises ValueError unless there
+        is one.
+        """
         (found,) = [
             resource["PhysicalResourceId"]
             for id_, resource in self.resources.items()
@@ -94,7 +96,7 @@ def _resources(cloudformation: Any, name: str) -> dict[str, dict[str, Any]]:
 
 
 def _packed(asset: Asset, scratch: Path) -> Path:
-    """The file that is uploaded for an asset."""
+    """Returns the file that is uploaded for an asset."""
     if not asset.is_zipped:
         return asset.path
     packed = scratch / asset.key

@@ -46,7 +46,7 @@ class Emulator:
     scratch: Path
 
     def client(self, service: str) -> Any:
-        """A boto3 client of it."""
+        """Returns a boto3 client of it."""
         return client(service, self.endpoint)
 
 
@@ -84,7 +84,7 @@ def emulator(python: str) -> Iterator[Emulator]:
 
 
 def _install(python: str) -> str:
-    """The interpreter of a virtual environment with what `uv.lock` beside this file holds, and nothing else."""
+    """Returns the interpreter of a virtual environment with what `uv.lock` beside this file holds, and nothing else."""
     folder = PROJECT / ".venv"
     command = ["uv", "sync", "--frozen", "--quiet", "--project", str(PROJECT), "--python", python]
     environment = {**os.environ, "UV_PROJECT_ENVIRONMENT": str(folder), "UV_PYTHON_DOWNLOADS": "never"}

@@ -50,11 +50,11 @@ class Flow:
         return S3Objects(self.stack.outputs["BucketName"], self.stack.emulator.client("s3"))
 
     def index(self) -> IndexManifest:
-        """The newest index manifest."""
+        """Returns the newest index manifest."""
         return IndexManifestStore(self.objects).newest(self.log_id)
 
     def status(self) -> dict[str, Any]:
-        """What the API says of segments and indexes."""
+        """Returns what the API says of segments and indexes."""
         found: dict[str, Any] = expect(self.stream.index_status(), 200).json()
         return found
 
@@ -80,7 +80,7 @@ def record(number: int) -> dict[str, Any]:
 
 
 def log_id_of(stack: Stack, name: str) -> str:
-    """The log that a name stands for, from the deployed catalog."""
+    """Returns the log that a name stands for, from the deployed catalog."""
     pages = stack.emulator.client("dynamodb").get_paginator("scan")
     for page in pages.paginate(TableName=stack.outputs["CatalogTableName"]):
         for item in page["Items"]:

@@ -30,7 +30,7 @@ class Reduced:
 
 
 def without(template: dict[str, Any], lacked: Callable[[dict[str, Any]], bool]) -> Reduced:
-    """The template without every resource that is `lacked`. The one given stays as it is.
+    """Returns the template without every resource that is `lacked`. The one given stays as it is.
 
     Raises ValueError for a reference inside a `Fn::Sub` text, which is not looked for.
     """
@@ -67,7 +67,7 @@ def _replaced(value: Json, where: str, reduced: Reduced) -> Json:
 
 
 def _target(value: dict[str, Any]) -> tuple[str, ...] | None:
-    """The logical id, and attribute if any, that an intrinsic function refers to."""
+    """Returns the logical id, and attribute if any, that an intrinsic function refers to."""
     if len(value) != 1:
         return None
     if "Ref" in value:

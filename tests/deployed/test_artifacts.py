@@ -61,19 +61,19 @@ def folders_of(assembly: Assembly) -> dict[str, Path]:
 
 @pytest.fixture(scope="module")
 def shipped(synthesized: Assembly) -> dict[str, Path]:
-    """The artifacts for Lambda."""
+    """Returns the artifacts for Lambda."""
     return folders_of(synthesized)
 
 
 @pytest.fixture(scope="module")
 def runnable(assembly: Assembly) -> dict[str, Path]:
-    """The same for this machine."""
+    """Returns the same for this machine."""
     return folders_of(assembly)
 
 
 @pytest.fixture(scope="module")
 def starts(runnable: dict[str, Path], interpreter: str) -> dict[str, Start]:
-    """The first start of each, on an interpreter without packages."""
+    """Returns the first start of each, on an interpreter without packages."""
     with emulated_cloud() as cloud:
         return {name: measure.start(name, one, interpreter, cloud.environment) for name, one in runnable.items()}
 

@@ -27,7 +27,7 @@ STORE_S = 30.0
 
 @pytest.fixture
 def stores(stack: Stack, monkeypatch: pytest.MonkeyPatch) -> Stores:
-    """The deployed tables and bucket, as the functions see them."""
+    """Returns the deployed tables and bucket, as the functions see them."""
     for name, value in aws_environment(stack.emulator.endpoint).items():
         monkeypatch.setenv(name, value)
     names = {

@@ -27,14 +27,14 @@ class Command:
 
 
 def commands(page: str) -> list[Command]:
-    """Every command that a page shows, in its order."""
+    """Returns every command that a page shows, in its order."""
     lines = page.split("\n")
     found = [*_fenced(lines), *_indented(_without_fences(lines))]
     return sorted(found, key=lambda command: command.line)
 
 
 def missing(expected: tuple[str, ...], printed: str, *, in_order: bool = True) -> str | None:
-    """The first line that was expected and not printed; None if there is none. Pure.
+    """Returns the first line that was expected and not printed; None if there is none. Pure.
 
     They must come in this order, unless commands that run at the same time printed them.
 
@@ -141,5 +141,5 @@ def _without_remark(text: str) -> str:
 
 
 def _goes_on(command: str) -> bool:
-    """A line that ends with a backslash, or within quotes."""
+    """Returns a line that ends with a backslash, or within quotes."""
     return command.endswith("\\") or command.count("'") % 2 == 1

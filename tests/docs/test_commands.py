@@ -71,7 +71,7 @@ class Shell:
     server: DevServer
 
     def run(self, text: str) -> str:
-        """What a command prints to both streams. What it leaves running is ended a second later."""
+        """Returns what a command prints to both streams. What it leaves running is ended a second later."""
         script = "\n".join(
             [
                 f"URL={self.server.url}",
@@ -102,7 +102,7 @@ class Shell:
 
 @pytest.fixture(scope="module")
 def shared_server() -> Iterator[DevServer]:
-    """The emulator of the pages that ask for no options of their own."""
+    """Yields the emulator of the pages that ask for no options of their own."""
     with dev_server(*SOON) as server:
         yield server
 

@@ -92,7 +92,7 @@ class Follower(threading.Thread):
 
 
 def read_all(url: str) -> list[Any]:
-    """Every record, by catch-up reads."""
+    """Returns every record, by catch-up reads."""
     found: list[Any] = []
     offset = "-1"
     with httpx.Client(timeout=30) as client:

@@ -30,7 +30,7 @@ HOUR_MS = 3_600_000
 
 
 def doctor(*arguments: str, environment: Mapping[str, str] | None = None) -> tuple[int, dict[str, Any]]:
-    """The exit code, and each check by its name."""
+    """Returns the exit code, and each check by its name."""
     done = subprocess.run(
         [sys.executable, "-m", "cli.main", "doctor", "--json", *arguments],
         capture_output=True,

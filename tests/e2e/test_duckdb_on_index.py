@@ -65,7 +65,7 @@ WHOLE = {
 
 
 def events() -> list[dict[str, Any]]:
-    """An hour of requests; durations are quarters, so that sums are exact in any order."""
+    """Returns an hour of requests; durations are quarters, so that sums are exact in any order."""
     luck = random.Random(5)
     return [
         {
@@ -81,7 +81,7 @@ def events() -> list[dict[str, Any]]:
 
 
 def queries() -> dict[str, str]:
-    """The SQL of the page, by name."""
+    """Returns the SQL of the page, by name."""
     page = (ROOT / "docs" / "analytics.md").read_text()
     return dict(re.findall(r"^```sql (\w+)\n(.*?)^```", page, re.MULTILINE | re.DOTALL))
 
@@ -94,7 +94,7 @@ def server() -> Iterator[DevServer]:
 
 @pytest.fixture(scope="module")
 def stream(server: DevServer) -> Iterator[Stream]:
-    """The stream, every record of it in a segment and an index run."""
+    """Yields the stream, every record of it in a segment and an index run."""
     with Api(server.url) as api:
         routing_key = {"jsonPointer": "/customer", "required": True}
         made = api.with_schema(schema={"type": "object"}, search=SEARCH, routingKey=routing_key)
@@ -113,7 +113,7 @@ def stream(server: DevServer) -> Iterator[Stream]:
 
 @pytest.fixture(scope="module")
 def database(server: DevServer, stream: Stream) -> Iterator[duckdb.DuckDBPyConnection]:
-    """The tables that the example makes."""
+    """Yields the tables that the example makes."""
     spec = importlib.util.spec_from_file_location("query_bucket", EXAMPLE)
     assert spec is not None
     assert spec.loader is not None
@@ -163,7 +163,7 @@ def customers(stream: Stream) -> Rows:
 
 
 def percentile(stream: Stream) -> Rows:
-    """The value of which the server says that at least 99 % are not above it, and that fewer are below it."""
+    """Returns the value of which the server says that at least 99 % are not above it, and that fewer are below it."""
 
     def total(q: str) -> int:
         answer = expect(stream.search(q=q, size=500), 200).json()

@@ -52,11 +52,11 @@ class Indexed:
         self.end += records
 
     def index(self) -> IndexManifest:
-        """The newest index manifest."""
+        """Returns the newest index manifest."""
         return self.store.newest(self.log_id)
 
     def wait_until_indexed(self, also: Callable[[IndexManifest], bool] = lambda index: True) -> IndexManifest:
-        """Every record is covered by runs that do not overlap."""
+        """Returns every record is covered by runs that do not overlap."""
         return eventually(lambda: self._indexed(also), f"{self.name} is not indexed")
 
     def _indexed(self, also: Callable[[IndexManifest], bool]) -> IndexManifest | None:
@@ -97,7 +97,7 @@ def runs_under_way(server: DevServer) -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[DevServer]:
-    """One emulator, with one Spark, for all of this."""
+    """Yields one emulator, with one Spark, for all of this."""
     with dev_server(*OPTIONS, "--sweep-every", "2s", environment=NO_METRICS) as server:
         yield server
 

@@ -26,7 +26,7 @@ print("ANSWERS " + json.dumps(answers))
 
 
 def event(method: str, path: str, body: bytes = b"", key: str = "k", **headers: str) -> dict[str, Any]:
-    """An event of an HTTP API, payload format 2.0."""
+    """Returns an event of an HTTP API, payload format 2.0."""
     given = {"host": "api.example", "authorization": f"Bearer {key}", "content-type": "application/json", **headers}
     path, _, query = path.partition("?")
     return {

@@ -107,7 +107,7 @@ def who(role: str) -> str:
 
 @contextmanager
 def observed(evidence: Evidence, record: Path, *options: str, environment: dict[str, str]) -> Iterator[DevServer]:
-    """A `headrace dev` whose calls are evidence."""
+    """Yields a `headrace dev` whose calls are evidence."""
     with dev_server(*options, "--record", str(record), environment=environment) as server:
         yield server
         deployment = Deployment.from_json(Path(server.state["deployment"]).read_bytes())
@@ -116,7 +116,7 @@ def observed(evidence: Evidence, record: Path, *options: str, environment: dict[
 
 @pytest.fixture(scope="module")
 def evidence(tmp_path_factory: pytest.TempPathFactory) -> Evidence:
-    """Everything that Headrace does, once."""
+    """Returns everything that Headrace does, once."""
     found = Evidence()
     records = tmp_path_factory.mktemp("calls")
     whole_life = ("--seal-age", "1s", "--index-age", "1s", "--index-segments", "1", "--compact-fanout", "2")
@@ -166,7 +166,7 @@ def live(server: DevServer) -> None:
 
 
 def make_doomed(http: httpx.Client) -> str:
-    """A stream with something of everything, deleted: its name."""
+    """Returns a stream with something of everything, deleted: its name."""
     assert http.put("doomed", headers={**JSON, "Stream-TTL": "1h"}).status_code == 201
     assert http.post(
         "doomed/_profile", json={"profile": {"kind": "state-protocol", "touch": {"enabled": True}}}
@@ -189,7 +189,7 @@ def make_doomed(http: httpx.Client) -> str:
 
 
 def make_fork_of_deleted(http: httpx.Client) -> list[str]:
-    """A deleted stream, and its fork, which expires by the sweep: their names."""
+    """Returns a deleted stream, and its fork, which expires by the sweep: their names."""
     assert http.put("source", headers=JSON).status_code == 201
     assert http.post("source", json=[1, 2], headers=JSON).is_success
     fork = {**JSON, "Stream-Forked-From": "/v1/stream/source", "Stream-TTL": "2"}
@@ -238,7 +238,7 @@ def sealed_segments(stream: Indexed) -> list[str]:
 
 
 def secret_name() -> str:
-    """The logical id of the template's one secret, which the emulator uses as its name."""
+    """Returns the logical id of the template's one secret, which the emulator uses as its name."""
     resources = read_template()["Resources"]
     (name,) = (name for name, part in resources.items() if part["Type"] == "AWS::SecretsManager::Secret")
     return name

@@ -62,13 +62,13 @@ class Slow:
         eventually(lambda: len(self.stores.wal.read(self.log_id).entries) == 1, f"{self.name} is not trimmed")
 
     def manifest(self) -> Manifest:
-        """The newest generation."""
+        """Returns the newest generation."""
         manifest = self.stores.manifests().newest(self.log_id, None, 0)
         assert manifest is not None
         return manifest
 
     def published(self) -> int:
-        """Where what is published ends."""
+        """Returns where what is published ends."""
         manifest = self.stores.manifests().newest(self.log_id, None, 0)
         return manifest.end_offset if manifest is not None else 0
 
@@ -98,7 +98,7 @@ class Slow:
 
 
 def reading_costs(stores: Stores, name: str) -> tuple[list[Any], int]:
-    """What a process that knows nothing reads, and how many GETs of segments it takes."""
+    """Returns what a process that knows nothing reads, and how many GETs of segments it takes."""
     requests: list[Request] = []
     logs = Streams(
         dataclasses.replace(stores, objects=ObservedObjects(stores.objects, stores.clock, requests.append))
@@ -116,7 +116,7 @@ def reading_costs(stores: Stores, name: str) -> tuple[list[Any], int]:
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[DevServer]:
-    """One emulator, with one Spark, for all of this."""
+    """Yields one emulator, with one Spark, for all of this."""
     with dev_server(*OPTIONS, environment=NO_METRICS) as server:
         yield server
 
@@ -134,7 +134,7 @@ def stores(server: DevServer) -> Iterator[Stores]:
 
 
 def errors(server: DevServer, folder: Path) -> list[Any]:
-    """What `headrace verify` finds wrong, and `headrace recover` finds to do."""
+    """Returns what `headrace verify` finds wrong, and `headrace recover` finds to do."""
     state_file = folder / "dev.json"
     state_file.write_text(json.dumps(server.state))
     _, checked = headrace("verify", "--state-file", str(state_file))

@@ -45,7 +45,7 @@ def headrace(server: DevServer, *arguments: str) -> subprocess.CompletedProcess[
 
 
 def elements(data: bytes) -> list[bytes]:
-    """The exact text of each element of a JSON array."""
+    """Returns the exact text of each element of a JSON array."""
     return [bytes(raw) for raw in msgspec.json.decode(data, type=list[msgspec.Raw])]
 
 

@@ -56,7 +56,7 @@ def _run(wanted: list[str], executions: int, seed: int, *, keep: bool) -> int:
             outcome = fuzz(name, executions, seed, corpus=[Path(grown), reduce.CORPUS / name], findings=findings)
             outcomes.append(outcome)
             seconds = time.monotonic() - started
-            over = "\r" if sys.stdout.isatty() else ""  # the progress stands on this line
+            over = "\r" if sys.stdout.isatty() else ""  # the progress is on this line
             print(f"{over}{_line(outcome)}  ({seconds:.0f} s)", flush=True)
             if keep:
                 print(f"  kept in the corpus: {reduce.keep(name, Path(grown))}", flush=True)

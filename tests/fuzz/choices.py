@@ -12,7 +12,7 @@ Slot = tuple[dict[str, Any] | list[Any], Any]
 
 
 def value(data: bytes, words: Sequence[Any], keys: Sequence[str]) -> Any:
-    """A value of scalars from `words`, in arrays and in objects with `keys`."""
+    """Returns a value of scalars from `words`, in arrays and in objects with `keys`."""
     return _value(iter(data), words, keys, 0)
 
 
@@ -30,7 +30,7 @@ def _value(choices: Iterator[int], words: Sequence[Any], keys: Sequence[str], de
 
 
 def edited(document: Any, edits: bytes, words: Sequence[Any], keys: Sequence[str]) -> Any:
-    """A copy of a document with edits, each of three bytes: the place, what is done, and with what.
+    """Returns a copy of a document with edits, each of three bytes: the place, what is done, and with what.
 
     A place's value is replaced by a word, left out, wrapped in an array, or replaced by what stands elsewhere; a member
     gets another key; a word is put beside it under a key.
@@ -61,7 +61,7 @@ def edited(document: Any, edits: bytes, words: Sequence[Any], keys: Sequence[str
 
 
 def _slots(whole: dict[str, Any]) -> list[Slot]:
-    """Every place in a document, with what holds it: a container's own places after those beside it."""
+    """Returns every place in a document, with what holds it: a container's own places after those beside it."""
     found: list[Slot] = []
     containers: list[dict[str, Any] | list[Any]] = [whole]
     for container in containers:

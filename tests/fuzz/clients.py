@@ -47,7 +47,9 @@ def _records(split: Callable[..., Iterator[bytes | None]], chunks: list[bytes]) 
 
 
 def _values(data: bytes, *, flat: bool) -> list[Any] | None:
-    """What the standard library makes of the text; None if it is not UTF-8, or beyond the library's own bounds."""
+    """Returns what the standard library makes of the text; None if it is not UTF-8, or beyond the library's own
+    bounds.
+    """
     try:
         text = data.removeprefix(b"\xef\xbb\xbf").decode()
         found: list[Any] = []
@@ -104,7 +106,7 @@ def answers(data: bytes) -> None:
 
 
 def _settled(lines: list[str]) -> list[bytes]:
-    """The data of events that a control event follows."""
+    """Returns the data of events that a control event follows."""
     settled: list[bytes] = []
     held: list[bytes] = []
     for event in parse_events(lines):

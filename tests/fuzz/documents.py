@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 
 def accepted(parse: Callable[..., T], *args: Any, **options: Any) -> T | None:
-    """What a parser returns; None if it refuses as contracts say, in a message that can be sent."""
+    """Returns what a parser returns; None if it refuses as contracts say, in a message that can be sent."""
     try:
         return parse(*args, **options)
     except (InvalidRequest, Conflict, PayloadTooLarge) as exc:
@@ -41,12 +41,12 @@ def accepted(parse: Callable[..., T], *args: Any, **options: Any) -> T | None:
 
 
 def checks(check: Callable[[Any], object], value: Any) -> bool:
-    """Whether a check lets a value pass."""
+    """Returns whether a check lets a value pass."""
     return accepted(lambda: (check(value),)) is not None
 
 
 def mode(data: bytes) -> tuple[int, bytes]:
-    """One of three ways to use the rest."""
+    """Returns one of three ways to use the rest."""
     return (data[0] % 3 if data else _RAW), data[1:]
 
 
@@ -70,7 +70,9 @@ def json_document(data: bytes) -> None:
 
 
 def _by_the_standard_library(text: bytes) -> str | None:
-    """The value in print; None for no JSON, for what UTF-8 or a double can't hold, and for what is nested too deeply."""
+    """Returns the value in print; None for no JSON, for what UTF-8 or a double can't hold, and for what is nested too
+    deeply.
+    """
 
     def finite(digits: str) -> float:
         number = float(digits)
@@ -185,7 +187,7 @@ def lens_document(data: bytes) -> None:
 
 @cache
 def _schemas() -> tuple[dict[str, Any], dict[str, Any], list[Any]]:
-    """An old schema, a new one, and records of the old one."""
+    """Returns an old schema, a new one, and records of the old one."""
     old, new = vocabulary.OLD_SCHEMA, vocabulary.NEW_SCHEMA
     validator = validate.compile(old)
     records = [choices.edited(vocabulary.OLD_RECORD, bytes([n, n // 7, n]), vocabulary.LENS_WORDS, vocabulary.LENS_KEYS)

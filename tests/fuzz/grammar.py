@@ -14,7 +14,7 @@ _KEYS = (b'"a"', b'""', b'"\\"}"', '"é"'.encode())
 
 
 def json_text(data: bytes) -> bytes:
-    """The text that `data` chooses: one value, with white space around and inside."""
+    """Returns the text that `data` chooses: one value, with white space around and inside."""
     return b"".join(_value(iter(data), 0))
 
 

@@ -28,7 +28,7 @@ def _manifest() -> IndexManifest:
 
 @cache
 def _stored() -> tuple[dict[str, bytes], Run]:
-    """The objects of a small run with every family that is read."""
+    """Returns the objects of a small run with every family that is read."""
     objects = MemoryObjects()
     kw = [(families.value_term("id", f"{number * 37 % 101:03d}"), number, None) for number in range(300)]
     fts = [(families.word_term("text", f"w{number % 7}"), number // 2, number % 2) for number in range(600)]

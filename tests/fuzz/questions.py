@@ -59,7 +59,7 @@ def filters(data: bytes) -> None:
 
 @cache
 def _values() -> list[dict[str, list[Value]]]:
-    """What some records say."""
+    """Returns what some records say."""
     return [extract.values(CONFIG, 1, record) for record in vocabulary.ORDERS]
 
 

@@ -47,7 +47,7 @@ def _smallest_first(paths: Iterable[Path]) -> list[bytes]:
 
 
 def steps(target: Target, data: bytes) -> set[Step]:
-    """The steps from line to line that the target takes in our code; the samples it needs are made first."""
+    """Returns the steps from line to line that the target takes in our code; the samples it needs are made first."""
     target(data)
     found: set[Step] = set()
 

@@ -43,17 +43,17 @@ def edited(valid: bytes, edits: bytes) -> bytes:
 
 
 def framed(content: bytes) -> bytes:
-    """An object that decompresses to `content`, with its size and a checksum that is right."""
+    """Returns an object that decompresses to `content`, with its size and a checksum that is right."""
     return zstandard.ZstdCompressor(level=1, write_checksum=True).compress(content)
 
 
 def unframed(data: bytes) -> bytes:
-    """The text in a packed object."""
+    """Returns the text in a packed object."""
     return zstandard.ZstdDecompressor().decompress(data)
 
 
 def named(source: str, decode: Callable[[], object]) -> object | None:
-    """What `decode` returns; None if it says that the object is damaged, and names it."""
+    """Returns what `decode` returns; None if it says that the object is damaged, and names it."""
     try:
         return decode()
     except Damaged as exc:
@@ -76,7 +76,7 @@ def batch() -> Batch:
 
 @cache
 def payload() -> bytes:
-    """The payload that holds `batch()`."""
+    """Returns the payload that holds `batch()`."""
     return encode_frames(batch())
 
 
@@ -90,7 +90,7 @@ class StoredSegment(NamedTuple):
 
 @cache
 def segment() -> StoredSegment:
-    """A segment like those the sealer writes, small."""
+    """Returns a segment like those the sealer writes, small."""
     content = records([(b"%03d," % row) * (row * 13 % 800) for row in range(96)], first=500)
     objects = MemoryObjects()
     descriptor = stored(content, objects)
@@ -100,31 +100,31 @@ def segment() -> StoredSegment:
 
 @cache
 def segment_text() -> bytes:
-    """The descriptor of `segment()` as it stands in a manifest."""
+    """Returns the descriptor of `segment()` as it is in a manifest."""
     return msgspec.json.encode(segment().segment)
 
 
 @cache
 def key_page() -> bytes:
-    """The key page of 40 records."""
+    """Returns the key page of 40 records."""
     return keypage.encode(batch_of(mixed(40)))
 
 
 @cache
 def manifest() -> Manifest:
-    """A generation with segments, inherited records and a closed state."""
+    """Returns a generation with segments, inherited records and a closed state."""
     return controlled(grown(grown(None, 5, base=100), 2, 3, base=100), closed=True)
 
 
 @cache
 def manifest_object() -> bytes:
-    """The object of `manifest()`."""
+    """Returns the object of `manifest()`."""
     return manifests.encode(manifest())
 
 
 @cache
 def manifest_page() -> tuple[ManifestPage, bytes]:
-    """A sealed page as a manifest describes it, and its object."""
+    """Returns a sealed page as a manifest describes it, and its object."""
     segments = grown(None, 1, 2, 3).open_page
     data = manifests.encode_page(segments)
     return manifests.describe_page("pages/the-page", data, segments), data
@@ -132,7 +132,7 @@ def manifest_page() -> tuple[ManifestPage, bytes]:
 
 @cache
 def config() -> LogConfig:
-    """A configuration with every field in use."""
+    """Returns a configuration with every field in use."""
     source = ForkSource("orders", LOG[::-1], offset=7, sub_offset=2, own_expiry=True)
     lineage = (Ancestor(LOG[::-1], 1, 7),)
     definition = DefinitionRef(1, "r1", 2, "metrics")
@@ -150,7 +150,7 @@ def config() -> LogConfig:
 
 
 def item() -> Item:
-    """The item of an entry with every attribute that one can have."""
+    """Returns the item of an entry with every attribute that one can have."""
     state = LogState(
         next_offset=70,
         append_time_ms=NOW_MS,
@@ -185,5 +185,5 @@ def item() -> Item:
 
 
 def row() -> Item:
-    """The item of a catalog row."""
+    """Returns the item of a catalog row."""
     return row_item(Row(LOG, config(), ended=True, deadline_ms=NOW_MS + 60_000, label="evlog"))

@@ -250,7 +250,7 @@ def segment(data: bytes) -> None:
 
 
 def _expected(valid: samples.StoredSegment, first: int, max_records: int, max_bytes: int) -> list[bytes]:
-    """What a read must return, by the rule and nothing else."""
+    """Returns what a read must return, by the rule and nothing else."""
     found: list[bytes] = []
     for record in valid.content[first - valid.segment.first_offset :]:
         found.append(record.data)
@@ -348,7 +348,7 @@ def row(data: bytes) -> None:
 
 
 def _changed(item: Item, data: bytes) -> Item:
-    """Each line `NAME TYPE VALUE` replaces an attribute; without a type it goes."""
+    """Returns each line `NAME TYPE VALUE` replaces an attribute; without a type it goes."""
     for line in data.split(b"\n"):
         name, _, typed = line.partition(b" ")
         kind, _, value = typed.partition(b" ")

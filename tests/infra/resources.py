@@ -40,7 +40,7 @@ class Resources:
         return found
 
     def one(self, kind: str, part: str = "") -> tuple[str, dict[str, Any]]:
-        """The only resource of a type whose logical id contains `part`: its id and its properties."""
+        """Returns the only resource of a type whose logical id contains `part`: its id and its properties."""
         ((key, value),) = ((k, v) for k, v in self.of(kind).items() if part in k)
         return key, value["Properties"]
 
@@ -55,7 +55,7 @@ class Resources:
         return dict(found)
 
     def statements(self, function: str) -> Iterator[Statement]:
-        """Everything that the function's role says."""
+        """Yields everything that the function's role says."""
         role = self.function(function)["Role"]["Fn::GetAtt"][0]
         assert "ManagedPolicyArns" not in self.by_id[role]["Properties"], "managed policies hide what is allowed"
         assert "Policies" not in self.by_id[role]["Properties"]
@@ -68,7 +68,7 @@ class Resources:
         return _allowed(self.statements_of(role))
 
     def statements_of(self, role: str) -> Iterator[Statement]:
-        """Everything that the policies of a role, a logical id, say."""
+        """Yields everything that the policies of a role, a logical id, say."""
         for policy in self.of("IAM::Policy").values():
             if {"Ref": role} not in policy["Properties"]["Roles"]:
                 continue

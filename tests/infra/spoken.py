@@ -38,7 +38,7 @@ class Row(NamedTuple):
 
 
 def rows(resources: Resources) -> list[Row]:
-    """Every statement of every role, in the template's order."""
+    """Returns every statement of every role, in the template's order."""
     return [
         Row(role, one.sid, _actions(one), ", ".join(dict.fromkeys(_resource(target) for target in one.resources)))
         for role, part in ROLES.items()

@@ -1,4 +1,4 @@
-"""Whoever shall hear of alarms does, and nobody else can speak in their place."""
+"""Anyone who must hear of alarms does, and nobody else can speak in their place."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ def test_the_environment_names_each_store_and_holds_no_secret(resources: Resourc
 
 
 def _referred(value: dict[str, Any]) -> str:
-    """The resource whose name or ARN a variable holds, or the address of what a deployment uploads."""
+    """Returns the resource whose name or ARN a variable holds, or the address of what a deployment uploads."""
     match value:
         case {"Ref": logical_id}:  # a secret's Ref is its ARN
             return str(logical_id)

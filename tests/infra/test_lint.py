@@ -67,7 +67,7 @@ def test_each_finding_has_a_reason_of_its_own_place() -> None:
 def unacknowledged(
     outdir: Path, environment: Environment, also: Callable[[HeadraceStack], None] = lambda stack: None
 ) -> tuple[HeadraceStack, Found]:
-    """The stack, and what its synth failed on."""
+    """Returns the stack, and what its synth failed on."""
     app = App(context=OFFLINE, outdir=str(outdir))
     stack = HeadraceStack(app, STACK_ID, environment=environment)
     also(stack)
@@ -84,6 +84,6 @@ def unacknowledged(
 
 
 def path_of(construct: str, acknowledged: Found) -> str:
-    """Where a construct's finding is acknowledged: at the construct, or above it."""
+    """Returns where a construct's finding is acknowledged: at the construct, or above it."""
     places = [path for path, _ in acknowledged if construct == path or construct.startswith(f"{path}/")]
     return max(places, key=len, default=construct)

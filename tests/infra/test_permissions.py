@@ -210,7 +210,7 @@ def test_only_lambda_assumes_a_role(resources: Resources, function: str) -> None
 
 
 def test_the_page_on_permissions_has_each_statement_as_it_is(resources: Resources) -> None:
-    """The reason stands behind it, and is for a person to check."""
+    """The reason is behind it, and is for a person to check."""
     lines = [
         line for line in PAGE.read_text().splitlines() if re.match(r"\| (api|streaming|sealer|indexer|job) \|", line)
     ]
@@ -222,7 +222,7 @@ def test_the_page_on_permissions_has_each_statement_as_it_is(resources: Resource
 
 
 def _by_pattern(allowed: dict[str, set[str]]) -> dict[str, set[str]]:
-    """What is allowed on the data bucket: keys as patterns, with `L` for a log; empty for the bucket itself."""
+    """Returns what is allowed on the data bucket: keys as patterns, with `L` for a log; empty for the bucket itself."""
     return {action: {_pattern(target) for target in targets} for action, targets in allowed.items()}
 
 
@@ -238,7 +238,7 @@ def _pattern(target: str) -> str:
 
 
 def _kinds(targets: set[str], written: dict[str, tuple[str, ...]]) -> set[str]:
-    """The kinds of objects, of which the patterns mean all or none."""
+    """Returns the kinds of objects, of which the patterns mean all or none."""
     patterns = [_pattern(target).replace("L/", f"logs/{'?' * 32}/") for target in targets]
     meant = {kind: [any(fnmatchcase(key, one) for one in patterns) for key in all] for kind, all in written.items()}
     assert all(len(set(said)) == 1 for said in meant.values()), meant
@@ -246,7 +246,7 @@ def _kinds(targets: set[str], written: dict[str, tuple[str, ...]]) -> set[str]:
 
 
 def _by_table(resources: Resources, function: str) -> dict[str, set[str]]:
-    """What the function may do, by the table it may do it to; index and stream count as their table."""
+    """Returns what the function may do, by the table it may do it to; index and stream count as their table."""
     found: dict[str, set[str]] = {}
     for action, targets in resources.allowed(function, "dynamodb").items():
         for target in targets:

@@ -18,7 +18,7 @@ RESOURCE_POLICIES = {"S3::BucketPolicy": "Bucket", "SQS::QueuePolicy": "Queues"}
 
 @pytest.fixture(scope="module", params=sorted(ENVIRONMENTS))
 def deployed(request: pytest.FixtureRequest) -> Resources:
-    """The resources of each environment in turn."""
+    """Returns the resources of each environment in turn."""
     return Resources.parse(synthesize(request.param))
 
 

@@ -53,7 +53,7 @@ def test_no_resource_waits_for_itself(resources: Resources) -> None:
 
 
 def _named(value: Any) -> set[str]:
-    """The logical ids that a part of the template refers to."""
+    """Returns the logical ids that a part of the template refers to."""
     if isinstance(value, list):
         return set().union(*map(_named, value))
     if not isinstance(value, dict):

@@ -12,7 +12,7 @@ _left: list[str] = []
 
 
 def create_app() -> Any:
-    """The factory that `headrace dev --app` calls."""
+    """Returns the factory that `headrace dev --app` calls."""
     return _app
 
 

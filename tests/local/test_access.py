@@ -221,7 +221,7 @@ def test_the_policies_of_the_template_are_read_whole() -> None:
 
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A running store whose role `Reader` may read objects, and `Looker` list the bucket, too."""
+    """Yields a running store whose role `Reader` may read objects, and `Looker` list the bucket, too."""
     policies = tmp_path_factory.mktemp("guarded") / "policies.json"
     read = Statement("Read", "Allow", ("s3:GetObject",), ("arn:aws:s3:::bucket/*",))
     see = Statement("See", "Allow", ("s3:ListBucket",), ("arn:aws:s3:::bucket",))
@@ -236,7 +236,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 def acting(service: str, endpoint: str, role: str) -> Any:
-    """A client that signs as a role."""
+    """Returns a client that signs as a role."""
     config = Config(s3={"addressing_style": "path"}, retries={"total_max_attempts": 1})
     return boto3.client(
         service,

@@ -38,7 +38,7 @@ def put_if_free(cloud: Cloud, log: str, slot: int, data: bytes = b"\x00\xff") ->
 
 
 def winners_of_each_round(attempt: Callable[[int, int], bool]) -> list[int]:
-    """How many of the threads won, for each round; all of a round start together."""
+    """Returns how many of the threads won, for each round; all of a round start together."""
     barrier = Barrier(THREADS)
 
     def run(thread: int) -> list[bool]:

@@ -29,7 +29,7 @@ def connect(server: DevServer) -> socket.socket:
 
 
 def exchange(server: DevServer, request: bytes) -> bytes:
-    """Everything that the server sends until it closes."""
+    """Returns everything that the server sends until it closes."""
     with connect(server) as connection:
         connection.sendall(request)
         answer = b""

@@ -25,7 +25,7 @@ HERE = "tests.local.test_sandbox"
 
 
 def act(event: dict[str, Any], context: Any) -> Any:
-    """The function under test, in its own process."""
+    """Returns the function under test, in its own process."""
     match event["do"]:
         case "raise":
             raise RuntimeError("no")

@@ -46,7 +46,7 @@ class Visitor:
         self.task = asyncio.ensure_future(door(scope, self._incoming.get, self._outgoing.put))
 
     async def next(self) -> dict[str, Any]:
-        """The next message. Raises what the connection raises when it breaks."""
+        """Returns the next message. Raises what the connection raises when it breaks."""
         got = asyncio.ensure_future(self._outgoing.get())
         await asyncio.wait((got, self.task), timeout=20, return_when=asyncio.FIRST_COMPLETED)
         if not got.done() and self._outgoing.empty():
@@ -56,7 +56,7 @@ class Visitor:
         return await got
 
     async def answer(self) -> Answer:
-        """The whole answer."""
+        """Returns the whole answer."""
         start = await self.next()
         body = b""
         while (message := await self.next()).get("more_body"):
@@ -84,7 +84,7 @@ class Door:
 
 @asynccontextmanager
 async def door_to(app: App, *, timeout_s: float = 30) -> AsyncIterator[Door]:
-    """The instance runs in a thread with a loop of its own, as it would in a process."""
+    """Yields the instance runs in a thread with a loop of its own, as it would in a process."""
     api = RuntimeApi(timeout_s)
     address = await api.listen()
 

@@ -70,7 +70,7 @@ class Stage:
         self.lines: list[str] = []
 
     def http(self, key: str = KEY) -> httpx.Client:
-        """A client with a key."""
+        """Returns a client with a key."""
         headers = {"Authorization": f"Bearer {key}"}
         return httpx.Client(base_url=f"{self.server.url}/v1/stream/", timeout=30, headers=headers)
 
@@ -159,7 +159,7 @@ class Stage:
 
 
 def record(number: int) -> dict[str, Any]:
-    """A record of a searchable stream."""
+    """Returns a record of a searchable stream."""
     return {"at": AT_MS + number, "status": f"s{number % 3}"}
 
 
@@ -170,7 +170,7 @@ def stage(
     environment: Mapping[str, str] | None = None,
     changed: Callable[[dict[str, Any]], None] | None = None,
 ) -> Iterator[Stage]:
-    """An emulator in time-lapse. `changed` may change its template."""
+    """Yields an emulator in time-lapse. `changed` may change its template."""
     arguments = [*OPTIONS, *options]
     if changed is not None:
         template = json.loads(TEMPLATE_PATH.read_text())

@@ -21,7 +21,7 @@ THREE_PERIODS = 5.0  # that hold three whole ones, with what comes late
 
 
 def healthy(folder: Path) -> Stage:
-    """Everything is done that a server does, with mistakes that clients make."""
+    """Returns everything is done that a server does, with mistakes that clients make."""
     with stage(folder) as run:
         run.create("orders")
         run.create("departures", searchable=True)
@@ -72,7 +72,7 @@ def _mistakes(http: httpx.Client, number: int) -> None:
 
 
 def sealer_stopped(folder: Path) -> Stage:
-    """The sealer's instance stands still."""
+    """Returns the sealer's instance stands still."""
     with stage(folder, NO_JOBS) as run:
         run.create("orders")
         run.writers("orders")
@@ -87,7 +87,7 @@ def sealer_stopped(folder: Path) -> Stage:
 
 
 def stream_unheard(folder: Path) -> Stage:
-    """The sealer runs, but nobody tells it of new entries."""
+    """Returns the sealer runs, but nobody tells it of new entries."""
 
     def without_stream(template: dict[str, Any]) -> None:
         (name,) = (
@@ -107,7 +107,7 @@ def stream_unheard(folder: Path) -> Stage:
 
 
 def log_poisoned(folder: Path) -> Stage:
-    """One entry of one log is damaged before it is sealed; another log goes on."""
+    """Returns one entry of one log is damaged before it is sealed; another log goes on."""
     with stage(folder, NO_JOBS) as run:
         run.create("orders")
         run.writers("orders")
@@ -142,7 +142,7 @@ def _damage(run: Stage, name: str) -> None:
 
 
 def table_throttled(folder: Path) -> Stage:
-    """The table of the write-ahead log refuses the api's writes."""
+    """Returns the table of the write-ahead log refuses the api's writes."""
     environment = {faulty.FOLDER: str(folder)}
     with stage(folder, NO_JOBS, f"--app={faulty.APP}", environment=environment) as run:
         run.create("orders")
@@ -160,7 +160,7 @@ def table_throttled(folder: Path) -> Stage:
 
 
 def job_stuck(folder: Path) -> Stage:
-    """A job run begins and makes no progress."""
+    """Returns a job run begins and makes no progress."""
     with stage(folder) as run:
         run.create("departures", searchable=True)
         run.writers("departures")
@@ -197,7 +197,7 @@ def log_hot(folder: Path) -> Stage:
 
 
 def _function(run: Stage, part: str) -> int | None:
-    """The process of the function whose logical id begins so."""
+    """Returns the process of the function whose logical id begins so."""
     found = [pid for name, pid in run.server.state_now()["functions"].items() if name.startswith(part)]
     return found[0] if found else None
 

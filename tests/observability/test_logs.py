@@ -101,7 +101,7 @@ def api(cloud: Cloud) -> Written:
 
 @pytest.fixture(scope="module")
 def sealer(cloud: Cloud, api: Written) -> Written:
-    """A log that can't be sealed, an event that is none, and a sweep."""
+    """Returns a log that can't be sealed, an event that is none, and a sweep."""
     log_id = _log_id(cloud, "orders")
     message = {"verb": "seal", "log_id": log_id, "force": True}
     record = {"eventSource": "aws:sqs", "messageId": "m", "body": json.dumps(message)}

@@ -43,7 +43,7 @@ STATISTIC = re.compile(r"Sum|Average|Maximum|Minimum|SampleCount|p\d{2}")
 
 @cache
 def _named() -> dict[Stat, str]:
-    """Every statistic that an alarm or a widget names, with where."""
+    """Returns every statistic that an alarm or a widget names, with where."""
     template = read_template()
     queries = [(alarm.query, f"alarm {alarm.name}") for alarm in alarms_of(template, STACK)]
     queries += [(line.query, f"widget {w.title}") for w in widgets_of(template) for line in w.lines]

@@ -114,7 +114,7 @@ def measured(
 
 
 def group(rollup: dict[str, Any], names: list[str], key: str, all_of: list[dict[str, Any]]) -> dict[str, Any]:
-    """A group as it is answered."""
+    """Returns a group as it is answered."""
     return {
         "key": json.loads(key),
         "measures": {name: total(rollup["measures"][name], [numbers[name] for numbers in all_of]) for name in names},
@@ -122,7 +122,7 @@ def group(rollup: dict[str, Any], names: list[str], key: str, all_of: list[dict[
 
 
 def total(measure: dict[str, Any], parts: list[dict[str, Any]]) -> dict[str, Any]:
-    """The numbers of a measure over the records of a group."""
+    """Returns the numbers of a measure over the records of a group."""
     count = sum(part["count"] for part in parts)
     if measure["kind"] == "count":
         return {"count": count}
@@ -143,7 +143,7 @@ def total(measure: dict[str, Any], parts: list[dict[str, Any]]) -> dict[str, Any
 
 
 def percentile(histogram: dict[int, int], share: float) -> int | None:
-    """The first bucket with which that share of the records is reached."""
+    """Returns the first bucket with which that share of the records is reached."""
     seen, of = 0, sum(histogram.values())
     for bucket in sorted(histogram):
         seen += histogram[bucket]
@@ -153,7 +153,7 @@ def percentile(histogram: dict[int, int], share: float) -> int | None:
 
 
 def printed(key: dict[str, Any]) -> str:
-    """A group's key as JSON, which is what groups are ordered by."""
+    """Returns a group's key as JSON, which is what groups are ordered by."""
     return json.dumps(key, ensure_ascii=False, separators=(",", ":"))
 
 
@@ -162,21 +162,21 @@ def present(config: Config, name: str, document: Document) -> list[Any]:
 
 
 def only(config: Config, name: str, document: Document) -> Any:
-    """The one value of a field, or None if there is none or more than one."""
+    """Returns the one value of a field, or None if there is none or more than one."""
     if len(present(config, name, document)) != 1:
         return None
     return next(iter(values(config, name, document)), None)
 
 
 def shown(value: Any) -> str:
-    """A dimension's value in print."""
+    """Returns a dimension's value in print."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return value if isinstance(value, str) else str(value)
 
 
 def at(document: Any, pointer: str) -> Any:
-    """What stands at a pointer; None if nothing does."""
+    """Returns what is at a pointer; None if nothing does."""
     for step in pointer.split("/")[1:]:
         if not isinstance(document, dict) or step not in document:
             return None

@@ -174,7 +174,7 @@ REQUESTS: dict[str, Sequence[Request]] = {
 
 
 def random_query(luck: random.Random, depth: int = 3) -> Query:
-    """A query of a few clauses, joined in any way."""
+    """Returns a query of a few clauses, joined in any way."""
     if depth and luck.random() < 0.6:
         parts = tuple(random_query(luck, depth - 1) for _ in range(luck.randrange(2, 4)))
         return luck.choice([All(parts), All(parts), Either(parts), Not(parts[0])])
@@ -223,13 +223,13 @@ def random_clause(luck: random.Random) -> Query:
 
 
 def random_sort(luck: random.Random) -> tuple[str, ...]:
-    """An order by up to three keys."""
+    """Returns an order by up to three keys."""
     names = luck.sample([*SORTABLE, "offset", "_score"], luck.randrange(1, 4))
     return tuple(f"{name}:{luck.choice(['asc', 'desc'])}" for name in names)
 
 
 def random_request(luck: random.Random) -> Request:
-    """An aggregate of any rollup, range and query."""
+    """Returns an aggregate of any rollup, range and query."""
     rollup, interval = luck.choice(
         [("requests", "1m"), ("requests", "1h"), ("all", "10m"), ("codes", "30m"), ("parts", "1h")]
     )

@@ -26,7 +26,7 @@ Score = float | None  # None: not found
 
 
 def written(value: str, *, quoted: bool | None = None, star: str = "") -> str:
-    """A value in the text of a query: in quotes if it must be, or if asked for."""
+    """Returns a value in the text of a query: in quotes if it must be, or if asked for."""
     if quoted or (quoted is None and not (SAFE.fullmatch(value) and value.upper() not in ("AND", "OR", "NOT"))):
         escaped = value.replace("\\", "\\\\").replace('"', '\\"')
         literal = "\\*" if value.endswith("*") and not star else None
@@ -182,14 +182,14 @@ def nested(part: Query) -> str:
 
 
 def is_scored(query: Query) -> bool:
-    """Whether some clause of it is on text."""
+    """Returns whether some clause of it is on text."""
     if isinstance(query, All | Either):
         return any(map(is_scored, query.parts))
     return is_scored(query.part) if isinstance(query, Not) else isinstance(query, Text | Bare)
 
 
 def is_filter(query: Query) -> bool:
-    """Whether a filtered read may ask it: no prefixes, no words."""
+    """Returns whether a filtered read may ask it: no prefixes, no words."""
     if isinstance(query, All | Either):
         return all(map(is_filter, query.parts))
     return is_filter(query.part) if isinstance(query, Not) else isinstance(query, Is | Compares | Has)
@@ -200,7 +200,7 @@ def best(scores: list[Score]) -> Score:
 
 
 def in_words(value: list[str], wanted: list[str], boost: float, phrase: bool, prefix: bool) -> Score:
-    """The score of one text, as words; None if it doesn't hold them all (or not next to each other)."""
+    """Returns the score of one text, as words; None if it doesn't hold them all (or not next to each other)."""
 
     def holds(word: str, number: int) -> bool:
         is_end = prefix and number == len(wanted) - 1

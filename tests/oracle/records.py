@@ -91,7 +91,7 @@ def records(first: int, count: int) -> list[dict[str, Any]]:
 
 
 def record(number: int) -> dict[str, Any]:
-    """One of them."""
+    """Returns one of them."""
     luck = random.Random(number)
     made: dict[str, Any] = {
         "n": number,
@@ -150,7 +150,7 @@ def load(luck: random.Random) -> dict[str, Any]:
 
 
 def renamed(document: dict[str, Any]) -> dict[str, Any]:
-    """The record as the lens makes it."""
+    """Returns the record as the lens makes it."""
     return {RENAMED.get(name, name): value for name, value in document.items()}
 
 
@@ -161,7 +161,7 @@ def schema(version: int) -> dict[str, Any]:
 
 
 def search_of(version: int) -> dict[str, Any]:
-    """The configuration with bindings up to this version of the schema."""
+    """Returns the configuration with bindings up to this version of the schema."""
     if version == 1:
         return SEARCH
     fields = dict(SEARCH["fields"])

@@ -20,7 +20,7 @@ class Hit(NamedTuple):
 
 
 def search(config: Config, documents: list[Document], query: Query, sort: tuple[str, ...] = ()) -> list[Hit]:
-    """All hits in order.
+    """Returns all hits in order.
 
     Args:
         config: as posted.
@@ -39,7 +39,7 @@ def search(config: Config, documents: list[Document], query: Query, sort: tuple[
 
 
 def keys(config: Config, query: Query, sort: tuple[str, ...]) -> list[tuple[str, bool]]:
-    """The keys of an order, each with whether it descends; the offset is always one of them."""
+    """Returns the keys of an order, each with whether it descends; the offset is always one of them."""
     asked = [resolve(config, item.partition(":")[0]) for item in sort]
     order = [(name, not item.endswith(":asc")) for name, item in zip(asked, sort, strict=True)]
     if not order:
@@ -48,7 +48,7 @@ def keys(config: Config, query: Query, sort: tuple[str, ...]) -> list[tuple[str,
 
 
 def value_of(config: Config, name: str, document: Document, score: float, *, descends: bool) -> Any:
-    """What a record is sorted by: of several values the least, or the greatest when descending."""
+    """Returns what a record is sorted by: of several values the least, or the greatest when descending."""
     if name in (SCORE, OFFSET):
         return score if name == SCORE else None
     found = values(config, name, document)
@@ -68,7 +68,7 @@ def compare(order: list[tuple[str, bool]], left: Hit, right: Hit) -> int:
 
 
 def fields(config: Config, document: Document) -> dict[str, Any]:
-    """A hit's `fields`: values as they stand in the record, if they count, a single one unwrapped."""
+    """Returns a hit's `fields`: values as they are in the record, if they count, a single one unwrapped."""
     shown = {
         name: [value for value in raw(config, name, document) if canonical(field, value) is not None]
         for name, field in config["fields"].items()

@@ -18,12 +18,12 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def resolve(config: Config, name: str) -> str:
-    """The field that a name or an alias means."""
+    """Returns the field that a name or an alias means."""
     return str(config.get("aliases", {}).get(name, name))
 
 
 def raw(config: Config, name: str, document: Document) -> list[Any]:
-    """Everything that stands at the field's place, arrays taken apart."""
+    """Returns everything that is at the field's place, arrays taken apart."""
     bindings = config["fields"][name]["bindings"]
     place: Any = document
     for step in max(bindings, key=lambda binding: binding["version"])["jsonPointer"].split("/")[1:]:
@@ -35,19 +35,21 @@ def raw(config: Config, name: str, document: Document) -> list[Any]:
 
 
 def flat(value: Any) -> list[Any]:
-    """An array with the arrays in it taken apart; another value alone."""
+    """Returns an array with the arrays in it taken apart; another value alone."""
     return [item for part in value for item in flat(part)] if isinstance(value, list) else [value]
 
 
 def values(config: Config, name: str, document: Document) -> list[Any]:
-    """The canonical values of a field, in order; null and whatever is not of its kind are none."""
+    """Returns the canonical values of a field, in order; null and whatever is not of its kind are none."""
     field = config["fields"][name]
     read = [canonical(field, value) for value in raw(config, name, document)]
     return [value for value in read if value is not None]
 
 
 def canonical(field: dict[str, Any], value: Any) -> Any:
-    """The form in which a value is compared: text, int, float, bool, or words; None if it is not of the field's kind."""
+    """Returns the form in which a value is compared: text, int, float, bool, or words; None if it is not of the
+    field's kind.
+    """
     kind = field["kind"]
     if kind in ("keyword", "text"):
         if not isinstance(value, str):

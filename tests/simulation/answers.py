@@ -132,7 +132,7 @@ class Answers:
     # Reads.
 
     def head(self, running: Running, head: Head) -> LogModel | None:
-        """The tail that somebody was told."""
+        """Returns the tail that somebody was told."""
         log = self._world.model.logs.get(head.log_id)
         self._law("reads see what was acknowledged")
         if log is None:

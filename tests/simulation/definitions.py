@@ -27,7 +27,7 @@ class Define(NamedTuple):
     evolves: bool
 
     def change(self, before: Definition, config: LogConfig, state: LogState) -> Definition:
-        """The definition after it."""
+        """Returns the definition after it."""
         if not self.evolves:
             return Definition(before.registry, profiles.parse({"kind": _other(before.own.kind)}))
         version = before.schema_version + 1
@@ -55,13 +55,13 @@ def facts(ref: DefinitionRef | None) -> tuple[int, int, str]:
 
 
 def record(version: int, text: str) -> bytes:
-    """A record that fits a version, under either profile."""
+    """Returns a record that fits a version, under either profile."""
     value = {"d": text, **({f"v{version}": 1} if version else {})}
     return json.dumps({"type": "t", "key": "k", "value": value, "headers": {"operation": "insert"}}).encode()
 
 
 def refused(content_type: str | None, records: Batch, ref: DefinitionRef | None) -> bool:
-    """Whether records may not be appended under a definition."""
+    """Returns whether records may not be appended under a definition."""
     _, version, profile = facts(ref)
     if not records or (version == 0 and profile == PLAIN):
         return False
@@ -69,7 +69,7 @@ def refused(content_type: str | None, records: Batch, ref: DefinitionRef | None)
 
 
 def fits(data: bytes, version: int) -> bool:
-    """Whether a record is one that the schema of a version accepts."""
+    """Returns whether a record is one that the schema of a version accepts."""
     return version == 0 or f"v{version}" in json.loads(data)["value"]
 
 

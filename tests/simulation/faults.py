@@ -81,14 +81,14 @@ class Dice:
         self.roll = self._random.random
 
     def latency(self) -> int:
-        """How long half a store call takes, in microseconds."""
+        """Returns how long half a store call takes, in microseconds."""
         roll = self.roll()
         if self.roll() < self._plan.weather.slow:
             return int(roll * 2 * SECOND)
         return 200 + int(roll**3 * 20_000)
 
     def fault(self, call: str) -> tuple[int, str | None]:
-        """The number of this call, and the fault that it meets."""
+        """Returns the number of this call, and the fault that it meets."""
         self._calls += 1
         struck, which = self.roll(), self.roll()
         weather = self._plan.weather
@@ -101,14 +101,14 @@ class Dice:
         return self._calls, kinds[int(which * len(kinds))] if kinds else None
 
     def long(self) -> int:
-        """A long time: seconds mostly, sometimes hours."""
+        """Returns a long time: seconds mostly, sometimes hours."""
         roll, where = self.roll(), self.roll()
         low, high = (1, 10) if roll < 0.4 else (10, 120) if roll < 0.9 else (120, 7200)
         return int((low + (high - low) * where**2) * SECOND)
 
 
 def table(met: Counter[tuple[str, str]]) -> str:
-    """How often each fault met each call."""
+    """Returns how often each fault met each call."""
     kinds = list(dict.fromkeys(kind for row in POSSIBLE.values() for kind in row))
     lines = [f"{'store call':30}" + "".join(f"{kind:>15}" for kind in kinds)]
     for call, possible in POSSIBLE.items():
@@ -118,7 +118,7 @@ def table(met: Counter[tuple[str, str]]) -> str:
 
 
 def least(met: Counter[tuple[str, str]]) -> tuple[int, str, str]:
-    """The pair that was exercised least, after its count."""
+    """Returns the pair that was exercised least, after its count."""
     return min(
         (met[call, kind], call, kind) for call, kinds in POSSIBLE.items() if call not in IDLE for kind in kinds
     )

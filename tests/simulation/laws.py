@@ -1,4 +1,4 @@
-"""The laws at the stores: what may take effect there, whoever asked for it. Answers are judged in `answers`."""
+"""The laws at the stores: what may take effect there, anyone who asked for it. Answers are judged in `answers`."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Judge(Answers):
                     self._rows[log_id, producer.id] = (producer.epoch, producer.seq)
 
     def _defines(self, entry: Entry) -> None:
-        """The definition that an entry names is there for whoever reads the entry."""
+        """The definition that an entry names is there for anyone who reads the entry."""
         if entry.kind == "define":
             self._listed(entry)
         self._law("a definition stands before it is named")
@@ -290,7 +290,7 @@ class Judge(Answers):
             self._broken(self.law, f"{key} was replaced by generation {replaced.generation}, {age_ms} ms ago")
 
     def segments(self, manifest: Manifest) -> Iterable[Any]:
-        """Those of a generation, from what stands in the bucket."""
+        """Returns those of a generation, from what is in the bucket."""
         objects: Any = self._world.objects
         return ManifestStore(objects).segments_from(manifest, 0)
 

@@ -1,6 +1,6 @@
 """The sequential model of every log, built from the commits that took effect, in the order in which they did.
 
-An entry that names the newest entry of its log as its predecessor, and stands in the slot after it, is the log's next
+An entry that names the newest entry of its log as its predecessor, and is in the slot after it, is the log's next
 change. Anything else that gets into the table is dead, and no answer may ever rest on it. The model applies each change
 by its own rules, which are simpler than the engine's and remember everything.
 """
@@ -98,11 +98,11 @@ class LogModel:
         return [self.config.incarnation, *(one.incarnation for one in self.now.recoveries)]
 
     def since(self, step: int) -> list[View]:
-        """The log at `step`, and after each change since."""
+        """Returns the log at `step`, and after each change since."""
         return self.views[max(0, bisect_right(self.steps, step) - 1) :]
 
     def at(self, step: int) -> View | None:
-        """The log at `step`; None if it did not exist."""
+        """Returns the log at `step`; None if it did not exist."""
         index = bisect_right(self.steps, step)
         return self.views[index - 1] if index else None
 
@@ -119,7 +119,7 @@ class LogModel:
         return states + [(epoch, seq) for _, epoch, seq in history[index:]]
 
     def stretch(self, start: int, stop: int) -> list[tuple[bytes, int]]:
-        """Some of its own records, each with its schema version."""
+        """Returns some of its own records, each with its schema version."""
         return list(zip(self.records[start:stop], self.versions[start:stop], strict=True))
 
     def position_of(self, slot: int, entry_id: str) -> int | None:
@@ -151,18 +151,18 @@ class Model:
         self.names.setdefault(name, []).append((step, log_id))
 
     def current(self, name: str) -> LogModel | None:
-        """The log that a name stands for."""
+        """Returns the log that a name stands for."""
         given = self.names.get(name)
         return self.logs.get(given[-1][1]) if given else None
 
     def candidates(self, name: str, step: int) -> list[LogModel]:
-        """The logs that the name has stood for since `step`."""
+        """Returns the logs that the name has stood for since `step`."""
         given = self.names.get(name, [])
         index = bisect_right([at for at, _ in given], step)
         return [self.logs[log_id] for _, log_id in given[max(0, index - 1) :] if log_id in self.logs]
 
     def existed(self, name: str, step: int) -> LogModel | None:
-        """The log that the name stood for at `step`."""
+        """Returns the log that the name stood for at `step`."""
         given = self.names.get(name, [])
         index = bisect_right([at for at, _ in given], step)
         return self.logs.get(given[index - 1][1]) if index else None
@@ -179,7 +179,7 @@ class Model:
         return [data for data, _ in self.written_between(log, start, stop)]
 
     def written_between(self, log: LogModel, start: int, stop: int) -> list[tuple[bytes, int]]:
-        """The same, each with the version of the schema that it was accepted under."""
+        """Returns the same, each with the version of the schema that it was accepted under."""
         found: list[tuple[bytes, int]] = []
         at = start
         for ancestor in log.config.lineage:
@@ -195,7 +195,7 @@ class Model:
         return found
 
     def commit(self, entry: Entry, step: int) -> bool:
-        """An entry took effect; whether it is the next change of its log."""
+        """Returns an entry took effect; whether it is the next change of its log."""
         log = self.logs.get(entry.log_id)
         if log is None:
             is_first = entry.kind == "create" or (entry.kind == "recover" and entry.log_id in self.lost)
@@ -270,7 +270,7 @@ class Model:
                 self._broken("producers", f"{_brief(entry)} {producer} {log.producers[producer.id][-1]}")
 
     def _apply_recovery(self, log: LogModel, view: View, entry: Entry) -> View:
-        """What a recovery may change: it counts forks anew, raises the incarnation, and ends what had ended."""
+        """Returns what a recovery may change: it counts forks again, raises the incarnation, and ends what had ended."""
         state, law = entry.state, "a recovery changes nothing else"
         if not self.recovering:
             self._broken(law, f"{_brief(entry)}, and nobody recovers")
@@ -306,7 +306,7 @@ class Model:
         return view._replace(definition=ref)
 
     def _inherited(self, log: LogModel, entry: Entry) -> DefinitionRef | None:
-        """The definition that a log begins with: that of its source, or none."""
+        """Returns the definition that a log begins with: that of its source, or none."""
         source, ref = log.config.source, entry.state.definition
         before = self.logs[source.log_id].now.definition if source is not None else None
         if definitions.facts(ref)[1:] != definitions.facts(before)[1:]:
@@ -376,7 +376,7 @@ class Model:
 
 
 def _op_of(request_id: str) -> int:
-    """The operation that made a request id."""
+    """Returns the operation that made a request id."""
     return int(request_id.partition(".")[0])
 
 

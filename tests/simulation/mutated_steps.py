@@ -33,7 +33,7 @@ from tests.simulation import background
 
 
 def everywhere(name: str, value: Any) -> tuple[tuple[Any, str, Any], ...]:
-    """A verb of the sealer, wherever it was imported to."""
+    """Returns a verb of the sealer, wherever it was imported to."""
     return ((handler, name, value), (background, name, value))
 
 
@@ -78,7 +78,7 @@ def _put(
 
 
 def put_without_comparing(self: Committer, entry: Entry, guards: Any, read: Any, budget: Any) -> Outcome:
-    """Whatever stands in the slot is another's."""
+    """Whatever is in the slot is another's."""
     return _put(self, entry, guards, read, budget, compares=False)
 
 
@@ -88,7 +88,7 @@ def put_regrouping(self: Committer, entry: Entry, guards: Any, read: Any, budget
 
 
 def put_without_fence(self: Committer, entry: Entry, guards: Any, read: Any, budget: Any) -> Outcome:
-    """What is committed is acknowledged."""
+    """Returns what is committed is acknowledged."""
     return _put(self, entry, guards, read, budget, fences=False)
 
 
@@ -98,7 +98,7 @@ def put_without_none_guards(self: Committer, entry: Entry, guards: Any, read: An
 
 
 def put_definition_without_row(self: Committer, entry: Entry, guards: Any, read: Any, budget: Any) -> Outcome:
-    """The log alone."""
+    """Returns the log alone."""
     return _put(self, entry, [] if entry.kind == "define" else guards, read, budget)
 
 
@@ -107,7 +107,7 @@ def no_guard(*_: Any) -> None:
 
 
 def is_old_by_monotonic(self: pictures.Pictures, read: Any) -> bool:
-    """One clock only."""
+    """Returns one clock only."""
     age_ms: float = (self.read_time().monotonic - read.monotonic) * 1000
     return age_ms > self._stores.settings.state_age_ms
 
@@ -118,7 +118,7 @@ _prepare = streams._prepare
 
 
 def prepare_once(look: Any, asked: Any, rows: Any, now_ms: int) -> Any:
-    """What was prepared stays so."""
+    """Returns what was prepared stays so."""
     return asked.memo or _prepare(look, asked, rows, now_ms)
 
 
@@ -152,12 +152,12 @@ def trim_unpublished(parts: Any, log_id: str) -> Trimmed:
 
 
 def trim_newest(parts: Any, log_id: str) -> Trimmed:
-    """The newest, too."""
+    """Returns the newest, too."""
     return _trim(parts, log_id, lambda watermark, newest: watermark.end_slot, lambda entry: entry.committed_ms)
 
 
 def trim_by_offset(parts: Any, log_id: str) -> Trimmed:
-    """Whatever stands at or below the published end offset."""
+    """Whatever is at or below the published end offset."""
     return _trim(
         parts,
         log_id,
@@ -207,7 +207,7 @@ _publish_next = seal._Run._publish_next
 
 
 def publish_and_clean_up(self: Any, manifest: Any) -> Any:
-    """A refused create means that another has won: what was uploaded goes."""
+    """Returns a refused create means that another has won: what was uploaded goes."""
     store = self._parts.manifests
 
     def publish(new: Any) -> bool:
@@ -226,7 +226,7 @@ def publish_and_clean_up(self: Any, manifest: Any) -> Any:
 
 
 def publish_merged_anyway(parts: Any, task: Any, made: Any) -> bool:
-    """What followed when it was planned, whoever else has published since."""
+    """Returns what followed when it was planned, anyone who else has published since."""
     known = parts.stores.watermarks.get(task.log_id).generation
     newest = parts.manifests.newest(task.log_id, None, known)
     successor = None
@@ -247,7 +247,7 @@ _read_records = segments.read_records
 
 
 def read_records_but_one(objects: Any, segment: Any) -> Any:
-    """One record is there twice, in the place of its neighbour, where that does not show by its size."""
+    """Returns one record is there twice, in the place of its neighbour, where that does not show by its size."""
     records = _read_records(objects, segment)
     data = records.slices()
     for at, (one, following) in enumerate(itertools.pairwise(data)):
@@ -258,7 +258,7 @@ def read_records_but_one(objects: Any, segment: Any) -> Any:
 
 
 def removable_at_once(manifest: Any, now_ms: int, age_ms: int) -> list[str]:
-    """What is replaced is not needed."""
+    """Returns what is replaced is not needed."""
     return [one.key for one in manifest.replaced]
 
 
@@ -292,7 +292,7 @@ def payloads_without_age(parts: Any, log_id: str) -> Iterator[str]:
 
 
 def alive_by_clock(self: Controls, picture: Any) -> Any:
-    """A deadline that has passed is answered as an end."""
+    """Returns a deadline that has passed is answered as an end."""
     touched_ms = self._pictures.touched_ms(picture.row.log_id)
     deadline_ms = decide.deadline_ms(picture.row.config, picture.state, touched_ms)
     if not picture.state.ended and deadline_ms is not None and self._stores.clock.now_ms() >= deadline_ms:
@@ -301,7 +301,7 @@ def alive_by_clock(self: Controls, picture: Any) -> Any:
 
 
 def covers_anything(self: Any, position: int) -> bool:
-    """Some entries are enough."""
+    """Returns some entries are enough."""
     return bool(self.entries)
 
 
@@ -331,7 +331,7 @@ def fill_or_fail(self: Any, entries: list[Entry], position: int, stop: int, page
 
 
 def believe_all(entries: Sequence[Entry], newest_is_last: bool) -> list[Entry]:
-    """Whatever stands in the table is the log."""
+    """Whatever is in the table is the log."""
     return list(entries)
 
 
@@ -350,7 +350,7 @@ _create = streams._create
 
 
 def create_with_incarnation_0(name: str, replaces: Any, incarnation: int, *rest: Any) -> Any:
-    """A name that is created again begins as if it were new."""
+    """Returns a name that is created again begins as if it were new."""
     return _create(name, replaces, 0, *rest)
 
 
@@ -358,7 +358,7 @@ def create_with_incarnation_0(name: str, replaces: Any, incarnation: int, *rest:
 
 
 def incarnation_as_it_was(config: Any, state: Any, now_ms: int) -> int:
-    """What was lost is forgotten."""
+    """Returns what was lost is forgotten."""
     return incarnation_of(config, state)
 
 
@@ -366,20 +366,20 @@ _look = survey.look
 
 
 def look_up_to_the_watermark(stores: Any, listed: Any, row: Any = None) -> Any:
-    """The watermark says which generation is the newest."""
+    """Returns the watermark says which generation is the newest."""
     known = stores.watermarks.get(listed.log_id).generation
     listed.generations = tuple(number for number in listed.generations if number <= known)
     return _look(stores, listed, row)
 
 
 def look_past_tombstones(stores: Any, listed: Any, row: Any = None) -> Any:
-    """What has generations or entries lives."""
+    """Returns what has generations or entries lives."""
     listed.tombstoned = False
     return _look(stores, listed, row)
 
 
 def joins_anyhow(stores: Any, newest: Any, manifest: Any, oldest: Any, *, is_gone: bool) -> str:
-    """The newest entry is the end of its log."""
+    """Returns the newest entry is the end of its log."""
     return "joins" if newest is not None else "none"
 
 

@@ -77,7 +77,7 @@ class _Api:
         self._log = world.model.current(running.op.name)
 
     def kind(self) -> str:
-        """What the operation does now: a stream that is over is rather created again, or deleted."""
+        """Returns what the operation does now: a stream that is over is rather created again, or deleted."""
         kind = self._op.kind
         if kind == "define":
             return "define" if self._finds_json() else "list"

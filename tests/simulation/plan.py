@@ -115,12 +115,12 @@ class Plan:
     disasters: tuple[Disaster, ...] = ()
 
     def with_ops(self, ops: tuple[Op, ...]) -> Plan:
-        """The same run with fewer operations."""
+        """Returns the same run with fewer operations."""
         return replace(self, ops=ops)
 
 
 def make(seed: int, operations: int) -> Plan:
-    """The plan of a seed."""
+    """Returns the plan of a seed."""
     dice = random.Random(f"plan:{seed}")
     weather = Weather(
         rate=dice.choice((0.0, 0.01, 0.03, 0.03, 0.06, 0.12)),

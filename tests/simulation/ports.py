@@ -31,7 +31,7 @@ class Port:
         self._name = name
 
     def __getattr__(self, method: str) -> Callable[..., Any]:
-        """The method, as this process sees it."""
+        """Returns the method, as this process sees it."""
         call = f"{self._name}.{method}"
 
         def send(*args: Any, **kwargs: Any) -> Any:
@@ -64,7 +64,7 @@ class Port:
         return answer
 
     def _meet(self, fault: str | None, call: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """The call with its fault; every branch that changes something says when it takes effect."""
+        """Returns the call with its fault; every branch that changes something says when it takes effect."""
         world, process = self._world, self._process
         effect = world.effect
         failed: type[Exception] = QueueFailed if call == "queue.send" else StoreTimeout

@@ -64,7 +64,7 @@ def _position(log: LogModel, slot: int, entry_id: str) -> int:
 
 
 def _bury(log: LogModel, index: int, step: int) -> None:
-    """A purged log: that it has ended stands in the bucket."""
+    """A purged log: that it has ended is in the bucket."""
     assert log.now.ended, log
     log.gone = True
     log.entries = log.entries[: index + 1]

@@ -86,7 +86,7 @@ _SMALL: tuple[tuple[Any, str, Any], ...] = (
 
 @contextmanager
 def small_engine() -> Iterator[None]:
-    """The engine with small pages, simulated locks and seeded jitter."""
+    """Yields the engine with small pages, simulated locks and seeded jitter."""
     before = [(owner, name, getattr(owner, name)) for owner, name, _ in _SMALL]
     for owner, name, value in _SMALL:
         setattr(owner, name, value)

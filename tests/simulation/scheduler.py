@@ -1,4 +1,4 @@
-"""Simulated time, in microseconds, and who is next: always whoever waits for the earliest moment.
+"""Simulated time, in microseconds, and who is next: always anyone who waits for the earliest moment.
 
 Actors take simulated time only where they wait, and they wait at every store call. How long is drawn from the seed, so
 the seed decides how they interleave.
@@ -63,12 +63,12 @@ class Scheduler:
         self._main: Coroutine | None = None
 
     def step(self) -> int:
-        """A number above all earlier ones: for the order of what happened at one moment."""
+        """Returns a number above all earlier ones: for the order of what happened at one moment."""
         self._steps += 1
         return self._steps
 
     def start(self, name: str, body: Callable[[], None]) -> Actor:
-        """A new actor, which begins now."""
+        """Returns a new actor, which begins now."""
         actor = Actor(name, body, self)
         self.actors.append(actor)
         self.wake(actor)
@@ -134,7 +134,7 @@ class Scheduler:
             raise Aborted
 
     def leave(self, actor: Actor) -> Coroutine:
-        """The actor is over: who gets the baton."""
+        """Returns the actor is over: who gets the baton."""
         actor.ticket = -1
         return self._next()
 

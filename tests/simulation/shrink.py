@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 def smallest(verdict: Verdict, mutant: Mutant | None = None, *, seconds: float = 60) -> Verdict:
-    """The verdict of a small plan that fails as `verdict` did, with its trace."""
+    """Returns the verdict of a small plan that fails as `verdict` did, with its trace."""
     until = time.monotonic() + seconds
     law, plan = verdict.law, verdict.plan
 

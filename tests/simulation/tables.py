@@ -10,7 +10,7 @@ Raw = dict[str, Any]
 
 
 def copy_of(raw: Raw, table: str) -> Any:
-    """Everything in a table, as it is now."""
+    """Returns everything in a table, as it is now."""
     if table == "wal":
         wal = raw["wal"]
         return {log_id: list(slots) for log_id, slots in wal._slots.items()}, dict(wal._entries)
@@ -47,7 +47,7 @@ class Backups:
             self._taken[op_id, table] = copy_of(self._raw, table)
 
     def of(self, op_id: int, table: str) -> Any:
-        """The copy for a disaster."""
+        """Returns the copy for a disaster."""
         return self._taken[op_id, table]
 
     def begin_anew(self) -> None:

@@ -22,15 +22,15 @@ class SimulatedThreading:
         return self.scheduler
 
     def Lock(self) -> Lock:  # noqa: N802 - stands in for threading.Lock
-        """A lock."""
+        """Returns a lock."""
         return Lock(self._now())
 
     def Condition(self) -> Condition:  # noqa: N802
-        """A condition."""
+        """Returns a condition."""
         return Condition(self._now())
 
     def Event(self) -> Event:  # noqa: N802
-        """An event."""
+        """Returns an event."""
         return Event(self._now())
 
 
@@ -100,7 +100,7 @@ class Event(_Waits):
     _set = False
 
     def is_set(self) -> bool:
-        """Whether it was set."""
+        """Returns whether it was set."""
         return self._set
 
     def set(self) -> None:

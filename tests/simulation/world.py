@@ -94,16 +94,16 @@ class World:
         return EPOCH_MS + self.scheduler.now // 1000
 
     def draw_skew(self) -> int:
-        """How far a clock is off, milliseconds."""
+        """Returns how far a clock is off, milliseconds."""
         bound = self.plan.weather.skew_ms
         return self._random.randint(-bound, bound)
 
     def dice(self, actor: Actor) -> Dice:
-        """The randomness of the operation that an actor runs."""
+        """Returns the randomness of the operation that an actor runs."""
         return self.running(actor).dice
 
     def running(self, actor: Actor | None = None) -> Running:
-        """What an actor (the current one) runs."""
+        """Returns what an actor (the current one) runs."""
         found: Running = (actor or self.scheduler.current).op  # type: ignore[union-attr]
         return found
 
@@ -114,7 +114,7 @@ class World:
         return f"{running.op.id:028x}{running.ids:04x}"
 
     def new_request_id(self) -> str:
-        """The same."""
+        """Returns the same."""
         running = self.running()
         running.ids += 1
         return f"{running.op.id}.{running.ids}"
@@ -126,7 +126,7 @@ class World:
     # What takes effect.
 
     def effect(self, call: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """A store call takes effect, now."""
+        """Returns a store call takes effect, now."""
         port, _, method = call.partition(".")
         self.backups.pass_by(self.scheduler.now)
         self.calls += 1
@@ -174,7 +174,7 @@ class World:
                 self.effect(call, args, kwargs)
 
     def tables_replaced(self, *, wal: bool) -> None:
-        """Other tables stand in the place of those before: what was remembered of these is void."""
+        """Other tables are in the place of those before: what was remembered of these is void."""
         self._catalogs = [(0, dict(self.raw["catalog"].rows))]
         self.memories.clear()
         if wal:
@@ -186,7 +186,7 @@ class World:
             self.outage.wait()
 
     def part(self, call: str, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        """The arguments of a batch call that is done in part."""
+        """Returns the arguments of a batch call that is done in part."""
         actor = self.scheduler.current
         assert actor is not None
         dice = self.dice(actor)
@@ -195,7 +195,7 @@ class World:
         return (*args[:where], some, *args[where + 1 :])
 
     def stale(self, call: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """What an index said a moment ago (or long ago)."""
+        """Returns what an index said a moment ago (or long ago)."""
         actor = self.scheduler.current
         assert actor is not None
         dice = self.dice(actor)
@@ -224,7 +224,7 @@ class World:
         return request
 
     def payload_of(self, entry: Entry) -> Batch:
-        """The records of an entry, from what stands in the bucket."""
+        """Returns the records of an entry, from what is in the bucket."""
         if not entry.count:
             return EMPTY
         frames = entry.payload

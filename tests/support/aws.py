@@ -34,7 +34,7 @@ def in_process_aws() -> Iterator[Store]:
 
 
 def boto3_client(service: str) -> Any:
-    """A client for setting things up."""
+    """Returns a client for setting things up."""
     import boto3  # only inside moto's mock
 
     return boto3.client(service, region_name=REGION, config=Config(retries={"total_max_attempts": 1}))
@@ -57,7 +57,7 @@ def create_tables() -> dict[str, str]:
 
 
 def create_jobs_table() -> str:
-    """A new table of the indexer, shaped as the template shapes it; its name."""
+    """Returns a new table of the indexer, shaped as the template shapes it; its name."""
     name = f"jobs-{next(_numbers)}"
     _create(name, ("id", "S"), index={"due": (("due_queue", "S"), ("due_ms", "N"))}, projection="ALL")
     return name

@@ -19,28 +19,28 @@ _numbers = itertools.count()
 
 
 def log_id() -> str:
-    """An id that no other test uses."""
+    """Returns an id that no other test uses."""
     return f"{next(_numbers):032x}"
 
 
 def config(name: str = "s", *, surface: str = "streams", **fields: Any) -> LogConfig:
-    """A configuration."""
+    """Returns a configuration."""
     values: dict[str, Any] = {"incarnation": 0, "content_type": BYTES, "created_ms": NOW_MS, **fields}
     return LogConfig(surface=surface, name=name, **values)
 
 
 def row(name: str, log: str, *, surface: str = "streams", **fields: Any) -> Row:
-    """A catalog row."""
+    """Returns a catalog row."""
     return Row(log, config(name, surface=surface), **fields)
 
 
 def first_entry(log: str, *data: bytes, **fields: Any) -> Entry:
-    """A log's first entry."""
+    """Returns a log's first entry."""
     return _entry(log, 0, "create", data, {"config": config(), **fields})
 
 
 def next_entry(before: Entry, *data: bytes, **fields: Any) -> Entry:
-    """The entry after `before`: data, or a close when there are none."""
+    """Returns the entry after `before`: data, or a close when there are none."""
     chain = {"prev_slot": before.slot, "prev_id": before.id, "prev_committed_ms": before.committed_ms}
     return _entry(before.log_id, before.next_slot(), "data" if data else "close", data, {**chain, **fields})
 
@@ -63,12 +63,12 @@ def _entry(log: str, slot: int, kind: Any, data: tuple[bytes, ...], fields: dict
 
 
 def appending(*data: bytes, content_type: str | None = BYTES, **fields: Any) -> AppendRequest:
-    """An append of these records."""
+    """Returns an append of these records."""
     return AppendRequest(content_type=content_type, records=Batch.of(data), **fields)
 
 
 def batch_of(records: Sequence[Record]) -> Batch:
-    """The batch of these records; their offsets are lost."""
+    """Returns the batch of these records; their offsets are lost."""
     return Batch.of(
         [one.data for one in records],
         key=[one.key for one in records],
@@ -80,10 +80,10 @@ def batch_of(records: Sequence[Record]) -> Batch:
 
 
 def closing(*data: bytes, **fields: Any) -> AppendRequest:
-    """A close, with these last records."""
+    """Returns a close, with these last records."""
     return appending(*data, close=True, **fields)
 
 
 def producing(producer: str, seq: int, *data: bytes, epoch: int = 0, **fields: Any) -> AppendRequest:
-    """A producer's write."""
+    """Returns a producer's write."""
     return appending(*data, producer=Producer(producer, epoch, seq), **fields)

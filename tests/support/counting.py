@@ -38,7 +38,7 @@ class AwsCalls:
 
     @contextmanager
     def during(self) -> Iterator[Counter[str]]:
-        """The calls made inside the block; complete when it ends."""
+        """Yields the calls made inside the block; complete when it ends."""
         before = Counter(self.sent)
         made: Counter[str] = Counter()
         yield made

@@ -39,7 +39,7 @@ class Cloud:
         return {**self.deployment.settings(), **aws_environment(self.endpoint)}
 
     def client(self, service: str) -> Any:
-        """A boto3 client of this cloud."""
+        """Returns a boto3 client of this cloud."""
         return client(service, self.endpoint)
 
 
@@ -70,12 +70,12 @@ class DevServer:
         return dict(self.state_now()["pids"])
 
     def metric_lines(self) -> list[str]:
-        """The EMF lines that the api and the functions have written so far."""
+        """Returns the EMF lines that the api and the functions have written so far."""
         whole = self.metrics_file.read_text() if self.metrics_file.exists() else ""
         return whole[: whole.rfind("\n") + 1].splitlines()
 
     def state_now(self) -> dict[str, Any]:
-        """The state file as it is now: processes that are killed get successors."""
+        """Returns the state file as it is now: processes that are killed get successors."""
         state: dict[str, Any] = json.loads(self.state_file.read_text())
         return state
 
@@ -127,7 +127,7 @@ def _files(state_file: Path, metrics_file: Path) -> list[str]:
 
 
 def _ready_line(process: subprocess.Popen[str]) -> str:
-    """The first line of stdout; empty when the process ends or takes too long."""
+    """Returns the first line of stdout; empty when the process ends or takes too long."""
     assert process.stdout is not None
     timer = threading.Timer(READY_SECONDS, process.terminate)
     timer.start()

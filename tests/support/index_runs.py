@@ -37,7 +37,7 @@ class Here:
     objects: Objects
 
     def open(self) -> Objects:
-        """The objects."""
+        """Returns the objects."""
         return self.objects
 
 
@@ -72,7 +72,7 @@ def sealed(stores: Stores, logs: Streams, name: str) -> list[Segment]:
 
 
 def segments_of(stores: Stores, head: Head) -> list[Segment]:
-    """The published segments of a log."""
+    """Returns the published segments of a log."""
     store = stores.manifests()
     manifest = store.newest(head.log_id, None, 0)
     return [] if manifest is None else list(store.segments_from(manifest, head.config.base_offset))

@@ -1,4 +1,4 @@
-"""What stands in the emulated tables and bucket, seen from outside."""
+"""What is in the emulated tables and bucket, seen from outside."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NO_METRICS = {"HEADRACE_METRICS_INTERVAL_MS": "0"}  # for tests that count what 
 
 
 class LogPipeline(NamedTuple):
-    """How far one log came: its segments, the records published, the entries that stand in the write-ahead log."""
+    """How far one log came: its segments, the records published, the entries that are in the write-ahead log."""
 
     log_id: str
     segments: int
@@ -31,7 +31,7 @@ class Pipeline:
         self.endpoint: str = server.state["endpoint"]
 
     def client(self, service: str) -> Any:
-        """A boto3 client of the emulated cloud."""
+        """Returns a boto3 client of the emulated cloud."""
         return client(service, self.endpoint)
 
     def keys(self, prefix: str = "") -> list[str]:
@@ -45,12 +45,12 @@ class Pipeline:
         ]
 
     def get(self, key: str) -> bytes:
-        """An object."""
+        """Returns an object."""
         answer = self.client("s3").get_object(Bucket=self.settings["HEADRACE_BUCKET"], Key=key)
         return bytes(answer["Body"].read())
 
     def log_id(self, name: str) -> str:
-        """The log that a name stands for, from the catalog."""
+        """Returns the log that a name stands for, from the catalog."""
         pages = self.client("dynamodb").get_paginator("scan")
         for page in pages.paginate(TableName=self.settings["HEADRACE_CATALOG_TABLE"]):
             for item in page["Items"]:
@@ -59,7 +59,7 @@ class Pipeline:
         raise AssertionError(f"no such stream: {name}")
 
     def of(self, name: str) -> LogPipeline:
-        """How far a stream came."""
+        """Returns how far a stream came."""
         log_id = self.log_id(name)
         prefix = f"logs/{log_id}/manifests/"
         generations = [key for key in self.keys(prefix) if "/" not in key.removeprefix(prefix)]
@@ -71,12 +71,12 @@ class Pipeline:
         return LogPipeline(log_id, len(segments), published, len(self.entries(log_id)))
 
     def metric(self, name: str) -> int:
-        """The sum of a metric so far, of whatever function has it, from EMF lines."""
+        """Returns the sum of a metric so far, of whatever function has it, from EMF lines."""
         lines = (line for line in self.server.metric_lines() if f'"{name}":[' in line)
         return sum(int(value) for line in lines for value in json.loads(line)[name])
 
     def entries(self, log_id: str) -> list[int]:
-        """Slots that stand in the write-ahead log."""
+        """Slots that are in the write-ahead log."""
         pages = self.client("dynamodb").get_paginator("query")
         return [
             int(item["slot"]["N"])
@@ -90,7 +90,7 @@ class Pipeline:
         ]
 
     def dump(self) -> dict[str, Any]:
-        """Everything in every table and in the bucket."""
+        """Returns everything in every table and in the bucket."""
         dynamodb, found = self.client("dynamodb"), {}
         for name in ("WAL", "CATALOG", "WATERMARKS", "PRODUCERS"):
             table = self.settings[f"HEADRACE_{name}_TABLE"]

@@ -80,7 +80,9 @@ class Grant:
             raise Forbidden("this key may not touch this name")
 
     def within(self, prefix: str) -> list[str]:
-        """The prefixes to list so that names with `prefix` are seen as far as the key allows; none covers another."""
+        """Returns the prefixes to list so that names with `prefix` are seen as far as the key allows; none covers
+        another.
+        """
         if not self.prefixes:
             return [prefix]
         seen: list[str] = []

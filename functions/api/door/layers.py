@@ -66,7 +66,9 @@ class Load(NamedTuple):
 
 
 def is_write(scope: Scope) -> bool:
-    """The request may write. A question in a body may not; nor may waiting for a touch, and many do it for long."""
+    """Returns the request may write. A question in a body may not; nor may waiting for a touch, and many do it for
+    long.
+    """
     if scope["method"] not in _WRITES or incoming.only_asks(scope):
         return False
     return not scope["path"].endswith("/touch/wait")

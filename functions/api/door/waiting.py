@@ -102,5 +102,5 @@ def waiters() -> dict[str, int]:
 
 
 def after(page: ReadPage) -> At:
-    """Where the next page begins."""
+    """Returns where the next page begins."""
     return At(cursor=offsets.Cursor(page.head.incarnation, page.next))

@@ -122,7 +122,9 @@ class EventStream(Response):
                     return
 
     async def _next(self, waiter: Waiter, page: ReadPage, until: float) -> ReadPage | None:
-        """The page after `page`: with data, or an empty one at the end or when time is up; None if it can't be read."""
+        """Returns the page after `page`: with data, or an empty one at the end or when time is up; None if it can't
+        be read.
+        """
         while True:
             await waiter.pause(until - self._context.clock.monotonic())
             following = await self._read(page)

@@ -178,6 +178,6 @@ def needs_base64(content_type: str) -> bool:
 
 
 def frame_event(event: bytes, payload: bytes) -> bytes:
-    """One event. A reader drops one space after the colon, so a line that begins with one gets another."""
+    """Returns one event. A reader drops one space after the colon, so a line that begins with one gets another."""
     lines = [b"data:" + (b" " if line.startswith(b" ") else b"") + line for line in _LINE_BREAK.split(payload)]
     return b"event: " + event + b"\n" + b"\n".join(lines) + b"\n\n"

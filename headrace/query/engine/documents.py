@@ -65,7 +65,7 @@ class Promoter:
         return {} if search is None else extract.values(search, self._current, document.value, fields)
 
     def fields(self, document: Document) -> dict[str, Any]:
-        """Returns what stands where the declared fields are, as it was written: one value alone, several as an array."""
+        """Returns what is where the declared fields are, as it was written: one value alone, several as an array."""
         found: dict[str, Any] = {}
         for name, path, counts in self._places:
             raw = pointer.get(document.value, path)
@@ -140,7 +140,7 @@ def fetch_records(snapshot: Snapshot, offsets: Sequence[int]) -> Routine[dict[in
         offsets: ascending.
 
     Raises:
-        Damaged: one of them stands in no segment, or an object is not what the manifest says.
+        Damaged: one of them is in no segment, or an object is not what the manifest says.
     """
     wanted: list[tuple[Segment, Sequence[int]]] = []
     for part in snapshot.parts:

@@ -82,7 +82,7 @@ class Shape:
     """
 
     def __init__(self, names: Sequence[str], dimensions: Sequence[int], measures: Sequence[int]) -> None:
-        """Shows the dimensions `names`, which stand at the places `dimensions`."""
+        """Shows the dimensions `names`, which are at the places `dimensions`."""
         self.names = tuple(names)
         self.dimensions = tuple(dimensions)
         self.measures = tuple(measures)

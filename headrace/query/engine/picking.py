@@ -1,7 +1,7 @@
 """Aggregating records of a run by its columns: for windows that are not whole intervals, and queries on more than
 dimensions.
 
-Columns tell about a record if it has at most one value of each field that is asked about. Others stand under the field's
+Columns tell about a record if it has at most one value of each field that is asked about. Others are under the field's
 lossy term: those, and all records where a measure looks further than columns, must be looked at themselves.
 """
 

@@ -69,12 +69,12 @@ def of_numbers(numbers: Numbers) -> Ranked:
 
 
 def behind(ranked: Sequence[Ranked], sort: Sequence[SortTerm], after: Key) -> Mask:
-    """Returns which rows stand behind the place `after`."""
+    """Returns which rows are behind the place `after`."""
     size = len(ranked[0].numbers)
     found, level = np.zeros(size, np.bool_), np.ones(size, np.bool_)
     for one, term, bound in zip(ranked, sort, after, strict=True):
         above, equal = _against(one, bound)
-        if one.valid is not None:  # an absent value stands above every other
+        if one.valid is not None:  # an absent value is above every other
             above, equal = above | ~one.valid, equal & one.valid
         if bound is None:
             equal = np.zeros(size, np.bool_) if one.valid is None else ~one.valid

@@ -231,5 +231,5 @@ def published_segments(snapshot: Snapshot) -> int:
     for part in snapshot.parts:
         if part.published > part.first:
             last = snapshot.segments_in(part, Range(part.published - 1, part.published))[-1]
-            count += last.segment.number + 1  # a log's first record stands in its segment 0
+            count += last.segment.number + 1  # a log's first record is in its segment 0
     return count

@@ -1,4 +1,4 @@
-"""Where a stream's records stand at one moment: index runs, published segments that no run covers, and the tail.
+"""Where a stream's records are at one moment: index runs, published segments that no run covers, and the tail.
 
 A stream is its ancestors' records and its own. Each log's part of it is covered from its start by published segments, of
 which index runs cover some, and then by the write-ahead log. The tail is looked at first: a record that was
@@ -79,7 +79,7 @@ class LogPart(NamedTuple):
     Attributes:
         log_id: whose.
         first, end: the records that the stream takes from this log.
-        published: `[first, published)` stand in segments.
+        published: `[first, published)` are in segments.
         manifest: names the segments; None if nothing is published.
         indexed: names the runs.
         tail: what is not published.

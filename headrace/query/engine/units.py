@@ -120,7 +120,7 @@ def end_of(unit: Unit) -> int:
 
 
 def omissions(snapshot: Snapshot, units: Iterable[Unit]) -> list[Omission]:
-    """Returns units that no time was left for, ascending. A segment that stands in several of them is counted once.
+    """Returns units that no time was left for, ascending. A segment that is in several of them is counted once.
 
     Costs up to two GETs for each run, of sealed pages of the manifest that were never seen.
     """

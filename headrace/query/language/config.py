@@ -1,4 +1,4 @@
-"""A search configuration, as values: what can be asked of a stream's records, and where the answers stand in them.
+"""A search configuration, as values: what can be asked of a stream's records, and where the answers are in them.
 
 The attributes are those of the document, in its order, so that a configuration prints as the document it came from.
 `headrace.json.search_config` checks a document and makes these; no other module does.
@@ -25,7 +25,7 @@ class _Value(
 
 
 class Binding(_Value, frozen=True, kw_only=True):
-    """Where a field's values stand in records of a schema version, and of later ones up to the next binding."""
+    """Where a field's values are in records of a schema version, and of later ones up to the next binding."""
 
     version: Annotated[int, msgspec.Meta(ge=1, le=MAX_SAFE_INTEGER)]
     json_pointer: str

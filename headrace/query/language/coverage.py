@@ -19,7 +19,7 @@ class Omission(NamedTuple):
 
     Attributes:
         time_ms: a time at or before they were appended.
-        is_published: they stand in segments; else in the write-ahead log.
+        is_published: they are in segments; else in the write-ahead log.
         segments: that hold them.
     """
 

@@ -33,7 +33,7 @@ class Written(msgspec.Struct, frozen=True):
 
     Attributes:
         text: without quotes and their backslashes; a star is in it.
-        quoted: it stood in quotes.
+        quoted: it was in quotes.
         starred: it ends in a star that may stand for more.
         at: position of its first character in the query.
     """

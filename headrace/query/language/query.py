@@ -51,7 +51,7 @@ class Equals(msgspec.Struct, frozen=True):
 
 
 class Compare(msgspec.Struct, frozen=True):
-    """One of the field's values, all typed, stands on that side of this one."""
+    """One of the field's values, all typed, is on that side of this one."""
 
     field: str
     operator: Comparison

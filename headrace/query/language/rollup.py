@@ -16,7 +16,7 @@ A row of the family `agg` is a `Row`, with `fragment` (headrace.query.language.r
     measures list<struct<count double, sum double, min double, max double,
                          histogram list<struct<bucket string, count double>>>>, fragment string
 
-Dimensions and measures stand in the order of their names. Counts are doubles since records may bring their own, and
+Dimensions and measures are in the order of their names. Counts are doubles since records may bring their own, and
 buckets are text since records may name them.
 """
 
@@ -348,7 +348,7 @@ def sort_key(row: Row, compiled: Mapping[str, CompiledRollup]) -> tuple[str, int
 
 
 def sum_groups(rows: Iterable[Row]) -> Iterator[Row]:
-    """Returns the rows with equal groups summed. Equal groups must stand next to each other."""
+    """Returns the rows with equal groups summed. Equal groups must be next to each other."""
     for _, same in groupby(rows, key=lambda row: row[:4]):
         first, *rest = same
         if rest:

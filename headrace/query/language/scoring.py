@@ -2,7 +2,7 @@
 
 A text clause is worth the number of words of the value that it asks for, plus two for each word of a phrase; of a field
 with several values the best one counts, and of a bare value the best field, times its boost (a keyword is worth one).
-Clauses add up; what is not a text clause is worth nothing, and neither is what stands behind NOT.
+Clauses add up; what is not a text clause is worth nothing, and neither is what is behind NOT.
 
 `Bm25` is the other order: Okapi BM25 with k1 = 1.2 and b = 0.75 over all that one request sees, per word and field.
 """
@@ -51,7 +51,7 @@ def _words(clause: Words, values: Values) -> float:
 
 
 def occurrences(clause: Words, value: tuple[str, ...]) -> list[int]:
-    """Returns how often each word of a clause stands in a value."""
+    """Returns how often each word of a clause is in a value."""
     *whole, end = clause.words
     last = sum(word.startswith(end) for word in value) if clause.prefix else value.count(end)
     return [*(value.count(word) for word in whole), last]

@@ -1,6 +1,6 @@
 """What a search asks for, checked, and the order of hits: what may be sorted by, and what comes after a hit.
 
-An absent value (null) stands above every other: last ascending, first descending. Of several values the least counts
+An absent value (null) is above every other: last ascending, first descending. Of several values the least counts
 ascending and the greatest descending. Keywords compare by code point, which is the order of their UTF-8 bytes.
 """
 
@@ -105,7 +105,7 @@ def in_order(hits: Iterable[Any], terms: Sequence[SortTerm], key: Callable[[Any]
 
 
 def is_after(key: Key, after: Key, terms: Sequence[SortTerm]) -> bool:
-    """Returns whether a hit with `key` stands behind the place `after`."""
+    """Returns whether a hit with `key` is behind the place `after`."""
     for value, limit, term in zip(key, after, terms, strict=True):
         placed, bound = _placed(value), _placed(limit)
         if placed != bound:
@@ -172,7 +172,7 @@ class SearchRequest(NamedTuple):
         node: the query.
         size: hits wanted.
         sort: the order; its last terms decide between equals.
-        after: hits stand behind this place; None: from the first one.
+        after: hits are behind this place; None: from the first one.
         timeout_ms: what the search may take; then it answers with what it has.
         explain: says how it was answered.
     """

@@ -84,7 +84,7 @@ def parse_update(body: Any) -> Profile:
 
 
 def resource(profile: Profile) -> dict[str, Any]:
-    """What `GET …/_profile` and a successful change answer."""
+    """Returns what `GET …/_profile` and a successful change answer."""
     return {"apiVersion": API_VERSION, "profile": profile.document()}
 
 
@@ -102,7 +102,7 @@ def install(current: Profile, wanted: Profile, *, content_type: str, is_empty: b
 
 
 def of_system_stream(name: str) -> Profile | None:
-    """The profile that a stream of the server's own is created with; None for any other name."""
+    """Returns the profile that a stream of the server's own is created with; None for any other name."""
     return Metrics(system=True) if name == SYSTEM_STREAM else None
 
 

@@ -8,18 +8,18 @@ TYPED = ("exact", "column", "exists", "sortable")
 
 
 def keyword(pointer: str, *capabilities: str, lowercase: bool = False) -> dict[str, Any]:
-    """A keyword field: exact and exists, and the capabilities named."""
+    """Returns a keyword field: exact and exists, and the capabilities named."""
     normalizer = {"normalizer": "lowercase_v1"} if lowercase else {}
     return _field("keyword", pointer, normalizer, ("exact", *capabilities, "exists"))
 
 
 def text(pointer: str) -> dict[str, Any]:
-    """A text field of words with positions."""
+    """Returns a text field of words with positions."""
     return _field("text", pointer, {"analyzer": "unicode_word_v1"}, ("exists", "positions"))
 
 
 def typed(kind: str, pointer: str, *capabilities: str) -> dict[str, Any]:
-    """A date, integer or float field: exact, column, exists, sortable, and the capabilities named."""
+    """Returns a date, integer or float field: exact, column, exists, sortable, and the capabilities named."""
     return _field(kind, pointer, {}, (*TYPED, *capabilities))
 
 

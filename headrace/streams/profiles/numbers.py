@@ -20,7 +20,7 @@ _LONGEST_TEXT = 400  # a double has at most 309 digits before the point; the res
 
 
 def number_or_none(value: Any) -> Number | None:
-    """A finite number, or a string that spells one in decimal; None for anything else."""
+    """Returns a finite number, or a string that spells one in decimal; None for anything else."""
     if isinstance(value, str):
         text = value.strip()
         if len(text) > _LONGEST_TEXT or not _NUMERIC.fullmatch(text):
@@ -32,7 +32,7 @@ def number_or_none(value: Any) -> Number | None:
 
 
 def is_finite(value: Number) -> bool:
-    """Whether a double can hold it, if not exactly."""
+    """Returns whether a double can hold it, if not exactly."""
     try:
         return isfinite(value)
     except OverflowError:
@@ -40,11 +40,11 @@ def is_finite(value: Number) -> bool:
 
 
 def integer_or_none(value: Any) -> int | None:
-    """The same for integers; `200.0` is one."""
+    """Returns the same for integers; `200.0` is one."""
     number = number_or_none(value)
     return int(number) if number is not None and number == int(number) else None
 
 
 def number_text(value: Number) -> str:
-    """A finite number as ECMAScript prints it; an integer below 10^21 keeps every digit."""
+    """Returns a finite number as ECMAScript prints it; an integer below 10^21 keeps every digit."""
     return canonical.text(value if abs(value) < 10**21 else float(value))

@@ -39,7 +39,7 @@ class Profile(msgspec.Struct, frozen=True):
         return None
 
     def document(self) -> dict[str, Any]:
-        """The profile document with options normalised; parsing it gives an equal profile."""
+        """Returns the profile document with options normalised; parsing it gives an equal profile."""
         return {"kind": self.kind}
 
     def check_install(self, *, content_type: str, is_empty: bool, current: Profile) -> None:
@@ -60,11 +60,12 @@ class Profile(msgspec.Struct, frozen=True):
             raise InvalidRequest(f"{self.kind} profile must be installed before appending data")
 
     def registry(self) -> dict[str, Any] | None:
-        """The schema update that a registry without a version starts with; None: the registry stays as it is."""
+        """Returns the schema update that a registry without a version starts with; None: the registry stays as it is."""
         return None
 
     def normalize(self, document: Any, now_ms: int) -> tuple[Any, str | None]:  # noqa: ARG002
-        """A record as it is to be stored, and the routing key it has unless the schema or the request gives one.
+        """Returns a record as it is to be stored, and the routing key it has unless the schema or the request gives
+        one.
 
         Returns the very object given if it is to be stored as it came. Never changes the object given.
 
@@ -77,5 +78,5 @@ class Profile(msgspec.Struct, frozen=True):
         return document, None
 
     def observability(self, stream: str) -> dict[str, Any] | None:  # noqa: ARG002
-        """The descriptor of a declared pair of event and trace streams, for listings; None without one."""
+        """Returns the descriptor of a declared pair of event and trace streams, for listings; None without one."""
         return None

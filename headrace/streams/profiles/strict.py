@@ -31,12 +31,12 @@ def only(value: dict[str, Any], allowed: Collection[str], place: str) -> None:
 
 
 def text_or_none(value: Any) -> str | None:
-    """A string without its outer white space; None for an empty one and for anything else."""
+    """Returns a string without its outer white space; None for an empty one and for anything else."""
     return value.strip() or None if isinstance(value, str) else None
 
 
 def required_text(value: Any, place: str) -> str:
-    """A string that is not blank, as it is given.
+    """Returns a string that is not blank, as it is given.
 
     Raises:
         InvalidRequest: it is not one.
@@ -47,7 +47,7 @@ def required_text(value: Any, place: str) -> str:
 
 
 def distinct_texts(value: Any, place: str, limit: int) -> tuple[str, ...]:
-    """A list of strings, trimmed, without repeats, in the order given.
+    """Returns a list of strings, trimmed, without repeats, in the order given.
 
     Raises:
         InvalidRequest: not a list of strings, over `limit` elements, or one is blank.

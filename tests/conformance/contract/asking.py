@@ -99,6 +99,6 @@ def first_difference(got: dict[str, Any], wanted: dict[str, Any]) -> str:
 
 
 def iso(instant_ms: int) -> str:
-    """An instant as the contract writes it."""
+    """Returns an instant as the contract writes it."""
     at = EPOCH + timedelta(milliseconds=instant_ms)
     return datetime.isoformat(at.astimezone(UTC), timespec="milliseconds").replace("+00:00", "Z")

@@ -44,26 +44,26 @@ class SetupFailed(Exception):
 
 
 def shown(answer: httpx.Response) -> str:
-    """The exchange, for a failed assertion."""
+    """Returns the exchange, for a failed assertion."""
     asked = answer.request
     headers = {name: value for name, value in answer.headers.items() if name not in _ON_EVERY_ANSWER}
     return f"{asked.method} {asked.url} → {answer.status_code} {answer.content[:600]!r} {headers}"
 
 
 def expect(answer: httpx.Response, status: int) -> httpx.Response:
-    """The answer, which must have this status."""
+    """Returns the answer, which must have this status."""
     assert answer.status_code == status, shown(answer)
     return answer
 
 
 def succeeded(answer: httpx.Response) -> httpx.Response:
-    """The answer of a write, which must have been accepted: 204, or 200 where there is a body to answer."""
+    """Returns the answer of a write, which must have been accepted: 204, or 200 where there is a body to answer."""
     assert answer.status_code in (200, 201, 204), shown(answer)
     return answer
 
 
 def refused(answer: httpx.Response, status: int) -> str:
-    """The message of a refusal, which must have this status and the envelope of the contract."""
+    """Returns the message of a refusal, which must have this status and the envelope of the contract."""
     expect(answer, status)
     error = answer.json()["error"]
     assert set(error) == {"code", "message"}, shown(answer)
@@ -73,14 +73,14 @@ def refused(answer: httpx.Response, status: int) -> str:
 
 
 def given(answer: httpx.Response) -> httpx.Response:
-    """The answer to a step that only prepares; anything but success is no verdict on what is tested."""
+    """Returns the answer to a step that only prepares; anything but success is no verdict on what is tested."""
     if not 200 <= answer.status_code < 300:
         raise SetupFailed(shown(answer))
     return answer
 
 
 def eventually(read: Callable[[], T], holds: Callable[[T], bool], *, within_s: float = WAIT_S) -> T:
-    """The first value of `read()` of which `holds` is true."""
+    """Returns the first value of `read()` of which `holds` is true."""
     deadline = time.monotonic() + within_s
     while not holds(value := read()):
         assert time.monotonic() < deadline, f"not within {within_s} s: last seen {value!r}"
@@ -89,7 +89,7 @@ def eventually(read: Callable[[], T], holds: Callable[[T], bool], *, within_s: f
 
 
 def text_of(body: object) -> bytes:
-    """A body as it is, or as JSON."""
+    """Returns a body as it is, or as JSON."""
     return body if isinstance(body, bytes) else json.dumps(body, ensure_ascii=False).encode()
 
 
@@ -109,7 +109,7 @@ class Api:
         self.http.close()
 
     def with_key(self, key: str | None) -> Api:
-        """The same server with another key, over the same connections."""
+        """Returns the same server with another key, over the same connections."""
         return replace(self, key=key)
 
     def request(
@@ -120,7 +120,7 @@ class Api:
         body: object = None,
         params: Mapping[str, str] | None = None,
     ) -> httpx.Response:
-        """One request. `path` begins with a slash and is encoded already."""
+        """Returns one request. `path` begins with a slash and is encoded already."""
         query = "?" + "&".join(f"{name}={quote(value, safe='')}" for name, value in params.items()) if params else ""
         sent: dict[str, Any] = {"headers": encoded(headers or {})}
         if self.key is not None:
@@ -134,17 +134,17 @@ class Api:
         return self.request("GET", path, headers, params=params)
 
     def unused(self, prefix: str = "t") -> Stream:
-        """A name that no other test uses; nothing is created."""
+        """Returns a name that no other test uses; nothing is created."""
         return Stream(self, f"{prefix}-{uuid.uuid4().hex[:12]}")
 
     def stream(self, headers: Mapping[str, str] = JSON, prefix: str = "t") -> Stream:
-        """A new stream."""
+        """Returns a new stream."""
         stream = self.unused(prefix)
         given(stream.put(headers))
         return stream
 
     def with_schema(self, **update: Any) -> Stream:
-        """A new JSON stream with what `_schema` is given."""
+        """Returns a new JSON stream with what `_schema` is given."""
         stream = self.stream()
         given(stream.define(**update))
         return stream
@@ -168,7 +168,7 @@ class Stream:
         return "/v1/stream/" + quote(self.name, safe="")
 
     def at(self, method: str, sub: str = "", headers: Mapping[str, str] | None = None, body: object = None) -> Any:
-        """A request to the stream or, with `sub` such as `/_schema`, to a part of it."""
+        """Returns a request to the stream or, with `sub` such as `/_schema`, to a part of it."""
         return self.api.request(method, self.path + sub, headers, body)
 
     def put(self, headers: Mapping[str, str] | None = JSON, body: object = None) -> httpx.Response:
@@ -184,7 +184,7 @@ class Stream:
         return self.api.request("POST", self.path, {**TEXT, **(headers or {})}, body)
 
     def read(self, headers: Mapping[str, str] | None = None, /, **params: str) -> httpx.Response:
-        """One page."""
+        """Returns one page."""
         return self.api.get(self.path, headers, **params)
 
     def head(self) -> httpx.Response:
@@ -247,7 +247,7 @@ class Stream:
         return self.api.get(self.path + "/touch/meta", **params)
 
     def records(self, **params: str) -> list[Any]:
-        """Every record that a read with these parameters finds, over as many pages as it takes."""
+        """Returns every record that a read with these parameters finds, over as many pages as it takes."""
         found: list[Any] = []
         for answer in self.pages(**params):
             found += answer.json()
@@ -280,7 +280,7 @@ class Stream:
         eventually(segments, lambda count: count > 0)
 
     def quiet(self, read: Callable[..., httpx.Response]) -> str:
-        """The entity tag of `_details` or `_index_status` once nothing changes it any more."""
+        """Returns the entity tag of `_details` or `_index_status` once nothing changes it any more."""
         pause_ms = "2500" if self.api.seals else "200"
 
         def tag() -> tuple[str, int]:

@@ -46,13 +46,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def given_server() -> Api:
-    """The server that is there already."""
+    """Returns the server that is there already."""
     return Api((EXTERNAL_URL or "").rstrip("/"), key=os.environ.get("HEADRACE_CONTRACT_KEY"))
 
 
 @pytest.fixture(scope="session", params=["given-server"] if EXTERNAL_URL else CONFIGURATIONS)
 def api(request: pytest.FixtureRequest) -> Iterator[Api]:
-    """A running server; tests share it and keep to names of their own."""
+    """Yields a running server; tests share it and keep to names of their own."""
     if EXTERNAL_URL:
         with given_server() as given:
             yield given
@@ -68,13 +68,13 @@ def api(request: pytest.FixtureRequest) -> Iterator[Api]:
 
 @pytest.fixture
 def stream(api: Api) -> Stream:
-    """A new, empty JSON stream."""
+    """Returns a new, empty JSON stream."""
     return api.stream()
 
 
 @pytest.fixture
 def text(api: Api) -> Stream:
-    """A new, empty text stream."""
+    """Returns a new, empty text stream."""
     return api.stream(TEXT)
 
 
@@ -87,7 +87,9 @@ def every_stage() -> Iterator[dict[str, Stage]]:
 
 @pytest.fixture(scope="session")
 def roomy(request: pytest.FixtureRequest) -> Iterator[Api]:
-    """The server of the stages, which leaves fewer than 1,600 records of a stream in its tail; or the given server."""
+    """Yields the server of the stages, which leaves fewer than 1,600 records of a stream in its tail; or the given
+    server.
+    """
     if EXTERNAL_URL:
         with given_server() as given:
             yield given
@@ -98,5 +100,5 @@ def roomy(request: pytest.FixtureRequest) -> Iterator[Api]:
 
 @pytest.fixture(scope="session", params=PLANS)
 def stage(request: pytest.FixtureRequest, every_stage: dict[str, Stage]) -> Stage:
-    """Each of them in turn."""
+    """Returns each of them in turn."""
     return every_stage[request.param].settle()

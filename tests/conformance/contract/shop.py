@@ -8,7 +8,7 @@ from tests.conformance.contract.client import Api, Stream, expect
 
 
 def field(kind: str, pointer: str, *capabilities: str, **more: str) -> dict[str, Any]:
-    """A search field that is bound in version 1."""
+    """Returns a search field that is bound in version 1."""
     bindings = [{"version": 1, "jsonPointer": pointer}]
     return {"kind": kind, "bindings": bindings, **dict.fromkeys(capabilities, True), **more}
 
@@ -50,7 +50,7 @@ ORDERS: list[dict[str, Any]] = [
 
 
 def shop(api: Api) -> Stream:
-    """The orders, most of them in a segment where those are written, the last two in the tail."""
+    """Returns the orders, most of them in a segment where those are written, the last two in the tail."""
     stream = api.with_schema(schema=SCHEMA, search=SEARCH)
     expect(stream.append(ORDERS[:6]), 204)
     expect(stream.append([{"id": f"filler{n}"} for n in range(20)]), 204)

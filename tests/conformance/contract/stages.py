@@ -148,6 +148,6 @@ def filled(api: Api, names: Iterable[str] = PLANS) -> dict[str, Stage]:
 
 @contextmanager
 def stages() -> Iterator[dict[str, Stage]]:
-    """Every stage, on a server of their own."""
+    """Yields every stage, on a server of their own."""
     with dev_server(*ARGUMENTS) as server, Api(server.url) as api:
         yield filled(api)

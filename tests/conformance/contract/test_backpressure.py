@@ -25,7 +25,7 @@ class Store(NamedTuple):
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
-    """A server of its own on a store that can be told to throttle."""
+    """Yields a server of its own on a store that can be told to throttle."""
     switch = tmp_path_factory.mktemp("throttle") / "on"
     environment = {SWITCH: str(switch), "HEADRACE_APPEND_TIMEOUT_MS": "500"}
     application = f"{__package__}.throttled:create_app"
@@ -35,7 +35,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
 
 @pytest.fixture
 def throttled(store: Store) -> Iterator[Stream]:
-    """A stream of which every write is throttled until the test ends."""
+    """Yields a stream of which every write is throttled until the test ends."""
     stream = store.api.stream()
     given(stream.set_profile("state-protocol", touch={"enabled": True}))
     store.switch.touch()

@@ -24,7 +24,7 @@ def logs(api: Api) -> Stream:
 
 
 def normal(stream: Stream, record: dict[str, Any]) -> dict[str, Any]:
-    """What a record becomes."""
+    """Returns what a record becomes."""
     expect(stream.append([record]), 204)
     found: dict[str, Any] = stream.records()[-1]
     return found

@@ -14,7 +14,7 @@ ON_DISK = ("col", "fts", "agg", "exact")
 
 
 def parts(found: dict[str, Any]) -> list[dict[str, Any]]:
-    """Everything that reports the progress of one index, with `covered` for what has two names."""
+    """Returns everything that reports the progress of one index, with `covered` for what has two names."""
     runs = [found["routing_key_index"], found["routing_key_lexicon"], *found["exact_indexes"]]
     families = found["search_families"]
     return [
@@ -72,7 +72,7 @@ def test_details_split_the_bytes_by_family(stage: Stage) -> None:
 
 @pytest.fixture(scope="session")
 def reconfigured(roomy: Api) -> Stream:
-    """A stream of two segments, indexed."""
+    """Returns a stream of two segments, indexed."""
     stream = roomy.with_schema(schema=SCHEMA, search=SEARCH)
     for _ in range(2):
         append_segment(stream)
@@ -88,19 +88,19 @@ def append_segment(stream: Stream) -> None:
 
 
 def segments(stream: Stream) -> int:
-    """How many segments are published."""
+    """Returns how many segments are published."""
     count: int = given(stream.index_status()).json()["segments"]["uploaded_count"]
     return count
 
 
 def covered(stream: Stream) -> set[int]:
-    """How many segments the families cover."""
+    """Returns how many segments the families cover."""
     found = given(stream.index_status()).json()
     return {family["covered_segment_count"] for family in found["search_families"]}
 
 
 def stale(stream: Stream) -> dict[str, bool]:
-    """Which exact indexes are stale."""
+    """Returns which exact indexes are stale."""
     found = expect(stream.index_status(), 200).json()
     return {index["name"]: index["stale_configuration"] for index in found["exact_indexes"]}
 

@@ -16,7 +16,7 @@ I: dict[str, Any] = {"type": "integer"}  # noqa: E741
 
 
 def closed(**properties: Any) -> dict[str, Any]:
-    """An object of exactly these properties; those whose name ends in `_` are optional."""
+    """Returns an object of exactly these properties; those whose name ends in `_` are optional."""
     named = {name.rstrip("_"): schema for name, schema in properties.items()}
     required = [name for name in properties if not name.endswith("_")]
     return {"type": "object", "properties": named, "required": required, "additionalProperties": False}
@@ -27,12 +27,12 @@ def array(items: Any, **more: Any) -> dict[str, Any]:
 
 
 def lens(stream: Stream, *ops: dict[str, Any], **changes: Any) -> dict[str, Any]:
-    """A lens from version 1 to 2."""
+    """Returns a lens from version 1 to 2."""
     return {"apiVersion": API_VERSION, "schema": stream.name, "from": 1, "to": 2, "ops": list(ops), **changes}
 
 
 def evolve(stream: Stream, schema: Any, *ops: dict[str, Any]) -> dict[str, Any]:
-    """The registry after a further schema with its lens."""
+    """Returns the registry after a further schema with its lens."""
     version = stream.registry().json()["currentVersion"]
     changes = {"from": version, "to": version + 1}
     answer: dict[str, Any] = expect(stream.define(schema=schema, lens=lens(stream, *ops, **changes)), 200).json()

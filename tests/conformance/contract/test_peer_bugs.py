@@ -20,7 +20,7 @@ OBJECT = {"type": "object"}
 
 
 def searched(api: Api, name: str, configured: dict[str, Any], schema: Any = None) -> Stream:
-    """A stream with one search field beside the timestamp."""
+    """Returns a stream with one search field beside the timestamp."""
     search = {"primaryTimestampField": "at", "fields": {"at": AT, name: configured}}
     return api.with_schema(schema=OBJECT if schema is None else schema, search=search)
 

@@ -1,6 +1,6 @@
 """Faults of search and of the listing of keys that were found in another server of this contract, and must not be here.
 
-They show when records stand in segments that are indexed: so these laws wait for that, here and there. As in
+They show when records are in segments that are indexed: so these laws wait for that, here and there. As in
 `test_peer_bugs.py`, they ask for no more than the law they state, and preparation is no verdict.
 
 One fault that was found is none by the contract: a record without the field of a summary counts for nothing in its rollup,
@@ -87,7 +87,7 @@ def renamed(roomy: Api) -> Stream:
 
 
 def names(stream: Stream, q: str, member: str = "name") -> list[str]:
-    """What a search finds, at most 500."""
+    """Returns what a search finds, at most 500."""
     answer = stream.search(q=q, size=500)
     assert answer.status_code == 200, shown(answer)
     return sorted(hit["source"][member] for hit in answer.json()["hits"])

@@ -10,7 +10,7 @@ from tests.oracle import keys
 
 
 def keys_of(stage: Stage) -> list[str | None]:
-    """The routing key of each record."""
+    """Returns the routing key of each record."""
     return [document.get("key") for document in stage.documents]
 
 

@@ -24,14 +24,14 @@ ROLLUPS: dict[str, Any] = {
 
 
 def changed(change: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
-    """The shop's configuration with rollups, changed."""
+    """Returns the shop's configuration with rollups, changed."""
     search = copy.deepcopy({**SEARCH, "rollups": ROLLUPS})
     change(search)
     return search
 
 
 def put(path: str, value: Any) -> Callable[[dict[str, Any]], object]:
-    """Sets what stands at `a/b/c`."""
+    """Sets what is at `a/b/c`."""
 
     def change(search: dict[str, Any]) -> None:
         *parents, last = path.split("/")
@@ -44,7 +44,7 @@ def put(path: str, value: Any) -> Callable[[dict[str, Any]], object]:
 
 
 def drop(path: str) -> Callable[[dict[str, Any]], object]:
-    """Removes what stands at `a/b/c`."""
+    """Removes what is at `a/b/c`."""
 
     def change(search: dict[str, Any]) -> None:
         *parents, last = path.split("/")

@@ -83,7 +83,7 @@ def test_memory_is_grouped_and_summed(described: dict[str, Any]) -> None:
 
 
 def leaves(group: dict[str, Any]) -> list[dict[str, Any]]:
-    """The marks of a group and of the groups in it."""
+    """Returns the marks of a group and of the groups in it."""
     if "value" in group:
         return [group]
     return [mark for part in group.values() for mark in leaves(part)]

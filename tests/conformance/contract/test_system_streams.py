@@ -11,7 +11,7 @@ pytestmark = pytest.mark.sensitive("each process writes its own metrics")
 
 @pytest.fixture(scope="session")
 def system(api: Api) -> Stream:
-    """The stream of the server's own metrics, which is there soon after it has worked."""
+    """Returns the stream of the server's own metrics, which is there soon after it has worked."""
     stream = Stream(api, "__stream_metrics__")
     expect(api.stream().append([1]), 204)
     eventually(lambda: "metrics" in stream.profile().text, bool, within_s=20)

@@ -104,7 +104,7 @@ class Fragile(NamedTuple):
 
     @contextmanager
     def stalled(self) -> Iterator[None]:
-        """The store takes requests and answers none."""
+        """Yields the store takes requests and answers none."""
         os.kill(self.store_pid, signal.SIGSTOP)
         try:
             yield
@@ -114,7 +114,7 @@ class Fragile(NamedTuple):
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Fragile]:
-    """A server of its own, whose store can be stopped."""
+    """Yields a server of its own, whose store can be stopped."""
     with dev_server() as running, Api(running.url) as api:
         yield Fragile(api, running.pids["aws"])
 

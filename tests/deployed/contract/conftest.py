@@ -48,7 +48,7 @@ def every_stage(api: Api, stack: Stack, flow: Flow, relayed: Relayed) -> dict[st
 
 @pytest.fixture(scope="session", params=STAGES)
 def stage(request: pytest.FixtureRequest, every_stage: dict[str, Stage]) -> Stage:
-    """Each of them in turn."""
+    """Returns each of them in turn."""
     return every_stage[request.param].settle()
 
 

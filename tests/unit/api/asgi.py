@@ -52,7 +52,7 @@ class Server:
         self.app: FastAPI = create_app(self.parts)
 
     def dump(self) -> tuple[str, ...]:
-        """Everything that is stored, to compare."""
+        """Returns everything that is stored, to compare."""
         wal = self.stores.wal
         assert isinstance(wal, MemoryWal)
         parts = (wal._entries, wal.catalog.rows, wal.watermarks.rows, wal.producers.rows)
@@ -122,7 +122,7 @@ class Exchange:
         self._incoming.put_nowait({"type": "http.disconnect"})
 
     async def next(self, within_s: float = 5) -> dict[str, Any]:
-        """The next message, or the application's error if it died instead of sending one."""
+        """Returns the next message, or the application's error if it died instead of sending one."""
         got = asyncio.ensure_future(self._outgoing.get())
         assert self.task is not None
         await asyncio.wait((got, self.task), timeout=within_s, return_when=asyncio.FIRST_COMPLETED)

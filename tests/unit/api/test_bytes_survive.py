@@ -114,7 +114,7 @@ def test_a_record_that_no_lens_touches_is_the_clients_own_under_a_schema_with_ke
 
 
 def _with_members(text: str, number: int) -> str:
-    """The object with an id and a routing key as its last members: of equal names the last one counts."""
+    """Returns the object with an id and a routing key as its last members: of equal names the last one counts."""
     inner = text[1:-1]
     own = f'"id" : {number}.0, "k":"k{number}" '
     return f"{{{inner},{own}}}" if inner.strip() else f"{{{own}}}"

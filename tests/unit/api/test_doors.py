@@ -29,7 +29,7 @@ NAMES = ["plain", "a/b", "100%", "%2F", "%25", "a b", "é€😀", "a+b&c=d", "a
 def gateway_event(
     method: str, target: str, headers: dict[str, str] | None = None, body: bytes = b"", *, function_url: bool = False
 ) -> dict[str, Any]:
-    """An event of payload format 2.0. An HTTP API decodes the path, a Function URL does not."""
+    """Returns an event of payload format 2.0. An HTTP API decodes the path, a Function URL does not."""
     raw, _, query = target.partition("?")
     path = raw if function_url else unquote(raw)
     return {

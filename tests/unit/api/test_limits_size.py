@@ -68,7 +68,7 @@ def shape(name: str) -> tuple[Server, Door, dict[str, str], list[bytes]]:
 
 
 def pages(door: Door, query: str) -> Iterator[tuple[Answer, str]]:
-    """Every page from the start, and where the next one begins."""
+    """Yields every page from the start, and where the next one begins."""
     offset = "-1"
     while True:
         answer = door("GET", f"{S}?offset={offset}{query}")

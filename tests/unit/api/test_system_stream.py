@@ -191,7 +191,7 @@ def test_a_failing_metrics_append_hurts_nobody(error: type[Exception], caplog: p
     assert server("POST", "/v1/stream/a", TEXT, b"yy").status == 204
     server.parts.metrics.flush()
     (appended,) = intervals(server, "tieredstore.append.bytes", "a")
-    # What was refused comes later, what may stand already does not come twice.
+    # What was refused comes later, what may be already does not come twice.
     assert appended["sum"] == (3 if error is StoreThrottled else 2)
 
 

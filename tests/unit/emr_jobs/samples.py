@@ -71,7 +71,7 @@ SEARCH: dict[str, Any] = {
 
 
 def registry_of(search: dict[str, Any] | None = SEARCH, *, promoted_from: int | None = None) -> Registry:
-    """A registry; with `promoted_from`, records before that offset call `note` still `memo`."""
+    """Returns a registry; with `promoted_from`, records before that offset call `note` still `memo`."""
     body: dict[str, Any] = {"schema": {"type": "object"}}
     found = _updated(Registry(), {**body, **({"search": search} if search else {})}, 0)
     if promoted_from is not None:
@@ -91,7 +91,7 @@ def _updated(before: Registry, body: dict[str, Any], next_offset: int) -> Regist
 
 
 def definition(search: dict[str, Any] | None = SEARCH, *, promoted_from: int | None = None) -> Definition:
-    """A definition with that registry."""
+    """Returns a definition with that registry."""
     return Definition(registry_of(search, promoted_from=promoted_from), profiles.DEFAULT)
 
 
@@ -195,7 +195,7 @@ def task(
     inputs: Sequence[Run] = (),
     log_id: str = LOG,
 ) -> Task:
-    """A task over all of these segments or runs."""
+    """Returns a task over all of these segments or runs."""
     plan = plan_of(found)
     sources: Sequence[Segment | Run] = segments or inputs
     return Task(
@@ -221,12 +221,12 @@ def put_input(objects: Objects, job_id: str, *tasks: Task) -> str:
 
 
 def descriptor_of(objects: Objects, run: Run) -> Descriptor:
-    """The descriptor of a run."""
+    """Returns the descriptor of a run."""
     return packed.decode_msgpack(objects.get(run.descriptor), Descriptor, run.descriptor)
 
 
 def rows_of(objects: Objects, run: Run) -> dict[Family, list[dict[str, Any]]]:
-    """Every row of a run, by family, in order. Times are milliseconds: some are beyond Python's."""
+    """Returns every row of a run, by family, in order. Times are milliseconds: some are beyond Python's."""
     found: dict[Family, list[dict[str, Any]]] = {}
     for family, parts in descriptor_of(objects, run).parts.items():
         found[family] = []
@@ -243,7 +243,7 @@ def rows_of(objects: Objects, run: Run) -> dict[Family, list[dict[str, Any]]]:
 
 
 def expected(found: Sequence[Record], definition_: Definition) -> dict[Family, list[dict[str, Any]]]:
-    """The rows of a run of these records, but for `col`, see `expected_columns`."""
+    """Returns the rows of a run of these records, but for `col`, see `expected_columns`."""
     plan = plan_of(definition_)
     rows: dict[Family, list[dict[str, Any]]] = {
         "lex": _chunked({}, [(one.key.encode(), one.offset, 0) for one in found if one.key is not None], "key")
@@ -271,21 +271,21 @@ def expected(found: Sequence[Record], definition_: Definition) -> dict[Family, l
 
 
 def values_of(found: Sequence[Record], definition_: Definition) -> list[dict[str, list[Any]]]:
-    """The canonical values of each record, as readers see it."""
+    """Returns the canonical values of each record, as readers see it."""
     search = definition_.search
     assert search is not None
     return [extract.values(search, definition_.schema_version, document_of(one, definition_)) for one in found]
 
 
 def document_of(record: Record, definition_: Definition) -> Any:
-    """The record's document, promoted."""
+    """Returns the record's document, promoted."""
     document = jsontext.loads(record.data)
     version = registry.version_at(definition_.registry, record.offset)
     return lens.promote(definition_.lenses[version - 1 :], document) if version else document
 
 
 def is_lossy(values: Sequence[Any]) -> bool:
-    """Whether `col` can't hold the values of a record."""
+    """Returns whether `col` can't hold the values of a record."""
     return len(values) > 1 or any(isinstance(value, int) and not -(2**63) <= value < 2**63 for value in values)
 
 
@@ -367,7 +367,7 @@ def _cell(kind: str, values: Sequence[Any]) -> Any:
 
 
 def distinct(values: Sequence[dict[str, list[Any]]], name: str) -> int:
-    """How many different values (words, of text) a field has."""
+    """Returns how many different values (words, of text) a field has."""
     found = {value for of_record in values for value in of_record.get(name, [])}
     if any(isinstance(value, tuple) for value in found):
         return len({word for text in found for word in text})

@@ -94,7 +94,9 @@ class Copied(MemoryObjects):
 
 @lru_cache(maxsize=1)
 def prepared() -> tuple[MemoryObjects, tuple[Task, ...]]:
-    """A bucket with two segments and a run of each, and the tasks to build from the ones and to merge the others."""
+    """Returns a bucket with two segments and a run of each, and the tasks to build from the ones and to merge the
+    others.
+    """
     bucket = MemoryObjects()
     key = samples.put_definition(bucket, DEFINITION)
     segments = samples.put_segments(bucket, RECORDS, [4])
@@ -116,7 +118,7 @@ class World:
         return job.run(None, WatchedDoor(watched or Watched(self.bucket)), self.input)
 
     def check(self) -> JobResult:
-        """A repeat finishes the job, and its runs hold what they must."""
+        """Returns a repeat finishes the job, and its runs hold what they must."""
         result = self.run()
         assert not result.failures
         assert set(result.runs) == {"built", "merged"}

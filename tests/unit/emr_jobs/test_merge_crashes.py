@@ -43,7 +43,7 @@ class World:
         return job.run(None, WatchedDoor(watched or Watched(self.bucket)), self.input)  # type: ignore[arg-type]
 
     def check_unchanged(self) -> None:
-        """Every object that stood there does so still, and manifests are no business of jobs."""
+        """Every object that was there does so still, and manifests are no business of jobs."""
         assert {key: self.bucket.get(key) for key in self.before} == self.before
         added = set(self.bucket.list("logs/")) - set(self.before)
         assert all(keys.planned_ms(key) is not None for key in added)

@@ -54,7 +54,7 @@ class Stream:
         return self._engine
 
     def fresh_engine(self) -> Engine:
-        """One of another process."""
+        """Returns one of another process."""
         process = self.world.process(self.clock)
         return assemble(process.stores, process.logs.log, budget=self.budget)
 
@@ -108,7 +108,7 @@ class Stream:
 
 
 class _Behind:
-    """Sources that know a stream as it was, until they are told to look anew."""
+    """Sources that know a stream as it was, until they are told to look again."""
 
     def __init__(self, stream: Stream) -> None:
         self._sources = stream.engine.sources
@@ -119,5 +119,5 @@ class _Behind:
 
 
 def behind(stream: Stream) -> Engine:
-    """An engine that has read nothing of the runs, and knows of those that there are now."""
+    """Returns an engine that has read nothing of the runs, and knows of those that there are now."""
     return replace(stream.fresh_engine(), sources=_Behind(stream))  # type: ignore[arg-type]

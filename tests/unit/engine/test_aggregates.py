@@ -190,7 +190,7 @@ def contributes(rollup: str, document: dict[str, Any]) -> bool:
 
 
 def naive(documents: list[dict[str, Any]], asked: dict[str, Any]) -> list[dict[str, Any]]:
-    """The buckets that the contract asks for."""
+    """Returns the buckets that the contract asks for."""
     rollup, interval = asked["rollup"], {"1m": MINUTE, "1h": HOUR}[asked["interval"]]
     groups: dict[int, dict[str, list[dict[str, Any]]]] = {}
     for document in documents:

@@ -70,7 +70,7 @@ def test_every_page_is_what_a_naive_search_finds(
 
 @pytest.fixture
 def stream() -> Iterator[Stream]:
-    """One run of 64 records; every second one has the phrase."""
+    """Yields one run of 64 records; every second one has the phrase."""
     with small_chunks():
         stream = Stream()
         texts = ["red blue", "blue red"]
@@ -81,7 +81,7 @@ def stream() -> Iterator[Stream]:
 
 
 def _asked(stream: Stream, q: str, **asked: Any) -> tuple[Any, list[int]]:
-    """The answer, and how many records of the run were in each piece that was asked."""
+    """Returns the answer, and how many records of the run were in each piece that was asked."""
     answer = stream.search(q, explain=True, **asked)
     assert answer.explained is not None
     assert answer.explained["runs"] == {"considered": 1, "opened": 1}

@@ -101,7 +101,7 @@ class Renaming:
 
 
 def _after(answer: SearchAnswer) -> list[Any] | None:
-    """What the next page begins after."""
+    """Returns what the next page begins after."""
     if not answer.hits:
         return None
     last = answer.hits[-1].candidate

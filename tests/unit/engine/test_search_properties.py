@@ -17,7 +17,7 @@ Sort = list[tuple[str, bool]]
 
 
 def pages(stream: Stream, q: str, sort: Sort, size: int) -> tuple[list[tuple[int, tuple[Any, ...]]], list[Any]]:
-    """Every hit, page by page: offsets with what they are sorted by; and the totals."""
+    """Returns every hit, page by page: offsets with what they are sorted by; and the totals."""
     texts = [f"{name}:{'desc' if descending else 'asc'}" for name, descending in sort]
     found, totals, after = [], [], None
     engine = stream.engine()

@@ -1,6 +1,6 @@
 """What earlier builds wrote outside of segments and manifests stays readable, and is still written alike.
 
-The files in `golden/` are never written again. Items of DynamoDB stand there as its JSON, binary values in base64.
+The files in `golden/` are never written again. Items of DynamoDB are there as its JSON, binary values in base64.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ PLAN = "f" * 16
 
 
 def run(id_: str, first: int, end: int, *, level: int = 0, plan: str = PLAN) -> Run:
-    """A run of which nothing is written."""
+    """Returns a run of which nothing is written."""
     return Run(
         id=id_,
         level=level,
@@ -119,7 +119,7 @@ def written(
 def postings_run(
     objects: Objects, occurrences: Mapping[families.Postings, Sequence[tuple[bytes, int, int | None]]]
 ) -> Run:
-    """A run of postings: offsets from 100 on."""
+    """Returns a run of postings: offsets from 100 on."""
     content: dict[Family, tuple[pa.Schema, Sequence[pa.RecordBatch]]] = {
         family: (families.POSTINGS[family], list(rows(found, family))) for family, found in occurrences.items()
     }
@@ -127,5 +127,5 @@ def postings_run(
 
 
 def opened(objects: Objects, found: Run) -> RunReader:
-    """The reader of a run."""
+    """Returns the reader of a run."""
     return fetching.run(reading.Runs(decoded_bytes=0).open(found), objects)

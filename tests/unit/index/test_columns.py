@@ -33,7 +33,7 @@ VALUES: dict[Kind, st.SearchStrategy[Any]] = {
 
 
 def _shown(column: Column) -> list[Any]:
-    """The values of a column as they were written."""
+    """Returns the values of a column as they were written."""
     values = column.values.tolist()
     if column.dictionary is not None:
         assert column.dictionary == sorted(set(column.dictionary), key=str.encode)

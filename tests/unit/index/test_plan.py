@@ -61,7 +61,7 @@ LENS = {
 
 
 def _defined(search: dict[str, Any] | None = SEARCH, profile: str = "generic", *, versions: int = 1) -> Definition:
-    """A definition with a search configuration, as an update makes it."""
+    """Returns a definition with a search configuration, as an update makes it."""
     update = registry.Update(schema=SCHEMA)
     found = registry.apply(Registry(), update, name="s", next_offset=0, is_empty=True)
     if versions == 2:
@@ -76,7 +76,7 @@ def _defined(search: dict[str, Any] | None = SEARCH, profile: str = "generic", *
 
 
 def _changed(change: str, value: Any) -> dict[str, Any]:
-    """The configuration with a member of it changed: `fields/level/exact`."""
+    """Returns the configuration with a member of it changed: `fields/level/exact`."""
     search = copy.deepcopy(SEARCH)
     at: Any = search
     *path, last = change.split("/")

@@ -22,7 +22,7 @@ HOUR_S = 3600
 
 
 def built(generations: int, every_s: int) -> tuple[World, str]:
-    """A log with so many generations, made one after another."""
+    """Returns a log with so many generations, made one after another."""
     world = World()
     log_id = world.create("a")
     world.publish("a", log_id, 2)
@@ -39,7 +39,7 @@ def standing(world: World, log_id: str) -> list[int]:
 
 
 def problems(world: World, log_id: str) -> list[str]:
-    """What `headrace verify` says of the generations; the runs of this world are made up."""
+    """Returns what `headrace verify` says of the generations; the runs of this world are made up."""
     notes = Notes(log_id)
     check_indexes(world.objects, notes, world.keys(log_id), world.indexer.now_ms())
     return [one.kind for one in notes.findings if one.where.startswith(keys.index_manifests(log_id))]

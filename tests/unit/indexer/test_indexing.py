@@ -441,7 +441,7 @@ def test_a_compaction_that_a_rebuild_overtook_does_not_bring_old_runs_back() -> 
 def test_the_newest_unindexed_segments_are_found_behind_sealed_pages(
     monkeypatch: pytest.MonkeyPatch, segments: int, gap: int
 ) -> None:
-    """Against a look at every segment; `gap`: a run of one segment stands there."""
+    """Against a look at every segment; `gap`: a run of one segment is there."""
     monkeypatch.setattr("headrace.manifest.manifest.PAGE_SEGMENTS", 4)
     world = World()
     log_id = world.create("a")

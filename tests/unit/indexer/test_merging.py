@@ -44,7 +44,7 @@ AGE_S = SETTINGS.merge_retire_ms / 1000
 
 
 def slow_log(segments: int = 5) -> tuple[World, str, list[bytes]]:
-    """A log of small segments, old enough to be merged."""
+    """Returns a log of small segments, old enough to be merged."""
     world = World(SETTINGS)
     log_id = world.create("a")
     written = world.publish("a", log_id, segments)
@@ -70,7 +70,7 @@ def counts(world: World, log_id: str) -> list[int]:
 
 
 def read_all(logs: Streams, name: str = "a", page: int = 4, selection: Selection | None = None) -> list[bytes]:
-    """The whole stream, page by page."""
+    """Returns the whole stream, page by page."""
     found: list[bytes] = []
     at = 0
     while True:
@@ -185,7 +185,7 @@ def test_a_time_is_found_although_its_key_page_was_merged_away() -> None:
 
 
 def planned(world: World, log_id: str) -> tuple[Task, Segment]:
-    """A merge that was made and is not published."""
+    """Returns a merge that was made and is not published."""
     look(world.indexer, log_id)
     start(world.indexer)
     (job_id,) = world.runs.under_way

@@ -28,7 +28,7 @@ JOB = "1700000000000-0123456789ab"
 
 @pytest.fixture
 def emr() -> Any:
-    """A client that reaches nothing."""
+    """Returns a client that reaches nothing."""
     session = botocore.session.Session()
     session.set_credentials("test", "test")
     return session.create_client("emr-serverless", region_name="us-east-1")

@@ -44,7 +44,7 @@ class FakeRuns:
         self.most = 0  # that were under way at once
 
     def start(self, job_id: str) -> str:
-        """The same run for the same job."""
+        """Returns the same run for the same job."""
         run_id = self.jobs.setdefault(job_id, f"run{len(self.jobs)}")
         self.outcomes.setdefault(run_id, "running")
         self.most = max(self.most, len(self.under_way))
@@ -155,11 +155,13 @@ class World(sealer.World):
             self.work_all()
 
     def index(self, log_id: str) -> IndexManifest:
-        """The newest index manifest, from the bucket alone."""
+        """Returns the newest index manifest, from the bucket alone."""
         return self.indexer.indexes.newest(log_id)
 
     def check(self, log_id: str) -> IndexManifest:
-        """The laws: every run that was ever named exists whole while it may be read, and none overlaps another."""
+        """Returns the laws: every run that was ever named exists whole while it may be read, and none overlaps
+        another.
+        """
         newest = self.index(log_id)
         for generation in range(1, newest.generation + 1):
             found = self.indexer.indexes.load(log_id, generation)
@@ -173,13 +175,13 @@ class World(sealer.World):
         return newest
 
     def covered(self, log_id: str) -> bool:
-        """Everything published is covered by runs of the plan in force."""
+        """Returns everything published is covered by runs of the plan in force."""
         picture = see(self.indexer, log_id)
         assert picture is not None
         return not gaps(self.index(log_id).of_plan(picture.plan), picture.base_offset, picture.end_offset)
 
     def watched_indexer(self, hook: Hook) -> Context:
-        """The indexer's parts, with `hook` around every call to a store, the queue, or EMR Serverless."""
+        """Returns the indexer's parts, with `hook` around every call to a store, the queue, or EMR Serverless."""
         ports: dict[str, Any] = {name: Watched(getattr(self.stores, name), hook) for name in PORTS}
         stores = dataclasses.replace(self.stores, **ports)
         jobs: Any = Watched(self.jobs, hook)
@@ -188,7 +190,7 @@ class World(sealer.World):
         return assemble(stores, jobs, runs, wakes)
 
     def events_of(self, log_id: str) -> list[dict[str, Any]]:
-        """What S3 says of the log's manifests, one message each."""
+        """Returns what S3 says of the log's manifests, one message each."""
         return [
             {"Records": [{"eventSource": "aws:s3", "s3": {"object": {"key": key}}}]}
             for key in self.keys(log_id, "manifests/0")

@@ -19,7 +19,7 @@ Truth = dict[str, tuple[Any, ...]]
 LAST_VERSION = 3
 DEFAULT_LEVEL = "Info"
 KEYS = ("k", "é")
-POINTERS = {  # by field: from which version on it stands where
+POINTERS = {  # by field: from which version on it is where
     "n": {1: "/n", 2: "/m"},
     "who": {1: "/who", 3: "/actor/name"},
     "level": {3: "/level"},
@@ -50,7 +50,9 @@ _OPTIONAL = ("cost", "paid", "at", "tags", "key")
 
 
 def update(version: int, name: str) -> dict[str, Any]:
-    """The body that brings a stream to a version of the schema, the search configuration and the routing key with it."""
+    """Returns the body that brings a stream to a version of the schema, the search configuration and the routing key
+    with it.
+    """
     members: dict[str, Any] = dict.fromkeys((*_NEEDED[version], *_OPTIONAL), _NO_OBJECT)
     if "actor" in members:
         members["actor"] = {"type": "object", "required": ["name"]}
@@ -116,7 +118,7 @@ _JUNK: dict[str, SearchStrategy[Any]] = {
 
 
 def _writings(field: str, value: Any) -> list[Any]:
-    """Some JSON values that say this one."""
+    """Returns some JSON values that say this one."""
     if field in ("who", "level"):
         return [value, value.upper(), value.capitalize()]
     if field == "n":
@@ -133,7 +135,7 @@ def _writings(field: str, value: Any) -> list[Any]:
 
 @st.composite
 def records(draw: st.DrawFn) -> Made:
-    """A record with values, nulls, junk and (nested) arrays in its fields."""
+    """Returns a record with values, nulls, junk and (nested) arrays in its fields."""
     truth: Truth = {}
     written: dict[str, Any] = {}
     for field, values in _VALUES.items():
@@ -149,7 +151,7 @@ def records(draw: st.DrawFn) -> Made:
 
 
 def document(made: Made, version: int) -> dict[str, Any]:
-    """The record as the schema of a version wants it."""
+    """Returns the record as the schema of a version wants it."""
     found = {name: made.written[name] for name in ("cost", "paid", "at", "tags") if name in made.written}
     found["n" if version == 1 else "m"] = made.written["n"]
     if version < 3:
@@ -160,20 +162,20 @@ def document(made: Made, version: int) -> dict[str, Any]:
 
 
 def text(made: Made, version: int) -> bytes:
-    """Its JSON, with white space or without."""
+    """Returns its JSON, with white space or without."""
     separators = (" , ", "\t:\n") if made.spaced else (",", ":")
     return json.dumps(document(made, version), ensure_ascii=False, separators=separators).encode()
 
 
 def truth_at(made: Made, written_at: int, version: int) -> Truth:
-    """What a record of an older version says in a newer one: the same, but what an `add` sets."""
+    """Returns what a record of an older version says in a newer one: the same, but what an `add` sets."""
     if version >= 3 > written_at:
         return {**made.truth, "level": (DEFAULT_LEVEL.lower(),)}
     return made.truth
 
 
 def promoted(made: Made, written_at: int, version: int) -> dict[str, Any]:
-    """The record as a reader at a newer version sees it."""
+    """Returns the record as a reader at a newer version sees it."""
     shown = document(made, version)
     if version >= 3 > written_at:
         shown["level"] = DEFAULT_LEVEL
@@ -205,7 +207,7 @@ def filters(version: int) -> SearchStrategy[Tree]:
 
 
 def query(tree: Tree) -> str:
-    """The text of a filter."""
+    """Returns the text of a filter."""
     kind, *rest = tree
     if kind in ("and", "or"):
         return f"({query(rest[0])}) {kind} ({query(rest[1])})"
@@ -220,7 +222,7 @@ def query(tree: Tree) -> str:
 
 
 def holds(tree: Tree, truth: Truth) -> bool:
-    """Whether a record of which this is true matches."""
+    """Returns whether a record of which this is true matches."""
     kind, *rest = tree
     if kind == "and":
         return holds(rest[0], truth) and holds(rest[1], truth)

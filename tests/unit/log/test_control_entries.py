@@ -1,4 +1,4 @@
-"""Forks and definitions are entries without records: however many stand at one offset, a read finds its way past them."""
+"""Forks and definitions are entries without records: however many are at one offset, a read finds its way past them."""
 
 from __future__ import annotations
 

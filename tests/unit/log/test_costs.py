@@ -33,7 +33,7 @@ class Deployment:
         self.calls = calls
 
     def cold(self) -> Streams:
-        """A process that knows nothing."""
+        """Returns a process that knows nothing."""
         return Streams(self.stores)
 
 

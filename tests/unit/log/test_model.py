@@ -90,7 +90,7 @@ class Run:
             assert type(exc).__name__ in self.refusals(verb.__name__, stream), self.steps[-1]
 
     def refusals(self, verb: str, stream: Stream | None) -> set[str]:
-        """What may be answered instead: nothing unless the model says so."""
+        """Returns what may be answered instead: nothing unless the model says so."""
         if stream is None:
             return {"NotFound"}
         if stream.deleted and stream.forks:

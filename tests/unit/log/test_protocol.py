@@ -94,7 +94,7 @@ def test_endless_contention_ends_in_an_overload() -> None:
 
 
 def stale_writer_in_a_trimmed_slot(world: World, *, pause_s: float, successor_stays: bool) -> tuple[object, str]:
-    """A writer decides, sleeps, and puts into a slot whose entry has been sealed and trimmed meanwhile."""
+    """Returns a writer decides, sleeps, and puts into a slot whose entry has been sealed and trimmed meanwhile."""
     writer, other = world.process(), world.process()
     log_id = writer.create()
     writer.logs.append("s", appending(b"0"))

@@ -39,7 +39,7 @@ from tests.unit.log.world import Process, World
 
 @pytest.fixture
 def eager(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Runs are asked for a record, and anew each time."""
+    """Runs are asked for a record, and again each time."""
     _make_eager(monkeypatch)
 
 
@@ -166,7 +166,7 @@ class Counted(MemoryObjects):
         return [MemoryObjects.get(self, one.key)[one.start : one.start + one.length] for one in ranges]
 
     def take(self, *kinds: str) -> dict[str, int]:
-        """How many of each kind were asked for since."""
+        """Returns how many of each kind were asked for since."""
         asked, self.asked = self.asked, []
         return {kind: sum(kind in key for key in asked) for kind in kinds}
 
@@ -216,7 +216,7 @@ def _append(records: Batch) -> AppendRequest:
 
 
 def found(process: Process, key: str | None = None, query: str | None = None) -> list[Any]:
-    """Everything selected, page by page."""
+    """Returns everything selected, page by page."""
     records: list[Any] = []
     at = At(Cursor(None, 0))
     while True:
@@ -367,7 +367,7 @@ def test_a_manifest_in_hand_for_days_is_not_taken_for_the_newest(eager: None) ->
 
 
 def test_what_is_known_ends_where_the_question_ends() -> None:
-    """A run may begin behind it: a fork reads of its source what stood before the fork point."""
+    """A run may begin behind it: a fork reads of its source what was before the fork point."""
     shop = Shop(segments=6)
     shop.index(span=3)
     store = IndexManifestStore(shop.objects)

@@ -36,7 +36,7 @@ def run(count: int, work: Callable[[int], None]) -> None:
 
 
 def real_time(process: Process) -> Streams:
-    """A process's verbs with the machine's clock, as threads need."""
+    """Returns a process's verbs with the machine's clock, as threads need."""
     stores = process.stores
     return Streams(type(stores)(*(getattr(stores, port) for port in PORTS), stores.settings, SystemClock()))
 

@@ -29,11 +29,11 @@ class World:
         self.objects = self.stores.objects
 
     def process(self, clock: ManualClock | None = None) -> Process:
-        """A process with a cold memory."""
+        """Returns a process with a cold memory."""
         return Process(self, clock or ManualClock())
 
     def entries(self, log_id: str) -> list[Any]:
-        """What stands in the write-ahead log."""
+        """Returns what is in the write-ahead log."""
         return self.memory.read(log_id).entries
 
     def next_id(self) -> str:
@@ -68,7 +68,7 @@ class Process:
         return created.head.log_id
 
     def read(self, name: str = "s", position: int = 0, incarnation: int | None = None) -> list[bytes]:
-        """Every record from a position on."""
+        """Returns every record from a position on."""
         found: list[bytes] = []
         at = At(BEGINNING if position == 0 and incarnation is None else Cursor(incarnation, position))
         while True:

@@ -43,7 +43,7 @@ def _one_page(count: int) -> PageIndex:
 
 
 def data_entry(before: Manifest | None, segments: list[Segment], base: int = 0) -> Entry:
-    """The entry that holds the last record of `segments`."""
+    """Returns the entry that holds the last record of `segments`."""
     last = segments[-1]
     state = LogState(
         next_offset=last.end_offset, append_time_ms=last.max_time_ms, total_bytes=10 * (last.end_offset - base)
@@ -60,7 +60,7 @@ def data_entry(before: Manifest | None, segments: list[Segment], base: int = 0) 
 
 
 def control_entry(before: Manifest, **state: Any) -> Entry:
-    """A control entry behind what `before` covers."""
+    """Returns a control entry behind what `before` covers."""
     return Entry(
         log_id=LOG,
         slot=before.end_slot,
@@ -72,7 +72,7 @@ def control_entry(before: Manifest, **state: Any) -> Entry:
 
 
 def grown(before: Manifest | None, *counts: int, objects: MemoryObjects | None = None, base: int = 0) -> Manifest:
-    """The next generation, with one segment for each of `counts`; sealed pages go to `objects`."""
+    """Returns the next generation, with one segment for each of `counts`; sealed pages go to `objects`."""
     page = full_page(before) if before else None
     sealed_page = None
     if page is not None:
@@ -98,7 +98,7 @@ def grown(before: Manifest | None, *counts: int, objects: MemoryObjects | None =
 
 
 def controlled(before: Manifest, **state: Any) -> Manifest:
-    """The next generation, which folds in a control entry and no segment."""
+    """Returns the next generation, which folds in a control entry and no segment."""
     entry = control_entry(before, **state)
     return successor(
         before, log_id=LOG, config=before.config, segments=(), last_entry=entry, sealed_page=None, now_ms=START_MS

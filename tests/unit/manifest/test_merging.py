@@ -31,7 +31,7 @@ def page(*counts: int) -> tuple[Segment, ...]:
 
 
 def by(parts: tuple[Segment, ...], nonce: str = "x", planned_ms: int = START_MS) -> Segment:
-    """The segment that stands for these."""
+    """Returns the segment that stands for these."""
     count = sum(one.count for one in parts)
     whole = segment(0, parts[0].first_offset, count)
     return replace(
@@ -201,7 +201,7 @@ def test_the_end_was_published_when_it_was_sealed() -> None:
 
 
 def _whole(**changes: Any) -> Callable[[Manifest], Manifest]:
-    """A change of the merged segment."""
+    """Returns a change of the merged segment."""
 
     def change(new: Manifest) -> Manifest:
         page = (new.open_page[0], replace(new.open_page[1], **changes), *new.open_page[2:])

@@ -129,7 +129,7 @@ def test_a_manifest_in_the_wrong_place_or_altered_is_damaged() -> None:
 
 @pytest.fixture
 def paged(monkeypatch: pytest.MonkeyPatch) -> tuple[ShakyObjects, Manifest]:
-    """A log of 30 segments in pages of 4."""
+    """Returns a log of 30 segments in pages of 4."""
     monkeypatch.setattr(manifests, "PAGE_SEGMENTS", 4)
     objects = ShakyObjects()
     store, newest = ManifestStore(objects), None

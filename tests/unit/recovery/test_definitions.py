@@ -49,7 +49,7 @@ def put(world: Ruins, name: str, **document: Any) -> None:
 
 
 def promoted() -> tuple[Ruins, str]:
-    """A log with a record of its first version, under its second."""
+    """Returns a log with a record of its first version, under its second."""
     world = Ruins()
     log_id = world.create("s", content_type=JSON)
     install(world, "s", NUMBERS)
@@ -59,7 +59,7 @@ def promoted() -> tuple[Ruins, str]:
 
 
 def shown(world: Ruins, name: str) -> list[Any]:
-    """What readers see."""
+    """Returns what readers see."""
     return [json.loads(data) for data in world.read(name)]
 
 

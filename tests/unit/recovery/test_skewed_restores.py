@@ -122,7 +122,7 @@ def test_rows_of_producers_never_vouch_for_lost_writes() -> None:
     assert "producers" in world.recovered()[log_id].lost
     with pytest.raises(ProducerGap):
         world.produce("a", "p0", 1, b"lost")
-    for number in range(9):  # and no row of a lost write stands in the way of another
+    for number in range(9):  # and no row of a lost write is in the way of another
         if number:
             world.produce("a", f"p{number}", 1, b"again")
     assert world.read("a")[9:] == [b"again"] * 8

@@ -28,7 +28,7 @@ AGE_S = SETTINGS.trim_age_ms / 1000
 
 
 def built() -> tuple[Ruins, str]:
-    """A log with two generations, three segments and a tail, its oldest entries trimmed."""
+    """Returns a log with two generations, three segments and a tail, its oldest entries trimmed."""
     world = Ruins()
     log_id = world.create("a")
     world.fill("a", 4)

@@ -38,7 +38,7 @@ class Ruins(World):
     """A world that disasters happen to."""
 
     def lose_tables(self) -> None:
-        """Every item of every table is gone; processes are started anew."""
+        """Every item of every table is gone; processes are started again."""
         self._install(MemoryWal())
 
     def lose_catalog(self) -> None:
@@ -47,7 +47,7 @@ class Ruins(World):
         self.wal.watermarks.rows.clear()
 
     def snapshot(self) -> MemoryWal:
-        """The tables as they are now."""
+        """Returns the tables as they are now."""
         kept = MemoryWal()
         kept._slots, kept._entries = copy.deepcopy(self.wal._slots), dict(self.wal._entries)
         kept.catalog.rows = dict(self.wal.catalog.rows)
@@ -86,7 +86,7 @@ class Ruins(World):
         )
 
     def bucket(self) -> dict[str, bytes]:
-        """Every object."""
+        """Returns every object."""
         return dict(self.objects._objects)
 
     def recover(self, **options: Any) -> RecoverReport:
@@ -96,7 +96,7 @@ class Ruins(World):
         return report
 
     def seconds(self) -> int:
-        """The time: what a recovery now raises an incarnation to."""
+        """Returns the time: what a recovery now raises an incarnation to."""
         return self.clock.now_ms() // 1000
 
     def recovered(self, **options: Any) -> dict[str, LogRecovered]:
@@ -108,11 +108,11 @@ class Ruins(World):
         return verify_all(self.stores)
 
     def kinds(self) -> set[str]:
-        """What verification finds."""
+        """Returns what verification finds."""
         return {finding.kind for finding in self.verify().findings}
 
     def read(self, name: str, at: At = At(cursor=BEGINNING)) -> list[bytes]:  # noqa: B008 - immutable
-        """Everything readable from `at` on."""
+        """Returns everything readable from `at` on."""
         found: list[bytes] = []
         while True:
             page = self.logs.read(name, at, touch=False)
@@ -126,7 +126,7 @@ class Ruins(World):
         self.logs.append(name, AppendRequest(close=True))
 
     def produce(self, name: str, producer: str, seq: int, data: bytes) -> Any:
-        """A producer's write."""
+        """Returns a producer's write."""
         request = AppendRequest(content_type=BYTES, records=Batch.of([data]), producer=Producer(producer, 0, seq))
         return self.logs.append(name, request)
 
@@ -135,12 +135,12 @@ class Ruins(World):
         return [key for key in self.keys(log_id, "segments/") if key.endswith(".parquet")]
 
     def newest_manifest_key(self, log_id: str) -> str:
-        """The highest generation."""
+        """Returns the highest generation."""
         manifest = self.manifest(log_id)
         assert manifest is not None
         return keys.manifest(log_id, manifest.generation)
 
 
 def page_cursor(text: str) -> Any:
-    """A cursor from its text."""
+    """Returns a cursor from its text."""
     return decode(text)

@@ -77,7 +77,7 @@ LEAST: dict[str, Any] = {"primaryTimestampField": "at", "fields": {"at": field("
 
 
 def changed(path: str, value: Any) -> dict[str, Any]:
-    """The full configuration with something else at `a/b/0`; ellipsis removes it."""
+    """Returns the full configuration with something else at `a/b/0`; ellipsis removes it."""
     search = copy.deepcopy(FULL)
     *parents, last = path.split("/")
     place: Any = search

@@ -25,7 +25,7 @@ def each_call(make: Callable[[int], Hook], run: Callable[[Hook], bool]) -> int:
 
 
 def fails(verb: Callable[[Context], object], parts: Context) -> bool:
-    """Whether the fault came to pass; the verb itself may survive it."""
+    """Returns whether the fault came to pass; the verb itself may survive it."""
     try:
         verb(parts)
     except (Dead, StoreError):
@@ -51,7 +51,7 @@ def test_a_sealer_that_dies_is_replaced_by_the_next(after: bool) -> None:
         assert world.stores.watermarks.get(log_id).generation == manifest.generation
         world.wait(SETTINGS.trim_age_ms / 1000)
         verbs = [message.verb for message in world.queue.receive(world.clock.now_ms())]
-        assert "trim" in verbs  # whoever published has asked for it
+        assert "trim" in verbs  # anyone who published has asked for it
         return died
 
     assert each_call(lambda at: Dies(at, after=after), run) > 30

@@ -15,7 +15,7 @@ from tests.unit.sealer.world import SETTINGS, World, dispatcher
 
 
 def sqs(*messages: Message) -> dict[str, Any]:
-    """An SQS event."""
+    """Returns an SQS event."""
     return {
         "Records": [
             {"eventSource": "aws:sqs", "messageId": str(n), "body": msgspec.json.encode(message).decode()}

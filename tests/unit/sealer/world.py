@@ -50,11 +50,11 @@ class World:
         self.parts = assemble(self.stores, self.queue)
 
     def create(self, name: str, **request: Any) -> str:
-        """A log; its id."""
+        """Returns a log; its id."""
         return self.logs.create(name, CreateRequest(**request)).head.log_id
 
     def fork(self, name: str, source: str) -> str:
-        """A fork at the source's tail; its id."""
+        """Returns a fork at the source's tail; its id."""
         return self.create(name, fork=ForkRequest(source))
 
     def append(self, name: str, *data: bytes) -> None:
@@ -82,11 +82,11 @@ class World:
         self.clock.advance(seconds)
 
     def manifest(self, log_id: str) -> Manifest | None:
-        """The newest generation, from the bucket alone."""
+        """Returns the newest generation, from the bucket alone."""
         return self.stores.manifests().newest(log_id, None, 0)
 
     def published(self, log_id: str) -> list[bytes]:
-        """Every published record, from the bucket alone; segments must be complete and disjoint."""
+        """Returns every published record, from the bucket alone; segments must be complete and disjoint."""
         manifest = self.manifest(log_id)
         if manifest is None:
             return []
@@ -101,7 +101,7 @@ class World:
         return data
 
     def entries(self, log_id: str) -> list[Entry]:
-        """What stands in the write-ahead log."""
+        """Returns what is in the write-ahead log."""
         return self.wal.read(log_id).entries
 
     def keys(self, log_id: str, folder: str = "") -> list[str]:
@@ -109,7 +109,7 @@ class World:
         return list(self.objects.list(f"logs/{log_id}/{folder}"))
 
     def events(self, *log_ids: str) -> dict[str, Any]:
-        """The stream event of every entry that stands."""
+        """Returns the stream event of every entry that stands."""
         return {
             "Records": [
                 {
@@ -126,7 +126,7 @@ class World:
         }
 
     def watched(self, hook: Hook) -> Context:
-        """The sealer's parts, with `hook` around every call to a store or the queue."""
+        """Returns the sealer's parts, with `hook` around every call to a store or the queue."""
         ports: dict[str, Any] = {name: Watched(getattr(self.stores, name), hook) for name in PORTS}
         stores = dataclasses.replace(self.stores, **ports)
         queue: Any = Watched(self.queue, hook)
@@ -145,7 +145,7 @@ class Watched:
         self._hook = hook
 
     def __getattr__(self, name: str) -> Any:
-        """The method, watched."""
+        """Returns the method, watched."""
         method = getattr(self._target, name)
 
         def call(*args: Any, **kwargs: Any) -> Any:

@@ -8,7 +8,7 @@ from headrace.json import search_config
 
 
 def field(kind: str, pointer: str, *capabilities: str, **more: str) -> dict[str, Any]:
-    """A field that is bound in version 1."""
+    """Returns a field that is bound in version 1."""
     bindings = [{"version": 1, "jsonPointer": pointer}]
     return {"kind": kind, "bindings": bindings, **more, **dict.fromkeys(capabilities, True)}
 

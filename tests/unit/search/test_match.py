@@ -177,7 +177,7 @@ _QUERIES = _tree(_TEXT_LEAF | st.tuples(st.just("prefix"), _TERMS.filter(bool)) 
 
 @st.composite
 def _written(draw: st.DrawFn, trees: SearchStrategy[Tree]) -> tuple[Tree, str]:
-    """A tree, and a text that says it."""
+    """Returns a tree, and a text that says it."""
 
     def quote(text: str) -> str:
         return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'

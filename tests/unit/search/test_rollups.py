@@ -25,7 +25,7 @@ def field(kind: str, pointer: str, **options: Any) -> dict[str, Any]:
 
 
 def config(**rollups: Any) -> SearchConfig:
-    """A configuration with these rollups."""
+    """Returns a configuration with these rollups."""
     document = {
         "primaryTimestampField": "at",
         "fields": {
@@ -53,7 +53,7 @@ SEARCH = config(requests=REQUESTS)
 
 
 def rows_of(search: SearchConfig, *documents: Any) -> dict[tuple[int, int, rollup.Key], Row]:
-    """The groups of documents, by interval, start and key."""
+    """Returns the groups of documents, by interval, start and key."""
     groups = Groups(rollup.rollups(search).values())
     for document in documents:
         groups.add(extract.values(search, 1, document, groups.fields), document)

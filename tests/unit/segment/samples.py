@@ -55,7 +55,7 @@ def stored(content: Sequence[Record], objects: MemoryObjects, *, text: bool = Fa
 
 
 def expected(content: Sequence[Record], start: int, max_records: int, max_bytes: int) -> list[bytes]:
-    """What a read must return, by the rule and nothing else."""
+    """Returns what a read must return, by the rule and nothing else."""
     found: list[bytes] = []
     for record in content[start - content[0].offset :]:
         found.append(record.data)

@@ -75,7 +75,7 @@ def test_a_page_index_that_contradicts_itself_is_damaged() -> None:
 
 
 def _forged(body: bytes, *, decoded: int, payload: int, count: int) -> tuple[MemoryObjects, Segment]:
-    """A page with a right checksum around a body that lies: `payload` and `count` are what the manifest says."""
+    """Returns a page with a right checksum around a body that lies: `payload` and `count` are what the manifest says."""
 
     def number(value: int) -> bytes:
         raw, out = (value << 1) ^ (value >> 63), b""
@@ -113,7 +113,7 @@ def test_a_forged_page_that_is_right_is_read() -> None:
         (b"\x04\x00\x00\x00abc", 3, 1),  # longer than the page
         (b"\x02\x00\x00\x00abc", 3, 1),  # bytes left over
         (b"\xff\xff\xff\xffabc", 3, 1),  # four gigabytes
-        (b"\x07\x00\x00\x00abcdefg\x00\x00\x00\x00", 3, 3),  # the second length stands in the first record
+        (b"\x07\x00\x00\x00abcdefg\x00\x00\x00\x00", 3, 3),  # the second length is in the first record
     ],
 )
 def test_a_page_whose_lengths_lie_is_damaged(raw: bytes, payload: int, count: int) -> None:

@@ -49,7 +49,7 @@ def prelude(status: int, headers: Iterable[tuple[bytes, bytes]]) -> bytes:
 
 
 def chunk(data: bytes) -> bytes:
-    """One chunk. Of nothing: nothing, since an empty chunk would be the end."""
+    """Returns one chunk. Of nothing: nothing, since an empty chunk would be the end."""
     return b"%x\r\n%b\r\n" % (len(data), data) if data else b""
 
 

@@ -140,7 +140,8 @@ def _stale_segments(seen: Seen) -> int:
 
 
 def _lag(seen: Seen, coverage: Coverage, *, is_kept: bool) -> Json:
-    """How many published segments are not covered, and how much older than the stream's newest record their first is.
+    """Returns how many published segments are not covered, and how much older than the stream's newest record their
+    first is.
 
     Counted in append times, not against the clock: a index_status that changed by itself would end every wait for a change.
     """

@@ -77,8 +77,8 @@ class Inspector:
         return Version(head.log_id, head.state, watermark, index.generation if index is not None else 0)
 
     def look(self, name: str) -> tuple[Version, Seen]:
-        """The stream at one moment: one query more than `version`, one GET that finds nothing if there are segments,
-        and one for each object not seen before.
+        """Returns the stream at one moment: one query more than `version`, one GET that finds nothing if there are
+        segments, and one for each object not seen before.
 
         Raises:
             NotFound, Gone: there is no such stream. Damaged: an object that its state names is missing or altered.
@@ -115,7 +115,9 @@ class Inspector:
         return self._stores.watermarks.counts(log_id)
 
     def listed(self, row: Row) -> Listed | None:
-        """A row as a listing shows it; None if the stream has ended. One query, and one item read if it holds records."""
+        """Returns a row as a listing shows it; None if the stream has ended. One query, and one item read if it holds
+        records.
+        """
         newest = self._stores.wal.newest(row.log_id)
         if newest is None or newest.state.ended:
             return None
@@ -151,7 +153,9 @@ class Inspector:
         )
 
     def _of_generation(self, log_id: str, config: LogConfig, generation: int) -> Published:
-        """The figures of a generation that the watermark names; there may be newer ones that it does not name yet."""
+        """Returns the figures of a generation that the watermark names; there may be newer ones that it does not name
+        yet.
+        """
         if generation == 0:
             return Published(0, config.base_offset)
         return self._published(log_id, generation)

@@ -144,7 +144,7 @@ class Block(NamedTuple):
 
 
 def of_segment(segment: Segment) -> Block:
-    """One segment."""
+    """Returns one segment."""
     return Block(segment.first_offset, segment.end_offset, 1, lambda: (segment,))
 
 

@@ -38,11 +38,11 @@ class Evlog(Profile, frozen=True):
         return {"kind": self.kind, **self.options.document()}
 
     def registry(self) -> dict[str, Any]:
-        """The canonical schema with its search fields; no routing key of the schema's own."""
+        """Returns the canonical schema with its search fields; no routing key of the schema's own."""
         return schema.registry()
 
     def normalize(self, document: Any, now_ms: int) -> tuple[dict[str, Any], str | None]:
-        """The canonical envelope; the key is the request id, or else the trace id.
+        """Returns the canonical envelope; the key is the request id, or else the trace id.
 
         Raises:
             InvalidRequest: not an object, or nested too deeply.

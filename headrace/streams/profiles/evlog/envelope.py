@@ -34,7 +34,7 @@ _TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2
 
 
 def normalize(record: Any, options: Options, now_ms: int) -> dict[str, Any]:
-    """The canonical envelope of `record`; it may share parts with it.
+    """Returns the canonical envelope of `record`; it may share parts with it.
 
     Args:
         now_ms: the timestamp of an event that has none.
@@ -122,7 +122,7 @@ def _dotted(event: dict[str, Any], path: str) -> str | None:
 
 
 def _context(event: dict[str, Any]) -> dict[str, Any]:
-    """The event's own context, with every field that the envelope has no place for; those win."""
+    """Returns the event's own context, with every field that the envelope has no place for; those win."""
     given = event.get("context")
     context = dict(given) if isinstance(given, dict) else {}
     context.update((key, value) for key, value in event.items() if key not in _FIELD_SET)
@@ -132,7 +132,7 @@ def _context(event: dict[str, Any]) -> dict[str, Any]:
 
 
 def _redact(value: Any, keys: frozenset[str], path: str, redacted: list[str], depth: int) -> Any:
-    """A copy of `value` without what stands under `keys`; notes where that was, as `nested.0.token`."""
+    """Returns a copy of `value` without what is under `keys`; notes where that was, as `nested.0.token`."""
     if not isinstance(value, (dict, list)):
         return value
     if depth > MAX_DEPTH:

@@ -30,7 +30,7 @@ class Options(msgspec.Struct, frozen=True):
     traces_stream: str | None = None
 
     def document(self) -> dict[str, Any]:
-        """The options that were given, as the profile document has them."""
+        """Returns the options that were given, as the profile document has them."""
         correlation = _given(
             requestIdFields=self.request_id_fields,
             traceContextFields=self.trace_context_fields,

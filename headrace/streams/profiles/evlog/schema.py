@@ -29,7 +29,7 @@ _NAMES = ("prefix", "sortable", "aggregatable")
 
 
 def registry() -> dict[str, Any]:
-    """The schema update; not to be changed."""
+    """Returns the schema update; not to be changed."""
     return {"schema": _schema(), "search": _search()}
 
 

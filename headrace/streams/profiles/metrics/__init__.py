@@ -40,11 +40,11 @@ class Metrics(Profile, frozen=True):
         return Metrics()
 
     def registry(self) -> dict[str, Any]:
-        """The canonical schema; for all but the system stream with routing key, search fields and rollup."""
+        """Returns the canonical schema; for all but the system stream with routing key, search fields and rollup."""
         return schema.system_registry() if self.system else schema.registry()
 
     def normalize(self, document: Any, now_ms: int) -> tuple[dict[str, Any], str | None]:  # noqa: ARG002
-        """The canonical interval; the key is its series.
+        """Returns the canonical interval; the key is its series.
 
         Raises:
             InvalidRequest: not an interval.

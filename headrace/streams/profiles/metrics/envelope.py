@@ -1,6 +1,6 @@
 """A metric interval in any accepted shape to the canonical record. Normalising twice changes nothing.
 
-`count`, `sum` and the histogram may stand at the top or under `summary`; attributes may be called `tags`. Both places
+`count`, `sum` and the histogram may be at the top or under `summary`; attributes may be called `tags`. Both places
 are filled in the result. Keys and pairs are sorted by code point, which every language can do; the Prisma Streams
 server sorts by locale, so a series whose attribute names mix case can have another key there.
 """
@@ -19,7 +19,7 @@ _SUMMARY_FIELDS = ("count", "sum", "min", "max")
 
 
 def normalize(record: Any) -> dict[str, Any]:
-    """The canonical record of an interval.
+    """Returns the canonical record of an interval.
 
     Raises:
         InvalidRequest: not an object, another `kind` than interval, no metric, unit, window, count or sum, a window
@@ -146,7 +146,7 @@ def _average(given: dict[str, Any], summary: dict[str, Any]) -> Number:
 
 
 def _percentile(given: dict[str, Any], name: str, share: float, histogram: dict[str, Number]) -> Number:
-    """The value given, or the lowest bucket at which `share` of the counts is reached, or 0."""
+    """Returns the value given, or the lowest bucket at which `share` of the counts is reached, or 0."""
     value = number_or_none(given.get(name))
     if value is not None:
         return value

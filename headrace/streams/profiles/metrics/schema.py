@@ -24,7 +24,7 @@ _DIMENSIONS = ("metric", "unit", "stream", "instance", "dimensionKey", "metricKi
 
 
 def registry() -> dict[str, Any]:
-    """The schema update of a user's stream; not to be changed."""
+    """Returns the schema update of a user's stream; not to be changed."""
     return {
         "schema": _schema(),
         "routingKey": {"jsonPointer": "/seriesKey", "required": True},
@@ -33,7 +33,7 @@ def registry() -> dict[str, Any]:
 
 
 def system_registry() -> dict[str, Any]:
-    """The schema update of the server's own stream: nothing that would be indexed. Not to be changed."""
+    """Returns the schema update of the server's own stream: nothing that would be indexed. Not to be changed."""
     return {"schema": _schema()}
 
 

@@ -1,4 +1,4 @@
-"""Changes of tables and their control messages, stored as given; with `touch`, whoever waits for a change is woken.
+"""Changes of tables and their control messages, stored as given; with `touch`, anyone who waits for a change is woken.
 
 records   what a record may look like
 """
@@ -48,7 +48,7 @@ class StateProtocol(Profile, frozen=True):
         return {"kind": self.kind, **({} if self.config is None else {"touch": self.config.document()})}
 
     def normalize(self, document: Any, now_ms: int) -> tuple[Any, str | None]:  # noqa: ARG002
-        """The record itself, without a key.
+        """Returns the record itself, without a key.
 
         Raises:
             InvalidRequest: neither a change nor a control message.

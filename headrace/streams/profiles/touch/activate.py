@@ -73,7 +73,7 @@ def parse_ttl_ms(value: Any, config: TouchConfig, place: str) -> int:
 
 
 def answer(outcomes: Iterable[Activation], cursor: TouchCursor, limits: TemplateLimits) -> dict[str, Any]:
-    """The body of the answer.
+    """Returns the body of the answer.
 
     Args:
         cursor: the end of the log that the activated templates begin at.

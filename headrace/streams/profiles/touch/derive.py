@@ -37,7 +37,9 @@ class Touched(NamedTuple):
 
 
 def change_of(record: Any) -> Change | None:
-    """The change that a stored record tells of; None for control messages and for records that are no changes."""
+    """Returns the change that a stored record tells of; None for control messages and for records that are no
+    changes.
+    """
     if not isinstance(record, dict) or not isinstance(record.get("headers"), dict):
         return None
     headers, entity, key = record["headers"], record.get("type"), record.get("key")
@@ -51,7 +53,7 @@ def change_of(record: Any) -> Change | None:
 def touched(
     change: Change, offset: int, templates: Mapping[str, Sequence[Template]], on_missing_before: str
 ) -> Touched:
-    """What `change`, which stands at `offset`, touches.
+    """Returns what `change`, which is at `offset`, touches.
 
     Args:
         templates: by entity; those that begin after `offset` count as absent. Empty when only tables matter.
@@ -100,7 +102,7 @@ def _after_only(template: Template, change: Change, after: tuple[str, ...] | Non
 
 
 def _arguments(template: Template, row: Any) -> tuple[str, ...] | None:
-    """The row's values of the template's fields, encoded; None if it lacks one."""
+    """Returns the row's values of the template's fields, encoded; None if it lacks one."""
     if not isinstance(row, dict):
         return None
     encoded = []

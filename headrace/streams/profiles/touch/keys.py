@@ -7,7 +7,7 @@
     field         fld\\0 id \\0 name (\\0 argument) …    a field of a row within the tuple changes
     watch         key\\0 id (\\0 argument) …            anything of a row within the tuple changes
 
-The id stands in a key as its eight bytes, big endian. Arguments follow the order of the template's fields. A key is a
+The id is in a key as its eight bytes, big endian. Arguments follow the order of the template's fields. A key is a
 64-bit number here, 16 lower-case hexadecimal digits outside; its low half is its key id (Prisma Streams, `live.md`).
 """
 
@@ -40,7 +40,7 @@ def template_id(entity: str, fields: Iterable[str]) -> int:
 
 
 def template_key(template: int) -> int:
-    """What the waiters of a template fall back to."""
+    """Returns what the waiters of a template fall back to."""
     return _hash(b"tpl", _id_bytes(template))
 
 
@@ -60,23 +60,25 @@ def watch_key(template: int, arguments: Iterable[str]) -> int:
 
 
 def as_hex(key: int) -> str:
-    """A key or template id as clients write it."""
+    """Returns a key or template id as clients write it."""
     return f"{key:016x}"
 
 
 def from_hex(text: str) -> int | None:
-    """The key or template id that `text` writes (in any case, with white space around it); None if it is none."""
+    """Returns the key or template id that `text` writes (in any case, with white space around it); None if it is
+    none.
+    """
     normal = text.strip().lower()
     return int(normal, 16) if _HEX16.fullmatch(normal) else None
 
 
 def key_id_of_text(text: str) -> int:
-    """The key id of a key that is not 16 hexadecimal digits: its XXH32."""
+    """Returns the key id of a key that is not 16 hexadecimal digits: its XXH32."""
     return xxhash.xxh32_intdigest(text.strip().lower().encode())
 
 
 def encode_argument(value: Any, encoding: str) -> str | None:
-    """A field's value as it stands in a key; None if it can't be encoded so, null included.
+    """Returns a field's value as it is in a key; None if it can't be encoded so, null included.
 
     string takes strings, numbers (as ECMAScript prints them) and booleans; int64 whole numbers and their decimal
     text, keeping every digit; bool booleans; datetime ISO 8601 text, to milliseconds in UTC; bytes any string.

@@ -75,7 +75,7 @@ def parse_meta(settle: str | None, timeout_ms: str | None) -> int:
 
 
 def answer_wait(interest: Interest, place: Place, *, was_touched: bool) -> dict[str, Any]:
-    """A wait that ended: something was touched, or time was up.
+    """Returns a wait that ended: something was touched, or time was up.
 
     Args:
         place: where the next wait has to begin. After a touch that may be the end of the log: the query runs again
@@ -90,7 +90,7 @@ def answer_wait(interest: Interest, place: Place, *, was_touched: bool) -> dict[
 
 
 def answer_stale(interest: Interest, place: Place) -> dict[str, Any]:
-    """A cursor of another incarnation: the query has to run again, and waiting begins anew at `place`."""
+    """Returns a cursor of another incarnation: the query has to run again, and waiting starts again at `place`."""
     return {
         "stale": True,
         "cursor": str(place.cursor),
@@ -105,7 +105,7 @@ def answer_stale(interest: Interest, place: Place) -> dict[str, Any]:
 def answer_meta(
     config: TouchConfig, place: Place, *, next_offset: str, active_templates: int, counters: Counters
 ) -> dict[str, Any]:
-    """The state document, with every field of the Prisma Streams server.
+    """Returns the state document, with every field of the Prisma Streams server.
 
     Args:
         place: the end of the log.

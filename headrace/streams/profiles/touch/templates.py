@@ -78,7 +78,7 @@ class TemplateBook(msgspec.Struct, frozen=True):
     filled_ms: int = 0
 
     def active(self, now_ms: int) -> tuple[Template, ...]:
-        """Those whose keys are derived."""
+        """Returns those whose keys are derived."""
         return tuple(template for template in self.templates if template.is_active(now_ms))
 
     def used(self, template_ids: Collection[int], now_ms: int, persist_interval_ms: Number) -> TemplateBook:
@@ -139,7 +139,7 @@ class TemplateBook(msgspec.Struct, frozen=True):
         return replace(self, templates=kept, tokens=max(tokens, 0.0), filled_ms=now_ms), tuple(outcomes)
 
     def _tokens(self, limits: TemplateLimits, now_ms: int) -> float:
-        """A bucket of one minute's activations that fills steadily; full when it was never used."""
+        """Returns a bucket of one minute's activations that fills steadily; full when it was never used."""
         most = float(limits.activations_per_minute)
         if not self.filled_ms:
             return most
@@ -155,7 +155,7 @@ def by_entity(templates: Iterable[Template]) -> Mapping[str, tuple[Template, ...
 
 
 def dump(book: TemplateBook) -> bytes:
-    """The document as JSON."""
+    """Returns the document as JSON."""
     return msgspec.json.encode(book)
 
 
@@ -175,7 +175,7 @@ def load(data: bytes) -> TemplateBook:
 
 
 def _canonical(declaration: Declaration) -> list[tuple[str, str]] | None:
-    """The fields sorted by name; None if they make no template."""
+    """Returns the fields sorted by name; None if they make no template."""
     fields = sorted(declaration.fields)
     names = {name for name, _ in fields}
     valid = (
@@ -192,7 +192,7 @@ def _is_name(text: str) -> bool:
 
 
 def _within(templates: Iterable[Template], fresh: Collection[int], limits: TemplateLimits) -> tuple[Template, ...]:
-    """Those that stay: per entity and in all, the fresh and then the last used; in the order given."""
+    """Returns those that stay: per entity and in all, the fresh and then the last used; in the order given."""
     given = tuple(templates)
     of_entity: Counter[str] = Counter()
     stay: set[int] = set()

@@ -62,7 +62,7 @@ class Interest(NamedTuple):
     needs_templates: bool
 
     def woken_by(self, what: Touched) -> bool:
-        """Whether a record that touches `what` wakes it."""
+        """Returns whether a record that touches `what` wakes it."""
         if what.everything or not self.keys.isdisjoint(what.keys):
             return True
         return bool(self.key_ids) and any(key & keys.KEY_ID_MASK in self.key_ids for key in what.keys)
@@ -102,7 +102,7 @@ def parse_wait(body: Any, config: TouchConfig) -> WaitRequest:
 
 
 def interest_of(request: WaitRequest, templates: Sequence[Template]) -> Interest:
-    """What `request` waits for, given the active templates.
+    """Returns what `request` waits for, given the active templates.
 
     A coarse wait that names templates waits for their tables; if none of them is active, for its keys.
     """
@@ -122,7 +122,7 @@ def wakes(
     templates: Mapping[str, Sequence[Template]],
     config: TouchConfig,
 ) -> bool:
-    """Whether the stored `record` at `offset` wakes a waiter.
+    """Returns whether the stored `record` at `offset` wakes a waiter.
 
     Args:
         templates: the active ones, by entity.

@@ -12,7 +12,7 @@ DATE_TIME = {"type": "string", "format": "date-time"}
 
 
 def lens_of(*ops: dict[str, Any]) -> lens.Lens:
-    """The parsed lens of the stream `s` from version 1 to 2."""
+    """Returns the parsed lens of the stream `s` from version 1 to 2."""
     return lens.parse(document_of(*ops), "s", 1)
 
 
@@ -27,7 +27,7 @@ def closed(members: dict[str, Any], *optional: str) -> dict[str, Any]:
 
 
 def open_(members: dict[str, Any], *optional: str) -> dict[str, Any]:
-    """The same with any other members."""
+    """Returns the same with any other members."""
     return {**closed(members, *optional), "additionalProperties": True}
 
 

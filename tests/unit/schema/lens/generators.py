@@ -29,7 +29,7 @@ class Schemas:
         self._refers = random.random() < 0.25 if refers is None else refers
 
     def root(self) -> Any:
-        """A schema, usually of objects, with definitions if it refers to any."""
+        """Returns a schema, usually of objects, with definitions if it refers to any."""
         schema = self.object(3) if self._random.random() < 0.85 else self.any(3)
         if self._refers and isinstance(schema, dict):
             if "$ref" in schema:  # its siblings would not count
@@ -137,7 +137,7 @@ class Documents:
         self._validator = validate.compile(schema)
 
     def some(self, count: int) -> list[Any]:
-        """At most `count` of them."""
+        """Returns at most `count` of them."""
         found = []
         for _ in range(count):
             document = self._guess(self._schema, 6)
@@ -243,7 +243,7 @@ class Operations:
         self._definitions = schema.get("definitions", {}) if isinstance(schema, dict) else {}
 
     def one(self, schema: Any, depth: int = 2) -> dict[str, Any]:
-        """An operation; up to so many levels of `in` and `map` deep."""
+        """Returns an operation; up to so many levels of `in` and `map` deep."""
         random = self._random
         kinds = ["rename", "copy", "add", "remove", "hoist", "plunge", "wrap", "head", "convert"]
         kind = random.choice([*kinds, "in", "map", "in", "map"] if depth else kinds)
@@ -294,7 +294,7 @@ class Operations:
                 }
 
     def _elsewhere(self, source: str, target: str) -> str:
-        """The target, or another one if it is within the source; that is refused before any proof."""
+        """Returns the target, or another one if it is within the source; that is refused before any proof."""
         if not f"{target}/".startswith(f"{source}/"):
             return target
         return self._random.choice([f"/{name}" for name in NAMES if not source.startswith(f"/{name}")])
@@ -337,7 +337,7 @@ class Operations:
         return list(properties)
 
     def _path(self, schema: Any, kind: str | None = None) -> tuple[str, Any]:
-        """A pointer, and what the schema says there as far as it is plain to see; of a type, if there is one."""
+        """Returns a pointer, and what the schema says there as far as it is plain to see; of a type, if there is one."""
         random = self._random
         known = list(self._paths(schema, "", 4, random.random() < 0.9))
         fitting = [(path, at) for path, at in known if isinstance(at, dict) and at.get("type") == kind]

@@ -17,7 +17,7 @@ _OTHERS = ("required", "const", "enum", "type")
 
 
 def mutated(random: Random, schema: Any) -> Any:
-    """A copy with one or two keywords changed."""
+    """Returns a copy with one or two keywords changed."""
     changed = copy.deepcopy(schema)
     spots = list(_spots(changed))
     for container, key in random.sample(spots, min(len(spots), random.randint(1, 2))):

@@ -45,7 +45,7 @@ class Trial:
         return True
 
     def failure(self) -> str | None:
-        """What is wrong with the first document that the lens spoils; None if it spoils none."""
+        """Returns what is wrong with the first document that the lens spoils; None if it spoils none."""
         validator = validate.compile(self.new)
         for document in self.documents:
             before = jsontext.dumps(document)
@@ -59,7 +59,7 @@ class Trial:
 
 
 def trial(seed: int) -> Trial | None:
-    """The case of a seed; None if it comes to nothing: no documents, no operations, a schema that is refused."""
+    """Returns the case of a seed; None if it comes to nothing: no documents, no operations, a schema that is refused."""
     random = Random(seed)
     old = Schemas(random).root()
     try:
