@@ -67,7 +67,7 @@ def group(
 
 
 def one_term(term: bytes, offsets: Numbers, *, words: bool = False) -> Postings:
-    """Returns the postings of a term that stands once in each of these records, at their rising offsets."""
+    """Returns the postings of a term that occurs once in each of these records, at their rising offsets."""
     return group(pa.array([term], pa.binary()), np.zeros(len(offsets), np.int32), offsets, words=words)
 
 

@@ -98,7 +98,7 @@ def records_in(raw: bytes, segment: Segment) -> Batch:
 
 
 def read_keys(objects: Objects, segment: Segment, first_offset: int, end_offset: int) -> Records:
-    """As `read`, but without data: from the segment's key page, which is much smaller.
+    """Reads as `read` does, but without data: from the segment's key page, which is much smaller.
 
     Raises:
         Damaged: the page is missing, or is not the one that was published.

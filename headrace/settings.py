@@ -80,7 +80,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         merge_age_ms: only segments whose records are so old are merged.
         merge_retire_ms: objects of a segment that was merged are kept at least so long; longer than a job run may take.
         spark_application, spark_role: the EMR Serverless application, and the ARN of the role that job runs have.
-        spark_entry_point, spark_packages, spark_environment: where their code stands (`s3://bucket/key`): the file that is
+        spark_entry_point, spark_packages, spark_environment: where their code is (`s3://bucket/key`): the file that is
             started, the zip of what it imports of ours, and the tgz of what that imports.
     """
 

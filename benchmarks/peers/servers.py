@@ -44,7 +44,7 @@ def reference_on_disk(port: int, state: Path) -> tuple[list[str], dict[str, str]
 
 
 def prisma(port: int, state: Path) -> tuple[list[str], dict[str, str]]:
-    """With its bucket emulated on the local disk, and without keys."""
+    """Starts it with its bucket emulated on the local disk, and without keys."""
     program = "node_modules/@prisma/streams-server/bin/prisma-streams-server"
     environment = {"PORT": str(port), "DS_HOST": "127.0.0.1", "DS_ROOT": str(state / "data")}
     return [bun(), program, "--object-store", "local", "--no-auth"], environment

@@ -58,7 +58,7 @@ class _ChildRuns:
         return job_id
 
     def outcome(self, run_id: str) -> Outcome:  # noqa: ARG002 - as the port has it
-        """Of the last one."""
+        """Returns the outcome of the last job."""
         return "failed" if self.spent[-1].status else "succeeded"
 
 

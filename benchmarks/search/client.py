@@ -79,7 +79,7 @@ class Api:
     """The application over stores that read a bucket through HTTP; called without a server."""
 
     def __init__(self, root: Path, endpoint: str, *, keeps_data: bool) -> None:
-        """With `keeps_data` it caches as it always does; without, it keeps nothing but manifests and descriptors."""
+        """Builds the client. With `keeps_data` it caches as always; without, it keeps only manifests and descriptors."""
         os.environ.update(
             AWS_ENDPOINT_URL=endpoint,
             AWS_ACCESS_KEY_ID="bench",

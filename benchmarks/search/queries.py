@@ -29,7 +29,7 @@ class Search(NamedTuple):
     sort: str = "offset:desc"
 
     def request(self, parameters: dict[str, str]) -> Request:
-        """With parameters in place."""
+        """Returns the request with parameters in place."""
         return Request("_search", {"q": self.q.format(**parameters), "size": SIZE, "sort": [self.sort]})
 
 
@@ -56,7 +56,7 @@ class RoutingKeys(NamedTuple):
     name: str
 
     def request(self, parameters: dict[str, str]) -> Request:
-        """From somewhere on."""
+        """Returns the request from somewhere on."""
         return Request("_routing_keys", query={"limit": str(SIZE), "after": parameters["request"]})
 
 

@@ -13,7 +13,7 @@ app = TruePath(create_app(_context))
 
 
 def begin(request_id: str | None) -> None:
-    """What is logged from now on belongs to this request."""
+    """Ties what is logged from now on to this request."""
     logger.append_keys(request_id=request_id)
 
 

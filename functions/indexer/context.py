@@ -73,7 +73,7 @@ class Context:
         return self.stores.clock.now_ms()
 
     def new_id(self) -> str:
-        """Of a run or a job: the time it was made, which its age follows from, and a nonce. Letters, digits, dashes."""
+        """Returns an id of a run or a job: when it was made, which its age follows from, and a nonce."""
         return f"{self.now_ms():013d}-{self.stores.log_ids()[-12:]}"
 
 

@@ -120,7 +120,7 @@ def _follow(context: Context, place: Place) -> Followed:
 
 
 def _abandon(context: Context, place: Place) -> None:
-    """Its planner is gone. The place goes first, so that a planner that is not can start nothing more."""
+    """Frees a place whose planner is gone. The place goes first, so that a planner that is not can start nothing more."""
     if context.jobs.release(place):
         job = load_input(context.stores.objects, place.job_id)
         if job is not None:
@@ -248,7 +248,7 @@ def publish_merged(context: Context, task: Task, made: Segment) -> bool:
     log_id = task.log_id
     planned_ms = keys.planned_ms(made.key)
     if planned_ms is None or not made.key.startswith(keys.segments(log_id)):
-        raise Damaged(f"merged segment stands in the wrong place: log_id={log_id} object={made.key}")
+        raise Damaged(f"merged segment is in the wrong place: log_id={log_id} object={made.key}")
     manifest: Manifest | None = None
     is_checked = False
     for _ in range(_TRIES):

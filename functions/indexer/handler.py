@@ -52,7 +52,7 @@ class Indexer(Worker[Context]):
         return failed
 
     def _try_to_start(self) -> None:
-        """What waits has its row: if this fails, the next tick starts it."""
+        """Starts what is due. What waits has its row: if this fails, the next tick starts it."""
         try:
             self._start()
         except Exception:  # noqa: BLE001

@@ -74,7 +74,7 @@ def unindexed_ranges(index: IndexManifest, plan: str, base_offset: int, end_offs
 
 
 def enough(limits: IndexLimits) -> int:
-    """As many unindexed segments as a look at a log ever needs to know."""
+    """Returns as many unindexed segments as a look at a log ever needs to know."""
     return MAX_BUILDS * limits.segments
 
 

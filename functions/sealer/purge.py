@@ -86,7 +86,10 @@ def purge(parts: Context, log_id: str) -> bool:
 
 
 def _mark_ended(parts: Context, config: LogConfig, log_id: str) -> None:
-    """Who ended the log may have died before; a source that is kept for its forks would be listed until they go."""
+    """Marks the row as ended. The process that ended the log may have died before it did.
+
+    A source that is kept for its forks would be listed until they go.
+    """
     catalog = parts.stores.catalog
     row = catalog.get(config.surface, config.name)
     if row is not None and row.log_id == log_id and not row.ended:
@@ -98,7 +101,7 @@ def _is_purgeable(newest: Entry) -> bool:
 
 
 def _config(parts: Context, log_id: str) -> LogConfig:
-    """From the first entry; if that is gone, from `log.json`, or from the tombstone of an earlier try."""
+    """Returns the configuration: from the first entry, else `log.json`, else the tombstone of an earlier try."""
     first = parts.stores.wal.read(log_id, limit=1).entries
     if first and first[0].config is not None:
         return first[0].config

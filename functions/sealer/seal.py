@@ -148,7 +148,7 @@ class _Run:
         return not policy.due_by_size(unsealed_bytes, unsealed_records, self._parts.limits)
 
     def _first_config(self) -> LogConfig | None:
-        """From the first entry; None if another sealer has published and trimmed it."""
+        """Returns the configuration from the first entry; None if another sealer has published and trimmed it."""
         entries = self._stores.wal.read(self._log_id, limit=1).entries
         return entries[0].config if entries else None
 
@@ -201,7 +201,7 @@ class _Run:
         return successor
 
     def _seal_sources(self, config: LogConfig) -> None:
-        """A fork is published only after what it inherits.
+        """Seals the sources of a fork: it is published only after what it inherits.
 
         Oldest first, so that a source that is a fork itself finds its own sources sealed.
         """

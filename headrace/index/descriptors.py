@@ -166,7 +166,7 @@ def decode(data: bytes, source: str) -> Descriptor:
 
 
 def describe(descriptor: Descriptor, key: str, data: bytes) -> Run:
-    """Returns what the index manifest says of a run whose descriptor stands as `data` under `key`."""
+    """Returns what the index manifest says of a run whose descriptor is `data` at `key`."""
     return Run(
         id=descriptor.run_id,
         level=descriptor.level,

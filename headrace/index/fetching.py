@@ -217,7 +217,7 @@ class Fetches:
         for (whole, members), data in zip(wide, fetched, strict=True):
             for wanted in members:
                 low = wanted.start - whole.start
-                # Bytes of their own: a slice in memory would hold what stands around it.
+                # Bytes of their own: a slice in memory would hold what is around it.
                 held[wanted] = data if wanted == whole else data[low : low + wanted.length]
                 if len(held[wanted]) == wanted.length:
                     cache.keep(wanted, held[wanted])

@@ -1,7 +1,7 @@
 """A log's index manifest: which runs are read, and which no longer are but may still be in use. Values and their store.
 
 Rules of every generation (`check`): runs of one plan are disjoint, runs are in the order of their first offsets, no id
-stands twice, retired runs included. Creating generation N+1 if it is absent is the commit point: the caller that creates
+occurs twice, retired runs included. Creating generation N+1 if it is absent is the commit point: the caller that creates
 it has published, every other one has not.
 """
 
@@ -215,7 +215,7 @@ class IndexManifestStore:
             return None
         if (manifest.log_id, manifest.generation) != (log_id, generation):
             found = keys.index_manifest(manifest.log_id, manifest.generation)
-            raise Damaged(f"index manifest stands in the wrong place: object={key} found={found}")
+            raise Damaged(f"index manifest is in the wrong place: object={key} found={found}")
         return manifest
 
     def newest(self, log_id: str, known: IndexManifest | None = None, at_least: int = 0) -> IndexManifest:

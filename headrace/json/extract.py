@@ -45,7 +45,7 @@ def values(
 
 @lru_cache(maxsize=256)
 def _plan(config: SearchConfig, version: int, fields: frozenset[str] | None) -> tuple[_Step, ...]:
-    """Returns per field: its name, where it stands, and what reads it."""
+    """Returns per field: its name, where it is, and what reads it."""
     return tuple(
         (name, pointer.parse(binding.json_pointer), canonical.reader(field))
         for name, field in config.fields.items()

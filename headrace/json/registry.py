@@ -38,7 +38,7 @@ class Boundary(msgspec.Struct, frozen=True):
 
 
 class RoutingKey(msgspec.Struct, frozen=True):
-    """Where a document's routing key stands, and whether each document must have one."""
+    """Where a document's routing key is, and whether each document must have one."""
 
     json_pointer: str
     required: bool

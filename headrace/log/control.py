@@ -307,7 +307,7 @@ class Controls:
         return Found(pictures, read, is_named=False)
 
     def _config(self, log_id: str, name: str, fork: LogConfig) -> LogConfig | None:
-        """Returns the configuration of a source: its row stands until a name is created again, which its forks
+        """Returns the configuration of a source: its row remains until a name is created again, which its forks
         prevent.
         """
         row: Row | None = self._stores.catalog.get(fork.surface, name)

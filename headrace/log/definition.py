@@ -42,7 +42,7 @@ class Definitions:
         return self._kept.load(key, lambda: self._fetch(key))
 
     def remember(self, key: str, definition: Definition) -> None:
-        """Keeps what stands, or is about to stand, under a key."""
+        """Keeps a definition that is, or is about to be, at a key."""
         self._kept.put(key, definition)
 
     def _fetch(self, key: str) -> Definition:

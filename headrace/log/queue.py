@@ -44,7 +44,7 @@ class Ticket:
         self._woken = threading.Event()
 
     def settle(self, answer: Any = None, error: BaseException | None = None) -> None:
-        """Answers the request; the first answer stands."""
+        """Answers the request; the first answer counts."""
         if not self.settled:
             self.answer, self.error = answer, error
         self._woken.set()

@@ -355,7 +355,7 @@ class Reader:
             except PayloadTrimmed:
                 if position == start:
                     raise
-                break  # what was added stands; the next look begins after it
+                break  # what was added stays; the next look begins after it
             position += page.take(position, batch.part(position - entry.offset, stop - entry.offset))
             page.passed()
         return position

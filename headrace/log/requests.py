@@ -59,7 +59,7 @@ class Scan(NamedTuple):
 
 
 class ReadPage(NamedTuple):
-    """A page of records, and where it stands.
+    """A page of records, and where it is.
 
     Attributes:
         start, next: position where the page begins, and after the last record that was looked at.

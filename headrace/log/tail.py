@@ -1,7 +1,7 @@
 """Reading the write-ahead log of one log so that nothing dead, and nothing across a gap, is ever believed.
 
 An entry read here is *confirmed* when it is the newest, or when its successor in hand names it: a dead item, which a late
-writer put into a slot trimmed long ago, is neither. The entry after `e` stands exactly at `e.next_slot()`.
+writer put into a slot trimmed long ago, is neither. The entry after `e` is exactly at `e.next_slot()`.
 """
 
 from __future__ import annotations

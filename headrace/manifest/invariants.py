@@ -46,7 +46,7 @@ def check(previous: Manifest | None, new: Manifest) -> None:
 
 
 def check_whole(manifest: Manifest) -> None:
-    """The rules that a generation keeps by itself.
+    """Checks the rules that a generation keeps by itself.
 
     Raises:
         Damaged: as `check`.
@@ -106,7 +106,7 @@ def _check_progress(previous: Manifest, new: Manifest) -> None:
 
 
 def _check_nothing_lost(previous: Manifest, new: Manifest) -> None:
-    """What was published stays as it was: in its page, in the open page, or in one page sealed since."""
+    """Checks that what was published stays as it was: in its page, in the open page, or in one page sealed since."""
     kept = new.pages[: len(previous.pages)]
     _require(new, "sealed pages", previous.pages, kept)
     sealed = new.pages[len(previous.pages) :]
@@ -122,12 +122,12 @@ def _check_nothing_lost(previous: Manifest, new: Manifest) -> None:
 
 
 def _check_merge(previous: Manifest, new: Manifest) -> None:
-    """One segment stands for neighbours of the open page; nothing else is other than it was."""
+    """Checks that one segment stands for neighbours of the open page; nothing else is other than it was."""
     _require(new, "generation", previous.generation + 1, new.generation)
     fewer = new.merged_away - previous.merged_away
     old, now = previous.open_page, new.open_page
     at = next((at for at, (one, other) in enumerate(zip(old, now, strict=False)) if one != other), len(now))
-    _require_that(new, "a merged segment stands in the open page", at < len(now) <= len(old) - fewer, (at, len(now)))
+    _require_that(new, "a merged segment is in the open page", at < len(now) <= len(old) - fewer, (at, len(now)))
     parts, whole = old[at : at + fewer + 1], now[at]
     _require_that(new, "several segments are merged", len(parts) == fewer + 1 >= 2, (len(parts), fewer))
     kept = replace(
@@ -155,7 +155,7 @@ def _check_merge(previous: Manifest, new: Manifest) -> None:
 
 
 def _check_replaced(previous: Manifest, new: Manifest) -> None:
-    """What was replaced is named for two generations at least, and sealing replaces nothing."""
+    """Checks that what was replaced is named for two generations at least, and sealing replaces nothing."""
     kept = tuple(one for one in previous.replaced if one in new.replaced)
     _require(new, "replaced segments", kept, new.replaced)
     missing = [one for one in previous.replaced if one not in kept and previous.generation - one.generation < 2]
@@ -163,7 +163,7 @@ def _check_replaced(previous: Manifest, new: Manifest) -> None:
 
 
 def _check_segment(manifest: Manifest, segment: Segment) -> None:
-    """A descriptor agrees with itself: readers rely on it before they allocate."""
+    """Checks that a descriptor agrees with itself: readers rely on it before they allocate."""
     pages = segment.pages
     lists = {len(pages.sizes), len(pages.counts), len(pages.payload)}
     _require_that(manifest, "page lists are equally long", len(lists) == 1, lists)

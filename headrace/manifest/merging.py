@@ -45,13 +45,13 @@ def groups(open_page: Sequence[Segment], now_ms: int, limits: MergeLimits) -> li
 
 
 def due_ms(open_page: Sequence[Segment], limits: MergeLimits) -> int | None:
-    """Returns when `groups` will find something at the latest, as the page stands; None if it will not."""
+    """Returns when `groups` will find something at the latest, as the page is now; None if it will not."""
     found = _groups(open_page, limits)
     return found[0][-1].max_time_ms + limits.age_ms if found else None
 
 
 def _groups(segments: Sequence[Segment], limits: MergeLimits) -> list[tuple[Segment, ...]]:
-    """By tiers: a segment that makes up most of a group waits until it has neighbours of its size."""
+    """Returns groups by tiers: a segment that makes up most of a group waits until it has neighbours of its size."""
     found: list[tuple[Segment, ...]] = []
     at = 0
     while limits.segments and at + limits.segments <= len(segments):

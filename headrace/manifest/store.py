@@ -114,7 +114,7 @@ class ManifestStore:
         manifest = decode(self._objects.get(key), key)
         if (manifest.log_id, manifest.generation) != (log_id, generation):
             found = keys.manifest(manifest.log_id, manifest.generation)
-            raise Damaged(f"manifest stands in the wrong place: object={key} found={found}")
+            raise Damaged(f"manifest is in the wrong place: object={key} found={found}")
         invariants.check_whole(manifest)
         return manifest
 

@@ -137,7 +137,7 @@ _ARTIFACTS = (
 
 
 def artifact(key: str) -> tuple[str, str] | None:
-    """Whose object a key (or a prefix to list) names, and what kind of object: for counting requests.
+    """Returns whose object a key (or a prefix to list) names, and what kind of object: for counting requests.
 
     Returns:
         The log's id and the kind, `log` for what is of no other kind. None outside of logs.

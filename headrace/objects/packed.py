@@ -47,7 +47,7 @@ def decode(data: bytes, type_: type[T], source: str) -> T:
 
 
 def decode_msgpack(data: bytes, type_: type[T], source: str) -> T:
-    """As `decode`, of what `encode_msgpack` made."""
+    """Decodes as `decode` does what `encode_msgpack` made."""
     raw = unframe(data, source)
     try:
         return msgspec.msgpack.decode(raw, type=type_)

@@ -22,18 +22,18 @@ def publish(objects: Objects, key: str, data: bytes) -> bool:
         try:
             if objects.create(key, data):
                 return True
-            stands: bytes | None = objects.get(key)
+            existing: bytes | None = objects.get(key)
         except StoreTimeout as exc:
             doubt = exc
-            stands = _look(objects, key)
+            existing = _look(objects, key)
         except StoreThrottled as exc:
             if doubt is None:
                 raise
             raise StoreTimeout(f"publication is unclear: object={key}") from exc
         except ObjectMissing:
-            stands = None
-        if stands is not None:
-            return stands == data
+            existing = None
+        if existing is not None:
+            return existing == data
     raise StoreTimeout(f"publication is unclear: object={key}") from doubt
 
 

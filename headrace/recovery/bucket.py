@@ -49,7 +49,9 @@ def _generation(objects: Objects, notes: Notes, key: str, number: int) -> Manife
     try:
         manifest = decode(objects.get(key), key)
         if (manifest.log_id, manifest.generation) != (notes.log_id, number):
-            raise Damaged(f"stands in the wrong place: log_id={manifest.log_id} generation={manifest.generation}")
+            raise Damaged(
+                f"manifest is in the wrong place: log_id={manifest.log_id} generation={manifest.generation}"
+            )
         invariants.check_whole(manifest)
     except ObjectMissing:
         notes.error("manifest.missing", key)
@@ -80,7 +82,7 @@ def check_segments(
     progress: Callable[[int], None],
     is_named: Callable[[Segment], bool],
 ) -> None:
-    """Each segment and key page is the object that was published, and decodes to what its descriptor says.
+    """Checks that each segment and key page is the object that was published, and decodes to what its descriptor says.
 
     Args:
         is_named: whether the newest generation names a segment; one that was merged meanwhile may be gone.
@@ -153,7 +155,7 @@ def _check_key_page(objects: Objects, notes: Notes, segment: Segment, is_named: 
 
 
 def check_definitions(objects: Objects, notes: Notes, named: Iterable[DefinitionRef]) -> None:
-    """Each definition that the log names is there, and is what the name says."""
+    """Checks that each definition that the log names is there, and is what the name says."""
     for ref in sorted(named, key=lambda one: one.number):
         key = keys.definition(notes.log_id, ref.number, ref.nonce)
         try:

@@ -27,7 +27,7 @@ class Link(NamedTuple):
 
 
 def read_links(stores: Stores, log_id: str) -> list[Link]:
-    """Returns every entry that stands, ascending, each with its payload looked at. Memory: the entries without
+    """Returns every entry, ascending, each with its payload looked at. Memory: the entries without
     payloads.
     """
     links: list[Link] = []
@@ -122,7 +122,7 @@ def _check_last(notes: Notes, kind: str, found: tuple[int, str], manifest: Manif
 
 
 def _check_link(notes: Notes, link: Link, end_slot: int) -> None:
-    """What is published is read from its segment: a payload that trimming has removed is no loss then."""
+    """Checks one link. What is published is read from its segment: a payload that trimming has removed is no loss then."""
     kind, reason = link.fault
     tell = notes.warn if link.slot < end_slot else notes.error
     where = link.payload_key or f"slot {link.slot}"

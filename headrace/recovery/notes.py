@@ -20,5 +20,5 @@ class Notes:
         self.findings.append(Finding(kind, "error", self.log_id, where, str(expected), str(found)))
 
     def warn(self, kind: Kind, where: str, *, expected: object = "", found: object = "") -> None:
-        """Not as it should be, and nothing is in danger."""
+        """Notes what is not as it should be while nothing is in danger."""
         self.findings.append(Finding(kind, "warning", self.log_id, where, str(expected), str(found)))

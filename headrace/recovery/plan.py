@@ -17,7 +17,7 @@ from headrace.tables.catalog import Row
 from headrace.wal import slot as slots
 from headrace.wal.state import Entry, LogConfig, LogState, Recovery, incarnation_of
 
-_ENDED = slots.SPAN - 1000  # where the entry of a purged log stands: behind every entry that it had
+_ENDED = slots.SPAN - 1000  # where the entry of a purged log is: behind every entry that it had
 
 
 class Plan(msgspec.Struct, frozen=True):

@@ -125,7 +125,7 @@ class _Run:
         return following
 
     def _commit(self, plan: Plan, entry: Entry) -> None:
-        """The entry and its row, together."""
+        """Commits the entry and its row together."""
         if self._dry_run:
             return
         stores, row = self._stores, plan.facts.row

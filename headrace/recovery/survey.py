@@ -50,7 +50,7 @@ class Facts(msgspec.Struct, frozen=True):
         manifest: the newest generation, without its segments.
         newest: the newest entry.
         has_older: entries are before it.
-        tail: how the write-ahead log stands to the manifest: it is empty; its newest entry is before the published
+        tail: how the write-ahead log relates to the manifest: it is empty; its newest entry is before the published
             end; it goes on from there (or nothing is published); it is another history.
         row: what is in the catalog under the log's name, perhaps for another log.
         damage: why the bucket can't be believed.
@@ -192,7 +192,7 @@ def _manifest(objects: Objects, log_id: str, generation: int) -> Manifest:
     except ObjectMissing as exc:
         raise Damaged(f"manifest is missing: object={key}") from exc
     if (manifest.log_id, manifest.generation) != (log_id, generation):
-        raise Damaged(f"manifest stands in the wrong place: object={key}")
+        raise Damaged(f"manifest is in the wrong place: object={key}")
     invariants.check_whole(manifest)
     return manifest
 
@@ -237,7 +237,7 @@ def sources_of(config: LogConfig) -> set[str]:
 
 
 def _rows(stores: Stores, surface: str) -> Iterator[Row]:
-    """Of logs that have ended, too: their entries may be lost, or be from before the end."""
+    """Returns rows of logs that have ended, too: their entries may be lost, or be from before the end."""
     after = ""
     while True:
         rows = stores.catalog.every(surface, after=after, limit=_PAGE)

@@ -129,7 +129,7 @@ class _Walk:
         return LogChecked(log_id, name, end_offset=end, **counts)
 
     def _look(self) -> tuple[Facts, Listed]:
-        """Returns what stands, once its parts agree, or as it is."""
+        """Returns what is stored, once its parts agree, or as it is."""
         for attempt in range(_LOOKS):
             listed = next(list_logs(self._stores.objects, keys.log_prefix(self._log_id)), Listed(self._log_id))
             facts = look(self._stores, listed)
@@ -156,7 +156,7 @@ class _Walk:
             notes.error("tombstone.damaged", tombstone_key, found=exc)
 
     def _check_gone(self, facts: Facts, standing: set[str]) -> None:
-        """A purged log: what stays says that it has ended."""
+        """Checks a purged log: what stays says that it has ended."""
         newest = facts.newest
         if newest is not None and not newest.state.ended:
             self._notes.error("tombstone.living", keys.tombstone(self._log_id), found=f"slot {newest.slot} lives")
@@ -220,7 +220,7 @@ class _Walk:
             notes.warn("catalog.differs", where, expected=f"ended {state.ended!r}", found=f"ended {row.ended}")
 
     def _check_lineage(self, config: LogConfig) -> None:
-        """Each ancestor still reaches the offset up to which it is read."""
+        """Checks that each ancestor still reaches the offset up to which it is read."""
         for ancestor in config.lineage:
             listed = next(list_logs(self._stores.objects, keys.log_prefix(ancestor.log_id)), None)
             facts = look(self._stores, listed or Listed(ancestor.log_id))

@@ -240,7 +240,7 @@ def decide_create(
 ) -> Decision:
     """Decides a create: the first log is what the name stands for, the second one a fork's source.
 
-    The answer: whether a stream was created, and how it stands.
+    The answer: whether a stream was created, and its state.
     """
     old, *sources = logs
     source = sources[0] if sources else None

@@ -35,7 +35,7 @@ def prepare(definition: Definition, content_type: str | None, records: Batch, no
     if content_type != JSON:
         raise InvalidRequest("stream requires JSON")
     if routing is not None and records.key is not None:
-        raise InvalidRequest("Stream-Key is not allowed: the schema says where the routing key stands")
+        raise InvalidRequest("Stream-Key is not allowed: the schema says where the routing key is")
     stored_data: list[bytes] = []
     keys: list[str | None] = []
     for number, (data, key) in enumerate(zip(records.slices(), records.keys, strict=True)):

@@ -248,11 +248,11 @@ class DynamoCatalog:
         return sorted(found, key=lambda row: row.deadline_ms or 0)[:limit]
 
     def mark_ended(self, row: Row) -> None:
-        """A conditional update."""
+        """Writes with one conditional update."""
         self._update(row, "SET ended = :ended REMOVE expiry_shard, expires_at_ms", {":ended": {"BOOL": True}})
 
     def set_hints(self, row: Row, *, deadline_ms: int | None = None, label: str | None = None) -> None:
-        """A conditional update."""
+        """Writes with one conditional update."""
         changes: list[str] = []
         values: Item = {}
         if deadline_ms is not None:

@@ -80,14 +80,14 @@ class Jobs(Protocol):
         """Returns the row of a log."""
 
     def put(self, row: Waiting) -> Waiting | None:
-        """Writes the row if the version in it is the one that stands (0: if there is none).
+        """Writes the row if the version in it is the current one (0: if there is none).
 
         Returns:
-            The row with its new version; None, and nothing changed, if another version stands.
+            The row with its new version; None, and nothing changed, if there is another version.
         """
 
     def drop(self, row: Waiting) -> bool:
-        """Removes the row if its version stands. False, and nothing changed, if not."""
+        """Removes the row if its version is the current one. False, and nothing changed, if not."""
 
     def due(self, now_ms: int, *, limit: int) -> list[Waiting]:
         """Rows that are due at `now_ms`, the longest due first."""

@@ -142,7 +142,7 @@ class DynamoWatermarks:
         )
 
     def publish_index(self, log_id: str, generation: int) -> None:
-        """One conditional update."""
+        """Writes with one conditional update."""
         is_newer = "(attribute_not_exists(index_generation) OR index_generation < :number)"
         self._update(
             log_id,
@@ -152,7 +152,7 @@ class DynamoWatermarks:
         )
 
     def touch(self, log_id: str, now_ms: int) -> None:
-        """One conditional update."""
+        """Writes with one conditional update."""
         self._update(
             log_id,
             "SET touched_ms = :now",
@@ -161,7 +161,7 @@ class DynamoWatermarks:
         )
 
     def count(self, log_id: str, requests: Mapping[str, int]) -> None:
-        """One update. Attributes of their own, since an update can't add to a map that is not there yet."""
+        """Writes with one update. Attributes of their own, since an update can't add to a map that is not there yet."""
         if not requests:
             return
         added = list(enumerate(requests.items()))
@@ -211,11 +211,11 @@ class DynamoWatermarks:
         return True
 
     def drop_note(self, log_id: str) -> None:
-        """One delete."""
+        """Removes it with one delete."""
         self._store.call("DeleteItem", {"TableName": self._table, "Key": {"log_id": s(log_id + _NOTE)}})
 
     def delete(self, log_id: str) -> None:
-        """One delete."""
+        """Removes it with one delete."""
         self._store.call("DeleteItem", {"TableName": self._table, "Key": {"log_id": s(log_id)}})
 
     def _update(self, log_id: str, update: str, condition: str, values: dict[str, int]) -> bool:

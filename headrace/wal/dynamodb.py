@@ -101,7 +101,7 @@ class DynamoWal:
                 pending = self._store.call("BatchWriteItem", {"RequestItems": pending}).get("UnprocessedItems", {})
 
     def remove_dead(self, entry: Entry) -> None:
-        """A conditional delete."""
+        """Removes it with one conditional delete."""
         arguments = {
             "TableName": self._names[TABLE],
             "Key": {"log_id": s(entry.log_id), "slot": n(entry.slot)},

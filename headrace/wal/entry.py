@@ -103,12 +103,12 @@ def present(item: Item | None) -> Item:
         Damaged: the store did not tell it.
     """
     if item is None:
-        raise Damaged("the store did not say what stands in a taken slot")
+        raise Damaged("the store did not say what is in a taken slot")
     return item
 
 
 class PutEntry(Guard, frozen=True):
-    """Guard: a second log's entry commits too, if its slot is free and its predecessor stands (a fork and its source).
+    """Guard: a second log's entry commits too, if its slot is free and its predecessor exists (a fork and its source).
 
     A free slot alone may be one that was used and trimmed: then half of the commit would be dead.
     """
@@ -139,7 +139,7 @@ class PutEntry(Guard, frozen=True):
         return item_entry(present(item))
 
     def check(self, tables: MemoryTables) -> Refusal | None:
-        """Returns the slot is free, and the predecessor stands."""
+        """Returns the conditions: the slot is free, and the predecessor exists."""
         wal, entry = tables[TABLE], self.entry
         standing, before = wal.at(entry.log_id, entry.slot), wal.at(entry.log_id, entry.prev_slot)
         follows = entry.prev_slot < 0 or (before is not None and before.id == entry.prev_id)

@@ -104,7 +104,7 @@ class ForkSource(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class LogConfig(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What never changes about a log. Stands in its first entry, its catalog row and its `log.json`.
+    """What never changes about a log. It is in its first entry, its catalog row and its `log.json`.
 
     Attributes:
         incarnation: rises each time the name is created again; fences older cursors. A recovery raises it further,

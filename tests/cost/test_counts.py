@@ -13,7 +13,7 @@ from operators.cost.workload import Workload
 from tests.cost import measure, page
 from tests.cost.metered import size_of, write_units
 
-ANEW = "`uv run python -m tests.cost` measures anew and writes file and page"
+REMEASURE = "`uv run python -m tests.cost` measures again and writes file and page"
 
 
 def test_the_counts_are_what_is_measured_now() -> None:
@@ -21,13 +21,13 @@ def test_the_counts_are_what_is_measured_now() -> None:
     measured = json.loads(json.dumps(measure.counts()))
     assert measured.keys() == stands.keys()
     for name, found in measured.items():
-        assert found == stands[name], f"{name}: {ANEW}"
+        assert found == stands[name], f"{name}: {REMEASURE}"
 
 
 def test_the_page_has_the_tables_of_the_command() -> None:
     text = page.PAGE.read_text()
     assert page.names(text) == page.tables().keys()
-    assert page.rendered(text) == text, ANEW
+    assert page.rendered(text) == text, REMEASURE
 
 
 def test_an_append_is_one_write_and_at_most_one_put() -> None:

@@ -100,7 +100,7 @@ def test_the_keys_of_objects_fall_under_the_patterns_that_are_meant(resources: R
 
 @pytest.mark.parametrize("function", FUNCTIONS)
 def test_an_absent_object_is_seen_as_absent(resources: Resources, function: str) -> None:
-    """S3 answers 403 in place of 404 to who may not list, and readers look for the first absent manifest."""
+    """S3 answers 403 in place of 404 to a role that may not list, and readers look for the first absent manifest."""
     (listing,) = [s for s in resources.statements(function) if "s3:ListBucket" in s.actions]
     assert listing.condition == "null"
 

@@ -58,7 +58,7 @@ class Aftermath:
 
     def _names(self) -> None:
         """A log that was published, and had not ended, lives under its name."""
-        law, model = self._law("what was published stands"), self._world.model
+        law, model = self._law("what was published remains"), self._world.model
         for log_id, before in self._before.items():
             name = before.log.config.name
             if before.must_stand and model.current(name) is not before.log:

@@ -74,7 +74,7 @@ class Judge(Answers):
         """The definition that an entry names is there for anyone who reads the entry."""
         if entry.kind == "define":
             self._listed(entry)
-        self._law("a definition stands before it is named")
+        self._law("a definition exists before it is named")
         ref = entry.state.definition
         if ref is None:
             return

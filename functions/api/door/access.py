@@ -150,7 +150,7 @@ def parse(text: str) -> Access:
             raise AccessError(f"api key is empty: entry={number}")
         digest = _digest(key, number)
         if digest in grants:
-            raise AccessError(f"api key stands twice: entry={number}")
+            raise AccessError(f"api key is listed twice: entry={number}")
         grants[digest] = Grant(_scopes(scopes, number), _prefixes(prefixes, number))
     return Access(grants)
 
@@ -240,7 +240,7 @@ class Keyring:
         return self._access.restricted
 
     def grant(self, authorization: str | None) -> Grant:
-        """As of `Access`."""
+        """Returns the grant of a key, as `Access` does."""
         return self._access.grant(authorization)
 
     @property

@@ -79,7 +79,7 @@ class Promoter:
 
     @cached_property
     def _places(self) -> list[tuple[str, pointer.Path, Callable[[Any], bool]]]:
-        """Per field: its name, where it stands, and what says whether a value counts."""
+        """Returns per field: its name, where it is, and what says whether a value counts."""
         search = self._definition.search
         return [
             (name, pointer.parse(binding.json_pointer), _counts(field))

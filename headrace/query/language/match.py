@@ -1,4 +1,4 @@
-"""Whether a record matches a query. This is what a query means, wherever the record stands."""
+"""Whether a record matches a query. This is what a query means, wherever the record is."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ class Profile(msgspec.Struct, frozen=True):
         return {"kind": self.kind}
 
     def check_install(self, *, content_type: str, is_empty: bool, current: Profile) -> None:
-        """Whether a stream may get this profile. Options of the same kind may change at any time.
+        """Checks whether a stream may get this profile. Options of the same kind may change at any time.
 
         Args:
             content_type: the stream's, with or without parameters.

@@ -281,7 +281,7 @@ class Stream:
 
     def quiet(self, read: Callable[..., httpx.Response]) -> str:
         """Returns the entity tag of `_details` or `_index_status` once nothing changes it any more."""
-        pause_ms = "2500" if self.api.seals else "200"
+        pause_ms = "4000" if self.api.seals else "200"
 
         def tag() -> tuple[str, int]:
             now = str(expect(read(), 200).headers["etag"])

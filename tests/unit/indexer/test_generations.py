@@ -93,7 +93,7 @@ def test_the_watermark_names_the_newest_before_others_go() -> None:
     world, log_id = built(5, HOUR_S)
     newest = world.indexer.indexes.newest(log_id)
     late = replace(newest, generation=6, created_ms=world.indexer.now_ms())
-    assert world.indexer.indexes.publish(late), "and whoever did it died before the watermark was raised"
+    assert world.indexer.indexes.publish(late), "and its publisher died before the watermark was raised"
     world.wait(100 * HOUR_S)
     remove_generations(world.indexer, log_id)
     assert world.stores.watermarks.get(log_id).index_generation == 6

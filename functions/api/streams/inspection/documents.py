@@ -135,7 +135,7 @@ def _is_full(seen: Seen, coverage: Coverage) -> bool:
 
 
 def _stale_segments(seen: Seen) -> int:
-    """For so many something was built as is no longer configured, and nothing yet as is."""
+    """Returns for how many something was built as is no longer configured, and nothing yet as is."""
     return max(0, seen.indexed.searched.segments - seen.indexed.by_plan.segments)
 
 

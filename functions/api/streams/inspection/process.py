@@ -32,7 +32,7 @@ class Memory(NamedTuple):
 
 
 def memory() -> Memory:
-    """Of this process, now."""
+    """Returns the memory of this process, now."""
     try:
         status = _STATUS.read_text()
     except OSError:

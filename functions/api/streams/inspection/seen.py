@@ -159,7 +159,7 @@ def of_page(page: ManifestPage, store: ManifestStore, manifest: Manifest) -> Blo
 
 
 def nothing(published: Published) -> Coverage:
-    """Without a run."""
+    """Returns the figures without a run."""
     return Coverage(missing_ms=published.oldest_ms)
 
 

@@ -34,7 +34,7 @@ class Evlog(Profile, frozen=True):
         return Evlog(parse_options(document))
 
     def document(self) -> dict[str, Any]:
-        """With `redactKeys` in lower case."""
+        """Returns the document with `redactKeys` in lower case."""
         return {"kind": self.kind, **self.options.document()}
 
     def registry(self) -> dict[str, Any]:

@@ -24,7 +24,7 @@ FIELDS = (
 LEVELS = ("debug", "info", "warn", "error")
 REDACTED = "[REDACTED]"
 REDACT_KEYS = frozenset({"password", "token", "secret", "authorization", "cookie", "apikey"})
-MAX_DEPTH = jsontext.MAX_DEPTH - 2  # of a context, which stands two levels deep: what is stored can be read again
+MAX_DEPTH = jsontext.MAX_DEPTH - 2  # of a context, which is two levels deep: what is stored can be read again
 
 _FIELD_SET = frozenset(FIELDS)
 _REQUEST_ID_PATHS = ("requestId", "context.requestId")

@@ -86,7 +86,7 @@ def _names(document: dict[str, Any], key: str, place: str) -> tuple[str, ...] | 
 
 
 def _given(**options: Any) -> dict[str, Any]:
-    """Without those that are None; tuples as JSON arrays."""
+    """Returns the options without those that are None; tuples as JSON arrays."""
     return {
         key: list(value) if isinstance(value, tuple) else value for key, value in options.items() if value is not None
     }

@@ -44,7 +44,7 @@ class StateProtocol(Profile, frozen=True):
         return self.config if self.config is not None and self.config.enabled else None
 
     def document(self) -> dict[str, Any]:
-        """With every touch setting filled in."""
+        """Returns the document with every touch setting filled in."""
         return {"kind": self.kind, **({} if self.config is None else {"touch": self.config.document()})}
 
     def normalize(self, document: Any, now_ms: int) -> tuple[Any, str | None]:  # noqa: ARG002

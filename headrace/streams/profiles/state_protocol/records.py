@@ -21,7 +21,7 @@ _HEADERS = f"{_RECORD}.headers"
 
 
 def check(record: Any) -> None:
-    """Whether `record` is a change or a control message.
+    """Checks whether `record` is a change or a control message.
 
     Raises:
         InvalidRequest: it is neither; says what is wrong and where.

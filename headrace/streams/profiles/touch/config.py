@@ -124,7 +124,7 @@ class TouchConfig(msgspec.Struct, frozen=True):
         )
 
     def document(self) -> dict[str, Any]:
-        """As the profile document shows it; not to be changed."""
+        """Returns the configuration as the profile document shows it; not to be changed."""
         return self.settings
 
 

@@ -35,7 +35,7 @@ def table_key(entity: str) -> int:
 
 
 def template_id(entity: str, fields: Iterable[str]) -> int:
-    """Of the template on these fields, which must be sorted."""
+    """Returns the id of the template on these fields, which must be sorted."""
     return _hash(b"tpl", entity.encode(), *map(str.encode, fields))
 
 

@@ -172,7 +172,7 @@ def _interest_mode(given: dict[str, Any]) -> str:
 
 
 def _check_exact(given: dict[str, Any], full: Sequence[int | None], coarse: bool) -> None:
-    """An exact wait names a few full keys. Nothing else about it differs: full keys are always matched exactly."""
+    """Checks that an exact wait names a few full keys. Full keys are always matched exactly, so nothing else differs."""
     exact = given.get("exact", False)
     if not isinstance(exact, bool):
         raise InvalidRequest("wait.exact must be a boolean when provided")

@@ -1,0 +1,103 @@
+"""The language of code and documents: no word that makes readers stumble, and docstrings that start with a verb."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+TESTS = ROOT / "tests"
+PRODUCT = ("headrace", "functions", "emr_jobs", "infra", "cli", "operators", "local", "benchmarks")
+BANNED = re.compile(
+    r"\b(shall|anew|who(m)?ever|whereof|wherefrom|reckon\w*|dearer|as dear|begin of|the begin|who may not"
+    r"|nobody can be asked|is it well|stands? there|stood there)\b",
+    re.IGNORECASE,
+)
+# "To stand" for "to be". What stands for, stands in for or stands still may. Tests use the word in names of values.
+STANDS = re.compile(r"\b(stands|stood)\b(?!-| (for|in for|still|out|up))", re.IGNORECASE)
+# A function's docstring starts with a verb in the third person, so none starts with an article or a question.
+NO_VERB = frozenset(
+    [
+        "A",
+        "All",
+        "An",
+        "As",
+        "At",
+        "Both",
+        "By",
+        "Each",
+        "Every",
+        "Everything",
+        "For",
+        "From",
+        "How",
+        "In",
+        "Its",
+        "None",
+        "Not",
+        "Of",
+        "On",
+        "One",
+        "Some",
+        "The",
+        "Their",
+        "Them",
+        "These",
+        "Those",
+        "Two",
+        "What",
+        "When",
+        "Where",
+        "Whether",
+        "Which",
+        "Who",
+        "Whose",
+        "Why",
+        "With",
+        "Without",
+    ]
+)
+
+
+def tracked(*patterns: str) -> list[Path]:
+    """Returns the files of the repository that match."""
+    listed = subprocess.run(["git", "ls-files", *patterns], cwd=ROOT, capture_output=True, text=True, check=True)
+    return [ROOT / name for name in listed.stdout.split() if (ROOT / name).exists()]
+
+
+def functions(path: Path) -> Iterator[tuple[ast.FunctionDef | ast.AsyncFunctionDef, str]]:
+    """Yields the functions of a module that have a docstring; attributes read as nouns and are left out."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        decorators = [getattr(one, "id", getattr(one, "attr", "")) for one in node.decorator_list]
+        docstring = ast.get_docstring(node)
+        if docstring and not {"property", "cached_property"} & set(decorators):
+            yield node, docstring
+
+
+def test_no_banned_word() -> None:
+    files = [path for path in tracked("*.py", "*.md", "*.toml", "run") if path != Path(__file__)]
+    assert len(files) > 500
+    found = [
+        f"{path.relative_to(ROOT)}:{number}: {match.group()}"
+        for path in files
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        for match in (*BANNED.finditer(line), *(STANDS.finditer(line) if TESTS not in path.parents else ()))
+    ]
+    assert not found, "\n".join(found)
+
+
+def test_docstrings_of_functions_start_with_a_verb() -> None:
+    looked = 0
+    found = []
+    for path in tracked(*(f"{folder}/*.py" for folder in PRODUCT)):
+        for node, docstring in functions(path):
+            looked += 1
+            if docstring.split()[0].rstrip(",.:;") in NO_VERB:
+                found.append(f"{path.relative_to(ROOT)}:{node.lineno} {node.name}: {docstring.splitlines()[0]}")
+    assert looked > 1500
+    assert not found, "\n".join(found)
