@@ -11,6 +11,7 @@ from functions.api.door import errors
 from headrace import errors as library
 from headrace.errors import HeadraceError, StoreThrottled, StoreTimeout
 from headrace.settings import Settings
+from headrace.streams import errors as of_streams
 from headrace.streams.verbs import Streams
 from tests.unit.api.asgi import TEXT, Answer, Server
 
@@ -85,10 +86,10 @@ def test_every_error_of_the_library_has_its_own_answer() -> None:
         library.NotFound("m"): 404,
         library.Gone("m"): 410,
         library.Conflict("m"): 409,
-        library.StreamClosed("m"): 409,
-        library.SequenceConflict("a", "b"): 409,
-        library.ProducerGap(1, 2): 409,
-        library.StaleProducer(1): 403,
+        of_streams.StreamClosed("m"): 409,
+        of_streams.SequenceConflict("a", "b"): 409,
+        of_streams.ProducerGap(1, 2): 409,
+        of_streams.StaleProducer(1): 403,
         library.Overloaded("m"): 429,
         library.OutcomeUnknown(): 408,
         library.RequestTimeout(): 408,
@@ -100,7 +101,7 @@ def test_every_error_of_the_library_has_its_own_answer() -> None:
         answer = errors.response_to(error, "POST")
         assert answer.status_code == status, error
         assert answer.headers["cache-control"] == "no-store"
-        assert (answer.body == b"") == isinstance(error, library.StreamClosed)
+        assert (answer.body == b"") == isinstance(error, of_streams.StreamClosed)
 
 
 def test_an_append_of_unknown_outcome_is_told_as_the_contract_says() -> None:

@@ -158,12 +158,7 @@ def records(given: Iterable[tuple[Any, str | None]], first_offset: int = 0) -> l
 def put_definition(objects: Objects, found: Definition, number: int = 1) -> str:
     """Writes a definition object; its key."""
     key = keys.definition(LOG, number, "n")
-    document = {
-        "version": 1,
-        "registry": found.registry,
-        "own": found.own.document(),
-    }
-    objects.put(key, packed.encode(document))
+    objects.put(key, packed.encode(found.document))
     return key
 
 
