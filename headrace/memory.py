@@ -19,6 +19,7 @@ def memory_stores(
     *,
     wal: MemoryWal | None = None,
     objects: Objects | None = None,
+    surfaces: tuple[str, ...] = (STREAMS,),
     **ids: Any,
 ) -> Stores:
     """Returns stores that share nothing with others, but for the tables and objects that are given.
@@ -26,8 +27,9 @@ def memory_stores(
     Args:
         settings: the defaults if there are none.
         clock: the system's if there is none.
-        wal: all four tables; empty ones if there are none.
+        wal: all tables; the four of the log, empty, if there are none.
         objects: an empty bucket if there are none.
+        surfaces: those that have names.
         ids: `log_ids` and `request_ids` of `Stores`.
     """
     tables = wal if wal is not None else MemoryWal()
@@ -40,6 +42,7 @@ def memory_stores(
         producers=tables.producers,
         objects=objects if objects is not None else MemoryObjects(),
         settings=settings or Settings(),
-        surfaces=(STREAMS,),
+        surfaces=surfaces,
+        tables=tables.more,
         **ids,
     )

@@ -13,7 +13,7 @@ from headrace.log.commit import Attempt, Budget, Committer
 from headrace.log.control import Controls
 from headrace.log.picture import Pictures
 from headrace.log.queue import Groups, Ticket
-from headrace.log.seam import Rows, Surface
+from headrace.log.seam import Rows, Surface, Which
 from headrace.log.stores import Stores
 from headrace.log.wakeups import Wakeups
 from headrace.wal import Committed, SlotTaken
@@ -44,52 +44,52 @@ class Appender:
         self._groups = groups
         self._wakeups = wakeups
 
-    def append(self, name: str, request: Any) -> Ticket:
+    def append(self, which: Which, request: Any) -> Ticket:
         """Commits one request, alone or with others of this process; returns it with its answer.
 
         Raises:
             HeadraceError: refused (nothing was written), overloaded (nothing was written), or of unknown outcome.
         """
         ticket = Ticket(request, self._stores.request_ids(), self._stores.clock.monotonic())
-        with self._groups.of(name) as group:
+        with self._groups.of(which) as group:
             if group.enter(ticket):
                 try:
                     while not ticket.settled:
                         with group.data_turn():
-                            self._commit_batch(name, group.batch())
+                            self._commit_batch(which, group.batch())
                 finally:
                     group.hand_over()
         ticket.result()
         return ticket
 
-    def _commit_batch(self, name: str, tickets: Sequence[Ticket]) -> None:
+    def _commit_batch(self, which: Which, tickets: Sequence[Ticket]) -> None:
         """Settles every ticket, whatever happens."""
         try:
-            self._commit(name, tickets)
+            self._commit(which, tickets)
         except BaseException as exc:
             for ticket in tickets:
                 ticket.settle(error=exc)
             if not isinstance(exc, (HeadraceError, StoreError)):
                 raise
 
-    def _commit(self, name: str, tickets: Sequence[Ticket]) -> None:
+    def _commit(self, which: Which, tickets: Sequence[Ticket]) -> None:
         timeout_ms = self._stores.settings.append_timeout_ms
         waited_ms = round((self._stores.clock.monotonic() - tickets[0].queued) * 1000)
         if waited_ms > timeout_ms:
             raise Overloaded(f"too many appends wait for this {self._surface.noun}")
         budget = Budget(self._stores.clock, max(timeout_ms - waited_ms, _LEAST_BUDGET_MS))
         attempt = Attempt(self._stores, budget)
-        picture = self._pictures.warm(name)
+        picture = self._pictures.warm(which)
         fresh = picture is None
         if picture is None:
-            picture = self._pictures.look(name)
+            picture = self._pictures.look(which)
         while True:
             picture = self._controls.ensure_alive(picture)
             now_ms = self._stores.clock.now_ms()
             decision = self._surface.decide((self._controls.look_at(picture),), tickets, self._rows, now_ms, attempt)
             if decision.tells and (not fresh or self._pictures.is_old(picture.read)):
                 # What was decided on cached state, and no slot will check, is checked once against fresh state.
-                picture, fresh = self._pictures.look(name), True
+                picture, fresh = self._pictures.look(which), True
                 continue
             if not decision.entries:
                 break
@@ -108,11 +108,11 @@ class Appender:
                 # picture that it follows, or the fence would trust a slot that was used and trimmed.
                 picture, fresh = self._pictures.remember(picture.row, outcome.entry, picture.read), False
             else:
-                picture, fresh = self._pictures.look(name), True
+                picture, fresh = self._pictures.look(which), True
         for ticket, answer in zip(tickets, decision.answers, strict=True):
             ticket.tries = budget.tries + 1
             if isinstance(answer, HeadraceError):
                 ticket.settle(error=answer)
             else:
                 ticket.settle(answer)
-        self._wakeups.notify(name)
+        self._wakeups.notify(which)

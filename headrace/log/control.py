@@ -25,7 +25,19 @@ from headrace.log import decide as rules
 from headrace.log.commit import Attempt, Budget, Committer
 from headrace.log.definition import Definitions
 from headrace.log.picture import Picture, Pictures
-from headrace.log.seam import AnySurface, Decide, Decision, Draft, Ids, Look, NamedObject, Request, Rows, Surface
+from headrace.log.seam import (
+    AnySurface,
+    Decide,
+    Decision,
+    Draft,
+    Ids,
+    Look,
+    NamedObject,
+    Request,
+    Rows,
+    Surface,
+    Which,
+)
 from headrace.log.stores import Stores
 from headrace.tables.catalog import PutRow, Row
 from headrace.tables.watermarks import TouchUnchanged
@@ -136,11 +148,11 @@ class Controls:
         if not found.is_named:
             return True
         rows = {one.row.log_id: one.row for one in found.pictures if one is not None}
-        rows |= {guard.row.log_id: guard.row for guard in guards if isinstance(guard, PutRow)}
+        rows |= {one.log_id: one for guard in guards if isinstance(guard, PutRow) for one in guard.row.logs}
         for entry in entries:
             row = rows.get(entry.log_id)
             if entry.state.ended and row is not None:
-                self._pictures.drop(row.name)
+                self._pictures.drop(row)
             elif row is not None:
                 self._pictures.remember(row, entry, found.read)
         return True
@@ -164,7 +176,7 @@ class Controls:
         if deadline_ms is None or self._stores.clock.now_ms() < deadline_ms:
             return picture
         self.expire_if_due(picture.row)
-        return self._pictures.look(config.name)
+        return self._pictures.look((config.name, config.role))
 
     def living(self, picture: Picture) -> Picture:
         """Returns the picture, or a newer one if it took a look to see that the log lives.
@@ -175,39 +187,49 @@ class Controls:
         picture = self.ensure_alive(picture)
         error = self._surface.ended(picture.row.config, picture.state)
         if error is not None:
-            self._pictures.drop(picture.row.name)
+            self._pictures.drop(picture.row)
             raise error
         return picture
 
     def find_any(self, name: str) -> Found:
-        """Finds what a name stands for, ended or not, or nothing."""
+        """Finds the main log of a name, ended or not, or nothing."""
         read = self._pictures.read_time()
         if self._stores.catalog.get(self._surface.name, name) is None:
             return Found((None,), read)
         return Found((self.ensure_alive(self._pictures.look(name)),), read)
 
-    def find(self, *names: str) -> Found:
-        """Finds what names stand for, ended or not.
+    def find(self, *logs: Which) -> Found:
+        """Finds logs, ended or not.
 
         Raises:
-            HeadraceError: one stands for nothing.
+            HeadraceError: a name stands for nothing, or has no log of the role.
         """
-        pictures = tuple(self.ensure_alive(self._pictures.look(name)) for name in names)
+        pictures = tuple(self.ensure_alive(self._pictures.look(which)) for which in logs)
         return Found(pictures, min(picture.read for picture in pictures))
 
-    def find_living(self, *names: str) -> Found:
-        """Finds the living logs of names.
+    def find_living(self, *logs: Which) -> Found:
+        """Finds living logs.
 
         Raises:
-            HeadraceError: one stands for nothing, or has ended.
+            HeadraceError: a name stands for nothing, or has no log of the role, or has ended.
         """
-        pictures = tuple(self.living(self._pictures.look(name)) for name in names)
+        pictures = tuple(self.living(self._pictures.look(which)) for which in logs)
         return Found(pictures, min(picture.read for picture in pictures))
+
+    def find_all(self, name: str) -> Found:
+        """Finds all logs of a name, the main one first, ended or not.
+
+        Raises:
+            HeadraceError: it stands for nothing.
+        """
+        main = self.ensure_alive(self._pictures.look(name))
+        companions = tuple(self._pictures.look_at(row, main.read) for row in main.row.companions)
+        return Found((main, *companions), main.read)
 
     # Ends.
 
     def delete(self, name: str) -> bool:
-        """Deletes the log of a name: True. False if it had been deleted before.
+        """Deletes a name with all its logs: True. False if it had been deleted before.
 
         Raises:
             NotFound: it never existed, or it has expired.
@@ -216,16 +238,16 @@ class Controls:
         rows: list[Row] = []
 
         def decide(looks: Sequence[Look | None], _: Sequence[Request], __: Rows, ___: int, ____: Ids) -> Decision:
-            (look,) = looks
+            look = looks[0]
             assert look is not None, "it was found"
             if look.state.ended:
                 if look.state.ended == "deleted" and not look.state.forks:
                     return Decision((False,))
                 return Decision((self._surface.ended(look.config, look.state) or NotFound(name),))
             rows[:] = [look.row]
-            return Decision((True,), (_end(look, "delete", "deleted"),))
+            return Decision((True,), _end(looks, "delete", "deleted"))
 
-        if not self.run(lambda: self.find(name), decide):
+        if not self.run(lambda: self.find_all(name), decide):
             return False
         # It is deleted now, and that is the answer, whatever becomes of the rest: the purge does it again.
         with suppress(StoreError, Overloaded, OutcomeUnknown):
@@ -234,7 +256,7 @@ class Controls:
         return True
 
     def expire_if_due(self, row: Row) -> int | None:
-        """Ends the log if nothing renewed it until its deadline.
+        """Ends a main log, with its companions, if nothing renewed it until its deadline.
 
         Returns:
             The deadline (ms) if it still lies ahead; None if the log has ended, or never expires.
@@ -247,12 +269,12 @@ class Controls:
             read = self._pictures.read_time()
             touched_ms = self._stores.watermarks.get(row.log_id).touched_ms
             self._pictures.remember_touch(row.log_id, touched_ms)
-            newest = self._stores.wal.newest(row.log_id)
-            return Found((Picture(row, newest, read) if newest is not None else None,), read)
+            newest = [(one, self._stores.wal.newest(one.log_id)) for one in row.logs]
+            return Found(tuple(Picture(one, last, read) if last is not None else None for one, last in newest), read)
 
         def decide(looks: Sequence[Look | None], _: Sequence[Request], __: Rows, now_ms: int, ____: Ids) -> Decision:
             nonlocal has_ended
-            (look,) = looks
+            look = looks[0]
             has_ended = True
             if look is None or look.state.ended:
                 return Decision((None,))
@@ -261,7 +283,7 @@ class Controls:
                 has_ended = False
                 return Decision((deadline_ms,))
             guard = TouchUnchanged(row.log_id, touched_ms)
-            return Decision((None,), (_end(look, "expire", "expired"),), (guard,))
+            return Decision((None,), _end(looks, "expire", "expired"), (guard,))
 
         deadline_ms: int | None = self.run(find, decide)
         if has_ended:
@@ -326,8 +348,10 @@ def worker_controls(stores: Stores) -> Controls:
     return Controls(stores, surface, pictures, Committer(stores, pictures), rows)
 
 
-def _end(look: Look, kind: str, how: str) -> Draft:
-    return Draft(look.log_id, kind, replace(look.state, ended=how))
+def _end(looks: Sequence[Look | None], kind: str, how: str) -> tuple[Draft, ...]:
+    """Returns the entries that end the logs of a name which live."""
+    living = [look for look in looks if look is not None and not look.state.ended]
+    return tuple(Draft(look.log_id, kind, replace(look.state, ended=how)) for look in living)
 
 
 def _nameless(newest: Entry, config: LogConfig, read: Moment) -> Picture:

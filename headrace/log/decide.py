@@ -5,6 +5,7 @@ Nothing here reads a clock or a store.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -12,8 +13,9 @@ from msgspec.structs import replace
 from headrace.batch import Batch
 from headrace.errors import Conflict
 from headrace.limits import MAX_FORK_DEPTH, PRODUCERS_IN_STATE
-from headrace.log.seam import Draft, Look
-from headrace.wal.state import Ancestor, LogConfig, LogState, Producer
+from headrace.log.seam import Draft, Ids, Look
+from headrace.tables.catalog import Row
+from headrace.wal.state import Ancestor, Companion, LogConfig, LogState, Producer
 
 _LATEST_MS = 253_402_300_799_999  # the end of year 9999: what RFC 3339 can say
 
@@ -65,6 +67,17 @@ def grow(
         producers_spilled=state.producers_spilled or evicted is not None,
     )
     return Grown(after, time_ms, evicted)
+
+
+def name_companions(config: LogConfig, content_types: Mapping[str, str], ids: Ids) -> LogConfig:
+    """Returns the configuration of a new main log with companions: their content types by role."""
+    companions = (Companion(role, ids.log(), content_type) for role, content_type in content_types.items())
+    return replace(config, companions=tuple(companions))
+
+
+def create_companions(row: Row) -> tuple[Draft, ...]:
+    """Returns the first entries of a new row's companions, empty logs all: they join the commit of its main log's."""
+    return tuple(Draft(one.log_id, "create", LogState(), config=one.config) for one in row.companions)
 
 
 def counts_fork(source: Look) -> Draft:

@@ -82,7 +82,7 @@ def deciding(change: Change) -> Decide:
         ref, named = name_definition(row.log_id, number, after, ids)
         entry = Draft(row.log_id, "define", replace(state, definition=ref))
         # The row in hand may be older than the state: only when both agree does it need no change.
-        is_listed = row.label == state.label == ref.label
+        is_listed = row.label == state.label == ref.label or bool(row.config.role)  # listings show main logs
         guards = () if is_listed else (PutRow(replace(row, label=ref.label), row.log_id),)
         return Decision((after,), (entry,), guards, (named,))
 

@@ -20,7 +20,7 @@ from headrace.log.prune import Pruner
 from headrace.log.queue import Groups, Ticket
 from headrace.log.read import Reader
 from headrace.log.requests import EVERYTHING, At, Head, ReadPage, Selection
-from headrace.log.seam import Decide, Surface
+from headrace.log.seam import Decide, Surface, Which, split
 from headrace.log.stores import Stores
 from headrace.log.wakeups import Wakeups
 from headrace.tables.catalog import Row
@@ -58,23 +58,23 @@ class Log:
             stores, surface, self._pictures, committer, self.controls, rows, self._groups, self.wakeups
         )
 
-    def append(self, name: str, request: Any) -> Ticket:
+    def append(self, which: Which, request: Any) -> Ticket:
         """Commits what the surface decides on one request, perhaps with others; returns it with its answer."""
-        return self._appender.append(name, request)
+        return self._appender.append(which, request)
 
     def control(
-        self, name: str, find: Callable[[Controls], Found], decide: Decide, request: Any = None, *others: str
+        self, which: Which, find: Callable[[Controls], Found], decide: Decide, request: Any = None, *others: Which
     ) -> Any:
         """Commits what `decide` makes of the logs that `find` finds, and returns the answer.
 
         Args:
-            name: is woken afterwards; appends to it and to the names in `others` wait meanwhile.
+            which: is woken afterwards; appends to it and to the logs in `others` wait meanwhile.
         """
         with self._in_time(), ExitStack() as turns:
-            for one in sorted({name, *others}):  # in one order, so that no two wait for each other
+            for one in sorted(set(map(split, (which, *others)))):  # in one order, so that no two wait for each other
                 turns.enter_context(turns.enter_context(self._groups.of(one)).control_turn())
             answer = self.controls.run(lambda: find(self.controls), decide, request)
-        self.wakeups.notify(name)
+        self.wakeups.notify(which)
         return answer
 
     def define(self, name: str, change: Change) -> Definition:
@@ -83,7 +83,7 @@ class Log:
         return definition
 
     def delete(self, name: str) -> bool:
-        """Deletes the log of a name; False if it had been deleted before."""
+        """Deletes a name with all its logs; False if it had been deleted before."""
         with self._in_time(), self._groups.of(name) as group, group.control_turn():
             deleted = self.controls.delete(name)
         self.wakeups.notify(name)
@@ -93,14 +93,14 @@ class Log:
         """Returns the definition in force at a moment."""
         return self._definitions.of(head.log_id, head.state)
 
-    def head(self, name: str) -> Head:
+    def head(self, which: Which) -> Head:
         """Returns the log now."""
         with self._in_time():
-            return self._reader.head(name)
+            return self._reader.head(which)
 
     def read(
         self,
-        name: str,
+        which: Which,
         at: At,
         selection: Selection = EVERYTHING,
         *,
@@ -112,7 +112,7 @@ class Log:
         """Returns one page of records. `until` (monotonic seconds) bounds a scan: it returns how far it came."""
         with self._in_time():
             return self._reader.read(
-                name, at, selection, touch=touch, max_records=max_records, max_bytes=max_bytes, until=until
+                which, at, selection, touch=touch, max_records=max_records, max_bytes=max_bytes, until=until
             )
 
     def list(self, *, after: str = "", prefix: str = "", limit: int) -> list[Row]:

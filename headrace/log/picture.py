@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from headrace.bounded import Bounded
 from headrace.clock import Moment, age_s, moment
 from headrace.errors import Damaged
-from headrace.log.seam import Surface
+from headrace.log.seam import Surface, Which, split
 from headrace.log.stores import Stores
 from headrace.manifest.manifest import Manifest
 from headrace.tables.catalog import Row
@@ -32,12 +32,12 @@ class Picture(NamedTuple):
 
 
 class Pictures:
-    """Pictures by name, manifests and touches by log."""
+    """Pictures by name and role, manifests and touches by log."""
 
     def __init__(self, stores: Stores, surface: Surface) -> None:
         self._stores = stores
         self._surface = surface
-        self._pictures: Bounded[str, Picture] = Bounded(_REMEMBERED)
+        self._pictures: Bounded[tuple[str, str], Picture] = Bounded(_REMEMBERED)
         self._manifests: Bounded[str, Manifest] = Bounded(_REMEMBERED)
         self._touched: Bounded[str, int] = Bounded(_REMEMBERED)
 
@@ -49,41 +49,46 @@ class Pictures:
         """More than the cached-state age has passed since `read`, or the wall clock ran backwards."""
         return age_s(self._stores.clock, read) > self._stores.settings.state_age_ms / 1000
 
-    def warm(self, name: str) -> Picture | None:
+    def warm(self, which: Which) -> Picture | None:
         """Returns the remembered picture, if it is young enough to decide on."""
-        picture = self._pictures.get(name)
+        picture = self._pictures.get(split(which))
         if picture is None or self.is_old(picture.read):
             return None
         return picture
 
-    def look(self, name: str) -> Picture:
+    def look(self, which: Which) -> Picture:
         """Returns a fresh picture: one catalog read and one query.
 
         Raises:
-            HeadraceError: the name stands for nothing.
+            HeadraceError: the name stands for nothing, or has no log of this role.
         """
         read = self.read_time()
-        row = self.row(name)
+        return self.look_at(self.row(which), read)
+
+    def look_at(self, row: Row, read: Moment) -> Picture:
+        """Returns a picture of the log of a row that was read at `read` or later: one query."""
         newest = self._stores.wal.newest(row.log_id)
         if newest is None:
-            raise Damaged(f"log has no entry: log_id={row.log_id} name={name}")
+            raise Damaged(f"log has no entry: log_id={row.log_id} name={row.name}")
         return self.remember(row, newest, read)
 
-    def row(self, name: str) -> Row:
-        """Returns the row of a name: one catalog read.
+    def row(self, which: Which) -> Row:
+        """Returns the row of a name, or what follows from it for a companion: one catalog read.
 
         Raises:
-            HeadraceError: the name stands for nothing.
+            HeadraceError: the name stands for nothing, or has no log of this role.
         """
+        name, role = split(which)
         row = self._stores.catalog.get(self._surface.name, name)
-        if row is None:
+        log = row.log(role) if row is not None else None
+        if log is None:
             raise self._surface.missing(name)
-        return row
+        return log
 
     def remember(self, row: Row, newest: Entry, read: Moment) -> Picture:
         """Keeps a picture, unless a newer one of the same log is kept already; returns the one given."""
         picture = Picture(row, replace(newest, payload=None), read)
-        self._pictures.update(row.name, lambda kept: _newer_picture(kept, picture))
+        self._pictures.update((row.name, row.config.role), lambda kept: _newer_picture(kept, picture))
         return picture
 
     def manifest(self, log_id: str) -> Manifest | None:
@@ -105,9 +110,9 @@ class Pictures:
         """Keeps a touch."""
         self._touched.update(log_id, lambda kept: max(touched_ms, kept or 0))
 
-    def drop(self, name: str) -> None:
-        """Forgets a name."""
-        self._pictures.pop(name)
+    def drop(self, row: Row) -> None:
+        """Forgets the log of a row."""
+        self._pictures.pop((row.name, row.config.role))
 
     def forget(self) -> None:
         """Forgets everything."""

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from typing import Any, Protocol
 
 from headrace.limits import GROUP_BYTES, GROUP_REQUESTS
+from headrace.log.seam import Which, split
 
 
 class Sized(Protocol):
@@ -133,17 +134,18 @@ class Group:
 
 
 class Groups:
-    """Groups by name, kept while somebody uses them."""
+    """Groups by log, kept while somebody uses them."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._groups: dict[str, Group] = {}
+        self._groups: dict[tuple[str, str], Group] = {}
 
     @contextmanager
-    def of(self, name: str) -> Iterator[Group]:
-        """Yields the group of a name."""
+    def of(self, which: Which) -> Iterator[Group]:
+        """Yields the group of a log."""
+        key = split(which)
         with self._lock:
-            group = self._groups.setdefault(name, Group())
+            group = self._groups.setdefault(key, Group())
             group.users += 1
         try:
             yield group
@@ -151,4 +153,4 @@ class Groups:
             with self._lock:
                 group.users -= 1
                 if not group.users:
-                    del self._groups[name]
+                    del self._groups[key]

@@ -24,6 +24,7 @@ from headrace.log.payload import PayloadTrimmed, fetch_payloads, read_payload
 from headrace.log.picture import Picture, Pictures
 from headrace.log.prune import Ahead, Pruner
 from headrace.log.requests import EVERYTHING, At, Head, ReadPage, Scan, Selection
+from headrace.log.seam import Which
 from headrace.log.since import TimeFinder
 from headrace.log.stores import Stores
 from headrace.log.tail import Tail
@@ -61,19 +62,19 @@ class Reader:
         self._pruner = pruner
         self._times = TimeFinder(stores, manifests, self.refresh_manifest)
 
-    def head(self, name: str) -> Head:
+    def head(self, which: Which) -> Head:
         """Returns the stream now.
 
         Raises:
             NotFound: no such stream, deleted, or expired. Gone: deleted, and forks still need it.
         """
-        picture = self._pictures.warm(name)
+        picture = self._pictures.warm(which)
         if picture is not None:
             read = self._pictures.read_time()
             newest = self._stores.wal.newest(picture.row.log_id)
             has_ended = newest is None or newest.state.ended  # perhaps the name has another log by now
             picture = self._pictures.remember(picture.row, newest, read) if newest and not has_ended else None
-        return self._head(self._controls.living(picture or self._pictures.look(name)))
+        return self._head(self._controls.living(picture or self._pictures.look(which)))
 
     def _head(self, picture: Picture) -> Head:
         touched_ms = self._pictures.touched_ms(picture.row.log_id)
@@ -82,7 +83,7 @@ class Reader:
 
     def read(
         self,
-        name: str,
+        which: Which,
         at: At,
         selection: Selection = EVERYTHING,
         *,
@@ -102,7 +103,7 @@ class Reader:
         Raises:
             InvalidRequest: a cursor of a future incarnation. Gone: one of an older incarnation. Also as `head`.
         """
-        end, head, picture = self._end(name, at)
+        end, head, picture = self._end(which, at)
         config = head.config
         view = View(self._definitions.of(head.log_id, head.state), selection, config.content_type)
         if at.cursor is not None:
@@ -157,11 +158,11 @@ class Reader:
             before = recovery.incarnation
         raise Gone("offset belongs to an earlier incarnation of this stream")
 
-    def _end(self, name: str, at: At) -> tuple[Tail, Head, Picture]:
+    def _end(self, which: Which, at: At) -> tuple[Tail, Head, Picture]:
         """Returns the end of the stream: a tail that includes the newest entry, and what it says."""
         read = self._pictures.read_time()
-        picture = self._pictures.warm(name)
-        row = picture.row if picture is not None else self._pictures.row(name)
+        picture = self._pictures.warm(which)
+        row = picture.row if picture is not None else self._pictures.row(which)
         found = Tail([], None)
         position = at.cursor.position if at.cursor is not None else None
         if picture is not None and (position is None or not 0 < picture.newest.offset - position <= NEAR_RECORDS):
@@ -170,9 +171,9 @@ class Reader:
         if found.newest is None:
             found = tail.recent(self._stores.wal, row.log_id)
         if found.newest is None:
-            raise Damaged(f"log has no entry: log_id={row.log_id} name={name}")
+            raise Damaged(f"log has no entry: log_id={row.log_id} name={row.name}")
         if found.newest.state.ended and picture is not None:
-            picture = self._pictures.look(name)  # perhaps the name has another log by now
+            picture = self._pictures.look(which)  # perhaps the name has another log by now
             if picture.row.log_id != row.log_id:
                 row = picture.row
                 found = tail.recent(self._stores.wal, row.log_id)

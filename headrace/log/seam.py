@@ -18,12 +18,20 @@ from headrace.tables.catalog import Row
 from headrace.tables.items import Guard
 from headrace.wal.state import LogConfig, LogState, Producer, TimeRun
 
+Which = str | tuple[str, str]
+"""Says which log is meant: the main one of a name, or with a role a companion."""
+
+
+def split(which: Which) -> tuple[str, str]:
+    """Returns name and role; the role of a main log is empty."""
+    return (which, "") if isinstance(which, str) else which
+
 
 class Look(NamedTuple):
     """A log as a decision sees it.
 
     Attributes:
-        row: the row of its name.
+        row: the row of its name; of a companion, what follows from it.
         state: as of its newest entry.
         touched_ms: the last counted read that this process knows of.
     """

@@ -39,8 +39,8 @@ class Row(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a name stands for.
 
     Attributes:
-        log_id: its log.
-        config: the log's configuration.
+        log_id: its main log.
+        config: that log's configuration, which names the companions.
         ended: the log has ended; listings omit it. A hint: the log's own state decides.
         deadline_ms: not before this time can it expire; None when it never does.
         label: what listings show of the log's definition.
@@ -61,6 +61,35 @@ class Row(msgspec.Struct, frozen=True, omit_defaults=True):
     def name(self) -> str:
         """The name."""
         return self.config.name
+
+    @property
+    def companions(self) -> tuple[Row, ...]:
+        """The other logs of the name, as rows. No table holds these: each follows from the row of the main log."""
+        return tuple(
+            Row(
+                one.log_id,
+                LogConfig(
+                    surface=self.surface,
+                    name=self.name,
+                    incarnation=self.config.incarnation,
+                    content_type=one.content_type,
+                    created_ms=self.config.created_ms,
+                    role=one.role,
+                    main=self.log_id,
+                ),
+                ended=self.ended,
+            )
+            for one in self.config.companions
+        )
+
+    @property
+    def logs(self) -> tuple[Row, ...]:
+        """All logs of the name, the main one first."""
+        return (self, *self.companions)
+
+    def log(self, role: str) -> Row | None:
+        """Returns the log of a role ("": the main one); None if the name has none."""
+        return next((one for one in self.logs if one.config.role == role), None)
 
 
 def bucket_of(surface: str, name: str) -> str:
@@ -140,6 +169,10 @@ class PutRow(Guard, frozen=True):
 
     row: Row
     replaces: str | None
+
+    def __post_init__(self) -> None:
+        """Refuses the row of a companion: it would take the place of its main log's."""
+        assert not self.row.config.role, "a row stands for a main log"
 
     def members(self, names: Names) -> list[Member]:
         """Returns a conditional put."""

@@ -23,11 +23,13 @@ class MemoryWal:
 
     Attributes:
         tables: this log and those tables, by the names that guards use. All of them share `lock`.
+        more: those that only some surfaces have.
     """
 
     def __init__(self, more: Mapping[str, Any] | None = None) -> None:
-        """`more`: tables that only some surfaces have. Their `lock` is set."""
+        """`more`: their `lock` is set."""
         self.lock = threading.RLock()
+        self.more = dict(more or {})
         self.catalog = catalogs.MemoryCatalog(self.lock)
         self.watermarks = marks.MemoryWatermarks(self.lock)
         self.producers = producer_rows.MemoryProducers(self.lock)
@@ -36,9 +38,9 @@ class MemoryWal:
             catalogs.TABLE: self.catalog,
             marks.TABLE: self.watermarks,
             producer_rows.TABLE: self.producers,
-            **(more or {}),
+            **self.more,
         }
-        for table in (more or {}).values():
+        for table in self.more.values():
             table.lock = self.lock
         self._slots: dict[str, list[int]] = {}
         self._entries: dict[tuple[str, int], Entry] = {}

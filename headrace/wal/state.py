@@ -103,8 +103,19 @@ class ForkSource(msgspec.Struct, frozen=True, omit_defaults=True):
     own_expiry: bool = False  # it was asked with an expiry; else it inherited the source's
 
 
+class Companion(msgspec.Struct, frozen=True, array_like=True):
+    """Another log of a name, by its role: a queue's leases, say."""
+
+    role: str
+    log_id: str
+    content_type: str
+
+
 class LogConfig(msgspec.Struct, frozen=True, omit_defaults=True):
     """What never changes about a log. It is in its first entry, its catalog row and its `log.json`.
+
+    A name has a main log, and perhaps companions: they begin with it, in one commit, and end with it. So a catalog row that
+    holds the main log's configuration names all logs of the name.
 
     Attributes:
         incarnation: rises each time the name is created again; fences older cursors. A recovery raises it further,
@@ -113,6 +124,8 @@ class LogConfig(msgspec.Struct, frozen=True, omit_defaults=True):
         ttl_ms, expires_at_ms: sliding and absolute expiry; at most one.
         definition: for a fork, what it begins with; what is in force is in the state. Inherited records need it, and
             they can be published before the fork is.
+        companions: of a main log, the other logs of its name, each with a role of its own.
+        role, main: of a companion, what it is to its name, and the id of the main log; empty for a main log.
     """
 
     surface: str
@@ -125,6 +138,9 @@ class LogConfig(msgspec.Struct, frozen=True, omit_defaults=True):
     lineage: tuple[Ancestor, ...] = ()
     source: ForkSource | None = None
     definition: DefinitionRef | None = None
+    companions: tuple[Companion, ...] = ()
+    role: str = ""
+    main: str = ""
 
     @property
     def base_offset(self) -> int:

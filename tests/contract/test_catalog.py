@@ -6,7 +6,7 @@ import itertools
 
 from headrace.tables.catalog import BUCKETS, PutRow, Row, bucket_of
 from headrace.wal import MAX_GUARDS
-from headrace.wal.state import Ancestor, DefinitionRef, ForkSource
+from headrace.wal.state import Ancestor, Companion, DefinitionRef, ForkSource
 from tests.contract.conftest import Ports
 from tests.support.builders import config, first_entry, log_id, row
 
@@ -31,7 +31,9 @@ def test_a_row_comes_back_as_it_was(ports: Ports) -> None:
         ended=True,
         deadline_ms=2**50,
     )
-    put(ports, full, row("plain", "m"))
+    pair = row("pair", "p", companions=(Companion("notes", "q", "text/plain"), Companion("é", "r", "a/b")))
+    put(ports, full, pair, row("plain", "m"))
+    assert ports.catalog.get("streams", "pair") == pair
     assert ports.catalog.get("streams", "ü/\U0001f600") == full
     assert ports.catalog.get("streams", "plain") == row("plain", "m")
 

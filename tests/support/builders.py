@@ -9,7 +9,7 @@ from typing import Any
 from headrace.batch import Batch, Record, encode_frames
 from headrace.streams.requests import AppendRequest
 from headrace.tables.catalog import Row
-from headrace.wal.state import Entry, LogConfig, LogState, Producer, TimeRun
+from headrace.wal.state import Companion, Entry, LogConfig, LogState, Producer, TimeRun
 
 BYTES = "application/octet-stream"
 JSON = "application/json"
@@ -29,9 +29,11 @@ def config(name: str = "s", *, surface: str = "streams", **fields: Any) -> LogCo
     return LogConfig(surface=surface, name=name, **values)
 
 
-def row(name: str, log: str, *, surface: str = "streams", **fields: Any) -> Row:
+def row(
+    name: str, log: str, *, surface: str = "streams", companions: tuple[Companion, ...] = (), **fields: Any
+) -> Row:
     """Returns a catalog row."""
-    return Row(log, config(name, surface=surface), **fields)
+    return Row(log, config(name, surface=surface, companions=companions), **fields)
 
 
 def first_entry(log: str, *data: bytes, **fields: Any) -> Entry:

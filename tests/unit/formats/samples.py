@@ -5,7 +5,7 @@ from __future__ import annotations
 from headrace.batch import Batch
 from headrace.manifest.marks import Description, Tombstone
 from headrace.tables.catalog import Row
-from headrace.wal.state import Ancestor, Entry, ForkSource, LogConfig, LogState, Producer, TimeRun
+from headrace.wal.state import Ancestor, Companion, Entry, ForkSource, LogConfig, LogState, Producer, TimeRun
 
 LOG = "0123456789abcdef" * 2
 SOURCE_LOG = "f" * 32
@@ -74,5 +74,12 @@ SPILLED = Entry(
 )
 ROW = Row(LOG, CONFIG, ended=True, deadline_ms=START_MS + 60_000)
 LIVING_ROW = Row(LOG, LogConfig("streams", "orders", 0, "text/plain", START_MS))
+PAIR_ROW = Row(
+    LOG,
+    LogConfig(
+        "queues", "jobs", 2, "application/json", START_MS, companions=(Companion("leases", "e" * 32, "text/plain"),)
+    ),
+)
 DESCRIPTION = Description(LOG, CONFIG)
+COMPANION = Description(PAIR_ROW.companions[0].log_id, PAIR_ROW.companions[0].config)
 TOMBSTONE = Tombstone(LOG, CONFIG, "deleted", 42)

@@ -117,7 +117,14 @@ def test_an_entry_of_another_version_is_damaged() -> None:
         item_entry({**_item("v1.entry.json"), "v": {"N": "2"}})
 
 
-@pytest.mark.parametrize(("name", "row"), [("v1.row.json", samples.ROW), ("v1.row.living.json", samples.LIVING_ROW)])
+@pytest.mark.parametrize(
+    ("name", "row"),
+    [
+        ("v1.row.json", samples.ROW),
+        ("v1.row.living.json", samples.LIVING_ROW),
+        ("v1.row.companions.json", samples.PAIR_ROW),
+    ],
+)
 def test_a_catalog_row_is_read_and_written_alike(name: str, row: Row) -> None:
     assert item_row(_item(name)) == row
     assert row_item(row) == _item(name)
@@ -128,10 +135,13 @@ def test_a_producer_row_has_the_documented_attributes() -> None:
     assert producer_item(samples.LOG, Producer("p", 1, 2)) == expected
 
 
-def test_a_log_description_of_version_1_is_read_and_written_alike() -> None:
-    data = (GOLDEN / "v1.log.json").read_bytes()
-    assert msgspec.json.decode(data, type=Description) == samples.DESCRIPTION
-    assert msgspec.json.encode(samples.DESCRIPTION) == data
+@pytest.mark.parametrize(
+    ("name", "description"), [("v1.log.json", samples.DESCRIPTION), ("v1.log.companion.json", samples.COMPANION)]
+)
+def test_a_log_description_of_version_1_is_read_and_written_alike(name: str, description: Description) -> None:
+    data = (GOLDEN / name).read_bytes()
+    assert msgspec.json.decode(data, type=Description) == description
+    assert msgspec.json.encode(description) == data
 
 
 def test_a_tombstone_of_version_1_is_read_and_written_alike() -> None:
