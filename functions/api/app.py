@@ -13,20 +13,24 @@ from fastapi import FastAPI
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Match
 
 from functions.api.context import Context, open_context
-from functions.api.door import errors
-from functions.api.door.bodies import BufferedAnswers
-from functions.api.door.layers import Admission, CountTraffic, Door
-from functions.api.door.resources import MethodNotAllowed, serve
-from functions.api.door.waiting import run
-from functions.api.streams import definitions, records, search, touch
+from functions.api.door.layers import Admission, CountTraffic, Door, Surface, run
+from functions.api.door.requests import BufferedAnswers
+from functions.api.door.routes import answer_unrouted, serve
+from functions.api.streams import definitions, live, records, search, touch
 from functions.api.streams.inspection import routes as inspection
 from functions.api.streams.inspection import server
 from headrace import VERSION
 
 _OPENAPI = Path(__file__).with_name("streams") / "openapi.json"
+_STREAMS = Surface(
+    allowed=records.REQUEST_HEADERS,
+    exposed=(*records.ANSWER_HEADERS, *search.SEARCH_HEADERS),
+    errors=records.ERRORS,
+    asking=search.ASKING,
+    waiting=touch.WAITING,
+)
 
 
 def create_app(context: Context | None = None) -> FastAPI:
@@ -47,14 +51,19 @@ def create_app(context: Context | None = None) -> FastAPI:
     _add_health(app)
     for part in (inspection, server, definitions, touch, search):
         part.add_routes(app, context)
-    records.add_routes(app, context)  # last: a name may hold slashes, so it would take every path below it
-    app.add_exception_handler(HTTPException, _routing_error)
+    for part in (live, records):
+        part.add_routes(app, context)  # last: a name may hold slashes, so it would take every path below it
+    app.add_exception_handler(HTTPException, answer_unrouted)
     app.openapi = describe  # type: ignore[method-assign]
     app.add_middleware(BufferedAnswers)
-    app.add_middleware(Admission, traffic=context.traffic)
-    app.add_middleware(Door, access=context.access, meter=context.meter, exposed=search.SEARCH_HEADERS)
+    app.add_middleware(Admission, surface=_STREAMS, traffic=context.traffic)
+    app.add_middleware(Door, surface=_STREAMS, access=context.access, meter=context.meter)
     app.add_middleware(
-        CountTraffic, traffic=context.traffic, began=context.request_began, ended=context.request_ended
+        CountTraffic,
+        surface=_STREAMS,
+        traffic=context.traffic,
+        began=context.request_began,
+        ended=context.request_ended,
     )
     return app
 
@@ -72,20 +81,6 @@ def describe() -> dict[str, Any]:
 async def _until_the_end(context: Context) -> AsyncIterator[None]:
     yield
     await run(context.finish)
-
-
-async def _routing_error(request: Request, error: Exception) -> Response:
-    """404 and 405 of the router, in our envelope; 405 with every method of the path."""
-    answer = errors.response_to(error, request.method)
-    if answer.status_code == 405 and not isinstance(error, MethodNotAllowed):
-        allowed = {
-            method
-            for route in request.app.routes
-            if route.matches(request.scope)[0] is not Match.NONE
-            for method in route.methods
-        }
-        answer.headers["Allow"] = ", ".join(sorted(allowed | {"OPTIONS"}))
-    return answer
 
 
 def _add_health(app: FastAPI) -> None:

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 
 from functions.api.door.access import Access, Keyring, Keys, check_exposure, parse
 from functions.api.door.background import CountKeeper
-from functions.api.door.layers import Traffic
-from functions.api.door.waiting import DYNAMODB_TIMEOUT_S, OBJECT_STORE_TIMEOUT_S, on_lambda
+from functions.api.door.layers import Traffic, on_lambda
 from functions.api.streams.inspection import process
 from functions.api.streams.inspection.inspector import Inspector
 from functions.api.streams.system.emitter import Emitter, gauges
@@ -32,6 +31,10 @@ from headrace.streams.verbs import Streams
 
 if TYPE_CHECKING:  # at run time it would cost every process the import of numpy and pyarrow
     from headrace.query.engine.context import Engine
+
+
+DYNAMODB_TIMEOUT_S = 2.0  # of one call to a store: within the budget of an append there is time for a second try
+OBJECT_STORE_TIMEOUT_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)

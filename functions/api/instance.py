@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functions.api.app import create_app
 from functions.api.context import open_context
-from functions.api.door.layers import TruePath
+from functions.api.door.requests import TruePath
 from functions.observability import make_logger
 
 logger = make_logger("api")

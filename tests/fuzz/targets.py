@@ -17,10 +17,12 @@ from urllib.parse import quote
 import msgspec
 import orjson
 
-from functions.api.door import access, bodies, incoming, times
-from functions.api.door.incoming import Headers
-from functions.api.streams import queries
-from headrace import limits, offset
+from functions.api.door import access, requests
+from functions.api.streams import records as streams
+from functions.api.streams.inspection.routes import list_query
+from functions.api.streams.reads import read_query
+from functions.api.streams.records import StreamHeaders as Headers
+from headrace import instants, limits, offset
 from headrace.batch import MAX_KEY_BYTES, Batch, decode_frames, encode_frames
 from headrace.errors import Damaged, InvalidRequest
 from headrace.manifest import invariants
@@ -67,21 +69,21 @@ def offsets(data: bytes) -> None:
 def durations(data: bytes) -> None:
     """Times agree with the standard library, durations with the sum of their parts."""
     text = data.decode("utf-8", "replace")
-    for parse in (times.rfc3339_ms, times.timestamp_ms, times.ttl_ms, times.timeout_ms):
+    for parse in (instants.rfc3339_ms, instants.timestamp_ms, instants.ttl_ms, instants.timeout_ms):
         try:
             millis = parse(text, "what")
         except InvalidRequest:
             continue
-        if parse is times.rfc3339_ms:
+        if parse is instants.rfc3339_ms:
             moment = datetime.fromisoformat(text.upper())
             assert millis == (moment - _EPOCH) // timedelta(milliseconds=1)
-        elif parse is times.timestamp_ms:
+        elif parse is instants.timestamp_ms:
             assert millis <= _LATEST_MS + 24 * 3600 * 1000
         else:
-            bare = 1000 if parse is times.ttl_ms else 1
+            bare = 1000 if parse is instants.ttl_ms else 1
             unit = {"h": 3_600_000, "m": 60_000, "s": 1000, "ms": 1, "": bare}
             assert millis == sum(int(n) * unit[u] for n, u in re.findall(r"(\d+)(ms|h|m|s|)", text))
-            assert parse is times.timeout_ms or 0 <= millis <= limits.MAX_TTL_MS
+            assert parse is instants.timeout_ms or 0 <= millis <= limits.MAX_TTL_MS
 
 
 def headers(data: bytes) -> None:
@@ -111,18 +113,18 @@ def query(data: bytes) -> None:
     """A query string, of a read and of a listing."""
     scope = {"query_string": data}
     try:
-        read = queries.read_query(scope)
+        read = read_query(scope)
         assert read.explicit == (read.at.cursor is not None and read.at.cursor.incarnation is not None)
         assert read.at.cursor is None or read.at.since_ms is None
         assert not read.live or b"offset" in data or b"since" in data or b"%" in data
         assert read.timeout_ms is None or read.timeout_ms >= 0
         assert read.cursor is None or 0 <= read.cursor < 10**18
         assert read.selection.key != "" and (read.selection.filter is None or read.live != "sse")
-        assert queries.read_query(scope, "k").selection == read.selection._replace(key="k")
+        assert read_query(scope, "k").selection == read.selection._replace(key="k")
     except InvalidRequest:
         pass
     try:
-        listing = queries.list_query(scope)
+        listing = list_query(scope)
         assert 1 <= listing.limit <= 1000 and 0 <= listing.skip <= 10_000
         (listing.after + listing.prefix).encode()
     except InvalidRequest:
@@ -133,11 +135,11 @@ def path(data: bytes) -> None:
     """A name that is accepted is reached again by its own canonical path; a URL is printable ASCII."""
     scope = {"raw_path": data, "scheme": "https"}
     for host in ("host.example:8080", data.decode("latin-1")):
-        url = incoming.url(scope, host)
+        url = requests.url(scope, host)
         assert url.isascii() and url.isprintable()
     readers: tuple[Callable[[], str], ...] = (
-        lambda: incoming.stream_name(scope),
-        lambda: incoming.source_name(data.decode("utf-8", "replace")),
+        lambda: streams.stream_name(scope),
+        lambda: streams.source_name(data.decode("utf-8", "replace")),
     )
     for read in readers:
         try:
@@ -145,12 +147,12 @@ def path(data: bytes) -> None:
         except InvalidRequest:
             continue
         assert 0 < len(name.encode()) <= limits.MAX_NAME_BYTES and "\n" not in name and "\0" not in name
-        assert incoming.stream_name({"raw_path": f"/v1/stream/{quote(name, safe='')}".encode()}) == name
+        assert streams.stream_name({"raw_path": f"/v1/stream/{quote(name, safe='')}".encode()}) == name
     try:
-        name, key = incoming.name_and_key(scope)
+        name, key = streams.name_and_key(scope)
     except InvalidRequest:
         return
-    assert key and incoming.name_and_key(
+    assert key and streams.name_and_key(
         {"raw_path": f"/v1/stream/{quote(name)}/pk/{quote(key, safe='')}".encode()}
     ) == (
         name,
@@ -165,7 +167,7 @@ def body(data: bytes) -> None:
     if mode == _EDITED:
         text = edited(text, rest[:3])
     try:
-        found = bodies.records(text, "application/json", None).slices()
+        found = requests.records(text, "application/json", None).slices()
     except InvalidRequest:
         assert mode != _FORGED, "refused what is JSON"
         return

@@ -1,15 +1,21 @@
-"""Every error as a response: one table. Bodies are `{"error":{"code","message"}}`; details go to the log only."""
+"""Every error as a response, and as a metric. Bodies are `{"error":{"code","message"}}`; details go to the log only.
+
+One table holds the errors of all surfaces; a surface adds rows for its own.
+"""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import orjson
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from functions.api.door.access import Forbidden, Unauthorized
-from functions.api.door.bodies import AnswerTooLarge
+from functions.api.door.requests import AnswerTooLarge
+from functions.metrics import ApiMetric
 from headrace.errors import (
     Conflict,
     DeadlineExceeded,
@@ -25,7 +31,6 @@ from headrace.errors import (
     StoreThrottled,
     StoreTimeout,
 )
-from headrace.streams.errors import ProducerGap, SequenceConflict, StaleProducer, StreamClosed
 
 _log = logging.getLogger(__name__)
 
@@ -34,38 +39,52 @@ SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 _RETRY_AFTER_S = 1
 _RESTART_S = 5
 
+
+class Row(NamedTuple):
+    """How errors of a class are answered.
+
+    Attributes:
+        headers: what a client needs to go on.
+        bare: the answer has no body.
+    """
+
+    kind: type[HeadraceError]
+    status: int
+    headers: Callable[[Any], dict[str, str]] = lambda _: {}
+    bare: bool = False
+
+
 # The first row whose class fits.
-_STATUS: tuple[tuple[type[HeadraceError], int], ...] = (
-    (PayloadTooLarge, 413),
-    (InvalidRequest, 400),
-    (NotFound, 404),
-    (Gone, 410),
-    (Conflict, 409),
-    (StaleProducer, 403),
-    (Overloaded, 429),
-    (OutcomeUnknown, 408),
-    (RequestTimeout, 408),
+_ROWS = (
+    Row(PayloadTooLarge, 413),
+    Row(InvalidRequest, 400),
+    Row(NotFound, 404),
+    Row(Gone, 410),
+    Row(Conflict, 409),
+    Row(Overloaded, 429, lambda error: {"Retry-After": str(error.retry_after_s)}),
+    Row(OutcomeUnknown, 408),
+    Row(RequestTimeout, 408),
 )
 _HTTP_CODES = {404: "not_found", 405: "method_not_allowed"}
 
 
-def response_to(error: Exception, method: str) -> Response:
-    """Returns the answer to a request of `method` that ended with `error`."""
+def response_to(error: Exception, method: str, rows: Sequence[Row] = ()) -> Response:
+    """Returns the answer to a request of `method` that ended with `error`; `rows` of the surface come first."""
     if isinstance(error, StoreError):
         return _store_failed(error, method)
-    if isinstance(error, StreamClosed):
-        return _bare(409, {"Stream-Closed": "true", "Stream-Next-Offset": error.next_offset})
     if isinstance(error, HeadraceError):
-        status = next((status for kind, status in _STATUS if isinstance(error, kind)), None)
-        if status is not None:
-            return envelope(status, error.code, str(error), _details(error))
+        for row in (*rows, *_ROWS):
+            if isinstance(error, row.kind):
+                headers = row.headers(error)
+                if row.bare:
+                    return Response(None, row.status, {"Cache-Control": "no-store", **headers})
+                return envelope(row.status, error.code, str(error), headers)
     if isinstance(error, Unauthorized):
         return envelope(401, "unauthorized", "unauthorized", {"WWW-Authenticate": "Bearer"})
     if isinstance(error, Forbidden):
         return envelope(403, "forbidden", str(error))
     if isinstance(error, AnswerTooLarge):
-        skip = {} if error.next_offset is None else {"Stream-Next-Offset": error.next_offset}
-        return envelope(413, "payload_too_large", str(error), skip)
+        return envelope(413, "payload_too_large", str(error), dict(error.headers))
     if isinstance(error, HTTPException):
         code = _HTTP_CODES.get(error.status_code, "bad_request")
         return envelope(error.status_code, code, str(error.detail).lower(), dict(error.headers or {}))
@@ -93,33 +112,6 @@ def envelope(status: int, code: str, message: str, headers: dict[str, str] | Non
     return Response(body, status, {"Content-Type": CONTENT_TYPE, "Cache-Control": "no-store", **(headers or {})})
 
 
-def _bare(status: int, headers: dict[str, str]) -> Response:
-    return Response(None, status, {"Cache-Control": "no-store", **headers})
-
-
-def _details(error: HeadraceError) -> dict[str, str]:
-    """Returns what a client needs to go on, as headers."""
-    if isinstance(error, SequenceConflict):
-        return {
-            "Stream-Expected-Seq": _printable(error.expected),
-            "Stream-Received-Seq": _printable(error.received),
-        }
-    if isinstance(error, ProducerGap):
-        return {"Producer-Expected-Seq": str(error.expected), "Producer-Received-Seq": str(error.received)}
-    if isinstance(error, StaleProducer):
-        return {"Producer-Epoch": str(error.epoch)}
-    if isinstance(error, Overloaded):
-        return {"Retry-After": str(error.retry_after_s)}
-    return {}
-
-
-def _printable(value: str) -> str:
-    """Returns a client's text as a header value: as it came if that is printable ASCII, else with escapes."""
-    if value.isascii() and value.isprintable():
-        return value
-    return value.encode("unicode_escape").decode("ascii")
-
-
 def _store_failed(error: StoreError, method: str) -> Response:
     _log.warning("store failed: method=%s error=%s detail=%s", method, type(error).__name__, error)
     late: HeadraceError | None = None
@@ -132,3 +124,21 @@ def _store_failed(error: StoreError, method: str) -> Response:
     if isinstance(error, StoreThrottled):
         return envelope(429, "overloaded", "the store is throttling", {"Retry-After": str(_RETRY_AFTER_S)})
     return envelope(503, "unavailable", "a store is not available", {"Retry-After": str(_RETRY_AFTER_S)})
+
+
+_METRICS = {
+    401: ApiMetric.Unauthorized,
+    403: ApiMetric.Forbidden,
+    408: ApiMetric.Timeouts,
+    409: ApiMetric.Conflicts,
+    429: ApiMetric.Overloads,
+    500: ApiMetric.Failures,
+    503: ApiMetric.StoreFailures,
+}
+
+
+def error_metric(status: int, *, may_have_written: bool) -> ApiMetric:
+    """Returns the metric that counts an answer of an error status."""
+    if status == 408 and may_have_written:
+        return ApiMetric.UnknownOutcomes
+    return _METRICS.get(status, ApiMetric.ClientErrors)

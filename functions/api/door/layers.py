@@ -1,52 +1,62 @@
-"""The layers around the application: which requests may come in, how many at once, what every answer carries, and what
-becomes of an error.
+"""The layers around the application: which requests may come in, how many at once, where their calls to stores run, what
+every answer carries, and what becomes of an error.
 
 Pure ASGI, so that an SSE response streams through them. Preflights and the liveness route need no key.
+
+Every store call blocks. A Lambda function serves one request at a time, so there a call runs in place. A server of many
+requests runs it in a thread; nothing holds a thread while it merely waits for time to pass.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import NamedTuple
-from urllib.parse import quote, unquote
+from typing import NamedTuple, ParamSpec, TypeVar
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from functions.api.door import errors, incoming
+from functions.api.door import errors
 from functions.api.door.access import Grant, Keys
-from functions.api.door.access import Scope as AccessScope
-from functions.api.door.incoming import headers_of
-from functions.api.door.waiting import run
+from functions.api.door.errors import Row
+from functions.api.door.requests import Headers
 from functions.metrics import ApiMetric
 from functions.observability import Meter
 from headrace.errors import Overloaded
 from headrace.limits import QUEUE_BYTES, QUEUE_REQUESTS
-from headrace.streams import names
 
-_ERRORS = {
-    401: ApiMetric.Unauthorized,
-    403: ApiMetric.Forbidden,
-    408: ApiMetric.Timeouts,
-    409: ApiMetric.Conflicts,
-    429: ApiMetric.Overloads,
-    500: ApiMetric.Failures,
-    503: ApiMetric.StoreFailures,
-}
+P = ParamSpec("P")
+T = TypeVar("T")
+
+# Appends wait in their thread for a group commit: fewer threads than concurrent writers would make groups small.
+_THREADS = 128
+_pool: ThreadPoolExecutor | None = None
 
 
-def error_metric(status: int, *, may_have_written: bool) -> ApiMetric | None:
-    """Returns the metric of an answer; None for one that is no error."""
-    if status < 400:
-        return None
-    if status == 408 and may_have_written:
-        return ApiMetric.UnknownOutcomes
-    return _ERRORS.get(status, ApiMetric.ClientErrors)
+def on_lambda() -> bool:
+    """This process is a Lambda function."""
+    return "AWS_LAMBDA_FUNCTION_NAME" in os.environ
+
+
+def capacity() -> int:
+    """Returns how many calls run at once."""
+    return 1 if on_lambda() else _THREADS
+
+
+async def run(call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Makes the call and gives its result."""
+    global _pool
+    if on_lambda():
+        return call(*args, **kwargs)
+    if _pool is None:
+        _pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="store")
+    return await asyncio.get_running_loop().run_in_executor(_pool, lambda: call(*args, **kwargs))
 
 
 _WRITES = frozenset({"POST", "PUT", "DELETE"})
@@ -65,13 +75,30 @@ class Load(NamedTuple):
         return self.writes > QUEUE_REQUESTS or self.write_bytes > QUEUE_BYTES
 
 
-def is_write(scope: Scope) -> bool:
-    """Returns the request may write. A question in a body may not; nor may waiting for a touch, and many do it for
-    long.
+class Surface(NamedTuple):
+    """What the door needs to know of a surface.
+
+    Attributes:
+        allowed, exposed: headers of requests, and of answers, besides everybody's, that pages of other origins may send
+            and read.
+        errors: how its own errors are answered.
+        asking: ends of paths where a POST writes nothing, whatever comes of it: the question is in the body.
+        waiting: ends of paths where requests wait, many of them and for long, and count as reads.
     """
-    if scope["method"] not in _WRITES or incoming.only_asks(scope):
-        return False
-    return not scope["path"].endswith("/touch/wait")
+
+    allowed: tuple[str, ...] = ()
+    exposed: tuple[str, ...] = ()
+    errors: tuple[Row, ...] = ()
+    asking: tuple[str, ...] = ()
+    waiting: tuple[str, ...] = ()
+
+    def only_asks(self, scope: Scope) -> bool:
+        """Returns whether the request is a POST that writes nothing."""
+        return bool(scope["method"] == "POST" and scope["path"].endswith(self.asking))
+
+    def is_write(self, scope: Scope) -> bool:
+        """Returns whether the request may write, and is under way only as long as that takes."""
+        return scope["method"] in _WRITES and not scope["path"].endswith(self.waiting) and not self.only_asks(scope)
 
 
 class Traffic:
@@ -108,8 +135,16 @@ class Traffic:
 class CountTraffic:
     """Wraps the application. Pure ASGI. `began` and `ended` are told of each request, and return at once."""
 
-    def __init__(self, app: ASGIApp, traffic: Traffic, began: Callable[[], None], ended: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        surface: Surface,
+        traffic: Traffic,
+        began: Callable[[], None],
+        ended: Callable[[], None],
+    ) -> None:
         self._app = app
+        self._surface = surface
         self._traffic = traffic
         self._began = began
         self._ended = ended
@@ -120,7 +155,8 @@ class CountTraffic:
             return
         self._began()
         try:
-            with self._traffic.request(writes=is_write(scope), size=headers_of(scope).content_length or 0):
+            size = Headers(scope).content_length or 0
+            with self._traffic.request(writes=self._surface.is_write(scope), size=size):
                 await self._app(scope, receive, send)
         finally:
             self._ended()
@@ -139,16 +175,8 @@ _WITH_EACH_REQUEST = (
     ApiMetric.StoreThrottles,
 )
 
-_EXPOSED = (
-    "Content-Type, ETag, Location, Retry-After, Stream-Next-Offset, Stream-End-Offset, Stream-Up-To-Date, "
-    "Stream-Closed, Stream-Cursor, Stream-TTL, Stream-Expires-At, Stream-SSE-Data-Encoding, Stream-Expected-Seq, "
-    "Stream-Received-Seq, Producer-Epoch, Producer-Seq, Producer-Expected-Seq, Producer-Received-Seq"
-)
-_ALLOWED = (
-    "Authorization, Content-Type, If-None-Match, Accept, Cache-Control, Last-Event-ID, Stream-TTL, "
-    "Stream-Expires-At, Stream-Closed, Stream-Seq, Stream-Key, Stream-Timestamp, Stream-Forked-From, "
-    "Stream-Fork-Offset, Stream-Fork-Sub-Offset, Producer-Id, Producer-Epoch, Producer-Seq"
-)
+_EXPOSED = ("Content-Type", "ETag", "Location", "Retry-After")
+_ALLOWED = ("Authorization", "Content-Type", "If-None-Match", "Accept", "Cache-Control", "Last-Event-ID")
 _ALWAYS = [
     (b"x-content-type-options", b"nosniff"),
     (b"cross-origin-resource-policy", b"cross-origin"),
@@ -156,7 +184,6 @@ _ALWAYS = [
 ]
 _PREFLIGHT = {
     "Access-Control-Allow-Methods": METHODS,
-    "Access-Control-Allow-Headers": _ALLOWED,
     "Access-Control-Max-Age": "86400",
     "Cache-Control": "no-store",
 }
@@ -168,25 +195,18 @@ def grant_of(request: Request) -> Grant:
     return grant
 
 
-def require(request: Request, scope: AccessScope, name: str) -> None:
-    """Raises:
-    Forbidden: the request's key does not allow `scope` on the stream.
-    InvalidRequest: more than reading was asked for, of a stream that only the server writes.
-    """
-    grant_of(request).require(scope, name)
-    if scope is not AccessScope.READ:
-        names.check_writable(name)
-
-
 class Door:
     """Wraps the application."""
 
-    def __init__(self, app: ASGIApp, access: Keys, meter: Meter[ApiMetric], exposed: Iterable[str] = ()) -> None:
-        """Args:
-        exposed: headers of answers that pages of other origins may read, besides those of every surface.
-        """
-        self._always = [*_ALWAYS, (b"access-control-expose-headers", ", ".join((_EXPOSED, *exposed)).encode())]
+    def __init__(self, app: ASGIApp, surface: Surface, access: Keys, meter: Meter[ApiMetric]) -> None:
+        exposed = ", ".join((*_EXPOSED, *surface.exposed))
+        self._always = [*_ALWAYS, (b"access-control-expose-headers", exposed.encode())]
+        self._preflight = {
+            **_PREFLIGHT,
+            "Access-Control-Allow-Headers": ", ".join((*_ALLOWED, *surface.allowed)),
+        }
         self._app = app
+        self._surface = surface
         self._access = access
         self._meter = meter
 
@@ -195,7 +215,7 @@ class Door:
             await self._app(scope, receive, send)
             return
         method = scope["method"]
-        meant = "GET" if incoming.only_asks(scope) else method  # what an error of it is told as
+        meant = "GET" if self._surface.only_asks(scope) else method  # what an error of it is told as
         started = False
         unknown = False  # the answer says that a write may have happened
 
@@ -212,12 +232,12 @@ class Door:
 
         try:
             if method == "OPTIONS":
-                await Response(None, 204, _PREFLIGHT)(scope, receive, send_dressed)
+                await Response(None, 204, self._preflight)(scope, receive, send_dressed)
                 return
             if scope["path"] not in OPEN_PATHS:
                 if self._access.is_stale:
                     await run(self._access.refresh)
-                scope[GRANT] = self._access.grant(headers_of(scope).get("authorization"))
+                scope[GRANT] = self._access.grant(Headers(scope).get("authorization"))
             await self._app(scope, receive, send_dressed)
         except asyncio.CancelledError:  # the server ends and waits no longer
             if not started:
@@ -229,7 +249,7 @@ class Door:
                 self._meter.add(ApiMetric.BrokenAnswers)
                 _log.exception("response broke off: method=%s path=%s", method, scope["path"])
                 raise
-            answer = errors.response_to(exc, meant)
+            answer = errors.response_to(exc, meant, self._surface.errors)
             unknown = errors.may_have_written(exc, meant)
             await answer(scope, receive, send_dressed)
 
@@ -237,9 +257,8 @@ class Door:
         self._meter.add(ApiMetric.Requests)
         for metric in _WITH_EACH_REQUEST:
             self._meter.add(metric, 0)
-        error = error_metric(status, may_have_written=unknown)
-        if error is not None:
-            self._meter.add(error)
+        if status >= 400:
+            self._meter.add(errors.error_metric(status, may_have_written=unknown))
 
     def _dressed(self, headers: list[tuple[bytes, bytes]], method: str) -> list[tuple[bytes, bytes]]:
         if method == "HEAD":
@@ -255,16 +274,17 @@ class Door:
 class Admission:
     """Wraps the application. Pure ASGI. Knows of a body what is announced, or else what has arrived."""
 
-    def __init__(self, app: ASGIApp, traffic: Traffic) -> None:
+    def __init__(self, app: ASGIApp, surface: Surface, traffic: Traffic) -> None:
         self._app = app
+        self._surface = surface
         self._traffic = traffic
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or not is_write(scope):
+        if scope["type"] != "http" or not self._surface.is_write(scope):
             await self._app(scope, receive, send)
             return
         self._check()
-        if headers_of(scope).content_length is not None:
+        if Headers(scope).content_length is not None:
             await self._app(scope, receive, send)
             return
         arrived = 0
@@ -289,25 +309,3 @@ class Admission:
         """
         if self._traffic.load().full:
             raise Overloaded("too many writes are under way")
-
-
-_FUNCTION_URL = ".lambda-url."
-
-
-class TruePath:
-    """Puts the path as the client sent it, `raw_path` and `path`, into the scope of an HTTP API (payload 2.0) or Function
-    URL request: Mangum keeps a decoded one, decoded once too often.
-
-    A Function URL passes the path still encoded. An HTTP API passes it decoded once already (and cut at a decoded `?`),
-    so it is encoded again here: decoding it as it comes would turn the name `100%25` into `100%`, then into an error.
-    """
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        event = scope["aws.event"]
-        path = str(event["rawPath"])
-        if _FUNCTION_URL not in event["requestContext"].get("domainName", ""):
-            path = quote(path)
-        await self._app({**scope, "raw_path": path.encode(), "path": unquote(path)}, receive, send)

@@ -9,11 +9,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from functions.api.context import Context
-from functions.api.door import bodies, incoming, resources
 from functions.api.door.access import Scope
-from functions.api.door.layers import require
-from functions.api.door.waiting import run
-from functions.api.streams import pages
+from functions.api.door.layers import run
+from functions.api.door.requests import read
+from functions.api.door.routes import add
+from functions.api.streams.records import NO_STORE, PATH, allowed_name
 from headrace.definition import Definition
 from headrace.errors import InvalidRequest
 from headrace.json import jsontext, registry
@@ -28,12 +28,12 @@ def add_routes(app: FastAPI, context: Context) -> None:
     """Adds the two resources."""
 
     async def show_schema(request: Request) -> Response:
-        name = _name(request, "/_schema", Scope.READ)
+        name = allowed_name(request, Scope.READ, "/_schema")
         definition = await run(context.logs().definition, name)
         return document(registry.document(definition.registry, name))
 
     async def change_schema(request: Request) -> Response:
-        name = _name(request, "/_schema", Scope.ADMIN)
+        name = allowed_name(request, Scope.ADMIN, "/_schema")
         update = registry.parse_update(await _body(request), name)
         logs = context.logs()
 
@@ -52,12 +52,12 @@ def add_routes(app: FastAPI, context: Context) -> None:
         return document(registry.document((await run(logs.define, name, change)).registry, name))
 
     async def show_profile(request: Request) -> Response:
-        name = _name(request, "/_profile", Scope.READ)
+        name = allowed_name(request, Scope.READ, "/_profile")
         definition = await run(context.logs().definition, name)
         return document(profiles.resource(profiles.of(definition)))
 
     async def change_profile(request: Request) -> Response:
-        name = _name(request, "/_profile", Scope.ADMIN)
+        name = allowed_name(request, Scope.ADMIN, "/_profile")
         wanted = profiles.parse_update(jsontext.loads(await _body(request)))
         logs = context.logs()
 
@@ -75,20 +75,14 @@ def add_routes(app: FastAPI, context: Context) -> None:
 
         return document(profiles.resource(profiles.of(await run(logs.define, name, change))))
 
-    resources.add(app, "/_schema", GET=show_schema, POST=change_schema)
-    resources.add(app, "/_profile", GET=show_profile, POST=change_profile)
-
-
-def _name(request: Request, resource: str, scope: Scope) -> str:
-    name = incoming.stream_name(request.scope, resource)
-    require(request, scope, name)
-    return name
+    add(app, PATH + "/_schema", GET=show_schema, POST=change_schema)
+    add(app, PATH + "/_profile", GET=show_profile, POST=change_profile)
 
 
 async def _body(request: Request) -> bytes:
-    return await bodies.read(request, MAX_DOCUMENT_BYTES)
+    return await read(request, MAX_DOCUMENT_BYTES)
 
 
 def document(value: Any) -> Response:
     """Returns a JSON document that no cache may keep."""
-    return Response(jsontext.dumps(value), 200, {"Content-Type": JSON, "Cache-Control": pages.NO_STORE})
+    return Response(jsontext.dumps(value), 200, {"Content-Type": JSON, "Cache-Control": NO_STORE})

@@ -1,4 +1,6 @@
-"""Live reads: server-sent events and long-poll.
+"""`GET /v1/stream/{name}` and `…/pk/{key}`; server-sent events, long-poll, and waiting for the next record.
+
+A reader that waits polls with back-off, and is woken at once by this process's writes. It holds no thread meanwhile.
 
 Every `data` event is followed by a `control` event that says where the reader is. Records of JSON streams come as one
 array for each page, of text streams as text, of others as base64. Line breaks inside a payload begin a new `data:` line,
@@ -13,24 +15,121 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
-from contextlib import suppress
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager, suppress
 
 import orjson
+from fastapi import FastAPI
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from functions.api.context import Context, scan_until
-from functions.api.door.bodies import ENDS_AT, fits, grown, is_buffered
-from functions.api.door.waiting import Waiter, after, listening, run
-from functions.api.streams import pages
-from functions.api.streams.queries import ReadQuery
+from functions.api.door import routes
+from functions.api.door.access import Scope as Access
+from functions.api.door.layers import run
+from functions.api.door.requests import ENDS_AT, Headers, fits, grown, is_buffered
+from functions.api.streams import reads
+from functions.api.streams.reads import ReadQuery, read_query
+from functions.api.streams.records import PATH, allowed_name, name_and_key, require
+from functions.metrics import ApiMetric
+from headrace import offset as offsets
 from headrace.errors import HeadraceError, RequestTimeout, StoreError
-from headrace.log.requests import ReadPage
+from headrace.log.requests import At, ReadPage
 from headrace.streams.verbs import Streams
 
 _log = logging.getLogger(__name__)
+
+
+def add_routes(app: FastAPI, context: Context) -> None:
+    """Adds the routes."""
+    meter = context.meter
+
+    async def read_stream_by_key(request: Request) -> Response:
+        name, key = name_and_key(request.scope)
+        require(request, Access.READ, name)
+        return await _read(request, name, read_query(request.scope, key))
+
+    routes.add(app, PATH + "/pk/{key:path}", GET=read_stream_by_key)
+
+    @routes.serve(app, PATH, "GET")
+    async def read_stream(request: Request) -> Response:
+        name = allowed_name(request, Access.READ)
+        return await _read(request, name, read_query(request.scope))
+
+    async def _read(request: Request, name: str, query: ReadQuery) -> Response:
+        logs = context.logs()
+        meter.add(ApiMetric.Reads)
+        if query.live == "long-poll":
+            return await long_poll(context, logs, request, name, query)
+        read = reads.reader(request.scope, logs, query)
+        began = context.clock.monotonic()
+        page = await run(read, name, query.at, query.selection, until=scan_until(context))
+        reads.check_format(page, query)
+        meter.add(ApiMetric.ReadMs, context.ms_since(began))
+        meter.add(ApiMetric.ReadRecords, len(page.data))
+        meter.add(ApiMetric.ReadBytes, page.size)
+        if query.live == "sse":
+            return EventStream(context, logs, name, query, page)
+        return reads.catch_up(page, query, Headers(request.scope))
+
+
+_FIRST_S = 0.020
+_LAST_S = 0.250
+_GROWTH = 1.6
+
+_waiting: Counter[str] = Counter()  # requests of this process that wait, by stream
+
+
+class Waiter:
+    """Says when to look again."""
+
+    def __init__(self) -> None:
+        self._woken = asyncio.Event()
+        self._delay_s = _FIRST_S
+
+    def reset(self) -> None:
+        """Something happened: the next pause is a short one."""
+        self._delay_s = _FIRST_S
+
+    async def pause(self, at_most_s: float) -> None:
+        """Until this process changed the stream, the next poll is due, or `at_most_s` have passed."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._woken.wait(), max(0.0, min(self._delay_s, at_most_s)))
+        self._delay_s = _FIRST_S if self._woken.is_set() else min(self._delay_s * _GROWTH, _LAST_S)
+        self._woken.clear()
+
+    def wake(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Ends the pause; from any thread."""
+        with suppress(RuntimeError):  # the loop is closed: no request waits any more
+            loop.call_soon_threadsafe(self._woken.set)
+
+
+@contextmanager
+def listening(logs: Streams, name: str) -> Iterator[Waiter]:
+    """Returns a waiter that hears of changes of `name` by this process."""
+    waiter = Waiter()
+    loop = asyncio.get_running_loop()
+    _waiting[name] += 1
+    try:
+        with logs.wakeups.listen(name, lambda: waiter.wake(loop)):
+            yield waiter
+    finally:
+        _waiting[name] -= 1
+        if not _waiting[name]:
+            del _waiting[name]
+
+
+def waiters() -> dict[str, int]:
+    """Returns how many requests of this process wait, by stream."""
+    return dict(_waiting)
+
+
+def after(page: ReadPage) -> At:
+    """Returns where the next page begins."""
+    return At(cursor=offsets.Cursor(page.head.incarnation, page.next))
+
 
 _KEEP_ALIVE = b": keep-alive\n\n"
 _KEEP_ALIVE_S = 15.0
@@ -47,8 +146,8 @@ class EventStream(Response):
     media_type = None
 
     def __init__(self, context: Context, logs: Streams, name: str, query: ReadQuery, page: ReadPage) -> None:
-        headers = {"Content-Type": pages.EVENTS, "Cache-Control": "no-cache, no-store"}
-        if pages.needs_base64(page.head.config.content_type):
+        headers = {"Content-Type": reads.EVENTS, "Cache-Control": "no-cache, no-store"}
+        if reads.needs_base64(page.head.config.content_type):
             headers["Stream-SSE-Data-Encoding"] = "base64"
         super().__init__(None, 200, headers)
         del self.headers["content-length"]
@@ -97,7 +196,7 @@ class EventStream(Response):
             sent = 0
             while not page.at_eof:
                 if self._buffered:
-                    sent += grown(event, pages.EVENTS)
+                    sent += grown(event, reads.EVENTS)
                     if page.up_to_date or sent >= _BUFFERED_BYTES:
                         return
                 if page.up_to_date:
@@ -113,7 +212,7 @@ class EventStream(Response):
                 if is_over and not has_news:
                     return
                 event = self._event(page) if has_news else _KEEP_ALIVE
-                if self._buffered and not fits(event, pages.EVENTS, sent):
+                if self._buffered and not fits(event, reads.EVENTS, sent):
                     return  # the next answer begins with it
                 if has_news:
                     waiter.reset()
@@ -144,8 +243,8 @@ class EventStream(Response):
     def _event(self, page: ReadPage) -> bytes:
         frames = []
         if page.data:
-            frames.append(pages.data_event(page, self._query))
-        frames.append(pages.frame_event(b"control", orjson.dumps(self._control(page))))
+            frames.append(reads.data_event(page, self._query))
+        frames.append(reads.frame_event(b"control", orjson.dumps(self._control(page))))
         return b"".join(frames)
 
     def _control(self, page: ReadPage) -> dict[str, str | bool]:
@@ -175,10 +274,10 @@ async def long_poll(context: Context, logs: Streams, request: Request, name: str
     settings = context.settings
     asked_ms = settings.live_timeout_ms if query.timeout_ms is None else query.timeout_ms
     deadline = context.clock.monotonic() + min(asked_ms, settings.request_timeout_ms) / 1000
-    read = pages.reader(request.scope, logs, query)
+    read = reads.reader(request.scope, logs, query)
     with listening(logs, name) as waiter:
         page = await run(read, name, query.at, query.selection, until=scan_until(context))
-        pages.check_format(page, query)
+        reads.check_format(page, query)
         while not page.data and not page.at_eof:
             left_s = deadline - context.clock.monotonic()
             if left_s <= 0:
@@ -192,7 +291,7 @@ async def long_poll(context: Context, logs: Streams, request: Request, name: str
             if page.scan is not None and page.scan.limit_reached:
                 break  # so much was looked at that the client should hear how far it came
             page = await run(read, name, after(page), query.selection, touch=False, until=scan_until(context))
-    return pages.live(page, query, next_cursor(query.cursor, context.clock.now_ms(), context.random_below))
+    return reads.live(page, query, next_cursor(query.cursor, context.clock.now_ms(), context.random_below))
 
 
 _EPOCH_MS = 1_728_432_000_000  # 2024-10-09T00:00:00Z

@@ -1,58 +1,265 @@
-"""`/v1/stream/{name}`: create, append, close, read, follow, describe, delete."""
+"""`/v1/stream/{name}`: create, append, close, describe, delete; which stream a request is about, and what its headers ask.
+
+Everything after `/v1/stream/` is the name, percent-decoded once; raw slashes belong to it, and `%2F` is one as well.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
 
 from fastapi import FastAPI
 from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import Response
 
-from functions.api.context import Context, scan_until
-from functions.api.door import bodies, incoming, resources, times
+from functions.api.context import Context
+from functions.api.door import requests
 from functions.api.door.access import Scope
-from functions.api.door.incoming import Headers, headers_of
-from functions.api.door.layers import require
-from functions.api.door.resources import PATH
-from functions.api.door.waiting import run
-from functions.api.streams import pages
-from functions.api.streams.live import EventStream, long_poll
-from functions.api.streams.pages import reader
-from functions.api.streams.queries import ReadQuery, read_query
+from functions.api.door.errors import Row
+from functions.api.door.layers import grant_of, run
+from functions.api.door.requests import Headers
+from functions.api.door.routes import serve
 from functions.metrics import ApiMetric
+from headrace import instants
+from headrace import offset as offsets
+from headrace.batch import MAX_KEY_BYTES
 from headrace.errors import InvalidRequest
+from headrace.limits import MAX_PRODUCER_ID_BYTES, MAX_SEQ_BYTES
 from headrace.log.requests import Head
-from headrace.streams.requests import Appended, AppendRequest, Created, CreateRequest
+from headrace.streams import names
+from headrace.streams.errors import ProducerGap, SequenceConflict, StaleProducer, StreamClosed
+from headrace.streams.requests import Appended, AppendRequest, Created, CreateRequest, ForkRequest
 from headrace.streams.verbs import Streams
+from headrace.wal.state import Producer
+
+PREFIX = "/v1/stream/"
+PATH = PREFIX + "{name:path}"
+NO_STORE = "no-store"
+_PRODUCER = ("producer-id", "producer-epoch", "producer-seq")
+# What pages of other origins may send and read.
+REQUEST_HEADERS = (
+    *("Stream-TTL", "Stream-Expires-At", "Stream-Closed", "Stream-Seq", "Stream-Key", "Stream-Timestamp"),
+    *("Stream-Forked-From", "Stream-Fork-Offset", "Stream-Fork-Sub-Offset"),
+    *("Producer-Id", "Producer-Epoch", "Producer-Seq"),
+)
+ANSWER_HEADERS = (
+    *("Stream-Next-Offset", "Stream-End-Offset", "Stream-Up-To-Date", "Stream-Closed", "Stream-Cursor", "Stream-TTL"),
+    *("Stream-Expires-At", "Stream-SSE-Data-Encoding", "Stream-Expected-Seq", "Stream-Received-Seq"),
+    *("Producer-Epoch", "Producer-Seq", "Producer-Expected-Seq", "Producer-Received-Seq"),
+)
+ERRORS = (
+    Row(StreamClosed, 409, lambda e: {"Stream-Closed": "true", "Stream-Next-Offset": e.next_offset}, bare=True),
+    Row(
+        SequenceConflict,
+        409,
+        lambda e: {"Stream-Expected-Seq": _printable(e.expected), "Stream-Received-Seq": _printable(e.received)},
+    ),
+    Row(
+        ProducerGap,
+        409,
+        lambda e: {"Producer-Expected-Seq": str(e.expected), "Producer-Received-Seq": str(e.received)},
+    ),
+    Row(StaleProducer, 403, lambda e: {"Producer-Epoch": str(e.epoch)}),
+)
+
+
+def _printable(value: str) -> str:
+    """Returns a client's text as a header value: as it came if that is printable ASCII, else with escapes."""
+    if value.isascii() and value.isprintable():
+        return value
+    return value.encode("unicode_escape").decode("ascii")
+
+
+def allowed_name(request: Request, scope: Scope, resource: str = "") -> str:
+    """Returns the checked name of the stream that the request is about.
+
+    Args:
+        resource: what follows the name, such as `/_schema`.
+
+    Raises:
+        InvalidRequest: it is not a name, or only the server writes this stream, and more than reading was asked for.
+        Forbidden: the request's key does not allow `scope` on the stream.
+    """
+    name = stream_name(request.scope, resource)
+    require(request, scope, name)
+    return name
+
+
+def require(request: Request, scope: Scope, name: str) -> None:
+    """Raises: as `allowed_name`, for a name that was checked."""
+    grant_of(request).require(scope, name)
+    if scope is not Scope.READ:
+        names.check_writable(name)
+
+
+def stream_name(scope: Mapping[str, Any], resource: str = "") -> str:
+    """Returns the checked name of the stream that the request is about.
+
+    Args:
+        resource: what follows the name, such as `/_schema`.
+
+    Raises:
+        InvalidRequest: not UTF-8 once decoded, or not a name.
+    """
+    encoded = _after_prefix(scope)
+    suffix = resource.encode()
+    if not encoded.endswith(suffix):
+        raise InvalidRequest(f"the path does not end with {resource}")
+    return _decode_name(encoded[: len(encoded) - len(suffix)])
+
+
+def name_and_key(scope: Mapping[str, Any]) -> tuple[str, str]:
+    """Returns the stream and the routing key of `…/{name}/pk/{key}`; an escaped slash belongs to the key.
+
+    Raises:
+        InvalidRequest: one of them is empty, not UTF-8 once decoded, or not a name.
+    """
+    name, found, key = _after_prefix(scope).rpartition(b"/pk/")
+    if not found or not key or b"/" in key:
+        raise InvalidRequest("the path does not end with /pk/ and one key")
+    return _decode_name(name), requests.decode(key, "routing key")
+
+
+def _after_prefix(scope: Mapping[str, Any]) -> bytes:
+    raw = requests.raw_path(scope)
+    prefix = PREFIX.encode()
+    if not raw.startswith(prefix):
+        # The router matched a path that is spelled another way (`/v1/%73tream/…`): one way is enough.
+        raise InvalidRequest(f"the path does not begin with {PREFIX}")
+    return raw[len(prefix) :]
+
+
+def _decode_name(encoded: bytes) -> str:
+    return names.check(requests.decode(encoded, "stream name"))
+
+
+def source_name(header: str) -> str:
+    """Returns the name in `Stream-Forked-From`: the path of the source's URL, or the bare name.
+
+    Raises:
+        InvalidRequest: another server's URL, another path, or not a name.
+    """
+    if "://" in header or header.startswith("//"):
+        raise InvalidRequest("Stream-Forked-From must be the path of a stream on this server")
+    if header.startswith(PREFIX):
+        header = header[len(PREFIX) :]
+    elif header.startswith("/"):
+        raise InvalidRequest(f"Stream-Forked-From does not begin with {PREFIX}")
+    return _decode_name(header.encode())
+
+
+class StreamHeaders(Headers):
+    """The headers of a request to a stream."""
+
+    @property
+    def closes(self) -> bool:
+        """`Stream-Closed: true`; any other value counts as absent (protocol § 4.1)."""
+        return (self.get("stream-closed") or "").lower() == "true"
+
+    @property
+    def key(self) -> str | None:
+        """`Stream-Key`; an empty one is none.
+
+        Raises:
+            InvalidRequest: longer than a record's key may be.
+        """
+        return self.bounded("stream-key", MAX_KEY_BYTES) or None
+
+    @property
+    def seq(self) -> str | None:
+        """`Stream-Seq`.
+
+        Raises:
+            InvalidRequest: empty or too long.
+        """
+        value = self.bounded("stream-seq", MAX_SEQ_BYTES)
+        if value == "":
+            raise InvalidRequest("Stream-Seq is empty")
+        return value
+
+    @property
+    def time_hint_ms(self) -> int | None:
+        """`Stream-Timestamp`.
+
+        Raises:
+            InvalidRequest: neither RFC 3339 nor unix nanoseconds.
+        """
+        value = self.get("stream-timestamp")
+        return None if value is None else instants.timestamp_ms(value, "Stream-Timestamp")
+
+    @property
+    def producer(self) -> Producer | None:
+        """The three `Producer-*` headers; None without any.
+
+        Raises:
+            InvalidRequest: some but not all, an empty id, or numbers that are not canonical or too large.
+        """
+        given = [name for name in _PRODUCER if self.get(name) is not None]
+        if not given:
+            return None
+        if len(given) < len(_PRODUCER):
+            raise InvalidRequest("Producer-Id, Producer-Epoch and Producer-Seq must come together")
+        producer_id = self.bounded("producer-id", MAX_PRODUCER_ID_BYTES)
+        if not producer_id:
+            raise InvalidRequest("Producer-Id is empty")
+        return Producer(producer_id, self.integer("producer-epoch"), self.integer("producer-seq"))
+
+    def expiry(self) -> tuple[int | None, int | None]:
+        """`Stream-TTL` in ms and `Stream-Expires-At` in ms since the epoch; at most one is given.
+
+        Raises:
+            InvalidRequest: both, or one that is malformed.
+        """
+        ttl, at = self.get("stream-ttl"), self.get("stream-expires-at")
+        if ttl is not None and at is not None:
+            raise InvalidRequest("Stream-TTL and Stream-Expires-At exclude each other")
+        if ttl is not None:
+            return instants.ttl_ms(ttl, "Stream-TTL"), None
+        if at is not None:
+            return None, max(0, instants.rfc3339_ms(at, "Stream-Expires-At"))
+        return None, None
+
+    def fork(self) -> ForkRequest | None:
+        """Returns the fork that a create asks for; None for an ordinary one.
+
+        Raises:
+            InvalidRequest: a fork point without a source, a sub-offset without an offset, or malformed values.
+        """
+        source, at = self.get("stream-forked-from"), self.get("stream-fork-offset")
+        sub_offset = self.get("stream-fork-sub-offset")
+        if source is None:
+            if at is not None or sub_offset is not None:
+                raise InvalidRequest("Stream-Fork-Offset and Stream-Fork-Sub-Offset need Stream-Forked-From")
+            return None
+        past = 0 if sub_offset is None else self.integer("stream-fork-sub-offset")
+        if past and at is None:
+            raise InvalidRequest("Stream-Fork-Sub-Offset needs Stream-Fork-Offset")
+        cursor = None if at is None else offsets.decode(at)
+        return ForkRequest(source=source_name(source), at=cursor, sub_offset=past)
 
 
 def add_routes(app: FastAPI, context: Context) -> None:
-    """Adds the routes of streams."""
+    """Adds the routes."""
     meter = context.meter
 
-    async def read_stream_by_key(request: Request) -> Response:
-        name, key = incoming.name_and_key(request.scope)
-        require(request, Scope.READ, name)
-        return await _read(request, name, read_query(request.scope, key))
-
-    resources.add(app, "/pk/{key:path}", GET=read_stream_by_key)
-
-    @resources.serve(app, PATH, "PUT")
+    @serve(app, PATH, "PUT")
     async def create_stream(request: Request) -> Response:
-        name = _allowed_name(request, Scope.ADMIN)
-        headers = headers_of(request.scope)
+        name = allowed_name(request, Scope.ADMIN)
+        headers = StreamHeaders(request.scope)
         asked = _create_request(headers)
         if asked.fork is not None:
             require(request, Scope.READ, asked.fork.source)
-        body = await bodies.read(request)
+        body = await requests.read(request)
         created = await run(_create, context.logs(), name, asked, headers, body)
         meter.add(ApiMetric.Creates, int(created.created))
         return _created(request, headers, created)
 
-    @resources.serve(app, PATH, "POST")
+    @serve(app, PATH, "POST")
     async def append_to_stream(request: Request) -> Response:
-        name = _allowed_name(request, Scope.WRITE)
-        headers = headers_of(request.scope)
-        body = await bodies.read(request)
+        name = allowed_name(request, Scope.WRITE)
+        headers = StreamHeaders(request.scope)
+        body = await requests.read(request)
         began = context.clock.monotonic()
         asked, appended = await run(_append, context.logs(), name, headers, body)
         if not appended.duplicate:
@@ -63,48 +270,21 @@ def add_routes(app: FastAPI, context: Context) -> None:
             meter.add(ApiMetric.SlotRaces, appended.tries - 1)
         return _appended(asked, appended)
 
-    @resources.serve(app, PATH, "GET")
-    async def read_stream(request: Request) -> Response:
-        name = _allowed_name(request, Scope.READ)
-        return await _read(request, name, read_query(request.scope))
-
-    async def _read(request: Request, name: str, query: ReadQuery) -> Response:
-        logs = context.logs()
-        meter.add(ApiMetric.Reads)
-        if query.live == "long-poll":
-            return await long_poll(context, logs, request, name, query)
-        read = reader(request.scope, logs, query)
-        began = context.clock.monotonic()
-        page = await run(read, name, query.at, query.selection, until=scan_until(context))
-        pages.check_format(page, query)
-        meter.add(ApiMetric.ReadMs, context.ms_since(began))
-        meter.add(ApiMetric.ReadRecords, len(page.data))
-        meter.add(ApiMetric.ReadBytes, page.size)
-        if query.live == "sse":
-            return EventStream(context, logs, name, query, page)
-        return pages.catch_up(page, query, headers_of(request.scope))
-
-    @resources.serve(app, PATH, "HEAD")
+    @serve(app, PATH, "HEAD")
     async def describe_stream(request: Request) -> Response:
-        name = _allowed_name(request, Scope.READ)
+        name = allowed_name(request, Scope.READ)
         head = await run(context.logs().head, name)
         return Response(None, 200, _description(head))
 
-    @resources.serve(app, PATH, "DELETE")
+    @serve(app, PATH, "DELETE")
     async def delete_stream(request: Request) -> Response:
-        name = _allowed_name(request, Scope.DELETE)
+        name = allowed_name(request, Scope.DELETE)
         deleted = await run(context.logs().delete, name)
         meter.add(ApiMetric.Deletes, int(deleted))
-        return Response(None, 204, {"Cache-Control": pages.NO_STORE})
+        return Response(None, 204, {"Cache-Control": NO_STORE})
 
 
-def _allowed_name(request: Request, scope: Scope) -> str:
-    name = incoming.stream_name(request.scope)
-    require(request, scope, name)
-    return name
-
-
-def _create_request(headers: Headers) -> CreateRequest:
+def _create_request(headers: StreamHeaders) -> CreateRequest:
     """Returns all of a create request but its records."""
     ttl_ms, expires_at_ms = headers.expiry()
     return CreateRequest(
@@ -117,28 +297,28 @@ def _create_request(headers: Headers) -> CreateRequest:
     )
 
 
-def _create(logs: Streams, name: str, asked: CreateRequest, headers: Headers, body: bytes) -> Created:
+def _create(logs: Streams, name: str, asked: CreateRequest, headers: StreamHeaders, body: bytes) -> Created:
     content_type = asked.content_type
     if body and content_type is None and asked.fork is not None:
         content_type = logs.head(asked.fork.source).config.content_type  # says how to cut the body
-    records = bodies.records(body, content_type, headers.key)
+    records = requests.records(body, content_type, headers.key)
     return logs.create(name, replace(asked, records=records))
 
 
-def _created(request: Request, headers: Headers, created: Created) -> Response:
+def _created(request: Request, headers: StreamHeaders, created: Created) -> Response:
     answer = _description(created.head)
     if created.created:
-        answer["Location"] = incoming.url(request.scope, headers.get("host") or "")
+        answer["Location"] = requests.url(request.scope, headers.get("host") or "")
     return Response(None, 201 if created.created else 200, answer)
 
 
-def _append(logs: Streams, name: str, headers: Headers, body: bytes) -> tuple[AppendRequest, Appended]:
+def _append(logs: Streams, name: str, headers: StreamHeaders, body: bytes) -> tuple[AppendRequest, Appended]:
     content_type = None
     if body:
         content_type = headers.content_type
         if content_type is None:
             raise InvalidRequest("Content-Type is missing")
-    records = bodies.records(body, content_type, headers.key)
+    records = requests.records(body, content_type, headers.key)
     if not records and (body or not headers.closes):
         raise InvalidRequest("body holds no records")
     asked = AppendRequest(
@@ -155,7 +335,7 @@ def _append(logs: Streams, name: str, headers: Headers, body: bytes) -> tuple[Ap
 def _appended(asked: AppendRequest, appended: Appended) -> Response:
     answer = {
         "Stream-Next-Offset": appended.next_offset,
-        "Cache-Control": pages.NO_STORE,
+        "Cache-Control": NO_STORE,
         "Server-Timing": f'commit;desc="tries {appended.tries}"',
     }
     if appended.closed:
@@ -173,12 +353,12 @@ def _description(head: Head) -> dict[str, str]:
         "Content-Type": head.config.content_type,
         "Stream-Next-Offset": head.next_offset,
         "Stream-End-Offset": head.next_offset,
-        "Cache-Control": pages.NO_STORE,
+        "Cache-Control": NO_STORE,
     }
     if head.config.ttl_ms is not None:
         answer["Stream-TTL"] = str(head.config.ttl_ms // 1000)
     if head.deadline_ms is not None:
-        answer["Stream-Expires-At"] = times.text_of(head.deadline_ms)
+        answer["Stream-Expires-At"] = instants.text_of(head.deadline_ms)
     if head.state.closed:
         answer["Stream-Closed"] = "true"
     return answer

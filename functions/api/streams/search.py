@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qsl
 
 import msgspec
 from fastapi import FastAPI
@@ -12,11 +11,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from functions.api.context import Context
-from functions.api.door import bodies, incoming, resources
+from functions.api.door import requests
 from functions.api.door.access import Scope
-from functions.api.door.layers import require
-from functions.api.door.waiting import run
-from functions.api.streams import pages, queries
+from functions.api.door.layers import run
+from functions.api.door.routes import add
+from functions.api.streams.records import NO_STORE, PATH, allowed_name
 from functions.metrics import ApiMetric
 from headrace import instants
 from headrace import offset as offsets
@@ -26,15 +25,12 @@ from headrace.log.requests import JSON
 from headrace.query.language.rollup_request import ADVICE
 
 if TYPE_CHECKING:  # at run time it would cost every process the import of numpy and pyarrow
-    from headrace.query.engine.search import Hit, SearchAnswer
-if TYPE_CHECKING:  # at run time it would cost every process the import of numpy and pyarrow
     from headrace.query.engine.aggregate import Aggregated
-if TYPE_CHECKING:  # at run time it would cost every process the import of numpy and pyarrow
     from headrace.query.engine.routing_keys import KeysPage
+    from headrace.query.engine.search import Hit, SearchAnswer
 
-
+ASKING = ("/_search", "/_aggregate")
 MAX_BODY_BYTES = 1024 * 1024
-_MAX_PARAMETERS = 100
 _SINGLE = ("q", "size", "search_after", "timeout_ms", "explain")
 
 
@@ -42,12 +38,12 @@ def add_routes(app: FastAPI, context: Context) -> None:
     """Adds the three resources. To be called before the routes of streams."""
 
     async def search_by_query(request: Request) -> Response:
-        name = _search_name(request)
+        name = allowed_name(request, Scope.READ, "/_search")
         return await _search(name, asked_of(request.scope))
 
     async def search_by_body(request: Request) -> Response:
-        name = _search_name(request)
-        body = jsontext.loads(await bodies.read(request, MAX_BODY_BYTES))
+        name = allowed_name(request, Scope.READ, "/_search")
+        body = jsontext.loads(await requests.read(request, MAX_BODY_BYTES))
         if not isinstance(body, dict):
             raise InvalidRequest("search request must be an object")
         return await _search(name, body)
@@ -61,15 +57,9 @@ def add_routes(app: FastAPI, context: Context) -> None:
         meter.add(ApiMetric.SearchHits, len(answer.hits))
         return answer_of(answer)
 
-    resources.add(app, "/_search", GET=search_by_query, POST=search_by_body)
+    add(app, PATH + "/_search", GET=search_by_query, POST=search_by_body)
     _add_aggregate(app, context)
     _add_routing_keys(app, context)
-
-
-def _search_name(request: Request) -> str:
-    name = incoming.stream_name(request.scope, "/_search")
-    require(request, Scope.READ, name)
-    return name
 
 
 def _found(context: Context, name: str, asked: Mapping[str, Any]) -> SearchAnswer:
@@ -86,15 +76,10 @@ def asked_of(scope: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         InvalidRequest: a parameter is malformed or repeated.
     """
-    try:
-        text = scope["query_string"].decode("ascii")
-        pairs = parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=_MAX_PARAMETERS)
-    except ValueError as exc:  # UnicodeDecodeError is one
-        raise InvalidRequest("query string is malformed") from exc
     given: dict[str, str] = {}
     asked: dict[str, Any] = {}
     sort: list[str] = []
-    for name, value in pairs:
+    for name, value in requests.parameters(scope):
         if name == "sort":
             sort += [item for item in (part.strip() for part in value.split(",")) if item]
         elif name in given:
@@ -218,26 +203,25 @@ def _headers(body: Mapping[str, Any], coverage: Mapping[str, Any]) -> dict[str, 
     }
     shown = {name: found[name.removeprefix("search-").replace("-", "_")] for name in SEARCH_HEADERS}
     texts = {name: str(value).lower() for name, value in shown.items()}
-    return {"Content-Type": JSON, "Cache-Control": pages.NO_STORE, **texts}
+    return {"Content-Type": JSON, "Cache-Control": NO_STORE, **texts}
 
 
 def _add_aggregate(app: FastAPI, context: Context) -> None:
     async def aggregate(request: Request) -> Response:
-        name = incoming.stream_name(request.scope, "/_aggregate")
-        require(request, Scope.READ, name)
-        asked = jsontext.loads(await bodies.read(request, MAX_BODY_BYTES))
+        name = allowed_name(request, Scope.READ, "/_aggregate")
+        asked = jsontext.loads(await requests.read(request, MAX_BODY_BYTES))
         began = context.clock.monotonic()
         context.meter.add(ApiMetric.Aggregates)
         body = await run(_aggregate_answer, context, name, asked)
         context.meter.add(ApiMetric.AggregateMs, context.ms_since(began))
-        if bodies.is_buffered(request.scope) and not bodies.fits(body, JSON):
+        if requests.is_buffered(request.scope) and not requests.fits(body, JSON):
             raise PayloadTooLarge(
-                f"the answer is too large for a buffered response: limit={bodies.ANSWER_BYTES} bytes={len(body)}: "
+                f"the answer is too large for a buffered response: limit={requests.ANSWER_BYTES} bytes={len(body)}: "
                 + ADVICE
             )
-        return Response(body, 200, {"Content-Type": JSON, "Cache-Control": pages.NO_STORE})
+        return Response(body, 200, {"Content-Type": JSON, "Cache-Control": NO_STORE})
 
-    resources.add(app, "/_aggregate", POST=aggregate)
+    add(app, PATH + "/_aggregate", POST=aggregate)
 
 
 def _aggregate_answer(context: Context, name: str, asked: Any) -> bytes:
@@ -279,17 +263,16 @@ _KEYS_PARAMETERS = frozenset({"limit", "after"})
 
 def _add_routing_keys(app: FastAPI, context: Context) -> None:
     async def list_keys(request: Request) -> Response:
-        name = incoming.stream_name(request.scope, "/_routing_keys")
-        require(request, Scope.READ, name)
+        name = allowed_name(request, Scope.READ, "/_routing_keys")
         limit, after = keys_query(request.scope)
         context.meter.add(ApiMetric.RoutingKeyPages)
         began = context.clock.monotonic()
         page = await run(_keys_page, context, name, limit, after)
         took_ms = round((context.clock.monotonic() - began) * 1000)
         body = jsontext.dumps(keys_document(name, page, took_ms))
-        return Response(body, 200, {"Content-Type": JSON, "Cache-Control": pages.NO_STORE})
+        return Response(body, 200, {"Content-Type": JSON, "Cache-Control": NO_STORE})
 
-    resources.add(app, "/_routing_keys", GET=list_keys)
+    add(app, PATH + "/_routing_keys", GET=list_keys)
 
 
 def keys_query(scope: Mapping[str, Any]) -> tuple[int, str | None]:
@@ -298,7 +281,7 @@ def keys_query(scope: Mapping[str, Any]) -> tuple[int, str | None]:
     Raises:
         InvalidRequest: the limit is none.
     """
-    given = queries.parse(scope, _KEYS_PARAMETERS)
+    given = requests.query_of(scope, _KEYS_PARAMETERS)
     text = given.get("limit", str(DEFAULT_LIMIT))
     if not (text.isascii() and text.isdigit() and len(text) < 10 and 1 <= int(text) <= MAX_LIMIT):
         raise InvalidRequest(f"limit is not an integer from 1 to {MAX_LIMIT}")

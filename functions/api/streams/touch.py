@@ -16,12 +16,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from functions.api.context import Context
-from functions.api.door import bodies, incoming, resources
 from functions.api.door.access import Scope
-from functions.api.door.layers import require
-from functions.api.door.waiting import after, listening, run
+from functions.api.door.layers import run
+from functions.api.door.requests import query_of, read
+from functions.api.door.routes import add
 from functions.api.streams.definitions import document
-from functions.api.streams.queries import parse
+from functions.api.streams.live import after, listening
+from functions.api.streams.records import PATH, allowed_name, require
 from headrace import offset as offsets
 from headrace.bounded import Bounded
 from headrace.errors import InvalidRequest, NotFound, Overloaded, RequestTimeout
@@ -37,43 +38,38 @@ from headrace.streams.profiles.touch.wait import Interest
 from headrace.streams.verbs import Streams
 
 MAX_BODY_BYTES = 1024 * 1024
+WAITING = ("/touch/wait",)
 
 
 def add_routes(app: FastAPI, context: Context) -> None:
-    """Adds the three routes."""
+    """Adds the three routes. To be called before the routes of streams."""
     counters = TouchCounters()
 
     async def show(request: Request) -> Response:
-        name = _name(request, "/touch/meta", Scope.READ)
-        given = parse(request.scope, frozenset({"settle", "timeoutMs"}))
+        name = allowed_name(request, Scope.READ, "/touch/meta")
+        given = query_of(request.scope, frozenset({"settle", "timeoutMs"}))
         meta.parse_meta(given.get("settle"), given.get("timeoutMs"))  # nothing is ever pending here
         return document(await run(show_meta, context.logs(), name, counters, context.clock.now_ms()))
 
     async def wait(request: Request) -> Response:
-        name = _name(request, "/touch/wait", Scope.READ)
+        name = allowed_name(request, Scope.READ, "/touch/wait")
         body = await _body(request)
         if isinstance(body, dict) and body.get("declareTemplates"):
             require(request, Scope.WRITE, name)  # it changes what is kept of the stream
         return document(await wait_for_touch(context, context.logs(), request, name, body, counters))
 
     async def activate(request: Request) -> Response:
-        name = _name(request, "/touch/templates/activate", Scope.WRITE)
+        name = allowed_name(request, Scope.WRITE, "/touch/templates/activate")
         body = await _body(request)
         return document(await run(activate_templates, context.logs(), name, body, context.clock.now_ms()))
 
-    resources.add(app, "/touch/meta", GET=show)
-    resources.add(app, "/touch/wait", POST=wait)
-    resources.add(app, "/touch/templates/activate", POST=activate)
-
-
-def _name(request: Request, resource: str, scope: Scope) -> str:
-    name = incoming.stream_name(request.scope, resource)
-    require(request, scope, name)
-    return name
+    add(app, PATH + "/touch/meta", GET=show)
+    add(app, PATH + "/touch/wait", POST=wait)
+    add(app, PATH + "/touch/templates/activate", POST=activate)
 
 
 async def _body(request: Request) -> Any:
-    return jsontext.loads(await bodies.read(request, MAX_BODY_BYTES))
+    return jsontext.loads(await read(request, MAX_BODY_BYTES))
 
 
 _BROAD_KEYS = 64

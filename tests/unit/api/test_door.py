@@ -8,6 +8,7 @@ import pytest
 
 from functions.api.app import describe
 from functions.api.door import errors
+from functions.api.streams.records import ERRORS
 from headrace import errors as library
 from headrace.errors import HeadraceError, StoreThrottled, StoreTimeout
 from headrace.settings import Settings
@@ -98,7 +99,7 @@ def test_every_error_of_the_library_has_its_own_answer() -> None:
     }
     assert {type(error) for error in expected} == set(subclasses(HeadraceError)) - {HeadraceError}
     for error, status in expected.items():
-        answer = errors.response_to(error, "POST")
+        answer = errors.response_to(error, "POST", ERRORS)
         assert answer.status_code == status, error
         assert answer.headers["cache-control"] == "no-store"
         assert (answer.body == b"") == isinstance(error, of_streams.StreamClosed)

@@ -19,8 +19,7 @@ import pytest
 import uvicorn
 from mangum import Mangum
 
-from functions.api.door.bodies import TEXT_TYPES
-from functions.api.door.layers import TruePath
+from functions.api.door.requests import TEXT_TYPES, TruePath
 from tests.unit.api.asgi import JSON, TEXT, Server
 
 NAMES = ["plain", "a/b", "100%", "%2F", "%25", "a b", "é€😀", "a+b&c=d", "a#b", "../x", "a//b/", "~!*'()"]

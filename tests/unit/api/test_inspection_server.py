@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from functions.api.door import waiting
 from functions.api.door.layers import Load, Traffic
+from functions.api.streams import live
 from functions.api.streams.inspection import process
 from functions.api.streams.inspection.process import HighWater
 from headrace.settings import Settings
@@ -77,7 +77,7 @@ def test_requests_under_way_and_waiters_are_shown() -> None:
     async def run() -> Any:
         target = "/v1/stream/s?offset=now&live=true&timeout=5s"
         async with server.exchange("GET", target):
-            while not waiting.waiters():
+            while not live.waiters():
                 await asyncio.sleep(0.01)
             shown = await server.ask("GET", DETAILS)
             await server.ask("POST", "/v1/stream/s", TEXT, b"x")
@@ -86,7 +86,7 @@ def test_requests_under_way_and_waiters_are_shown() -> None:
     runtime = asyncio.run(run())
     assert runtime["top_streams"]["notifier_waiters"] == [{"stream": "s", "total_waiters": 1}]
     assert runtime["concurrency"]["read"]["active"] == 1  # the one that asks: who waits holds no thread
-    assert waiting.waiters() == {}
+    assert live.waiters() == {}
     assert server.parts.traffic.load() == Load(0, 0, 0)
 
 

@@ -15,7 +15,7 @@ from msgspec import structs
 from functions.api.context import assemble
 from functions.api.door.access import Access
 from functions.api.door.layers import Load
-from functions.api.door.resources import PATH
+from functions.api.streams.records import PATH
 from headrace import deadline
 from headrace.clock import ManualClock
 from headrace.errors import StoreThrottled, StoreTimeout

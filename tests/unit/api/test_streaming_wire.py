@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from functions.api.door.bodies import ENDS_AT, is_buffered, is_event
+from functions.api.door.requests import ENDS_AT, is_buffered, is_event
 from functions.api.door.streaming import runtime_api
 from functions.api.door.streaming.answer import body_of, scope_of
 from local.http1 import parse_head

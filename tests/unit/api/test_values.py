@@ -10,18 +10,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from functions.api.door import bodies, incoming, times
-from functions.api.door.incoming import Headers
-from functions.api.streams import live
+from functions.api.door import requests
+from functions.api.streams import live, records
+from functions.api.streams.records import StreamHeaders
+from headrace import instants
 from headrace.batch import Batch
 from headrace.errors import InvalidRequest
 from headrace.streams.requests import ForkRequest
 from headrace.wal.state import Producer
 
 
-def headers(**values: str | bytes) -> Headers:
+def headers(**values: str | bytes) -> StreamHeaders:
     raw = [(n.replace("_", "-").encode(), v if isinstance(v, bytes) else v.encode()) for n, v in values.items()]
-    return Headers({"headers": raw})
+    return StreamHeaders({"headers": raw})
 
 
 @given(
@@ -31,8 +32,8 @@ def headers(**values: str | bytes) -> Headers:
 def test_rfc3339_agrees_with_the_standard_library(moment: datetime, zone_minutes: int) -> None:
     zoned = moment.replace(tzinfo=timezone(timedelta(minutes=zone_minutes)))
     expected = (zoned - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
-    assert times.rfc3339_ms(zoned.isoformat(), "t") == expected
-    assert times.rfc3339_ms(times.text_of(expected), "t") == expected
+    assert instants.rfc3339_ms(zoned.isoformat(), "t") == expected
+    assert instants.rfc3339_ms(instants.text_of(expected), "t") == expected
 
 
 @pytest.mark.parametrize(
@@ -54,14 +55,14 @@ def test_rfc3339_agrees_with_the_standard_library(moment: datetime, zone_minutes
 )
 def test_what_is_not_rfc3339_is_refused(text: str) -> None:
     with pytest.raises(InvalidRequest):
-        times.rfc3339_ms(text, "t")
+        instants.rfc3339_ms(text, "t")
 
 
 def test_nanoseconds_are_rounded_down() -> None:
-    assert times.rfc3339_ms("1970-01-01T00:00:01.001999999Z", "t") == 1001
-    assert times.timestamp_ms("1001999999", "t") == 1001
+    assert instants.rfc3339_ms("1970-01-01T00:00:01.001999999Z", "t") == 1001
+    assert instants.timestamp_ms("1001999999", "t") == 1001
     with pytest.raises(InvalidRequest):
-        times.timestamp_ms("9" * 21, "t")
+        instants.timestamp_ms("9" * 21, "t")
 
 
 @pytest.mark.parametrize(
@@ -73,14 +74,14 @@ def test_nanoseconds_are_rounded_down() -> None:
 def test_ttl_is_whole_seconds_or_a_duration(text: str, millis: int | None) -> None:
     if millis is None:
         with pytest.raises(InvalidRequest):
-            times.ttl_ms(text, "Stream-TTL")
+            instants.ttl_ms(text, "Stream-TTL")
     else:
-        assert times.ttl_ms(text, "Stream-TTL") == millis
+        assert instants.ttl_ms(text, "Stream-TTL") == millis
 
 
 @pytest.mark.parametrize(("text", "millis"), [("0", 0), ("250", 250), ("500ms", 500), ("5s", 5000), ("2m", 120_000)])
 def test_timeouts_are_milliseconds_or_a_duration(text: str, millis: int) -> None:
-    assert times.timeout_ms(text, "timeout") == millis
+    assert instants.timeout_ms(text, "timeout") == millis
 
 
 def test_a_content_type_is_its_base_in_lower_case() -> None:
@@ -164,17 +165,17 @@ json_values = st.recursive(
 def test_the_text_of_each_element_survives(values: list[Any], indent: int | None) -> None:
     texts = [json.dumps(value, indent=indent, ensure_ascii=False).encode() for value in values]
     body = b" [\n " + b" ,\t".join(texts) + b"\r\n] "
-    assert bodies.records(body, "application/json", None).slices() == texts
+    assert requests.records(body, "application/json", None).slices() == texts
 
 
 def test_a_single_value_is_one_record_and_arrays_open_one_level() -> None:
     def cut(body: bytes) -> list[bytes]:
-        return bodies.records(body, "application/json", "k").slices()
+        return requests.records(body, "application/json", "k").slices()
 
     assert cut(b' {"a": 1.0} ') == [b'{"a": 1.0}']
     assert cut(b"[[1, 2],[ ]]") == [b"[1, 2]", b"[ ]"]
     assert cut(b"[]") == cut(b"") == []
-    assert bodies.records(b"[1]", "text/plain", "k") == Batch.of([b"[1]"], key="k")
+    assert requests.records(b"[1]", "text/plain", "k") == Batch.of([b"[1]"], key="k")
 
 
 @pytest.mark.parametrize(
@@ -195,7 +196,7 @@ def test_a_single_value_is_one_record_and_arrays_open_one_level() -> None:
 )
 def test_what_is_not_json_is_refused(body: bytes) -> None:
     with pytest.raises(InvalidRequest):
-        bodies.records(body, "application/json", None)
+        requests.records(body, "application/json", None)
 
 
 @pytest.mark.parametrize(
@@ -204,7 +205,7 @@ def test_what_is_not_json_is_refused(body: bytes) -> None:
      (b"a%3Fb", "a?b"), (b"a%20b", "a b")],
 )  # fmt: skip
 def test_a_name_is_decoded_once(raw: bytes, name: str) -> None:
-    assert incoming.stream_name({"raw_path": b"/v1/stream/" + raw, "path": "unused"}) == name
+    assert records.stream_name({"raw_path": b"/v1/stream/" + raw, "path": "unused"}) == name
 
 
 NOT_NAMES = [b"", b"%", b"%zz", b"%2", b"%ff", b"%E2%82", b"a%00b", b"a%0Ab", b"a/_schema", b"__ds/x", b"n" * 1025]
@@ -213,7 +214,7 @@ NOT_NAMES = [b"", b"%", b"%zz", b"%2", b"%ff", b"%E2%82", b"a%00b", b"a%0Ab", b"
 @pytest.mark.parametrize("raw", NOT_NAMES)
 def test_what_is_not_a_name_is_refused(raw: bytes) -> None:
     with pytest.raises(InvalidRequest):
-        incoming.stream_name({"raw_path": b"/v1/stream/" + raw, "path": "unused"})
+        records.stream_name({"raw_path": b"/v1/stream/" + raw, "path": "unused"})
 
 
 @given(st.integers(0, 2**40), st.none() | st.integers(0, 2**30), st.integers(0, 3599))

@@ -12,7 +12,7 @@ from typing import Any
 
 from starlette.types import ASGIApp, Message
 
-from functions.api.door.bodies import ENDS_AT
+from functions.api.door.requests import ENDS_AT
 from functions.api.door.streaming import runtime_api
 from functions.api.door.streaming.runtime_api import Invocation, Reply, RuntimeApi
 from headrace.clock import Clock

@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from functions.api.door import times
 from functions.api.streams.inspection.seen import Coverage, Seen
+from headrace import instants
 from headrace.index.descriptors import Family, Run
 from headrace.json import jsontext, registry
 from headrace.query.language.config import SearchConfig
@@ -59,7 +59,7 @@ def index_status(seen: Seen) -> Json:
 
 def text_or_none(millis: int | None) -> str | None:
     """Returns a moment as RFC 3339."""
-    return None if millis is None else times.text_of(millis)
+    return None if millis is None else instants.text_of(millis)
 
 
 def _plan_generation(seen: Seen) -> int:
@@ -230,8 +230,8 @@ def _summary(seen: Seen) -> Json:
         "content_type": config.content_type,
         "profile": profile.kind,
         **({"observability": observability} if observability is not None else {}),
-        "created_at": times.text_of(config.created_ms),
-        "updated_at": times.text_of(max(seen.committed_ms, published.published_ms or 0)),
+        "created_at": instants.text_of(config.created_ms),
+        "updated_at": instants.text_of(max(seen.committed_ms, published.published_ms or 0)),
         "expires_at": text_or_none(seen.deadline_ms),
         "ttl_seconds": None if config.ttl_ms is None else config.ttl_ms // 1000,
         "stream_seq": state.last_seq,
@@ -247,8 +247,8 @@ def _summary(seen: Seen) -> Json:
         "total_size_bytes": str(state.total_bytes),
         "wal_rows": pending_rows,
         "wal_bytes": pending_bytes,
-        "last_append_at": times.text_of(seen.last_append_ms),
-        "last_segment_cut_at": times.text_of(published.published_ms or config.created_ms),
+        "last_append_at": instants.text_of(seen.last_append_ms),
+        "last_segment_cut_at": instants.text_of(published.published_ms or config.created_ms),
     }
 
 

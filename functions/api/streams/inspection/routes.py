@@ -15,18 +15,17 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from functions.api.context import Context
-from functions.api.door import incoming, resources, times
 from functions.api.door.access import Grant, Scope
-from functions.api.door.incoming import headers_of
-from functions.api.door.layers import grant_of, require
-from functions.api.door.resources import serve
-from functions.api.door.waiting import listening, run
-from functions.api.streams import pages
+from functions.api.door.layers import grant_of, run
+from functions.api.door.requests import Headers, query_of
+from functions.api.door.routes import add, serve
 from functions.api.streams.inspection import documents
 from functions.api.streams.inspection.inspector import Inspector, fan_out
 from functions.api.streams.inspection.seen import Listed, Version
-from functions.api.streams.queries import ListQuery, list_query, parse
+from functions.api.streams.live import listening
+from functions.api.streams.records import NO_STORE, PATH, allowed_name
 from functions.metrics import ApiMetric
+from headrace import instants
 from headrace.errors import InvalidRequest, RequestTimeout
 from headrace.json import jsontext
 from headrace.log.requests import JSON
@@ -43,12 +42,11 @@ def add_routes(app: FastAPI, context: Context) -> None:
         return await _show(request, "/_details", "details")
 
     async def _show(request: Request, resource: str, kind: Kind) -> Response:
-        name = incoming.stream_name(request.scope, resource)
-        require(request, Scope.READ, name)
+        name = allowed_name(request, Scope.READ, resource)
         return await answer(context, request, name, kind, inspection_query(request.scope))
 
-    resources.add(app, "/_index_status", GET=show_index_status)
-    resources.add(app, "/_details", GET=show_details)
+    add(app, PATH + "/_index_status", GET=show_index_status)
+    add(app, PATH + "/_details", GET=show_details)
 
     @serve(app, "/v1/streams", "GET")
     async def list_streams(request: Request) -> Response:
@@ -79,7 +77,7 @@ async def answer(context: Context, request: Request, name: str, kind: Kind, quer
         RequestTimeout: a longer wait was asked for than a request may take, and nothing changed.
         HeadraceError: there is no such stream; also when it is deleted meanwhile.
     """
-    headers = headers_of(request.scope)
+    headers = Headers(request.scope)
     logs, inspector = context.logs(), context.inspector()
     if not query.live:
         found = await run(_build, inspector, name, kind)
@@ -114,7 +112,7 @@ def _build(inspector: Inspector, name: str, kind: Kind) -> _Answer:
 
 
 def _response(found: _Answer, *, changed: bool) -> Response:
-    headers = {"ETag": found.etag, "Cache-Control": pages.NO_STORE}
+    headers = {"ETag": found.etag, "Cache-Control": NO_STORE}
     if not changed:
         return Response(None, 304, headers)
     return Response(found.body, 200, {"Content-Type": JSON, **headers})
@@ -137,14 +135,52 @@ def inspection_query(scope: Mapping[str, Any]) -> InspectionQuery:
     Raises:
         InvalidRequest: a parameter is malformed or repeated.
     """
-    given = parse(scope, _KNOWN)
+    given = query_of(scope, _KNOWN)
     live = _LIVE.get(given.get("live", "false"))
     if live is None:
         raise InvalidRequest("live must be long-poll, true or false")
     if "timeout" in given and "timeout_ms" in given:
         raise InvalidRequest("timeout and timeout_ms exclude each other")
     timeout = given.get("timeout", given.get("timeout_ms"))
-    return InspectionQuery(live, None if timeout is None else times.timeout_ms(timeout, "timeout"))
+    return InspectionQuery(live, None if timeout is None else instants.timeout_ms(timeout, "timeout"))
+
+
+class ListQuery(NamedTuple):
+    """What a listing asks for: at most `limit` names above `after` that begin with `prefix`, `skip` of them left out."""
+
+    limit: int
+    skip: int
+    after: str
+    prefix: str
+
+
+_LIST = frozenset({"limit", "offset", "after", "prefix"})
+_MAX_LIMIT = 1000
+_MAX_SKIP = 10_000  # rows are read to be skipped; `after` pages without that
+
+
+def list_query(scope: Mapping[str, Any]) -> ListQuery:
+    """Returns what a listing asks for.
+
+    Raises:
+        InvalidRequest: a number is malformed or out of its range.
+    """
+    given = query_of(scope, _LIST)
+    return ListQuery(
+        limit=_number(given, "limit", 100, 1, _MAX_LIMIT),
+        skip=_number(given, "offset", 0, 0, _MAX_SKIP),
+        after=given.get("after", ""),
+        prefix=given.get("prefix", ""),
+    )
+
+
+def _number(given: Mapping[str, str], name: str, default: int, low: int, high: int) -> int:
+    text = given.get(name)
+    if text is None:
+        return default
+    if not (text.isascii() and text.isdigit() and len(text) < 10 and low <= int(text) <= high):
+        raise InvalidRequest(f"{name} is not an integer from {low} to {high}")
+    return int(text)
 
 
 def _find_listed(logs: Streams, inspector: Inspector, grant: Grant, query: ListQuery) -> list[Listed]:
@@ -171,8 +207,8 @@ def _descriptor(listed: Listed) -> dict[str, Any]:
     config = listed.config
     return {
         "name": config.name,
-        "created_at": times.text_of(config.created_ms),
-        "expires_at": None if listed.deadline_ms is None else times.text_of(listed.deadline_ms),
+        "created_at": instants.text_of(config.created_ms),
+        "expires_at": None if listed.deadline_ms is None else instants.text_of(listed.deadline_ms),
         "epoch": listed.incarnation,
         "next_offset": str(listed.next_offset),
         "sealed_through": str(listed.sealed_through),

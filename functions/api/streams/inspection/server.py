@@ -17,14 +17,15 @@ from fastapi import FastAPI
 from starlette.requests import Request
 from starlette.responses import Response
 
-from functions.api.context import Context
-from functions.api.door import times, waiting
+from functions.api.context import OBJECT_STORE_TIMEOUT_S, Context
 from functions.api.door.access import Forbidden, Scope
-from functions.api.door.layers import Load, grant_of
-from functions.api.door.resources import serve
-from functions.api.streams import pages
+from functions.api.door.layers import Load, capacity, grant_of
+from functions.api.door.routes import serve
 from functions.api.streams.inspection import process, server
 from functions.api.streams.inspection.process import HighWater, Memory
+from functions.api.streams.live import waiters
+from functions.api.streams.records import NO_STORE
+from headrace import instants
 from headrace.json import jsontext
 from headrace.limits import GROUP_BYTES, GROUP_REQUESTS, QUEUE_BYTES, QUEUE_REQUESTS
 from headrace.log.requests import JSON
@@ -58,20 +59,20 @@ def _require_operator(request: Request) -> None:
 
 def _sample(context: Context) -> Sample:
     return Sample(
-        at=times.text_of(context.clock.now_ms()),
+        at=instants.text_of(context.clock.now_ms()),
         memory=process.memory(),
         load=context.traffic.load(),
-        waiters=waiting.waiters(),
+        waiters=waiters(),
         counted_logs=len(context.counts.counts),
         blocks=sys.getallocatedblocks(),
         threads=threading.active_count(),
-        calls=waiting.capacity(),
+        calls=capacity(),
         limit_bytes=int(os.environ.get("AWS_LAMBDA_FUNCTION_MEMORY_SIZE", "0")) * 1024 * 1024,
     )
 
 
 def _document(value: Any) -> Response:
-    return Response(jsontext.dumps(value), 200, {"Content-Type": JSON, "Cache-Control": pages.NO_STORE})
+    return Response(jsontext.dumps(value), 200, {"Content-Type": JSON, "Cache-Control": NO_STORE})
 
 
 Json = dict[str, Any]
@@ -298,7 +299,7 @@ def _limits(sample: Sample, settings: Settings) -> Json:
             "append_request_timeout_ms": settings.append_timeout_ms,
             "search_request_timeout_ms": SEARCH_TIMEOUT_MS,
             "resolver_timeout_ms": settings.request_timeout_ms,
-            "object_store_timeout_ms": round(waiting.OBJECT_STORE_TIMEOUT_S * 1000),
+            "object_store_timeout_ms": round(OBJECT_STORE_TIMEOUT_S * 1000),
         },
         "memory": {"pressure_limit_bytes": sample.limit_bytes},
     }

@@ -1,18 +1,21 @@
-"""A page of records as a response: body, validators, cache rules, and as many records as the door can carry."""
+"""Reads: `GET /v1/stream/{name}`, `…/pk/{key}`. What is asked, and a page of records as a response: body, validators, cache
+rules, and as many records as the door can carry. `live` has the reads that wait.
+"""
 
 from __future__ import annotations
 
 import base64
 import re
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Literal, NamedTuple
 from urllib.parse import quote
 
 from starlette.responses import Response
 
-from functions.api.door.bodies import AnswerTooLarge, fits, is_buffered
-from functions.api.door.incoming import Headers
-from functions.api.streams.queries import ReadQuery
+from functions.api.door.requests import AnswerTooLarge, Headers, fits, is_buffered, query_of
+from functions.api.streams.records import NO_STORE
+from headrace import instants
+from headrace import offset as offsets
 from headrace.errors import InvalidRequest
 from headrace.limits import FILTER_SCAN_BYTES
 from headrace.log.requests import JSON, At, ReadPage, Selection
@@ -20,9 +23,88 @@ from headrace.streams.verbs import Streams
 
 IMMUTABLE = "immutable, max-age=31536000"
 REVALIDATE = "no-cache"  # may be kept, and must be asked for again: the entity tag answers that cheaply
-NO_STORE = "no-store"
 EVENTS = "text/event-stream"
 _LINE_BREAK = re.compile(rb"\r\n|\n|\r")
+_CURSOR = re.compile(r"\d{1,18}", re.ASCII)
+_LIVE: dict[str, Literal["", "long-poll", "sse"]] = {
+    "long-poll": "long-poll",
+    "true": "long-poll",
+    "1": "long-poll",
+    "sse": "sse",
+    "false": "",
+    "0": "",
+}
+
+
+class ReadQuery(NamedTuple):
+    """What a GET asks for.
+
+    Attributes:
+        at: where to begin.
+        explicit: `at` is a cursor that this server issued: neither the start, nor a time, nor the tail.
+        format: as asked; None leaves it to the stream's type.
+        live: "" for a catch-up read.
+        timeout_ms: requested wait; None for the default.
+        cursor: the `Stream-Cursor` that the client met last.
+        selection: which records it wants.
+    """
+
+    at: At
+    explicit: bool
+    format: Literal["json", "raw"] | None
+    live: Literal["", "long-poll", "sse"]
+    timeout_ms: int | None
+    cursor: int | None
+    selection: Selection
+
+
+_READ = frozenset({"offset", "since", "format", "live", "timeout", "timeout_ms", "cursor", "key", "filter"})
+
+
+def read_query(scope: Mapping[str, Any], key: str | None = None) -> ReadQuery:
+    """Returns what a GET asks for; a `key` of the path wins over the parameter.
+
+    Raises:
+        InvalidRequest: a parameter is malformed or repeated, or a live read does not say where it begins.
+    """
+    given = query_of(scope, _READ)
+    live = given.get("live", "false")
+    if live not in _LIVE:
+        raise InvalidRequest("live must be long-poll, true, sse or false")
+    if _LIVE[live] and "offset" not in given and "since" not in given:
+        raise InvalidRequest("a live read needs offset")
+    if "timeout" in given and "timeout_ms" in given:
+        raise InvalidRequest("timeout and timeout_ms exclude each other")
+    timeout = given.get("timeout", given.get("timeout_ms"))
+    cursor = given.get("cursor", "")
+    asked = given.get("format")
+    if asked not in (None, "json", "raw"):
+        raise InvalidRequest("format must be json or raw")
+    if asked == "raw" and _LIVE[live] == "sse":
+        raise InvalidRequest("format=raw has no meaning with live=sse")
+    if "filter" in given and _LIVE[live] == "sse":
+        raise InvalidRequest("filter is not supported with live=sse")
+    at = _start(given)
+    return ReadQuery(
+        at=at,
+        explicit=at.cursor is not None and at.cursor != offsets.BEGINNING,
+        format="json" if asked == "json" else "raw" if asked == "raw" else None,
+        live=_LIVE[live],
+        timeout_ms=None if timeout is None else instants.timeout_ms(timeout, "timeout"),
+        cursor=int(cursor) if _CURSOR.fullmatch(cursor) else None,
+        selection=Selection(key or given.get("key") or None, given.get("filter")),
+    )
+
+
+def _start(given: Mapping[str, str]) -> At:
+    offset = given.get("offset")
+    if offset is not None:  # wins over since
+        return At() if offset == offsets.NOW else At(cursor=offsets.decode(offset))
+    since = given.get("since")
+    if since is not None:
+        # A zone's plus sign, sent unescaped, arrives as a space.
+        return At(since_ms=instants.timestamp_ms(since.replace(" ", "+"), "since"))
+    return At(cursor=offsets.BEGINNING)
 
 
 def check_format(page: ReadPage, query: ReadQuery) -> None:
@@ -141,7 +223,7 @@ def reader(scope: Mapping[str, Any], logs: Streams, query: ReadQuery) -> Read:
             # Read again, so that the page says itself where it ends: with a selection only a read knows.
             page = logs.read(name, at, selection, **{**options, "touch": False}, max_records=max(1, count))
             if not count:
-                raise AnswerTooLarge(page.text(page.next))
+                raise AnswerTooLarge("record", {"Stream-Next-Offset": page.text(page.next)})
         return page
 
     return read

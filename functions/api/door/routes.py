@@ -1,4 +1,4 @@
-"""Where a stream's sub-resources are, such as `…/_schema`: each answers its methods, and 405 to every other."""
+"""Routes: what a surface serves, and the answers to paths and methods that it does not."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from fastapi import FastAPI
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
+from starlette.routing import Match, Route
 
-PATH = "/v1/stream/{name:path}"
+from functions.api.door import errors
+
 _METHODS = frozenset({"GET", "HEAD", "PUT", "POST", "DELETE", "PATCH"})
 
 Handler = Callable[[Request], Awaitable[Response]]
@@ -39,12 +40,10 @@ def serve(app: FastAPI, path: str, *methods: str, is_described: bool = True) -> 
     return add
 
 
-def add(app: FastAPI, resource: str, **handlers: Handler) -> None:
-    """Serves `resource` of every stream. To be called before the routes of streams: a name may hold slashes.
+def add(app: FastAPI, path: str, **handlers: Handler) -> None:
+    """Serves a resource that answers each method with its handler, and 405 to every other.
 
-    Args:
-        resource: the path after the name.
-        handlers: by method.
+    To be called before the routes of whose path this one is an instance: a name may hold slashes.
     """
     allowed = ", ".join(sorted({*handlers, "OPTIONS"}))
 
@@ -52,5 +51,19 @@ def add(app: FastAPI, resource: str, **handlers: Handler) -> None:
         raise MethodNotAllowed(405, "method not allowed", {"Allow": allowed})
 
     for method, handler in handlers.items():
-        serve(app, PATH + resource, method)(handler)
-    serve(app, PATH + resource, *(_METHODS - handlers.keys()), is_described=False)(refuse)
+        serve(app, path, method)(handler)
+    serve(app, path, *(_METHODS - handlers.keys()), is_described=False)(refuse)
+
+
+async def answer_unrouted(request: Request, error: Exception) -> Response:
+    """Answers 404 and 405 of the router, in our envelope; 405 with every method of the path."""
+    answer = errors.response_to(error, request.method)
+    if answer.status_code == 405 and not isinstance(error, MethodNotAllowed):
+        allowed = {
+            method
+            for route in request.app.routes
+            if route.matches(request.scope)[0] is not Match.NONE
+            for method in route.methods
+        }
+        answer.headers["Allow"] = ", ".join(sorted(allowed | {"OPTIONS"}))
+    return answer
