@@ -161,12 +161,13 @@ def audit(context: Context, surface: str = "", after: str = "") -> Audited:
     failed: list[tuple[str, Exception]] = []
     for one in (surface,) if surface else context.stores.surfaces:
         rows = context.stores.catalog.living(one, after=after, limit=MAX_ROWS)
-        for row in rows:
+        log_ids = [log.log_id for row in rows for log in row.logs]
+        for log_id in log_ids:
             try:
-                waiting += look(context, row.log_id)
+                waiting += look(context, log_id)
             except Exception as exc:  # noqa: BLE001 - one poisoned log must not hide the others
-                failed.append((row.log_id, exc))
-        wanted = [Message("orphans", row.log_id) for row in rows]
+                failed.append((log_id, exc))
+        wanted = [Message("orphans", log_id) for log_id in log_ids]
         if len(rows) == MAX_ROWS:
             wanted.append(Message("audit", surface=one, after=rows[-1].name))
         context.queue.send(wanted, context.now_ms())

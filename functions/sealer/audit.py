@@ -27,7 +27,7 @@ def audit(parts: Context, surface: str = "", after: str = "") -> int:
     missed = 0
     for one in (surface,) if surface else parts.stores.surfaces:
         rows = parts.stores.catalog.living(one, after=after, limit=MAX_ROWS)
-        wanted = [message for row in rows for message in _missed(parts, row, now_ms)]
+        wanted = [message for row in rows for log in row.logs for message in _missed(parts, log, now_ms)]
         missed += sum(message.verb != "orphans" for message in wanted)
         if len(rows) == MAX_ROWS:
             wanted.append(Message("audit", surface=one, after=rows[-1].name))
@@ -40,12 +40,12 @@ def _missed(parts: Context, row: Row, now_ms: int) -> list[Message]:
     newest = wal.newest(row.log_id)
     if newest is None:
         return []
-    wanted = []
+    wanted: list[Message] = []
     if newest.state.ended:
-        wanted.append(Message("purge", row.log_id))  # the row should say that it has ended
+        wanted += [] if row.config.role else [Message("purge", row.log_id)]  # the row should say that it has ended
         if not newest.state.forks:
             return wanted
-    elif row.label != newest.state.label:
+    elif row.label != newest.state.label and not row.config.role:
         parts.stores.catalog.set_hints(row, label=newest.state.label)  # a change came hours late, and set it back
     end_slot = parts.stores.watermarks.get(row.log_id).end_slot
     idle_ms = now_ms - newest.committed_ms

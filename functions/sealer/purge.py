@@ -1,13 +1,16 @@
-"""Verb: purge. Removes a log that has ended and that no fork needs, the trim age after its last entry.
+"""Verb: purge. Removes a name's logs that have ended and that no fork needs, the trim age after the last entry of any.
 
-What stays: the newest entry (it says that the log has ended), the watermark, `log.json`, the tombstone, and
-the catalog row. The steps, each of which can be repeated, and what they are for:
+What stays of each: the newest entry (it says that the log has ended), the watermark, `log.json`, the tombstone; and the
+catalog row. Companions are removed before their main log: its configuration names them, so the message that asks for its
+purge finds them until they are gone. One that asks for a companion's does nothing. The steps, each of which can be
+repeated, and what they are for:
 
     release      the fork's source may now go, too
+    of each log, the companions first:
     tombstone    recovery from the bucket must not bring the log back
     watermark    raised to the newest entry's slot: see below
     entries      all but the newest, oldest first
-    objects, producers, catalog
+    objects, producers, rows in the surfaces' own tables, note
 
 A late writer with a picture from before the end finds a free slot where an entry was removed. It was read
 longer ago than the cached-state age (the trim age is longer), so the writer verifies, and must find its
@@ -29,6 +32,7 @@ from functions.sealer.context import Context
 from headrace.errors import Damaged, StoreError
 from headrace.manifest.marks import Tombstone
 from headrace.objects import ObjectMissing, keys
+from headrace.tables.catalog import Row
 from headrace.wal.state import Entry, LogConfig, incarnation_of
 
 MAX_PAGES = 100
@@ -45,28 +49,44 @@ class SourceHeld(StoreError):
 
 
 def purge(parts: Context, log_id: str) -> bool:
-    """Removes the log: True. False if it lives, if forks need it, or if more is left to do (a message follows).
+    """Removes a main log and its companions: True. False if it lives, if forks need it, if it is a companion, or if more is
+    left to do (a message follows).
 
     Raises:
-        Damaged: nothing says what log this was.
+        Damaged: nothing says what log this was, or a companion has not ended.
         SourceHeld, StoreTimeout, StoreThrottled, HeadraceError: repeat later.
     """
-    stores = parts.stores
-    newest = stores.wal.newest(log_id)
+    newest = parts.stores.wal.newest(log_id)
     if newest is None or not newest.state.ended:
         return False
-    config = _config(parts, log_id)
-    _mark_ended(parts, config, log_id)
+    row = Row(log_id, _config(parts, log_id))
+    if row.config.role:
+        return False
+    _mark_ended(parts, row.config, log_id)
     if not _is_purgeable(newest):
         return False
+    ended = [(one, parts.stores.wal.newest(one.log_id)) for one in row.companions]
+    doomed = [(one, last) for one, last in ended if last is not None]
+    for one, last in doomed:
+        if not _is_purgeable(last):
+            raise Damaged(f"companion outlived its main log: log_id={one.log_id} main={log_id}")
     now_ms = parts.now_ms()
-    ripe_ms = newest.committed_ms + parts.limits.trim_age_ms
+    ripe_ms = max(last.committed_ms for last in [newest, *(last for _, last in doomed)]) + parts.limits.trim_age_ms
     if now_ms < ripe_ms:
         parts.queue.send([Message("purge", log_id, not_before_ms=ripe_ms)], now_ms)
         return False
     if newest.state.holds_source:
-        newest = _release(parts, log_id, config)
-    state = newest.state
+        newest = _release(parts, log_id, row.config)
+    for one, last in [*doomed, (row, newest)]:
+        if not _remove(parts, one.config, last):
+            parts.queue.send([Message("purge", log_id)], now_ms)
+            return False
+    return True
+
+
+def _remove(parts: Context, config: LogConfig, newest: Entry) -> bool:
+    """Removes one log; False if it has more entries than one run should remove."""
+    stores, log_id, state = parts.stores, newest.log_id, newest.state
     last = msgspec.structs.replace(config, incarnation=incarnation_of(config, state))
     tombstone = Tombstone(log_id, last, state.ended, state.next_offset)
     # One that exists knows more than entries that a restored table brought back.
@@ -77,10 +97,11 @@ def purge(parts: Context, log_id: str) -> bool:
         if stores.watermarks.get(log_id).end_slot < newest.slot:
             raise StoreError(f"watermark moved during a purge: log_id={log_id}")
     if not _remove_entries(parts, newest):
-        parts.queue.send([Message("purge", log_id)], now_ms)
         return False
     _remove_objects(parts, log_id)
     stores.producers.purge(log_id)
+    for table in stores.tables.values():
+        table.purge(log_id)
     stores.watermarks.drop_note(log_id)
     return True
 

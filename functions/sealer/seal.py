@@ -174,8 +174,7 @@ class _Run:
             raise NotJoined("the first entry is gone")
         if manifest is None:
             self._seal_sources(config)
-            description = Description(self._log_id, config)
-            self._stores.objects.create(keys.description(self._log_id), msgspec.json.encode(description))
+            self._describe(config)
         span = read_span(self._stores, config, manifest, self._newest.slot, self._parts.limits, self._log_id)
         segments = self._put_segment(manifest, config, span)
         successor = manifests.successor(
@@ -212,6 +211,15 @@ class _Run:
                 if attempt:
                     raise SourceUnsealed(f"fork={self._log_id} source={ancestor.log_id}")
                 self._done += seal(self._parts, ancestor.log_id, force=True)
+
+    def _describe(self, config: LogConfig) -> None:
+        """Writes what a recovery needs to know of the log, and of a companion's main log: its name stands for that."""
+        found = [Description(self._log_id, config)]
+        if config.main:
+            first = self._stores.wal.read(config.main, limit=1).entries  # trimmed only if it is described already
+            found += [Description(config.main, entry.config) for entry in first if entry.config is not None]
+        for one in found:
+            self._stores.objects.create(keys.description(one.log_id), msgspec.json.encode(one))
 
     def _put_segment(self, manifest: Manifest | None, config: LogConfig, span: Span) -> list[Segment]:
         if not span.records:

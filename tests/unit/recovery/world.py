@@ -20,6 +20,7 @@ from headrace.tables.catalog import Row
 from headrace.tables.watermarks import Watermark
 from headrace.wal.memory import MemoryWal
 from headrace.wal.state import Entry, Producer
+from tests.support.pairs import Pairs, pairs_wal
 from tests.unit.sealer.world import BYTES, World
 
 HOUR_S = 3600
@@ -39,7 +40,7 @@ class Ruins(World):
 
     def lose_tables(self) -> None:
         """Every item of every table is gone; processes are started again."""
-        self._install(MemoryWal())
+        self._install(pairs_wal())
 
     def lose_catalog(self) -> None:
         """The catalog and the watermarks are gone, the entries are not."""
@@ -48,7 +49,7 @@ class Ruins(World):
 
     def snapshot(self) -> MemoryWal:
         """Returns the tables as they are now."""
-        kept = MemoryWal()
+        kept = pairs_wal()
         kept._slots, kept._entries = copy.deepcopy(self.wal._slots), dict(self.wal._entries)
         kept.catalog.rows = dict(self.wal.catalog.rows)
         kept.watermarks.rows = dict(self.wal.watermarks.rows)
@@ -67,10 +68,11 @@ class Ruins(World):
             before.clock,
             wal=wal,
             objects=before.objects,
+            surfaces=before.surfaces,
             log_ids=before.log_ids,
             request_ids=before.request_ids,
         )
-        self.logs = Streams(self.stores)
+        self.logs, self.pairs = Streams(self.stores), Pairs(self.stores)
         self.parts = assemble(self.stores, self.queue)
 
     def tables(self) -> Tables:
@@ -92,7 +94,7 @@ class Ruins(World):
     def recover(self, **options: Any) -> RecoverReport:
         """In fresh processes."""
         report = recover(self.stores, **options)
-        self.logs = Streams(self.stores)
+        self.logs, self.pairs = Streams(self.stores), Pairs(self.stores)
         return report
 
     def seconds(self) -> int:

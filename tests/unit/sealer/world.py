@@ -21,32 +21,34 @@ from headrace.memory import memory_stores
 from headrace.objects.memory import MemoryObjects
 from headrace.segment.reader import read_data
 from headrace.settings import Settings
+from headrace.streams.names import STREAMS
 from headrace.streams.requests import AppendRequest, CreateRequest, ForkRequest
 from headrace.streams.verbs import Streams
 from headrace.wal.entry import entry_item
-from headrace.wal.memory import MemoryWal
 from headrace.wal.state import Entry
+from tests.support.pairs import PAIRS, Pairs, pairs_wal
 
 BYTES = "application/octet-stream"
 SETTINGS = Settings(seal_records=10, seal_bytes=10_000, spill_bytes=300)
 
 
 class World:
-    """Tables, bucket and queue, with one client and one sealer."""
+    """Tables, bucket and queue, with a client of each surface and one sealer."""
 
     def __init__(self, settings: Settings = SETTINGS) -> None:
         self.clock = ManualClock()
-        self.wal, self.objects, self.queue = MemoryWal(), MemoryObjects(), MemoryQueue()
+        self.wal, self.objects, self.queue = pairs_wal(), MemoryObjects(), MemoryQueue()
         numbers = itertools.count()
         self.stores = memory_stores(
             settings,
             self.clock,
             wal=self.wal,
             objects=self.objects,
+            surfaces=(STREAMS, PAIRS),
             log_ids=lambda: f"{next(numbers):032x}",
             request_ids=lambda: f"r{next(numbers)}",
         )
-        self.logs = Streams(self.stores)
+        self.logs, self.pairs = Streams(self.stores), Pairs(self.stores)
         self.parts = assemble(self.stores, self.queue)
 
     def create(self, name: str, **request: Any) -> str:
@@ -128,6 +130,7 @@ class World:
     def watched(self, hook: Hook) -> Context:
         """Returns the sealer's parts, with `hook` around every call to a store or the queue."""
         ports: dict[str, Any] = {name: Watched(getattr(self.stores, name), hook) for name in PORTS}
+        ports["tables"] = {name: Watched(table, hook) for name, table in self.stores.tables.items()}
         stores = dataclasses.replace(self.stores, **ports)
         queue: Any = Watched(self.queue, hook)
         return assemble(stores, queue)
