@@ -101,9 +101,7 @@ def deploy(template: Json, endpoint: str) -> Deployment:
 
 
 def deployable_part(template: Json) -> Json:
-    """Returns the template cut to what moto can create. A property that refers to something left out is left out as
-    well.
-    """
+    """Returns the part of the template that moto can create. Properties that refer to the rest are left out."""
     resources = {n: p for n, p in template["Resources"].items() if p["Type"] in DEPLOYED_TYPES}
     kept = {name: _without_dangling(part, resources.keys()) for name, part in resources.items()}
     outputs = {

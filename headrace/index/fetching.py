@@ -132,11 +132,11 @@ class CachedRanges:
         return Fetches(self)
 
     def from_memory(self, wanted: Range) -> bytes | None:
-        """Returns a range if memory holds it."""
+        """Returns a range that memory holds, or None."""
         return self._memory.get(wanted)
 
     def from_directory(self, wanted: Range) -> bytes | None:
-        """Returns a range if the directory holds it, and keeps it in memory again."""
+        """Returns a range that the directory holds, and keeps it in memory; None if it is not there."""
         data = self._directory.get(wanted) if self._directory else None
         if data is not None:
             self.keep(wanted, data)

@@ -109,7 +109,7 @@ def _put(document: Any, path: Path, at: int, value: Any, create: bool) -> Any:
 
 
 def drop(document: Any, path: Path) -> Any:
-    """Returns a document without what is at the path; later items of an array move up.
+    """Returns the document without the value at the path; later items of an array move up.
 
     Raises:
         InvalidRequest: nothing is there, or the path is the whole document.

@@ -24,7 +24,7 @@ class Tail(NamedTuple):
     newest: Entry | None
 
     def covers(self, position: int) -> bool:
-        """Returns the record at `position` is in the chain."""
+        """Returns whether the record at `position` is in the chain."""
         return bool(self.entries) and self.entries[0].offset <= position < self.entries[-1].next_offset
 
 
@@ -103,7 +103,7 @@ def around(wal: Wal, log_id: str, position: int, limit: int | None = None) -> Ta
 
 
 def _has(entries: Sequence[Entry], position: int) -> bool:
-    """Returns the record at `position` is in a confirmed entry, without a look at what follows the last one."""
+    """Returns whether the record at `position` is in a confirmed entry, without a look at what follows the last one."""
     return Tail(confirmed(entries, newest_is_last=False), None).covers(position)
 
 

@@ -17,7 +17,7 @@ from headrace.recovery.notes import Notes
 
 
 def check_indexes(objects: Objects, notes: Notes, standing: Iterable[str], now_ms: int) -> set[str]:
-    """Returns every generation that may not be gone exists and decodes; the runs that the newest one reads are whole.
+    """Checks that every generation that must exist does and decodes, and that the runs that the newest one reads are whole.
 
     Args:
         standing: every key of the log.

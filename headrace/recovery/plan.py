@@ -122,7 +122,7 @@ def _lacks(config: LogConfig, by_id: Mapping[str, Facts]) -> str:
 
 
 def _has_ended(facts: Facts) -> bool:
-    """Returns its entries or its row say so, and nobody reads what it inherits."""
+    """Returns whether its entries or its row say that it has ended, and no fork reads what it inherits."""
     says_row = facts.row is not None and facts.owns_row and facts.row.ended
     if facts.state is None:
         return says_row
@@ -136,9 +136,7 @@ def _end_offset(facts: Facts) -> int:
 
 
 def _says(standing: Row, row: Row) -> bool:
-    """Returns what a row must say of a log that lives; its deadline only bounds the true one, its end is marked
-    apart.
-    """
+    """Returns whether a row says what it must of a log that lives. Its deadline is a bound of the true one."""
     return standing.config == row.config and (row.ended or standing.label == row.label)
 
 
@@ -205,7 +203,7 @@ class _Planner:
         )
 
     def _may_be_published(self) -> bool:
-        """Returns what it inherits is published: a fork never comes before its source."""
+        """Returns whether what it inherits is published: a fork never comes before its source."""
         if self._facts.manifest is not None:
             return True
         published = ((self._by_id[one.log_id].manifest, one.through) for one in self._config.lineage)

@@ -185,7 +185,7 @@ class PutRow(Guard, frozen=True):
         return [{"Put": put}]
 
     def check(self, tables: MemoryTables) -> Refusal | None:
-        """Returns the name stands for what is replaced."""
+        """Returns the refusal unless the name refers to the log that is replaced."""
         current = tables[TABLE].rows.get((self.row.surface, self.row.name))
         log_id = current.log_id if current is not None else None
         return None if log_id == self.replaces else Refusal()

@@ -86,7 +86,7 @@ def _code(response: Mapping[str, Any]) -> str:
 
 
 def _is_for_load(exc: VerboseClientError) -> bool:
-    """Returns the call was refused for load: by itself, or for a member of its transaction."""
+    """Returns whether the call was refused for load: by itself, or for a member of its transaction."""
     response = _response(exc)
     reasons = {str(reason.get("Code", "None")) for reason in response.get("CancellationReasons", [])}
     return _code(response) in _THROTTLES - _CONTENTION or bool(

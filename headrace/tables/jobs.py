@@ -122,7 +122,7 @@ class DynamoJobs:
         return _row(item) if item is not None else None
 
     def put(self, row: Waiting) -> Waiting | None:
-        """Returns one conditional put."""
+        """Writes it with one conditional put; returns whether it did."""
         written = msgspec.structs.replace(row, version=row.version + 1)
         item = {
             "id": s(_log(row.log_id)),
@@ -139,7 +139,7 @@ class DynamoJobs:
         return written if done else None
 
     def drop(self, row: Waiting) -> bool:
-        """Returns one conditional delete."""
+        """Removes it with one conditional delete; returns whether it did."""
         if row.version == 0:
             return False
         condition, values = _version(row)
@@ -176,15 +176,15 @@ class DynamoJobs:
         return msgspec.convert({"number": number, "since_ms": int(item["since_ms"]["N"]), **values}, Place)
 
     def take(self, place: Place) -> bool:
-        """Returns one conditional put."""
+        """Writes it with one conditional put; returns whether it did."""
         return self._conditionally("PutItem", {"Item": _place_item(place)}, "attribute_not_exists(id)", {})
 
     def move(self, place: Place) -> bool:
-        """Returns one conditional put."""
+        """Writes it with one conditional put; returns whether it did."""
         return self._conditionally("PutItem", {"Item": _place_item(place)}, *_holder(place))
 
     def release(self, place: Place) -> bool:
-        """Returns one conditional delete."""
+        """Removes it with one conditional delete; returns whether it did."""
         return self._conditionally("DeleteItem", {"Key": {"id": s(_place(place.number))}}, *_holder(place))
 
     def _item(self, key: str) -> Item | None:

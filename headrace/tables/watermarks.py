@@ -109,7 +109,7 @@ class TouchUnchanged(Guard, frozen=True):
         return [{"ConditionCheck": check}]
 
     def check(self, tables: MemoryTables) -> Refusal | None:
-        """Returns the touch is the same."""
+        """Returns the refusal unless the touch is still the same."""
         return None if tables[TABLE].get(self.log_id).touched_ms == self.touched_ms else Refusal()
 
 
@@ -133,7 +133,7 @@ class DynamoWatermarks:
         return item
 
     def publish(self, log_id: str, generation: int, end_slot: int, end_offset: int, sealed_bytes: int) -> bool:
-        """Returns one conditional update."""
+        """Writes with one conditional update; returns whether it did."""
         return self._update(
             log_id,
             "SET generation = :generation, end_slot = :slot, end_offset = :offset, sealed_bytes = :bytes",
@@ -190,7 +190,7 @@ class DynamoWatermarks:
         return bytes(data["B"]) if data is not None else None
 
     def set_note(self, log_id: str, data: bytes, replaces: bytes | None) -> bool:
-        """Returns one conditional update."""
+        """Writes with one conditional update; returns whether it did."""
         values: Item = {":data": {"B": data}}
         if replaces is not None:
             values[":replaces"] = {"B": replaces}

@@ -75,7 +75,7 @@ def every_reader_sees_the_same(case: Case) -> Verdict:
 
 
 def readers_go_on_without_a_gap(case: Case) -> Verdict:
-    """Returns a page holds as many records as its offsets say, and the next page of its reader begins where it ended."""
+    """Checks that a page holds as many records as its offsets say, and that the next page begins where it ended."""
     verdict = Verdict()
     last: dict[tuple[str, Life], int] = {}
     for page in case.history.pages:
@@ -91,7 +91,7 @@ def readers_go_on_without_a_gap(case: Case) -> Verdict:
 
 
 def acknowledged_stands_where_it_was_said(case: Case) -> Verdict:
-    """Returns an acknowledged batch is at the position that its answer named, or, if the answer named none,
+    """Checks that an acknowledged batch is at the position that its answer named, or, if the answer named none,
     somewhere.
     """
     verdict = Verdict()
@@ -159,7 +159,7 @@ def batches_are_whole(case: Case) -> Verdict:
 
 
 def producers_are_exactly_once_in_order(case: Case) -> Verdict:
-    """Returns a producer's batches are in its order, none missing between them."""
+    """Checks that a producer's batches are in its order, none missing between them."""
     verdict = Verdict()
     for life in case.history.whole:
         order: dict[str, list[int]] = defaultdict(list)
@@ -230,7 +230,7 @@ def an_end_is_final(case: Case) -> Verdict:
 
 
 def incarnations_rise(case: Case) -> Verdict:
-    """Returns a name that is created again has a higher incarnation, and its old one is never seen to begin later."""
+    """Checks that a name that is created again has a higher incarnation, and its old one is never seen to begin later."""
     verdict = Verdict()
     lives: dict[str, list[int]] = defaultdict(list)
     for creation in sorted(case.history.creations, key=lambda creation: creation.started):
@@ -253,7 +253,7 @@ def forks_keep_what_they_inherited(case: Case) -> Verdict:
 
 
 def nothing_surprising_was_answered(case: Case) -> Verdict:
-    """Returns every answer is one that the API's documentation has for its request; none is a 500."""
+    """Checks that every answer is one that the API's documentation has for its request; none is a 500."""
     verdict = Verdict(checked=len(case.history.appends) + len(case.history.pages))
     for surprise in case.history.surprises:
         verdict.require(False, surprise)

@@ -140,7 +140,7 @@ class FakeServer:
 
 
 def answer_lost(request: httpx.Request, apply: Callable[[], httpx.Response]) -> httpx.Response:
-    """Returns the request is served, but its answer never arrives."""
+    """Serves the request, and loses its answer."""
     apply()
     raise httpx.ReadTimeout("answer lost", request=request)
 

@@ -140,7 +140,7 @@ class MeteredObjects:
         self.inner.put(key, data)
 
     def create(self, key: str, data: bytes) -> bool:
-        """Returns one PUT."""
+        """Counts one PUT."""
         self._put(key, data)
         return self.inner.create(key, data)
 

@@ -81,7 +81,7 @@ def _peers() -> str:
 
 
 def _spill() -> str:
-    """Returns a million appends whose payloads are between 1 and 32 KB compressed, by the size at which payloads are
+    """Returns the cost of a million appends with payloads between 1 and 32 KB compressed, by the size at which payloads are
     spilled.
     """
     sizes = (32 * 1024, 8 * 1024, 4 * 1024)

@@ -141,5 +141,5 @@ def _without_remark(text: str) -> str:
 
 
 def _goes_on(command: str) -> bool:
-    """Returns a line that ends with a backslash, or within quotes."""
+    """Returns whether a line ends with a backslash, or within quotes."""
     return command.endswith("\\") or command.count("'") % 2 == 1

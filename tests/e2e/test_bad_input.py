@@ -28,7 +28,7 @@ def server() -> Iterator[DevServer]:
 def request(
     server: DevServer, method: str, path: str, headers: dict[str, str] | None = None, body: bytes | None = None
 ) -> tuple[int, dict[str, str], bytes]:
-    """Returns one request with the path as it is: no client may tidy it."""
+    """Sends one request with the path as it is: no client may tidy it."""
     connection = http.client.HTTPConnection(urlsplit(server.url).netloc, timeout=30)
     try:
         connection.putrequest(method, path, skip_accept_encoding=True)

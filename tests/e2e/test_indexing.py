@@ -56,7 +56,7 @@ class Indexed:
         return self.store.newest(self.log_id)
 
     def wait_until_indexed(self, also: Callable[[IndexManifest], bool] = lambda index: True) -> IndexManifest:
-        """Returns every record is covered by runs that do not overlap."""
+        """Waits until every record is covered by runs that do not overlap."""
         return eventually(lambda: self._indexed(also), f"{self.name} is not indexed")
 
     def _indexed(self, also: Callable[[IndexManifest], bool]) -> IndexManifest | None:

@@ -116,7 +116,7 @@ def observed(evidence: Evidence, record: Path, *options: str, environment: dict[
 
 @pytest.fixture(scope="module")
 def evidence(tmp_path_factory: pytest.TempPathFactory) -> Evidence:
-    """Returns everything that Headrace does, once."""
+    """Does everything that Headrace does, once."""
     found = Evidence()
     records = tmp_path_factory.mktemp("calls")
     whole_life = ("--seal-age", "1s", "--index-age", "1s", "--index-segments", "1", "--compact-fanout", "2")

@@ -47,7 +47,7 @@ def _smallest_first(paths: Iterable[Path]) -> list[bytes]:
 
 
 def steps(target: Target, data: bytes) -> set[Step]:
-    """Returns the steps from line to line that the target takes in our code; the samples it needs are made first."""
+    """Counts the steps from line to line that the target takes in our code, after making the samples that it needs."""
     target(data)
     found: set[Step] = set()
 

@@ -21,7 +21,7 @@ THREE_PERIODS = 5.0  # that hold three whole ones, with what comes late
 
 
 def healthy(folder: Path) -> Stage:
-    """Returns everything is done that a server does, with mistakes that clients make."""
+    """Does everything that a server does, with mistakes that clients make."""
     with stage(folder) as run:
         run.create("orders")
         run.create("departures", searchable=True)
@@ -107,7 +107,7 @@ def stream_unheard(folder: Path) -> Stage:
 
 
 def log_poisoned(folder: Path) -> Stage:
-    """Returns one entry of one log is damaged before it is sealed; another log goes on."""
+    """Damages one entry of one log before it is sealed; another log goes on."""
     with stage(folder, NO_JOBS) as run:
         run.create("orders")
         run.writers("orders")

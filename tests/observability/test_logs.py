@@ -101,7 +101,7 @@ def api(cloud: Cloud) -> Written:
 
 @pytest.fixture(scope="module")
 def sealer(cloud: Cloud, api: Written) -> Written:
-    """Returns a log that can't be sealed, an event that is none, and a sweep."""
+    """Runs the sealer on a log that can't be sealed, on an event that is none, and sweeps."""
     log_id = _log_id(cloud, "orders")
     message = {"verb": "seal", "log_id": log_id, "force": True}
     record = {"eventSource": "aws:sqs", "messageId": "m", "body": json.dumps(message)}

@@ -195,7 +195,7 @@ class Model:
         return found
 
     def commit(self, entry: Entry, step: int) -> bool:
-        """Returns an entry took effect; whether it is the next change of its log."""
+        """Notes that an entry took effect; returns whether it is the next change of its log."""
         log = self.logs.get(entry.log_id)
         if log is None:
             is_first = entry.kind == "create" or (entry.kind == "recover" and entry.log_id in self.lost)

@@ -107,7 +107,7 @@ def no_guard(*_: Any) -> None:
 
 
 def is_old_by_monotonic(self: pictures.Pictures, read: Any) -> bool:
-    """Returns one clock only."""
+    """Looks at one clock only."""
     age_ms: float = (self.read_time().monotonic - read.monotonic) * 1000
     return age_ms > self._stores.settings.state_age_ms
 
@@ -207,7 +207,7 @@ _publish_next = seal._Run._publish_next
 
 
 def publish_and_clean_up(self: Any, manifest: Any) -> Any:
-    """Returns a refused create means that another has won: what was uploaded goes."""
+    """Takes a refused create for another's success, and removes what was uploaded."""
     store = self._parts.manifests
 
     def publish(new: Any) -> bool:
@@ -226,7 +226,7 @@ def publish_and_clean_up(self: Any, manifest: Any) -> Any:
 
 
 def publish_merged_anyway(parts: Any, task: Any, made: Any) -> bool:
-    """Returns what followed when it was planned, anyone who else has published since."""
+    """Publishes what followed when it was planned, whatever was published since."""
     known = parts.stores.watermarks.get(task.log_id).generation
     newest = parts.manifests.newest(task.log_id, None, known)
     successor = None
@@ -247,7 +247,7 @@ _read_records = segments.read_records
 
 
 def read_records_but_one(objects: Any, segment: Any) -> Any:
-    """Returns one record is there twice, in the place of its neighbour, where that does not show by its size."""
+    """Returns one record twice, in the place of its neighbour, where the size does not show it."""
     records = _read_records(objects, segment)
     data = records.slices()
     for at, (one, following) in enumerate(itertools.pairwise(data)):
@@ -292,7 +292,7 @@ def payloads_without_age(parts: Any, log_id: str) -> Iterator[str]:
 
 
 def alive_by_clock(self: Controls, picture: Any) -> Any:
-    """Returns a deadline that has passed is answered as an end."""
+    """Takes a deadline that has passed for an end."""
     touched_ms = self._pictures.touched_ms(picture.row.log_id)
     deadline_ms = decide.deadline_ms(picture.row.config, picture.state, touched_ms)
     if not picture.state.ended and deadline_ms is not None and self._stores.clock.now_ms() >= deadline_ms:
@@ -301,7 +301,7 @@ def alive_by_clock(self: Controls, picture: Any) -> Any:
 
 
 def covers_anything(self: Any, position: int) -> bool:
-    """Returns some entries are enough."""
+    """Takes some entries for enough."""
     return bool(self.entries)
 
 
@@ -350,7 +350,7 @@ _create = streams._create
 
 
 def create_with_incarnation_0(name: str, replaces: Any, incarnation: int, *rest: Any) -> Any:
-    """Returns a name that is created again begins as if it were new."""
+    """Creates a name that existed as if it were new."""
     return _create(name, replaces, 0, *rest)
 
 
@@ -366,7 +366,7 @@ _look = survey.look
 
 
 def look_up_to_the_watermark(stores: Any, listed: Any, row: Any = None) -> Any:
-    """Returns the watermark says which generation is the newest."""
+    """Takes the newest generation from the watermark."""
     known = stores.watermarks.get(listed.log_id).generation
     listed.generations = tuple(number for number in listed.generations if number <= known)
     return _look(stores, listed, row)
@@ -379,7 +379,7 @@ def look_past_tombstones(stores: Any, listed: Any, row: Any = None) -> Any:
 
 
 def joins_anyhow(stores: Any, newest: Any, manifest: Any, oldest: Any, *, is_gone: bool) -> str:
-    """Returns the newest entry is the end of its log."""
+    """Takes the newest entry for the end of its log."""
     return "joins" if newest is not None else "none"
 
 

@@ -134,7 +134,7 @@ class Scheduler:
             raise Aborted
 
     def leave(self, actor: Actor) -> Coroutine:
-        """Returns the actor is over: who gets the baton."""
+        """Ends the actor; returns the one that runs next."""
         actor.ticket = -1
         return self._next()
 

@@ -126,7 +126,7 @@ class World:
     # What takes effect.
 
     def effect(self, call: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Returns a store call takes effect, now."""
+        """Lets a store call take effect now."""
         port, _, method = call.partition(".")
         self.backups.pass_by(self.scheduler.now)
         self.calls += 1

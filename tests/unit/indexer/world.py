@@ -175,7 +175,7 @@ class World(sealer.World):
         return newest
 
     def covered(self, log_id: str) -> bool:
-        """Returns everything published is covered by runs of the plan in force."""
+        """Returns whether everything published is covered by runs of the plan in force."""
         picture = see(self.indexer, log_id)
         assert picture is not None
         return not gaps(self.index(log_id).of_plan(picture.plan), picture.base_offset, picture.end_offset)

@@ -135,7 +135,7 @@ def _is_full(seen: Seen, coverage: Coverage) -> bool:
 
 
 def _stale_segments(seen: Seen) -> int:
-    """Returns for how many something was built as is no longer configured, and nothing yet as is."""
+    """Returns the number of segments whose index was built for an old configuration and not yet for the one in force."""
     return max(0, seen.indexed.searched.segments - seen.indexed.by_plan.segments)
 
 
