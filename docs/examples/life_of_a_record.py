@@ -32,7 +32,7 @@ def main(state_file: str, stream: str) -> None:
     log_id = row["log_id"]
     for item in table("WAL").query(KeyConditionExpression=Key("log_id").eq(log_id))["Items"]:
         payload = len(item["payload"].value) if "payload" in item else 0
-        print(f"entry      slot {item['slot']}  {item['kind']}  {item['count']} records in {payload} bytes")
+        print(f"entry      slot {item['slot']}  {item['kind']}  records {item['count']}  bytes {payload}")
     marked = table("WATERMARKS").get_item(Key={"log_id": log_id}).get("Item", {})
     print(f"watermark  generation {marked.get('generation', 0)}  published to offset {marked.get('end_offset', 0)}")
     bucket = session.resource("s3", endpoint_url=endpoint).Bucket(environment["HEADRACE_BUCKET"])
