@@ -41,7 +41,7 @@ from headrace.memory import memory_stores
 from headrace.objects.s3 import S3Objects, make_client
 from headrace.offset import BEGINNING, Cursor
 from headrace.settings import Settings
-from headrace.streams.requests import AppendRequest, CreateRequest
+from headrace.streams.values import AppendRequest, CreateRequest
 from headrace.streams.verbs import Streams
 from headrace.tables.catalog import DynamoCatalog
 from headrace.tables.dynamodb import Store

@@ -11,7 +11,7 @@ from headrace.log.stores import Stores
 from headrace.objects.parallel import ParallelRanges
 from headrace.objects.s3 import S3Objects, make_client
 from headrace.settings import Settings
-from headrace.streams.names import STREAMS
+from headrace.streams.values import STREAMS
 from headrace.tables.catalog import DynamoCatalog
 from headrace.tables.dynamodb import Store
 from headrace.tables.producers import DynamoProducers

@@ -9,7 +9,7 @@ from headrace.log.stores import Stores
 from headrace.objects import Objects
 from headrace.objects.memory import MemoryObjects
 from headrace.settings import Settings
-from headrace.streams.names import STREAMS
+from headrace.streams.values import STREAMS
 from headrace.wal.memory import MemoryWal
 
 

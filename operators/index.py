@@ -12,7 +12,7 @@ import msgspec
 from cli.errors import BadInput, CliError, Unreachable
 from cli.tables import counted
 from headrace.settings import Settings
-from headrace.streams.names import STREAMS
+from headrace.streams.values import STREAMS
 from operators.stores import state_file_option, store_errors
 
 if TYPE_CHECKING:

@@ -61,7 +61,7 @@ def command(stores: Stores, names: tuple[str, ...], as_json: bool) -> None:
 def _verify(stores: Stores, names: tuple[str, ...], steps: Steps) -> VerifyReport:
     from headrace.recovery.report import VerifyReport
     from headrace.recovery.verify import verify, verify_all
-    from headrace.streams.names import STREAMS
+    from headrace.streams.values import STREAMS
 
     if not names:
         return verify_all(stores, steps)

@@ -25,8 +25,7 @@ from headrace.memory import memory_stores
 from headrace.objects import Objects
 from headrace.recovery.recover import recover
 from headrace.settings import Settings
-from headrace.streams.names import STREAMS
-from headrace.streams.requests import AppendRequest, CreateRequest
+from headrace.streams.values import STREAMS, AppendRequest, CreateRequest
 from headrace.streams.verbs import Streams
 from headrace.wal.state import LogConfig, LogState
 

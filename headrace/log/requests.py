@@ -89,7 +89,7 @@ class ReadPage(NamedTuple):
     @property
     def at_eof(self) -> bool:
         """Nothing ever will."""
-        return self.up_to_date and self.head.state.closed
+        return self.up_to_date and self.head.state.is_final
 
     def text(self, position: int) -> str:
         """Returns a position of this stream as a cursor."""

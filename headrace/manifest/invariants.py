@@ -94,7 +94,7 @@ def _check_progress(previous: Manifest, new: Manifest) -> None:
         "append time never falls": (after.append_time_ms, before.append_time_ms),
         "total_bytes never falls": (after.total_bytes, before.total_bytes),
         "definitions are never set back": (_definition(after), _definition(before)),
-        "closed is never unset": (after.closed, before.closed),
+        "is_final is never unset": (after.is_final, before.is_final),
         "holds_source is never set again": (before.holds_source, after.holds_source),
     }
     for rule, (later, earlier) in rises.items():

@@ -14,7 +14,7 @@ import msgspec
 from headrace.errors import Damaged
 from headrace.objects import packed
 from headrace.segment.descriptor import Segment
-from headrace.wal.state import Entry, LogConfig, LogState
+from headrace.wal.state import Entry, LogConfig, LogState, decode_extension
 
 VERSION = 1
 PAGE_SEGMENTS = 256
@@ -186,7 +186,7 @@ def decode(data: bytes, source: str) -> Manifest:
     Raises:
         Damaged: truncated, altered, or of an unknown version.
     """
-    manifest = packed.decode(data, Manifest, source)
+    manifest = packed.decode(data, Manifest, source, decode_extension)
     if manifest.version != VERSION:
         raise Damaged(f"manifest is of an unknown version: object={source} version={manifest.version}")
     return manifest

@@ -5,7 +5,8 @@ Equal values give equal bytes, so that a writer can recognise its own object aft
 
 from __future__ import annotations
 
-from typing import TypeVar
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import msgspec
 import zstandard
@@ -28,20 +29,21 @@ def encode_msgpack(value: object) -> bytes:
     return frame(msgspec.msgpack.encode(value))
 
 
-def decode(data: bytes, type_: type[T], source: str) -> T:
+def decode(data: bytes, type_: type[T], source: str, dec_hook: Callable[[type, Any], Any] | None = None) -> T:
     """Returns the value in an object.
 
     Args:
         data: what `encode` made.
         type_: what it must be.
         source: the object's key, for the error.
+        dec_hook: as of msgspec.
 
     Raises:
         Damaged: truncated, altered, or not such a value.
     """
     raw = unframe(data, source)
     try:
-        return msgspec.json.decode(raw, type=type_)
+        return msgspec.json.decode(raw, type=type_, dec_hook=dec_hook)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
         raise Damaged(f"object is not what it should be: object={source} reason={exc}") from exc
 

@@ -293,7 +293,7 @@ class _Planner:
                     yield "producers"
             return
         yield "unpublished tail" if self._facts.manifest is not None else "unpublished log"
-        if not state.ended and not state.closed:
+        if not state.ended and not state.is_final:
             yield "later end"
         if state.producers_spilled:
             yield "producers"

@@ -17,9 +17,18 @@ from headrace.log.read import Reader
 from headrace.log.requests import JSON, Head
 from headrace.log.seam import Decision, Draft, Ids, Look, NamedObject, Request, Rows, Surface
 from headrace.streams.errors import ProducerGap, SequenceConflict, StaleProducer, StreamClosed
-from headrace.streams.names import STREAMS
 from headrace.streams.prepare import prepare
-from headrace.streams.requests import Appended, AppendRequest, Created, CreateRequest, ForkRequest
+from headrace.streams.values import (
+    STREAMS,
+    Appended,
+    AppendRequest,
+    Created,
+    CreateRequest,
+    ForkRequest,
+    StreamState,
+    extension_of,
+    state_of,
+)
 from headrace.tables.catalog import PutRow, Row
 from headrace.tables.producers import PutProducer
 from headrace.wal.state import DefinitionRef, ForkSource, LogConfig, LogState, Producer, TimeRun, incarnation_of
@@ -163,13 +172,13 @@ def append(
     gone = SURFACE.ended(config, state)
     if gone is not None:
         return Refused(gone)
-    known = _producer(state, request, spilled)
+    known, stream = _producer(state, request, spilled), state_of(state)
     tail = offsets.encode(incarnation_of(config, state), state.next_offset)
     if request.producer is not None:
         early = _check_producer(state, request.producer, known, tail)
         if early is not None:
             return early
-    if state.closed:
+    if stream.closed:
         if not request.records and request.producer is None and request.close:
             return Unchanged(Appended(tail, True, True, None))
         return Refused(StreamClosed(tail))
@@ -179,8 +188,8 @@ def append(
                 f"content type differs from the stream's: stream={config.content_type} request={request.content_type}"
             )
         )
-    if request.seq is not None and state.last_seq is not None and request.seq <= state.last_seq:
-        return Refused(SequenceConflict(state.last_seq, request.seq))
+    if request.seq is not None and stream.last_seq is not None and request.seq <= stream.last_seq:
+        return Refused(SequenceConflict(stream.last_seq, request.seq))
     return _accept(config, state, request, now_ms)
 
 
@@ -209,25 +218,23 @@ def _check_producer(state: LogState, asked: Producer, known: Producer | None, ta
             return None
         if known is None:
             # The protocol leaves a first write that is not number 0 open; 409 lets a pipelining client wait for it.
-            return Refused(StreamClosed(tail) if state.closed else ProducerGap(0, asked.seq))
+            return Refused(StreamClosed(tail) if state.is_final else ProducerGap(0, asked.seq))
         return Refused(InvalidRequest("a new producer epoch must start at sequence 0"))
     if asked.epoch < known.epoch:
         return Refused(StaleProducer(known.epoch))
     if asked.seq <= known.seq:
-        return Unchanged(Appended(tail, state.closed, True, known))
-    if asked.seq > known.seq + 1 and not state.closed:
+        return Unchanged(Appended(tail, state.is_final, True, known))
+    if asked.seq > known.seq + 1 and not state.is_final:
         return Refused(ProducerGap(known.seq + 1, asked.seq))
     return None
 
 
 def _accept(config: LogConfig, state: LogState, request: AppendRequest, now_ms: int) -> Accepted:
     grown = rules.grow(state, request.records, now_ms, request.time_hint_ms, request.producer)
-    after = replace(
-        grown.state,
-        last_seq=request.seq if request.seq is not None else state.last_seq,
-        closed=request.close,
-        closed_by=request.producer if request.close else None,
-    )
+    after = grown.state
+    if request.seq is not None or request.close:
+        last_seq = request.seq if request.seq is not None else state_of(state).last_seq
+        after = replace(after, extension=extension_of(StreamState(last_seq, request.close)))
     tail = offsets.encode(incarnation_of(config, after), after.next_offset)
     return Accepted(after, grown.time_ms, Appended(tail, request.close, False, request.producer), grown.evicted)
 
@@ -265,7 +272,7 @@ def _existing(look: Look, request: CreateRequest) -> Created:
         "content type": request.content_type == config.content_type
         or (request.content_type is None and (config.source or config.content_type == DEFAULT_CONTENT_TYPE)),
         "expiry": _same_expiry(config, request),
-        "closed": request.closed == look.state.closed,
+        "closed": request.closed == look.state.is_final,
         "fork source": _same_source(config, request.fork),
     }
     for what, same in expected.items():
@@ -321,9 +328,9 @@ def _create(
         append_time_ms=time_ms if records or source is not None else 0,
         touched_ms=now_ms,
         total_bytes=len(records.data),
-        closed=request.closed,
         holds_source=source is not None,
         definition=config.definition,
+        extension=extension_of(StreamState(closed=request.closed)),
     )
     row = Row(log_id, config, deadline_ms=rules.deadline_ms(config, state, 0), label=state.label)
     times = (TimeRun(len(records), time_ms),) if records else ()

@@ -11,7 +11,7 @@ from headrace.log.logs import Log
 from headrace.log.requests import EVERYTHING, At, Head, ReadPage, Selection
 from headrace.log.stores import Stores
 from headrace.streams.decide import SURFACE, decide_create
-from headrace.streams.requests import Appended, AppendRequest, Created, CreateRequest
+from headrace.streams.values import Appended, AppendRequest, Created, CreateRequest
 from headrace.tables.catalog import Row
 
 

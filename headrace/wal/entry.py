@@ -15,12 +15,12 @@ import msgspec
 
 from headrace.errors import Damaged
 from headrace.tables.items import Guard, Item, Member, MemoryTables, Names, Refusal, n, s
-from headrace.wal.state import Entry, LogConfig, LogState, TimeRun
+from headrace.wal.state import Entry, LogConfig, LogState, TimeRun, decode_extension
 
 TABLE = "wal"
 VERSION = 1
 
-_state_decoder = msgspec.json.Decoder(LogState)
+_state_decoder = msgspec.json.Decoder(LogState, dec_hook=decode_extension)
 _config_decoder = msgspec.json.Decoder(LogConfig)
 _times_decoder = msgspec.json.Decoder(tuple[TimeRun, ...])
 _encode = msgspec.json.Encoder().encode

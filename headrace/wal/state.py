@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -40,16 +40,51 @@ class DefinitionRef(msgspec.Struct, frozen=True, array_like=True):
     label: str
 
 
+class Extension:
+    """What one surface keeps in the state of its logs: a tagged struct, of which only that surface knows the members.
+
+    A surface derives a struct with `tag_field="kind"` and a `tag` of its own from this class. To import that struct is
+    enough for `decode_extension` to find it.
+    """
+
+    __slots__ = ()
+
+    @property
+    def is_final(self) -> bool:
+        """Whether no record will ever follow."""
+        return False
+
+
+class ForeignExtension(dict[str, Any], Extension):
+    """The extension of a surface that this process does not import. It is written as it was read."""
+
+    __slots__ = ()
+
+
+def decode_extension(_: type, value: Any) -> Any:
+    """Returns the extension in a document (a decoding hook of msgspec).
+
+    Raises:
+        msgspec.ValidationError: it is not one.
+    """
+    if not isinstance(value, dict):
+        raise msgspec.ValidationError("extension is not an object")
+    for known in Extension.__subclasses__():
+        if issubclass(known, msgspec.Struct) and known.__struct_config__.tag == value.get("kind"):
+            return msgspec.convert(value, known)
+    return ForeignExtension(value)
+
+
 class LogState(msgspec.Struct, frozen=True, omit_defaults=True):
     """Everything that a decision about a log needs, as of one entry. Stored in every entry and every manifest.
+
+    This is the core, which every surface shares; what one surface needs beside it is in `extension`.
 
     Attributes:
         next_offset: offset of the next record.
         append_time_ms: append time of the newest record; append times never fall.
         touched_ms: commit time (server's clock) of the newest entry that renews a sliding TTL.
         total_bytes: logical bytes of all records of this log (what it inherits as a fork not included).
-        last_seq: last accepted `Stream-Seq`.
-        closed, closed_by: appends are over; the producer write that ended them.
         ended: "" while the log lives, else how it ended.
         forks: live forks that read from this log.
         holds_source: this log is a fork that still counts in its source's `forks`.
@@ -57,15 +92,13 @@ class LogState(msgspec.Struct, frozen=True, omit_defaults=True):
         producers_spilled: others are in the producers table.
         recoveries: when the log was rebuilt from what was published, the oldest first.
         definition: the schema registry and the profile in force; None while they are the empty ones.
+        extension: what the log's surface keeps; None if nothing.
     """
 
     next_offset: int = 0
     append_time_ms: int = 0
     touched_ms: int = 0
     total_bytes: int = 0
-    last_seq: str | None = None
-    closed: bool = False
-    closed_by: Producer | None = None
     ended: Literal["", "deleted", "expired"] = ""
     forks: int = 0
     holds_source: bool = False
@@ -73,6 +106,12 @@ class LogState(msgspec.Struct, frozen=True, omit_defaults=True):
     producers_spilled: bool = False
     recoveries: tuple[Recovery, ...] = ()
     definition: DefinitionRef | None = None
+    extension: Extension | None = None
+
+    @property
+    def is_final(self) -> bool:
+        """Whether no record will ever follow, though the log may live on."""
+        return self.extension is not None and self.extension.is_final
 
     @property
     def schema_version(self) -> int:

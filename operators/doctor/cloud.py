@@ -14,7 +14,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from headrace.errors import HeadraceError
 from headrace.log.stores import Stores
 from headrace.settings import Settings
-from headrace.streams.names import STREAMS
+from headrace.streams.values import STREAMS
 from headrace.tables.jobs import DynamoJobs
 from operators.doctor.facts import (
     AlarmFacts,

@@ -17,7 +17,7 @@ from headrace.manifest.merging import MergeLimits
 from headrace.recovery.survey import list_logs
 from headrace.recovery.verify import verify_all
 from headrace.settings import Settings, child_environment
-from headrace.streams.names import STREAMS
+from headrace.streams.values import STREAMS
 from headrace.tables.catalog import Row
 from local.environment import client
 from tests.support.emulated_cloud import DevServer

@@ -7,6 +7,7 @@ import threading
 import pytest
 from msgspec.structs import replace
 
+from headrace.streams.values import StreamState
 from headrace.tables.catalog import PutRow
 from headrace.tables.producers import PutProducer
 from headrace.tables.watermarks import TouchUnchanged
@@ -55,14 +56,12 @@ def test_an_entry_comes_back_as_it_was(ports: Ports) -> None:
         ),
         state=LogState(
             next_offset=2**53,
-            last_seq='q"ü',
-            closed=True,
-            closed_by=Producer("p,1", 2**53 - 1, 3),
             ended="expired",
             forks=2,
             holds_source=True,
-            producers=(Producer("p,1", 0, 0), Producer("ü", 1, 1)),
+            producers=(Producer("p,1", 2**53 - 1, 0), Producer("ü", 1, 1)),
             producers_spilled=True,
+            extension=StreamState(last_seq='q"ü', closed=True),
         ),
     )
     assert ports.wal.commit(full) == Committed()

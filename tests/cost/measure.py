@@ -27,8 +27,7 @@ from headrace.objects import keys, packed
 from headrace.offset import BEGINNING, Cursor
 from headrace.query.engine import context as engines
 from headrace.query.engine.search import search
-from headrace.streams.names import SYSTEM_STREAM
-from headrace.streams.requests import AppendRequest, CreateRequest
+from headrace.streams.values import SYSTEM_STREAM, AppendRequest, CreateRequest
 from headrace.wal.entry import entry_item
 from tests.cost import deployed_template, printed
 from tests.cost.deployment import Deployment, deployed

@@ -16,6 +16,7 @@ from headrace.manifest.manifest import Manifest, ManifestPage
 from headrace.objects.memory import MemoryObjects
 from headrace.segment import keypage
 from headrace.segment.descriptor import Segment
+from headrace.streams.values import StreamState
 from headrace.tables.catalog import Row, row_item
 from headrace.tables.items import Item
 from headrace.wal.entry import entry_item
@@ -113,7 +114,7 @@ def key_page() -> bytes:
 @cache
 def manifest() -> Manifest:
     """Returns a generation with segments, inherited records and a closed state."""
-    return controlled(grown(grown(None, 5, base=100), 2, 3, base=100), closed=True)
+    return controlled(grown(grown(None, 5, base=100), 2, 3, base=100), extension=StreamState(closed=True))
 
 
 @cache
@@ -156,15 +157,13 @@ def item() -> Item:
         append_time_ms=NOW_MS,
         touched_ms=NOW_MS - 5,
         total_bytes=1234,
-        last_seq="s1",
-        closed=True,
-        closed_by=Producer("p", 1, 2),
         ended="deleted",
         forks=2,
         holds_source=True,
         producers=(Producer("p", 1, 2), Producer("é", 0, 0)),
         producers_spilled=True,
         definition=DefinitionRef(3, "n1", 2, "evlog"),
+        extension=StreamState("s1", closed=True),
     )
     entry = Entry(
         log_id=LOG,

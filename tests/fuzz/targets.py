@@ -31,7 +31,7 @@ from headrace.manifest.manifest import Manifest
 from headrace.objects.memory import MemoryObjects
 from headrace.segment import keypage, pageheader, reader
 from headrace.segment.descriptor import Segment
-from headrace.streams import names
+from headrace.streams.values import check_name
 from headrace.tables.catalog import item_row, row_item
 from headrace.tables.items import Item
 from headrace.wal.entry import entry_item, item_entry
@@ -98,7 +98,7 @@ def headers(data: bytes) -> None:
         lambda: _check(given.time_hint_ms, lambda v: v <= _LATEST_MS + 24 * 3600 * 1000),
         lambda: _check(given.producer, lambda v: v.id and max(v.epoch, v.seq) <= limits.MAX_SAFE_INTEGER),
         lambda: _check(given.expiry(), lambda v: None in v and min(n or 0 for n in v) >= 0),
-        lambda: _check(given.fork(), lambda v: names.check(v.source) and v.sub_offset >= 0),
+        lambda: _check(given.fork(), lambda v: check_name(v.source) and v.sub_offset >= 0),
         lambda: given.closes,
         lambda: given.matches('W/"a:b"'),
     )

@@ -19,7 +19,7 @@ from headrace.errors import (
 )
 from headrace.log.requests import Head, ReadPage
 from headrace.streams.errors import ProducerGap, SequenceConflict, StaleProducer, StreamClosed
-from headrace.streams.requests import Appended, AppendRequest, Created
+from headrace.streams.values import Appended, AppendRequest, Created
 from tests.simulation import definitions
 from tests.simulation.model import LogModel
 
@@ -143,11 +143,11 @@ class Answers:
         known = before.next_offset if before is not None else log.config.base_offset
         if not known <= head.state.next_offset <= log.now.next_offset:
             self._fails(running, f"tail {head.state.next_offset} not in {known}..{log.now.next_offset}")
-        if before is not None and before.closed and not head.state.closed:
+        if before is not None and before.closed and not head.state.is_final:
             self._fails(running, "read as open after its close")
         if all(view.definition != head.state.definition for view in log.since(running.start)):
             self._fails(running, f"read under a definition that was not in force: {head.state.definition}")
-        if head.state.closed and not log.now.closed:
+        if head.state.is_final and not log.now.closed:
             self._fails(running, "read as closed, and it is open")
         return log
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from headrace.batch import Batch, concat
-from headrace.streams.requests import AppendRequest, CreateRequest
+from headrace.streams.values import AppendRequest, CreateRequest, state_of
 from headrace.wal.state import DefinitionRef, Entry, LogConfig, Recovery
 from tests.simulation import definitions
 
@@ -255,10 +255,10 @@ class Model:
         log.steps.append(step)
         if log.gone:
             return  # nobody will ever read it
-        state = entry.state
+        state, stream = entry.state, state_of(entry.state)
         expected: tuple[Any, ...] = (view.next_offset, view.closed, view.ended, view.last_seq, view.forks)
         expected += (view.holds_source, view.recoveries, view.definition)
-        found: tuple[Any, ...] = (state.next_offset, state.closed, state.ended, state.last_seq, state.forks)
+        found: tuple[Any, ...] = (state.next_offset, stream.closed, state.ended, stream.last_seq, state.forks)
         found += (state.holds_source, state.recoveries, state.definition)
         if expected != found:
             self._broken("states follow from requests", f"{_brief(entry)} expected={expected} found={found}")

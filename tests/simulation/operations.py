@@ -9,7 +9,7 @@ from headrace import offset as offsets
 from headrace.batch import EMPTY, Batch
 from headrace.log.requests import JSON, At
 from headrace.streams.errors import ProducerGap, StaleProducer
-from headrace.streams.requests import AppendRequest, CreateRequest, ForkRequest
+from headrace.streams.values import AppendRequest, CreateRequest, ForkRequest
 from headrace.streams.verbs import Streams
 from headrace.wal.state import Producer
 from tests.simulation import definitions

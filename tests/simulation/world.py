@@ -12,7 +12,7 @@ from functions.queue import Message, delay_s
 from headrace.batch import EMPTY, Batch, decode_frames
 from headrace.memory import memory_stores
 from headrace.settings import Settings
-from headrace.streams.requests import AppendRequest, CreateRequest
+from headrace.streams.values import AppendRequest, CreateRequest
 from headrace.tables.catalog import MemoryCatalog, Row
 from headrace.wal.state import Entry
 from tests.simulation.faults import Dice

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from headrace.batch import Batch, Record, encode_frames
-from headrace.streams.requests import AppendRequest
+from headrace.streams.values import AppendRequest
 from headrace.tables.catalog import Row
 from headrace.wal.state import Companion, Entry, LogConfig, LogState, Producer, TimeRun
 

@@ -27,9 +27,16 @@ from headrace.batch import MAX_KEY_BYTES
 from headrace.errors import InvalidRequest
 from headrace.limits import MAX_PRODUCER_ID_BYTES, MAX_SEQ_BYTES
 from headrace.log.requests import Head
-from headrace.streams import names
 from headrace.streams.errors import ProducerGap, SequenceConflict, StaleProducer, StreamClosed
-from headrace.streams.requests import Appended, AppendRequest, Created, CreateRequest, ForkRequest
+from headrace.streams.values import (
+    Appended,
+    AppendRequest,
+    Created,
+    CreateRequest,
+    ForkRequest,
+    check_name,
+    check_writable,
+)
 from headrace.streams.verbs import Streams
 from headrace.wal.state import Producer
 
@@ -90,7 +97,7 @@ def require(request: Request, scope: Scope, name: str) -> None:
     """Raises: as `allowed_name`, for a name that was checked."""
     grant_of(request).require(scope, name)
     if scope is not Scope.READ:
-        names.check_writable(name)
+        check_writable(name)
 
 
 def stream_name(scope: Mapping[str, Any], resource: str = "") -> str:
@@ -131,7 +138,7 @@ def _after_prefix(scope: Mapping[str, Any]) -> bytes:
 
 
 def _decode_name(encoded: bytes) -> str:
-    return names.check(requests.decode(encoded, "stream name"))
+    return check_name(requests.decode(encoded, "stream name"))
 
 
 def source_name(header: str) -> str:
@@ -359,6 +366,6 @@ def _description(head: Head) -> dict[str, str]:
         answer["Stream-TTL"] = str(head.config.ttl_ms // 1000)
     if head.deadline_ms is not None:
         answer["Stream-Expires-At"] = instants.text_of(head.deadline_ms)
-    if head.state.closed:
+    if head.state.is_final:
         answer["Stream-Closed"] = "true"
     return answer

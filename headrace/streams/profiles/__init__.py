@@ -17,13 +17,13 @@ from typing import Any
 
 from headrace.definition import Definition
 from headrace.errors import Damaged, InvalidRequest
-from headrace.streams.names import SYSTEM_STREAM
 from headrace.streams.profiles import strict
 from headrace.streams.profiles.evlog import Evlog
 from headrace.streams.profiles.generic import Generic
 from headrace.streams.profiles.metrics import Metrics
 from headrace.streams.profiles.profile import Profile
 from headrace.streams.profiles.state_protocol import StateProtocol
+from headrace.streams.values import SYSTEM_STREAM
 
 API_VERSION = "durable.streams/profile/v1"
 DEFAULT: Profile = Generic()

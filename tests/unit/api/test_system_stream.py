@@ -23,7 +23,7 @@ from headrace.errors import StoreThrottled, StoreTimeout
 from headrace.log.stores import Stores
 from headrace.memory import memory_stores
 from headrace.settings import Settings
-from headrace.streams.names import OWN_STREAMS, SYSTEM_STREAM
+from headrace.streams.values import OWN_STREAMS, SYSTEM_STREAM
 from tests.support.faults import Faulty
 from tests.unit.api.asgi import JSON, TEXT, Server
 from tests.unit.api.test_limits_load import write_routes

@@ -9,8 +9,8 @@ from functions.api.streams.system.recorder import MAX_STREAMS, Recorder, Series,
 from headrace.clock import ManualClock
 from headrace.objects import keys
 from headrace.objects.observed import Request
-from headrace.streams.names import SYSTEM_STREAM
 from headrace.streams.profiles.metrics import Metrics
+from headrace.streams.values import SYSTEM_STREAM
 
 BYTES = Series("tieredstore.append.bytes", "bytes", "orders")
 VALUES = st.lists(st.integers(0, 2**70), max_size=30)

@@ -16,7 +16,7 @@ from functions.api.streams.records import StreamHeaders
 from headrace import instants
 from headrace.batch import Batch
 from headrace.errors import InvalidRequest
-from headrace.streams.requests import ForkRequest
+from headrace.streams.values import ForkRequest
 from headrace.wal.state import Producer
 
 

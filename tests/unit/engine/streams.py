@@ -17,7 +17,7 @@ from headrace.index.manifest import IndexManifestStore
 from headrace.offset import Cursor
 from headrace.query.engine.context import Budget, Engine, assemble
 from headrace.query.engine.sources import Snapshot
-from headrace.streams.requests import AppendRequest, CreateRequest, ForkRequest
+from headrace.streams.values import AppendRequest, CreateRequest, ForkRequest
 from tests.support import index_runs
 from tests.support.builders import JSON
 from tests.unit.log.test_definitions import installing

@@ -18,7 +18,7 @@ from headrace.query.engine import sources, units
 from headrace.query.engine.context import Budget
 from headrace.query.engine.search import search
 from headrace.query.language import query
-from headrace.streams.requests import CreateRequest, ForkRequest
+from headrace.streams.values import CreateRequest, ForkRequest
 from headrace.streams.verbs import Streams
 from headrace.wal.slot import first_slot
 from tests.unit.engine.world import CONFIG, JSON, NAME, Stream

@@ -15,7 +15,7 @@ from headrace.query.engine import context as engines
 from headrace.query.engine.context import Engine
 from headrace.query.engine.search import SearchAnswer, search
 from headrace.query.language import match, query
-from headrace.streams.requests import AppendRequest, CreateRequest
+from headrace.streams.values import AppendRequest, CreateRequest
 from headrace.streams.verbs import Streams
 from tests.support import index_runs
 from tests.unit.api.asgi import QUIET

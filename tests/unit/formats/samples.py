@@ -4,8 +4,20 @@ from __future__ import annotations
 
 from headrace.batch import Batch
 from headrace.manifest.marks import Description, Tombstone
+from headrace.streams.values import StreamState
 from headrace.tables.catalog import Row
-from headrace.wal.state import Ancestor, Companion, Entry, ForkSource, LogConfig, LogState, Producer, TimeRun
+from headrace.wal.state import (
+    Ancestor,
+    Companion,
+    DefinitionRef,
+    Entry,
+    ForkSource,
+    LogConfig,
+    LogState,
+    Producer,
+    Recovery,
+    TimeRun,
+)
 
 LOG = "0123456789abcdef" * 2
 SOURCE_LOG = "f" * 32
@@ -34,14 +46,14 @@ STATE = LogState(
     append_time_ms=START_MS + 3,
     touched_ms=START_MS + 4,
     total_bytes=277,
-    last_seq="s1",
-    closed=True,
-    closed_by=Producer("p", 1, 2),
     ended="deleted",
     forks=2,
     holds_source=True,
     producers=(Producer("é", 0, 0), Producer("p", 1, 2)),
     producers_spilled=True,
+    recoveries=(Recovery(70, 5),),
+    definition=DefinitionRef(3, "n1", 2, "evlog"),
+    extension=StreamState("s1", closed=True),
 )
 ENTRY = Entry(
     log_id=LOG,

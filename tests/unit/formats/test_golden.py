@@ -13,17 +13,20 @@ from typing import Any
 import msgspec
 import pytest
 import zstandard
+from msgspec.structs import replace
 
 from headrace import offset
 from headrace.batch import Batch, decode_frames, encode_frames
 from headrace.errors import Damaged
+from headrace.manifest.manifest import decode, encode
 from headrace.manifest.marks import Description, Tombstone
 from headrace.tables.catalog import Row, item_row, row_item
 from headrace.tables.items import Item
 from headrace.tables.producers import producer_item
 from headrace.wal.entry import entry_item, item_entry
-from headrace.wal.state import Entry, Producer
+from headrace.wal.state import Entry, Extension, Producer
 from tests.unit.formats import samples
+from tests.unit.manifest.samples import grown
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -102,6 +105,22 @@ def _read_or_refused(payload: bytes) -> Batch | None:
 def test_an_entry_of_version_1_is_read_and_written_alike(name: str, entry: Entry) -> None:
     assert item_entry(_item(name)) == entry
     assert entry_item(entry) == _item(name)
+
+
+def test_an_extension_of_an_unknown_surface_is_written_as_it_was_read() -> None:
+    text = '{"next_offset":75,"extension":{"kind":"unheard","of":[1.5,{"by":null}]}}'
+    item = {**_item("v1.entry.spilled.json"), "state": {"S": text}}
+    entry = item_entry(item)
+    assert isinstance(entry.state.extension, Extension) and not entry.state.is_final
+    assert entry_item(entry) == item
+    manifest = replace(grown(None, 5), state=replace(entry.state, next_offset=5))
+    assert decode(encode(manifest), "m") == manifest
+
+
+@pytest.mark.parametrize("extension", ['"stream"', "[]", '{"kind":"stream","closed":1}'])
+def test_an_extension_that_is_none_is_damaged(extension: str) -> None:
+    with pytest.raises(Damaged, match="slot="):
+        item_entry({**_item("v1.entry.json"), "state": {"S": f'{{"extension":{extension}}}'}})
 
 
 @pytest.mark.parametrize("attribute", ["log_id", "slot", "v", "kind", "count", "ids", "state", "committed"])

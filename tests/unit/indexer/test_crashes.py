@@ -10,7 +10,7 @@ from functions.indexer.look import look
 from functions.indexer.retire import rebuild
 from functions.indexer.start import start
 from headrace.errors import StoreError
-from headrace.streams.requests import CreateRequest
+from headrace.streams.values import CreateRequest
 from tests.support.builders import JSON, appending
 from tests.unit.indexer.world import SETTINGS, World, each_call
 from tests.unit.log.test_definitions import NUMBERS, SEARCH, installing

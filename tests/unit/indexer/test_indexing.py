@@ -22,7 +22,7 @@ from headrace.index.manifest import with_runs
 from headrace.index.plan import NONE
 from headrace.objects import keys
 from headrace.settings import Settings
-from headrace.streams.requests import CreateRequest
+from headrace.streams.values import CreateRequest
 from headrace.tables.jobs import Place
 from tests.support.builders import JSON, appending
 from tests.unit.indexer.world import SETTINGS, World, dispatcher

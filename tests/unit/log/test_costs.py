@@ -14,7 +14,7 @@ from headrace.log.stores import Stores
 from headrace.objects.s3 import S3Objects
 from headrace.offset import BEGINNING, Cursor
 from headrace.settings import Settings
-from headrace.streams.requests import CreateRequest
+from headrace.streams.values import CreateRequest
 from headrace.streams.verbs import Streams
 from headrace.tables.catalog import DynamoCatalog
 from headrace.tables.producers import DynamoProducers

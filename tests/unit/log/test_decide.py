@@ -13,13 +13,13 @@ from headrace.log import decide as rules
 from headrace.streams import decide
 from headrace.streams.decide import Accepted, Refused, Unchanged
 from headrace.streams.errors import ProducerGap, SequenceConflict, StaleProducer, StreamClosed
-from headrace.streams.requests import AppendRequest
+from headrace.streams.values import AppendRequest, StreamState, state_of
 from headrace.wal.state import LogState, Producer
 from tests.support.builders import appending, closing, config, producing
 
 NOW_MS = 1_700_000_000_000
 OPEN = LogState(next_offset=7, append_time_ms=NOW_MS - 5, producers=(Producer("p", 3, 4),))
-CLOSED = replace(OPEN, closed=True)
+CLOSED = replace(OPEN, extension=StreamState(closed=True))
 
 
 def decided(state: LogState, request: AppendRequest, **spilled: Any) -> Any:
@@ -98,13 +98,13 @@ def test_the_content_type_matters_where_there_is_content() -> None:
     ("last", "seq", "outcome"), [(None, "", Accepted), ("a", "a", SequenceConflict), ("a", "b", Accepted)]
 )
 def test_stream_seq_rises(last: str | None, seq: str, outcome: type) -> None:
-    assert decided(replace(OPEN, last_seq=last), appending(b"x", seq=seq)) is outcome
+    assert decided(replace(OPEN, extension=StreamState(last)), appending(b"x", seq=seq)) is outcome
 
 
 def test_a_request_without_a_sequence_keeps_the_last_one() -> None:
-    decision = decide.append(config(), replace(OPEN, last_seq="m"), appending(b"x"), NOW_MS, {})
+    decision = decide.append(config(), replace(OPEN, extension=StreamState("m")), appending(b"x"), NOW_MS, {})
     assert isinstance(decision, Accepted)
-    assert decision.state.last_seq == "m"
+    assert state_of(decision.state).last_seq == "m"
 
 
 @pytest.mark.parametrize(("forks", "error"), [(0, NotFound), (1, Gone)])
@@ -135,7 +135,7 @@ def test_a_close_without_records_is_no_append_time() -> None:
     decision = decide.append(config(), OPEN, closing(time_hint_ms=NOW_MS + 9), NOW_MS, {})
     assert isinstance(decision, Accepted)
     assert decision.state.append_time_ms == OPEN.append_time_ms
-    assert (decision.state.closed, decision.state.next_offset) == (True, 7)
+    assert (decision.state.is_final, decision.state.next_offset) == (True, 7)
 
 
 def test_deadlines() -> None:

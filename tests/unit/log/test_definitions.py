@@ -18,7 +18,7 @@ from headrace.json import registry
 from headrace.log.requests import At, Selection
 from headrace.offset import BEGINNING
 from headrace.streams import profiles
-from headrace.streams.requests import CreateRequest, ForkRequest
+from headrace.streams.values import CreateRequest, ForkRequest
 from headrace.wal.state import LogConfig, LogState
 from tests.support.builders import BYTES, JSON, appending
 from tests.unit.log.world import Process, World

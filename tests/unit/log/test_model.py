@@ -19,7 +19,7 @@ from headrace.clock import ManualClock
 from headrace.errors import HeadraceError
 from headrace.log.requests import At
 from headrace.offset import Cursor
-from headrace.streams.requests import CreateRequest, ForkRequest
+from headrace.streams.values import CreateRequest, ForkRequest
 from tests.support.builders import BYTES, appending
 from tests.support.builders import producing as produced
 from tests.unit.log.world import Process, World
@@ -191,7 +191,7 @@ class Run:
             at = At(Cursor(page.head.incarnation, page.next))
         stream = self.living(name)
         assert found == [data for _, data in stream.records[start:]]
-        assert page.head.state.closed == stream.closed
+        assert page.head.state.is_final == stream.closed
 
     def since(self, name: str) -> None:
         stream = self.logs.get(name)

@@ -11,7 +11,7 @@ from headrace.errors import Gone, NotFound, OutcomeUnknown, Overloaded, StoreThr
 from headrace.log.requests import At
 from headrace.offset import BEGINNING, Cursor
 from headrace.streams.errors import ProducerGap, SequenceConflict, StaleProducer, StreamClosed
-from headrace.streams.requests import CreateRequest, ForkRequest
+from headrace.streams.values import CreateRequest, ForkRequest
 from headrace.wal import slot as slots
 from tests.support.builders import BYTES, appending, closing, first_entry, producing
 from tests.unit.log.world import World

@@ -27,7 +27,7 @@ from headrace.objects.memory import MemoryObjects
 from headrace.offset import Cursor
 from headrace.query.engine import context as engines
 from headrace.query.engine.search import search
-from headrace.streams.requests import AppendRequest
+from headrace.streams.values import AppendRequest
 from tests.support import index_runs
 from tests.support.builders import JSON
 from tests.support.examples import examples

@@ -12,7 +12,7 @@ from headrace.clock import SystemClock
 from headrace.errors import HeadraceError, Overloaded
 from headrace.limits import GROUP_REQUESTS
 from headrace.log.queue import Groups, Ticket
-from headrace.streams.requests import Appended, CreateRequest
+from headrace.streams.values import Appended, CreateRequest
 from headrace.streams.verbs import Streams
 from headrace.wal import MAX_GUARDS
 from tests.support.builders import BYTES, appending, closing, producing
@@ -182,7 +182,7 @@ def test_control_verbs_take_turns_with_appenders() -> None:
             while not stop.is_set():
                 logs.append("s", appending(b"x"))
             return
-        from headrace.streams.requests import ForkRequest
+        from headrace.streams.values import ForkRequest
 
         for fork in range(5):
             request = CreateRequest(content_type=BYTES, fork=ForkRequest("s"))

@@ -18,7 +18,7 @@ from headrace.log.requests import At
 from headrace.objects import keys
 from headrace.offset import BEGINNING, Cursor
 from headrace.streams.decide import SURFACE
-from headrace.streams.requests import CreateRequest, ForkRequest
+from headrace.streams.values import CreateRequest, ForkRequest
 from headrace.wal import Committed
 from tests.support.builders import BYTES, appending, next_entry
 from tests.unit.log.world import Process, World

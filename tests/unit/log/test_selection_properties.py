@@ -21,7 +21,7 @@ from headrace.log.requests import At, ReadPage, Selection
 from headrace.offset import Cursor
 from headrace.segment import reader as segments
 from headrace.segment import writer
-from headrace.streams.requests import CreateRequest, ForkRequest
+from headrace.streams.values import CreateRequest, ForkRequest
 from headrace.wal import memory as wal_memory
 from tests.support.builders import JSON, appending
 from tests.support.examples import examples

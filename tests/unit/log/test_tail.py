@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headrace.log.tail import RECENT
-from headrace.streams.requests import CreateRequest, ForkRequest
+from headrace.streams.values import CreateRequest, ForkRequest
 from headrace.wal import memory
 from tests.support.builders import appending
 from tests.unit.log.world import World

@@ -11,7 +11,7 @@ from headrace.log.requests import At
 from headrace.memory import memory_stores
 from headrace.offset import BEGINNING, Cursor
 from headrace.settings import Settings
-from headrace.streams.requests import CreateRequest
+from headrace.streams.values import CreateRequest
 from headrace.streams.verbs import Streams
 from headrace.wal.memory import MemoryWal
 from tests.support.builders import BYTES

@@ -10,10 +10,12 @@ from headrace.manifest.manifest import Manifest, describe_page, encode_page, ful
 from headrace.objects import keys
 from headrace.objects.memory import MemoryObjects
 from headrace.segment.descriptor import PageIndex, Segment
+from headrace.streams.values import StreamState
 from headrace.wal.state import Ancestor, Entry, LogConfig, LogState
 
 LOG = "a" * 32
 START_MS = 1_700_000_000_000
+CLOSED = StreamState(closed=True)
 
 
 def config(base: int = 0) -> LogConfig:

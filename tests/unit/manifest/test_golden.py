@@ -7,14 +7,14 @@ from pathlib import Path
 import msgspec
 
 from headrace.manifest.manifest import ManifestPage, decode, decode_page
-from tests.unit.manifest.samples import controlled, grown
+from tests.unit.manifest.samples import CLOSED, controlled, grown
 
 GOLDEN = Path(__file__).parent / "golden"
 
 
 def test_a_manifest_of_version_1_is_read() -> None:
     found = decode((GOLDEN / "v1.manifest.json.zst").read_bytes(), "golden")
-    assert found == controlled(grown(grown(None, 5, base=100), 2, 3, base=100), closed=True)
+    assert found == controlled(grown(grown(None, 5, base=100), 2, 3, base=100), extension=CLOSED)
 
 
 def test_a_sealed_page_of_version_1_is_read() -> None:

@@ -16,7 +16,7 @@ from headrace.objects import packed
 from headrace.objects.memory import MemoryObjects
 from headrace.segment.descriptor import PageIndex
 from headrace.wal.slot import SPAN
-from tests.unit.manifest.samples import LOG, START_MS, config, controlled, data_entry, grown, segment
+from tests.unit.manifest.samples import CLOSED, LOG, START_MS, config, controlled, data_entry, grown, segment
 
 replace = msgspec.structs.replace
 
@@ -40,9 +40,9 @@ def test_the_first_generation_is_the_successor_of_nothing() -> None:
 
 def test_control_entries_alone_make_a_generation_without_segments() -> None:
     one = grown(None, 5)
-    closed = controlled(one, closed=True)
+    closed = controlled(one, extension=CLOSED)
     assert closed.open_page == one.open_page
-    assert closed.state.closed
+    assert closed.state.is_final
     assert closed.end_slot == one.end_slot + 1
     check(one, closed)
     ended = controlled(closed, ended="deleted")
@@ -72,7 +72,7 @@ def test_full_pages_leave_and_nothing_is_lost(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_bytes_come_back_and_equal_values_give_equal_bytes() -> None:
-    for value in (grown(None, 5), grown(grown(None, 5), 2, 3), controlled(grown(None, 5), closed=True)):
+    for value in (grown(None, 5), grown(grown(None, 5), 2, 3), controlled(grown(None, 5), extension=CLOSED)):
         assert decode(encode(value), "m") == value
         assert encode(decode(encode(value), "m")) == encode(value)
 
@@ -164,9 +164,9 @@ def test_no_broken_successor_passes(name: str) -> None:
         check(one, BROKEN[name](two))
 
 
-@pytest.mark.parametrize("state", [{"closed": False}, {"ended": ""}, {"ended": "expired"}, {"holds_source": True}])
+@pytest.mark.parametrize("state", [{"extension": None}, {"ended": ""}, {"ended": "expired"}, {"holds_source": True}])
 def test_what_is_final_stays(state: dict[str, Any]) -> None:
-    ended = controlled(controlled(grown(None, 5), closed=True), ended="deleted")
+    ended = controlled(controlled(grown(None, 5), extension=CLOSED), ended="deleted")
     following = controlled(ended)
     check(ended, following)
     with pytest.raises(Damaged):

@@ -214,7 +214,7 @@ BROKEN: dict[str, Callable[[Manifest], Manifest]] = {
     "another generation": lambda new: replace(new, generation=new.generation + 1),
     "another end": lambda new: replace(new, end_slot=new.end_slot + 1),
     "another last entry": lambda new: replace(new, last_id="other"),
-    "another state": lambda new: replace(new, state=replace(new.state, closed=True)),
+    "another state": lambda new: replace(new, state=replace(new.state, ended="deleted")),
     "another configuration": lambda new: replace(new, config=config(0).__class__("streams", "o", 1, "x", START_MS)),
     "other bytes": lambda new: replace(new, sealed_bytes=new.sealed_bytes + 1),
     "a wrong count": lambda new: replace(new, merged_away=new.merged_away + 1),

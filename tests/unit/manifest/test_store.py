@@ -14,7 +14,7 @@ from headrace.manifest.store import ManifestStore
 from headrace.objects import keys
 from headrace.objects.memory import MemoryObjects
 from tests.support.shaky import ShakyObjects
-from tests.unit.manifest.samples import LOG, START_MS, controlled, grown
+from tests.unit.manifest.samples import CLOSED, LOG, START_MS, controlled, grown
 
 
 def rival_of(manifest: Manifest) -> Manifest:
@@ -90,7 +90,7 @@ def test_the_newest_is_found_from_any_start() -> None:
     assert store.newest(LOG, None, 0) is None
     made = [grown(None, 5)]
     made += [grown(made[0], 2)]
-    made += [controlled(made[1], closed=True)]
+    made += [controlled(made[1], extension=CLOSED)]
     for manifest in made:
         assert store.publish(manifest)
     for known in (None, *made):

@@ -13,7 +13,7 @@ from headrace.errors import Conflict, Gone, NotFound
 from headrace.log.requests import At
 from headrace.objects import keys
 from headrace.offset import Cursor
-from headrace.streams.names import STREAMS
+from headrace.streams.values import STREAMS
 from headrace.wal.memory import MemoryWal
 from tests.unit.recovery.world import Ruins
 from tests.unit.sealer.world import SETTINGS
@@ -133,7 +133,7 @@ class History:
             position = self.chance.randint(0, len(living[name]))
             assert world.read(name, At(cursor=Cursor(old.incarnation, position))) == living[name][position:]
         self.data = living
-        self.closed = {name for name in living if world.logs.head(name).state.closed}
+        self.closed = {name for name in living if world.logs.head(name).state.is_final}
         self.ids |= {self.log_id(name) for name in living}
 
 

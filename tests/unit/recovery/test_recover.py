@@ -20,8 +20,7 @@ from headrace.objects import keys
 from headrace.offset import Cursor
 from headrace.recovery.recover import recover
 from headrace.streams.errors import ProducerGap, StreamClosed
-from headrace.streams.names import STREAMS
-from headrace.streams.requests import CreateRequest, ForkRequest
+from headrace.streams.values import STREAMS, CreateRequest, ForkRequest
 from tests.unit.recovery.world import HOUR_S, Ruins
 from tests.unit.sealer.world import PORTS, SETTINGS, Dead, Dies, Watched
 
@@ -75,7 +74,7 @@ def test_fifty_logs_come_back_exactly_as_published() -> None:
         assert world.read(name) == data
         assert (said.status, said.end_offset, said.incarnation) == ("restored", len(data), raised)
         assert "unpublished tail" in said.lost
-        assert world.logs.head(name).state.closed == (name in closed)
+        assert world.logs.head(name).state.is_final == (name in closed)
     assert [row.name for row in world.logs.list(limit=100)] == [n for n, d in expected.items() if d is not None]
     left = world.verify().findings  # payloads of entries that are gone, and nothing else
     assert left

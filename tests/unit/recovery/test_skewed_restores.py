@@ -15,7 +15,7 @@ from headrace.log.requests import At
 from headrace.objects import keys
 from headrace.offset import Cursor
 from headrace.streams.errors import ProducerGap
-from headrace.streams.names import STREAMS
+from headrace.streams.values import STREAMS
 from headrace.wal.memory import MemoryWal
 from tests.unit.recovery.world import Ruins
 from tests.unit.sealer.world import SETTINGS

@@ -14,7 +14,7 @@ from headrace.offset import BEGINNING, decode
 from headrace.recovery.recover import recover
 from headrace.recovery.report import LogRecovered, RecoverReport, VerifyReport
 from headrace.recovery.verify import verify_all
-from headrace.streams.requests import AppendRequest
+from headrace.streams.values import AppendRequest
 from headrace.streams.verbs import Streams
 from headrace.tables.catalog import Row
 from headrace.tables.watermarks import Watermark

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from functions.queue import MemoryQueue, Message, NotQueued, Queue, SqsQueue, delay_s
-from headrace.streams.names import STREAMS
+from headrace.streams.values import STREAMS
 from tests.unit.sealer.world import SETTINGS, World, dispatcher
 
 

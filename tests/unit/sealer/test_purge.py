@@ -13,7 +13,7 @@ from headrace.log.commit import Budget, Committer
 from headrace.log.picture import Pictures
 from headrace.objects import keys
 from headrace.streams.decide import SURFACE
-from headrace.streams.names import STREAMS
+from headrace.streams.values import STREAMS
 from headrace.wal import Committed
 from tests.unit.sealer.world import SETTINGS, World
 

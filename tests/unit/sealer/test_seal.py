@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from functions.sealer.seal import MAX_ROUNDS, Sealed, SourceUnsealed, seal
 from headrace.errors import Damaged
 from headrace.objects import keys
-from headrace.streams.requests import AppendRequest
+from headrace.streams.values import AppendRequest
 from headrace.tables.watermarks import Watermark
 from tests.unit.sealer.world import SETTINGS, World, noise
 
@@ -61,7 +61,7 @@ def test_manifest_and_watermark_carry_the_state_of_the_last_entry() -> None:
     world.seal(log_id)
     newest, manifest = world.wal.newest(log_id), world.manifest(log_id)
     assert newest is not None and manifest is not None
-    assert manifest.state == newest.state and manifest.state.closed
+    assert manifest.state == newest.state and manifest.state.is_final
     assert (manifest.last_slot, manifest.last_id) == (newest.slot, newest.id)
     watermark = world.stores.watermarks.get(log_id)
     total = newest.state.total_bytes

@@ -14,7 +14,7 @@ from functions.sealer.trim import sweep_orphans
 from headrace.definition import Definition
 from headrace.objects import keys
 from headrace.streams import profiles
-from headrace.streams.names import STREAMS
+from headrace.streams.values import STREAMS
 from headrace.tables.catalog import Row
 from tests.unit.sealer.world import SETTINGS, World
 

@@ -21,8 +21,7 @@ from headrace.memory import memory_stores
 from headrace.objects.memory import MemoryObjects
 from headrace.segment.reader import read_data
 from headrace.settings import Settings
-from headrace.streams.names import STREAMS
-from headrace.streams.requests import AppendRequest, CreateRequest, ForkRequest
+from headrace.streams.values import STREAMS, AppendRequest, CreateRequest, ForkRequest
 from headrace.streams.verbs import Streams
 from headrace.wal.entry import entry_item
 from headrace.wal.state import Entry

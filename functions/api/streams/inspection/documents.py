@@ -13,6 +13,7 @@ from headrace.index.descriptors import Family, Run
 from headrace.json import jsontext, registry
 from headrace.query.language.config import SearchConfig
 from headrace.streams import profiles
+from headrace.streams.values import state_of
 
 Json = dict[str, Any]
 
@@ -234,8 +235,8 @@ def _summary(seen: Seen) -> Json:
         "updated_at": instants.text_of(max(seen.committed_ms, published.published_ms or 0)),
         "expires_at": text_or_none(seen.deadline_ms),
         "ttl_seconds": None if config.ttl_ms is None else config.ttl_ms // 1000,
-        "stream_seq": state.last_seq,
-        "closed": state.closed,
+        "stream_seq": state_of(state).last_seq,
+        "closed": state.is_final,
         "epoch": seen.incarnation,
         "next_offset": str(state.next_offset),
         "sealed_through": str(published.end_offset - 1),

@@ -21,8 +21,7 @@ from headrace.errors import NotFound, Overloaded, StoreThrottled
 from headrace.json import jsontext, registry
 from headrace.log.requests import JSON
 from headrace.streams import profiles
-from headrace.streams.names import SYSTEM_STREAM
-from headrace.streams.requests import AppendRequest, CreateRequest
+from headrace.streams.values import SYSTEM_STREAM, AppendRequest, CreateRequest
 from headrace.streams.verbs import Streams
 from headrace.wal.state import LogConfig, LogState
 

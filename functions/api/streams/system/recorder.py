@@ -20,8 +20,7 @@ from headrace.log.requests import EVERYTHING, At, ReadPage, Selection
 from headrace.log.stores import Stores
 from headrace.objects import keys
 from headrace.objects.observed import Request
-from headrace.streams.names import SYSTEM_STREAM
-from headrace.streams.requests import Appended, AppendRequest, Created, CreateRequest
+from headrace.streams.values import SYSTEM_STREAM, Appended, AppendRequest, Created, CreateRequest
 from headrace.streams.verbs import Streams
 
 MAX_STREAMS = 200  # that a window tells apart; the others of a busy interval are counted together, without a name

@@ -1,0 +1,163 @@
+"""Streams as values: their names, what they keep in the state of a log, what callers ask and get."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import msgspec
+
+from headrace import offset as offsets
+from headrace.batch import EMPTY, Batch
+from headrace.errors import InvalidRequest
+from headrace.limits import MAX_NAME_BYTES
+from headrace.log.requests import Head
+from headrace.wal.state import Extension, LogState, Producer
+
+STREAMS = "streams"  # the surface of `/v1/stream/…`
+SYSTEM_STREAM = "__stream_metrics__"  # written by the server, read by anyone who may
+# Nobody else writes these. Those without a writer do not exist, and their names stay free for the server.
+OWN_STREAMS = frozenset({SYSTEM_STREAM, "__registry__", "__stream_stats__"})
+
+# Sub-resources of a stream; a name may not end in one, since raw slashes are part of a name.
+RESERVED_SEGMENTS = frozenset(
+    {
+        "_schema",
+        "_profile",
+        "_search",
+        "_aggregate",
+        "_routing_keys",
+        "_index_status",
+        "_details",
+        "_otlp",
+        "__ds",
+    }
+)
+# … of two segments; `…/pk/{key}` reads one routing key.
+RESERVED_PAIRS = frozenset({("touch", "meta"), ("touch", "wait"), ("templates", "activate")})
+
+
+class ForkRequest(msgspec.Struct, frozen=True):
+    """A create that branches: from which name, at which cursor (None: its tail), how far past it.
+
+    `sub_offset` counts records on a JSON stream and bytes on any other.
+    """
+
+    source: str
+    at: offsets.Cursor | None = None
+    sub_offset: int = 0
+
+
+class CreateRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A create. `content_type` None stands for the default (or the source's, for a fork)."""
+
+    content_type: str | None = None
+    ttl_ms: int | None = None
+    expires_at_ms: int | None = None
+    closed: bool = False
+    records: Batch = EMPTY
+    time_hint_ms: int | None = None
+    fork: ForkRequest | None = None
+
+
+class AppendRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """An append, a close, or both. `content_type` None only without records."""
+
+    content_type: str | None = None
+    records: Batch = EMPTY
+    seq: str | None = None
+    producer: Producer | None = None
+    time_hint_ms: int | None = None
+    close: bool = False
+
+    @property
+    def size(self) -> int:
+        """Bytes of record data and keys."""
+        return self.records.size
+
+
+class Created(NamedTuple):
+    """Answer to a create; `created` False when an equal stream existed already."""
+
+    created: bool
+    head: Head
+
+
+class Appended(NamedTuple):
+    """Answer to an append.
+
+    Attributes:
+        next_offset: the position after the request's own records (the tail, for a duplicate), as text.
+        closed: the stream is closed now.
+        duplicate: nothing was written; an earlier try of the same producer write was.
+        producer: the producer's epoch and highest accepted sequence number, if the request named one.
+        tries: commits it took; more than one when other writers were first.
+    """
+
+    next_offset: str
+    closed: bool
+    duplicate: bool
+    producer: Producer | None
+    tries: int = 1
+
+
+class StreamState(Extension, msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="stream"):
+    """The extension of a stream; the default one is left out of the state.
+
+    Attributes:
+        last_seq: last accepted `Stream-Seq`.
+        closed: appends are over.
+    """
+
+    last_seq: str | None = None
+    closed: bool = False
+
+    @property
+    def is_final(self) -> bool:
+        """Whether no record will ever follow."""
+        return self.closed
+
+
+OPEN = StreamState()
+
+
+def state_of(state: LogState) -> StreamState:
+    """Returns what a log's state says of a stream."""
+    return state.extension if isinstance(state.extension, StreamState) else OPEN
+
+
+def extension_of(stream: StreamState) -> StreamState | None:
+    """Returns the extension to store."""
+    return stream if stream != OPEN else None
+
+
+def check_name(name: str) -> str:
+    """Returns `name` if it can name a stream.
+
+    Raises:
+        InvalidRequest: empty, too long, not encodable, with control characters, or ending in a reserved segment.
+    """
+    if not name:
+        raise InvalidRequest("stream name is empty")
+    try:
+        raw = name.encode()
+    except UnicodeEncodeError as exc:
+        raise InvalidRequest("stream name is not valid unicode") from exc
+    if len(raw) > MAX_NAME_BYTES:
+        raise InvalidRequest(f"stream name is too long: limit={MAX_NAME_BYTES} received={len(raw)}")
+    if any(ord(char) < 32 or ord(char) == 127 for char in name):
+        raise InvalidRequest("stream name has a control character")
+    segments = name.split("/")
+    below = tuple(segments[-2:])
+    if segments[-1] in RESERVED_SEGMENTS or segments[0] == "__ds" or below in RESERVED_PAIRS or below[0] == "pk":
+        raise InvalidRequest(f"stream name is reserved: name={name}")
+    return name
+
+
+def check_writable(name: str) -> None:
+    """Passes if clients may make, write, change and delete a stream of this name.
+
+    Raises:
+        InvalidRequest: it is the server's own.
+    """
+    if name in OWN_STREAMS:
+        raise InvalidRequest(f"stream name is reserved for the server: name={name}")
