@@ -9,11 +9,10 @@ import boto3
 import click
 import msgspec
 
-from cli.errors import BadInput, CliError, Unreachable
+from cli.errors import BadInput, Unreachable
 from cli.tables import counted
 from headrace.settings import Settings
-from headrace.streams.values import STREAMS
-from operators.stores import state_file_option, store_errors
+from operators.stores import logs_of, state_file_option, store_errors
 
 if TYPE_CHECKING:
     from headrace.log.stores import Stores
@@ -34,7 +33,7 @@ Examples:
   headrace index rebuild logs --state-file dev.json       # of `headrace dev --state-file dev.json`
 
 \b
-Exit codes: 0 asked for, 1 no such stream, 2 wrong usage, 3 AWS does not answer."""
+Exit codes: 0 asked for, 1 no such name, 2 wrong usage, 3 AWS does not answer."""
 
 
 @click.command(epilog=REBUILD_EPILOG)
@@ -46,12 +45,8 @@ def rebuild(stores: Stores, names: tuple[str, ...]) -> None:
     The command talks to AWS itself, not to a server, and returns as soon as the message is in the queue.
     """
     with store_errors("rebuild"):
-        log_ids = []
-        for name in names:
-            row = stores.catalog.get(STREAMS, name)
-            if row is None:
-                raise CliError(f"rebuild: no such stream: {name}", "`headrace list` shows what exists")
-            log_ids.append(row.log_id)
+        hint = "`headrace list` shows what exists"
+        log_ids = [log_id for name in names for log_id in logs_of(stores, name, hint)]
         open_queue(stores.settings).rebuild(log_ids)
     for name in names:
         click.echo(f"asked for a rebuild of {name}")

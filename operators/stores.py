@@ -61,6 +61,18 @@ def open_stores(state_file: Path | None) -> Stores:
     return aws_stores(settings, region_of(os.environ), dynamodb_timeout_s=_TIMEOUT_S, s3_read_timeout_s=_TIMEOUT_S)
 
 
+def logs_of(stores: Stores, name: str, hint: str) -> list[str]:
+    """Returns the ids of all logs of a name, on every surface.
+
+    Raises:
+        CliError: nothing has this name; `hint` says what to do.
+    """
+    rows = [row for surface in stores.surfaces if (row := stores.catalog.get(surface, name)) is not None]
+    if not rows:
+        raise CliError(f"no such name: {name}", hint)
+    return [log.log_id for row in rows for log in row.logs]
+
+
 def _take_environment(state_file: Path) -> None:
     """Gives this process the environment of the emulator, so that a person's own AWS identity is not used by accident."""
     try:

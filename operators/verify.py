@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cli.errors import CliError
 from cli.options import json_option
 from cli.tables import counted
-from operators.stores import EXIT_CODES, Steps, print_json, state_file_option, store_errors
+from operators.stores import EXIT_CODES, Steps, logs_of, print_json, state_file_option, store_errors
 
 if TYPE_CHECKING:
     from headrace.log.stores import Stores
@@ -43,7 +42,7 @@ Examples:
 @json_option
 @state_file_option
 def command(stores: Stores, names: tuple[str, ...], as_json: bool) -> None:
-    """Check that everything stored is intact and consistent: the streams NAME, or all of them.
+    """Check that everything stored is intact and consistent: all logs of each NAME, or every log.
 
     It reads every published byte, so it takes as long as a download. The command talks to AWS itself, not to a
     server, and writes nothing.
@@ -61,18 +60,11 @@ def command(stores: Stores, names: tuple[str, ...], as_json: bool) -> None:
 def _verify(stores: Stores, names: tuple[str, ...], steps: Steps) -> VerifyReport:
     from headrace.recovery.report import VerifyReport
     from headrace.recovery.verify import verify, verify_all
-    from headrace.streams.values import STREAMS
 
     if not names:
         return verify_all(stores, steps)
-    log_ids = []
-    for name in names:
-        row = stores.catalog.get(STREAMS, name)
-        if row is None:
-            raise CliError(
-                f"no such stream: {name}", "without names, every log is checked, whatever the catalog says"
-            )
-        log_ids.append(row.log_id)
+    hint = "without names, every log is checked, whatever the catalog says"
+    log_ids = [log_id for name in names for log_id in logs_of(stores, name, hint)]
     reports = [verify(stores, log_id, steps) for log_id in log_ids]
     return VerifyReport(
         tuple(log for report in reports for log in report.logs),

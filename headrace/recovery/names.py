@@ -1,22 +1,25 @@
-"""Which log a name stands for, and which logs must have ended, by what is known of all of them. Pure.
+"""Which logs a name stands for, and which logs must have ended, by what is known of all of them. Pure.
 
 A name is created again only after its log has ended and no fork needs it, with a higher incarnation. So of the logs of a
 name the one with the highest incarnation has it, whatever a manifest says of the others: that is how an end whose entry
 was lost is known. In the same way a log was purged only after each of its forks had ended. Where a name was used again
 after the tables were lost, and before a recovery, its youngest log has it, and one that may not have ended is left alone.
+
+That is judged by main logs. Companions have the standing of their main log; and where one log of a name has ended, all
+have, since they end in one commit.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Literal, NamedTuple
 
 from headrace.recovery.survey import Facts
 
 _SKEW_MS = 60_000  # servers' clocks differ less
-Standing = Literal["has the name", "superseded", "name is taken"]
+Standing = Literal["has the name", "superseded", "name is taken", "main log is unknown"]
 
 
 class Names(NamedTuple):
@@ -24,13 +27,13 @@ class Names(NamedTuple):
 
     Attributes:
         forks: counts the logs that hold a log as their source.
-        ended_with_source: they must have ended.
+        ended_with_others: they must have ended: a source has, or another log of the name.
         holding: purged logs whose entries came back from before they gave their source back: their purge does it again.
     """
 
     standing: dict[str, Standing]
     forks: Counter[str]
-    ended_with_source: set[str]
+    ended_with_others: set[str]
     holding: set[str]
 
 
@@ -38,8 +41,12 @@ def resolve(logs: Sequence[Facts]) -> Names:
     """Judges every log that has a configuration."""
     known = [log for log in logs if log.config is not None]
     standing: dict[str, Standing] = {}
-    for _, group in groupby(sorted(known, key=_name), _name):
+    mains = sorted((log for log in known if not _role(log)), key=_name)
+    for _, group in groupby(mains, _name):
         standing |= _judge(list(group))
+    for log in known:
+        if log.config is not None and log.config.role:
+            standing[log.log_id] = standing.get(log.config.main, "main log is unknown")
     by_id = {log.log_id: log for log in known}
     gone = {log.log_id for log in known if log.tombstone is not None}
     ended: set[str] = set()
@@ -49,6 +56,8 @@ def resolve(logs: Sequence[Facts]) -> Names:
             source = _source(by_id[source]) if source in by_id else None
         if source is not None and log.log_id not in gone:
             ended.add(log.log_id)
+    for main in mains:
+        ended |= _ended_with_name(main, by_id)
     forks: Counter[str] = Counter()
     holding: set[str] = set()
     for log in known:
@@ -64,9 +73,17 @@ def resolve(logs: Sequence[Facts]) -> Names:
     return Names(standing, forks, ended, holding)
 
 
+def _ended_with_name(main: Facts, by_id: Mapping[str, Facts]) -> set[str]:
+    """Returns the logs of a name that don't say that they have ended, while another one does."""
+    companions = main.config.companions if main.config is not None else ()
+    logs = [main, *(by_id[one.log_id] for one in companions if one.log_id in by_id)]
+    over = {log.log_id for log in logs if log.tombstone is not None or (log.state is not None and log.state.ended)}
+    return {log.log_id for log in logs} - over if over else set()
+
+
 def _judge(logs: list[Facts]) -> dict[str, Standing]:
     """Returns the logs of one name."""
-    top = max(logs, key=lambda log: (log.incarnation, log.owns_row, _created_ms(log)))
+    top = max(logs, key=lambda log: (log.incarnation, log.own_row is not None, _created_ms(log)))
     youngest = max(logs, key=_created_ms)
     if _created_ms(youngest) > _created_ms(top) + _SKEW_MS:
         top = youngest  # made while the name's past was forgotten: its incarnation says nothing
@@ -78,6 +95,10 @@ def _against(top: Facts, log: Facts) -> Standing:
         return "has the name"
     has_ended = log.tombstone is not None or (log.state is not None and bool(log.state.ended))
     return "superseded" if has_ended or log.incarnation < top.incarnation else "name is taken"
+
+
+def _role(log: Facts) -> str:
+    return log.config.role if log.config is not None else ""
 
 
 def _name(log: Facts) -> tuple[str, str]:

@@ -93,11 +93,13 @@ def _refusal(facts: Facts, judged: Names, by_id: Mapping[str, Facts]) -> str:
         return facts.damage
     if facts.config is None:
         return "nothing says what log this is"
+    if judged.standing[facts.log_id] == "main log is unknown":
+        return f"nothing says what its main log is: main={facts.config.main}"
     if judged.standing[facts.log_id] == "name is taken":
         return "a younger log has the name, and does not come after this one"
     if facts.tail == "diverged":
         return "the write-ahead log does not continue what is published"
-    if facts.tombstone is not None or facts.log_id in judged.ended_with_source:
+    if facts.tombstone is not None or facts.log_id in judged.ended_with_others:
         return ""
     if _has_ended(facts):
         return ""
@@ -123,7 +125,7 @@ def _lacks(config: LogConfig, by_id: Mapping[str, Facts]) -> str:
 
 def _has_ended(facts: Facts) -> bool:
     """Returns whether its entries or its row say that it has ended, and no fork reads what it inherits."""
-    says_row = facts.row is not None and facts.owns_row and facts.row.ended
+    says_row = facts.own_row is not None and facts.own_row.ended
     if facts.state is None:
         return says_row
     return (bool(facts.state.ended) or says_row) and not facts.state.forks
@@ -166,9 +168,10 @@ class _Planner:
         before = self._facts.state or self._unpublished()
         state = self._state(before)
         row = Row(self._facts.log_id, self._config, bool(state.ended), self._deadline_ms(state), state.label)
-        standing = self._facts.row
-        is_ours = standing is not None and standing.log_id == row.log_id
-        is_right = standing is not None and is_ours and (self._is_gone or _says(standing, row))
+        standing = (
+            self._facts.own_row if not self._config.role else row
+        )  # a companion has none of its own: all is well
+        is_right = standing is not None and (self._is_gone or _says(standing, row))
         needs_entry = state != before or self._facts.newest is None or self._tail_is_lost or not is_right
         # The event that asks for its purge went to the stream of the lost table: an entry makes another one.
         is_purged = self._is_gone and not self._facts.has_older and not state.holds_source
@@ -217,12 +220,12 @@ class _Planner:
                 before, ended=before.ended or tombstone.ended or "deleted", forks=0, holds_source=holds_source
             )
         state, forks = before, self._judged.forks[log_id]
-        if log_id in self._judged.ended_with_source:
+        if log_id in self._judged.ended_with_others:
             state = replace(state, ended=state.ended or "deleted", holds_source=False)
         if state.holds_source and self._source_is_left():
             state = replace(state, holds_source=False)
-        row = self._facts.row
-        if row is not None and row.log_id == log_id and row.ended and not state.ended:
+        row = self._facts.own_row
+        if row is not None and row.ended and not state.ended:
             state = replace(state, ended="deleted")  # only said after the end was committed
         if self._facts.state is None and _lacks(self._config, self._by_id) and not state.ended:
             state = replace(state, ended="deleted")  # nothing is left of it, nor of all that it inherits

@@ -43,6 +43,9 @@ def recover(
     logs = survey(stores, progress)
     plans = list(plan(logs, rewound=rewound, now_ms=stores.clock.now_ms(), request_ids=stores.request_ids))
     run = _Run(stores, dry_run)
+    plans.sort(
+        key=lambda one: one.facts.config is None or not one.facts.config.role
+    )  # a name comes after its companions
     found = []
     for number, one in enumerate(plans):
         progress("recovering", number, len(plans))
@@ -74,7 +77,7 @@ class _Run:
         return LogRecovered(
             log_id=facts.log_id,
             surface=config.surface if config is not None else "",
-            name=config.name if config is not None else "",
+            name=config.title if config is not None else "",
             status=status,
             end_offset=plan.state.next_offset,
             incarnation=incarnation_of(config, plan.state) if config is not None else 0,

@@ -71,7 +71,7 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 class LogChecked(msgspec.Struct, frozen=True):
-    """What was looked at in one log."""
+    """What was looked at in one log. `name`: with the role of a companion."""
 
     log_id: str
     name: str = ""
@@ -109,6 +109,7 @@ class LogRecovered(msgspec.Struct, frozen=True):
     """What became of one log.
 
     Attributes:
+        name: with the role of a companion.
         status: `intact`: nothing was to do. `restored`: it lives again, as published. `repaired`: its entries were there,
             a row was not. `ended`: it had ended, and says so again. `gone`: it has a tombstone, and nothing of it is
             needed. `superseded`: its name was created again later, so it had ended; its objects are left as they are.

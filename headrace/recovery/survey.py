@@ -52,7 +52,7 @@ class Facts(msgspec.Struct, frozen=True):
         has_older: entries are before it.
         tail: how the write-ahead log relates to the manifest: it is empty; its newest entry is before the published
             end; it goes on from there (or nothing is published); it is another history.
-        row: what is in the catalog under the log's name, perhaps for another log.
+        row: what is in the catalog under the log's name, perhaps for other logs.
         damage: why the bucket can't be believed.
     """
 
@@ -89,32 +89,37 @@ class Facts(msgspec.Struct, frozen=True):
 
     @property
     def is_superseded(self) -> bool:
-        """The catalog's row of the name stands for a log that was created later."""
-        if self.row is None or self.config is None or self.owns_row:
+        """The catalog's row of the name stands for logs that were created later."""
+        if self.row is None or self.config is None or self.own_row is not None:
             return False
         younger, older = self.row.config, self.config
         return (younger.incarnation, younger.created_ms) > (older.incarnation, older.created_ms)
 
     @property
-    def owns_row(self) -> bool:
-        """The catalog's row of the name stands for this log."""
-        return self.row is not None and self.row.log_id == self.log_id
+    def own_row(self) -> Row | None:
+        """What the catalog's row of the name says of this log; None if it stands for others."""
+        logs = self.row.logs if self.row is not None else ()
+        return next((log for log in logs if log.log_id == self.log_id), None)
 
 
 def survey(stores: Stores, progress: Progress = no_progress) -> list[Facts]:
     """Returns every log that the bucket or the catalog knows, by log id."""
     listed = {one.log_id: one for one in list_logs(stores.objects)}
-    rows = {row.log_id: row for surface in stores.surfaces for row in _rows(stores, surface)}
+    rows = {log.log_id: log for surface in stores.surfaces for row in _rows(stores, surface) for log in row.logs}
     found: dict[str, Facts] = {}
     wanted = sorted(listed.keys() | rows.keys())
     while wanted:
         for number, log_id in enumerate(wanted):
             progress("surveying", number, len(wanted))
             found[log_id] = look(stores, listed.get(log_id) or Listed(log_id), rows.get(log_id))
-        # Some are met only as what is under another log's name, or as sources.
-        rows = {one.row.log_id: one.row for one in found.values() if one.row is not None}
-        sources = {log_id for one in found.values() if one.config is not None for log_id in sources_of(one.config)}
-        wanted = sorted((rows.keys() | sources) - found.keys())
+        # Some are met only as what is under another log's name, as companions, or as sources.
+        known = [one.row for one in found.values() if one.row is not None]
+        known += [
+            Row(one.log_id, one.config) for one in found.values() if one.config is not None and not one.config.role
+        ]
+        rows = {log.log_id: log for row in known for log in row.logs}
+        others = {log_id for one in found.values() if one.config is not None for log_id in others_of(one.config)}
+        wanted = sorted((rows.keys() | others) - found.keys())
     return [found[log_id] for log_id in sorted(found)]
 
 
@@ -138,7 +143,7 @@ def list_logs(objects: Objects, prefix: str = keys.ROOT) -> Iterator[Listed]:
 
 
 def look(stores: Stores, listed: Listed, row: Row | None = None) -> Facts:
-    """Returns the facts of one log."""
+    """Returns the facts of one log. `row` says what it is, should nothing else."""
     log_id = listed.log_id
     tombstone = description = manifest = None
     damage = ""
@@ -230,10 +235,10 @@ def _tail(
     return "joins" if (first.prev_slot, first.prev_id) == last else "diverged"
 
 
-def sources_of(config: LogConfig) -> set[str]:
-    """Returns the logs that a fork was made from and reads."""
+def others_of(config: LogConfig) -> set[str]:
+    """Returns the logs that a fork was made from and reads, or the main log of a companion."""
     made_from = {config.source.log_id} if config.source is not None else set()
-    return made_from | {ancestor.log_id for ancestor in config.lineage}
+    return made_from | {ancestor.log_id for ancestor in config.lineage} | ({config.main} if config.main else set())
 
 
 def _rows(stores: Stores, surface: str) -> Iterator[Row]:

@@ -23,6 +23,7 @@ from headrace.recovery.indexes import check_indexes
 from headrace.recovery.notes import Notes
 from headrace.recovery.report import LogChecked, Progress, VerifyReport, no_progress
 from headrace.recovery.survey import Facts, Listed, list_logs, look, read_mark, survey
+from headrace.tables.catalog import Row
 from headrace.tables.watermarks import Watermark
 from headrace.wal.state import DefinitionRef, LogConfig
 
@@ -31,13 +32,15 @@ _LOOKS = 3  # a sealer can publish and trim between two of ours
 
 def verify(stores: Stores, log_id: str, progress: Progress = no_progress) -> VerifyReport:
     """Walks one log. Damage is reported, never raised; a store that does not answer is a finding, too."""
-    return _verify(stores, log_id, progress, is_superseded=False)
+    return _verify(stores, log_id, progress)
 
 
-def _verify(stores: Stores, log_id: str, progress: Progress, *, is_superseded: bool) -> VerifyReport:
+def _verify(
+    stores: Stores, log_id: str, progress: Progress, *, row: Row | None = None, is_superseded: bool = False
+) -> VerifyReport:
     notes = Notes(log_id)
     try:
-        checked = _Walk(stores, log_id, notes, progress, is_superseded).run()
+        checked = _Walk(stores, log_id, notes, progress, row, is_superseded).run()
     except (StoreError, HeadraceError) as exc:
         notes.error("log.unreadable", log_id, found=f"{type(exc).__name__}: {exc}")
         checked = LogChecked(log_id)
@@ -53,7 +56,13 @@ def verify_all(stores: Stores, progress: Progress = no_progress) -> VerifyReport
     logs = survey(stores, progress)
     judged = names.resolve(logs)
     reports = [
-        _verify(stores, log.log_id, progress, is_superseded=judged.standing.get(log.log_id) == "superseded")
+        _verify(
+            stores,
+            log.log_id,
+            progress,
+            row=log.own_row,
+            is_superseded=judged.standing.get(log.log_id) == "superseded",
+        )
         for log in logs
     ]
     between = list(_between(logs, judged.forks))
@@ -76,8 +85,19 @@ def _between(logs: list[Facts], forks: Counter[str]) -> Iterable[VerifyReport]:
 
 
 class _Walk:
-    def __init__(self, stores: Stores, log_id: str, notes: Notes, progress: Progress, is_superseded: bool) -> None:
-        """`is_superseded`: other logs say so; else the row of its name does, or nothing."""
+    def __init__(
+        self,
+        stores: Stores,
+        log_id: str,
+        notes: Notes,
+        progress: Progress,
+        row: Row | None,
+        is_superseded: bool,
+    ) -> None:
+        """`row`: says what it is, should nothing else. `is_superseded`: other logs say so; else the row of its name does,
+        or nothing.
+        """
+        self._row = row
         self._stores = stores
         self._log_id = log_id
         self._notes = notes
@@ -91,7 +111,7 @@ class _Walk:
         facts, listed = self._look()
         self._is_superseded |= facts.is_superseded
         config = facts.config
-        name = config.name if config is not None else log_id
+        name = config.title if config is not None else log_id
         self._progress(name, 0, 0)
         self._check_marks(listed, config)
         if config is None and not facts.is_lost and not facts.damage:
@@ -132,7 +152,7 @@ class _Walk:
         """Returns what is stored, once its parts agree, or as it is."""
         for attempt in range(_LOOKS):
             listed = next(list_logs(self._stores.objects, keys.log_prefix(self._log_id)), Listed(self._log_id))
-            facts = look(self._stores, listed)
+            facts = look(self._stores, listed, self._row)
             generation = facts.manifest.generation if facts.manifest is not None else 0
             agrees = facts.tail == "joins" and facts.watermark.generation == generation
             if agrees or facts.tombstone is not None or attempt == _LOOKS - 1:
@@ -161,7 +181,7 @@ class _Walk:
         if newest is not None and not newest.state.ended:
             self._notes.error("tombstone.living", keys.tombstone(self._log_id), found=f"slot {newest.slot} lives")
         self._check_orphans(standing - {keys.description(self._log_id), keys.tombstone(self._log_id)})
-        if newest is not None or facts.owns_row:
+        if newest is not None or facts.own_row is not None:
             self._check_row(facts)
 
     def _check_entries(self, links: list[Link], manifest: Manifest | None, facts: Facts) -> None:
@@ -206,15 +226,16 @@ class _Walk:
         if config is None:
             return
         where = f"{config.surface}/{config.name}"
+        own = facts.own_row
         if row is None:
             notes.error("catalog.missing", where, expected=self._log_id)
-        elif row.log_id != self._log_id:
+        elif own is None:
             has_ended = state is None or bool(state.ended) or facts.tombstone is not None
             if not has_ended and not self._is_superseded:
                 notes.error("catalog.differs", where, expected=self._log_id, found=row.log_id)
-        elif facts.tombstone is None and row.config != config:
-            notes.error("catalog.differs", where, expected=config, found=row.config)
-        elif state is not None and not state.ended and row.label != state.label:
+        elif facts.tombstone is None and own.config != config:
+            notes.error("catalog.differs", where, expected=config, found=own.config)
+        elif state is not None and not state.ended and row.label != state.label and not config.role:
             notes.warn("catalog.differs", where, expected=f"label {state.label}", found=f"label {row.label}")
         elif state is not None and row.ended != bool(state.ended):
             notes.warn("catalog.differs", where, expected=f"ended {state.ended!r}", found=f"ended {row.ended}")

@@ -182,6 +182,11 @@ class LogConfig(msgspec.Struct, frozen=True, omit_defaults=True):
     main: str = ""
 
     @property
+    def title(self) -> str:
+        """What people call the log."""
+        return f"{self.name} ({self.role})" if self.role else self.name
+
+    @property
     def base_offset(self) -> int:
         """Offset of the first record that the log itself holds."""
         return self.lineage[-1].through if self.lineage else 0

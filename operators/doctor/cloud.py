@@ -14,7 +14,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from headrace.errors import HeadraceError
 from headrace.log.stores import Stores
 from headrace.settings import Settings
-from headrace.streams.values import STREAMS
+from headrace.tables.catalog import Row
 from headrace.tables.jobs import DynamoJobs
 from operators.doctor.facts import (
     AlarmFacts,
@@ -158,12 +158,14 @@ class CloudDoctor:
         return float(points[-1]["Maximum"]) if points else None
 
     def _logs(self) -> tuple[tuple[LogFacts, ...], bool]:
-        rows = self._stores.catalog.living(STREAMS, limit=MAX_LOGS + 1)
-        return tuple(self._log(row.name, row.log_id) for row in rows[:MAX_LOGS]), len(rows) > MAX_LOGS
+        stores = self._stores
+        pages = (stores.catalog.living(surface, limit=MAX_LOGS + 1) for surface in stores.surfaces)
+        logs = [log for rows in pages for row in rows for log in row.logs]
+        return tuple(map(self._log, logs[:MAX_LOGS])), len(logs) > MAX_LOGS
 
-    def _log(self, name: str, log_id: str) -> LogFacts:
-        oldest_ms, error = _asked(lambda: self._oldest_unsealed_ms(log_id))
-        return LogFacts(name, oldest_ms, error)
+    def _log(self, row: Row) -> LogFacts:
+        oldest_ms, error = _asked(lambda: self._oldest_unsealed_ms(row.log_id))
+        return LogFacts(row.config.title, oldest_ms, error)
 
     def _oldest_unsealed_ms(self, log_id: str) -> int | None:
         wal = self._stores.wal

@@ -174,7 +174,7 @@ def _sealing(facts: CloudFacts) -> Check:
             "sealing", "fail", found, "`headrace verify` says what is damaged", f"{_OPERATIONS}#when-data-are-damaged"
         )
     unsealed = [(log.oldest_ms, log) for log in facts.logs if log.oldest_ms is not None]
-    looked = f"{counted(len(facts.logs), 'stream')} looked at{', not all' if facts.more_logs else ''}"
+    looked = f"{counted(len(facts.logs), 'log')} looked at{', not all' if facts.more_logs else ''}"
     late = sorted(((waited, log) for waited, log in unsealed if waited > limit_ms), key=lambda found: -found[0])
     if late:
         advice = "does the sealer run? look at its log, its dead letters, and the stream's iterator age"

@@ -195,7 +195,7 @@ def test_a_rebuild_of_what_is_not_there_sends_nothing(world: Ruins, sqs: Sqs) ->
     world.create("a")
     result = rebuild("a", "none")
     assert (result.exit_code, sqs.sent) == (1, [])
-    assert "no such stream: none" in result.stderr
+    assert "no such name: none" in result.stderr
 
 
 def test_a_queue_that_refuses_is_said(world: Ruins, sqs: Sqs) -> None:

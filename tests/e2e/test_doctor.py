@@ -79,7 +79,7 @@ def test_faults_are_found_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
         code, checks = doctor(*state, "--key", "right")
         assert (code, findings(checks)) == (0, {})
         assert checks["key"]["found"] == "accepted, with the scope `admin` for every name"
-        assert "1 stream looked at" in checks["sealing"]["found"]
+        assert "1 log looked at" in checks["sealing"]["found"]
         code, by_stack = doctor(
             "--stack",
             "headrace",
