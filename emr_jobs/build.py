@@ -12,10 +12,9 @@ from emr_jobs.extract import Extracted
 from emr_jobs.layout import Bucket, Place, Wanted
 from headrace.definition import Definition
 from headrace.errors import Damaged
-from headrace.index import plan as plans
-from headrace.index.descriptors import Family
+from headrace.index import descriptors
+from headrace.index.descriptors import Family, Plan
 from headrace.index.job import Task
-from headrace.index.plan import Plan
 from headrace.query.language import rollup
 from headrace.segment.descriptor import Segment
 
@@ -61,7 +60,7 @@ def rows(door: stores.Door, task: Task, segment: Segment, places: Places) -> Ite
     """
     definition = stores.load_definition_once(door, task.definition)
     objects = stores.open_bucket(door)
-    plan = plans.plan_of(definition)
+    plan = descriptors.plan_of(definition)
     read = segments.read if plan else segments.read_keys
     records = stores.retry(lambda: read(objects, segment, task.first_offset, task.end_offset))
     found = extract.extract(records, definition, plan)

@@ -1,4 +1,4 @@
-"""The values of one field in many records at once: what `headrace.json.extract` says, record by record, but faster.
+"""The values of one field in many records at once: what `canonical.values` says, record by record, but faster.
 
 Most fields of most logs hold one string, or one number, or nothing; those are read as columns. Where a record holds an
 array, the field is read record by record by the definition itself. A property test holds both to be equal.
@@ -16,10 +16,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.json import extract, pointer
+from headrace.json import pointer
 from headrace.query.language import canonical
-from headrace.query.language.canonical import Value
-from headrace.query.language.config import Field, SearchConfig
+from headrace.query.language.canonical import Field, SearchConfig, Value
 
 Rows = npt.NDArray[np.int64]
 
@@ -46,7 +45,7 @@ def read(config: SearchConfig, version: int, documents: Sequence[Any], name: str
     """Returns what records say of a field.
 
     Args:
-        config, version: as `extract.values`.
+        config, version: as `canonical.values`.
         documents: the records, promoted.
         name: of the field.
     """
@@ -56,7 +55,7 @@ def read(config: SearchConfig, version: int, documents: Sequence[Any], name: str
     kinds = set(map(type, raw))
     if list in kinds:
         only = frozenset({name})
-        return _of_lists(field, [extract.values(config, version, one, only).get(name, []) for one in documents])
+        return _of_lists(field, [canonical.values(config, version, one, only).get(name, []) for one in documents])
     read_one = canonical.reader(field)
     found: list[Any] = raw if _is_canonical(field, kinds) else _read(raw, read_one)
     if NoneType in set(map(type, found)):

@@ -1,7 +1,7 @@
 """What a segment's records say: the rows that they add to each family of a run. No Spark, no store.
 
-Values are those of `headrace.json.extract`, after the lenses up to the plan's schema version; contributions to rollups
-those of `headrace.query.language.rollup`.
+Values are those of `canonical.values`, after the lenses up to the plan's schema version; contributions to rollups those of
+`headrace.query.language.rollup`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from emr_jobs.segments import Records
 from headrace.definition import Definition
 from headrace.errors import Damaged, InvalidRequest
 from headrace.index import docsets, families
-from headrace.index.plan import FieldPlan, Plan
+from headrace.index.descriptors import FieldPlan, Plan
 from headrace.json import jsontext, lens, registry
 from headrace.query.language import rollup
 from headrace.query.language.rollup import Groups, Row

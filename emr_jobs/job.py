@@ -28,10 +28,8 @@ from emr_jobs.session import map_in_arrow
 from emr_jobs.stores import Door
 from headrace.errors import Damaged, StoreError
 from headrace.index import descriptors
-from headrace.index import plan as plans
-from headrace.index.descriptors import Descriptor, Family, Part, Run
+from headrace.index.descriptors import Descriptor, Family, Part, Plan, Run
 from headrace.index.job import VERSION, Failure, JobInput, JobResult, Task, find_run
-from headrace.index.plan import Plan
 from headrace.objects import ObjectMissing, Objects, keys, packed
 from headrace.segment.descriptor import PageIndex, Segment
 
@@ -215,8 +213,8 @@ def prepare(door: Door, number: int, task: Task) -> Prepared:
         StoreError: the store fails and fails.
     """
     definition = stores.load_definition_once(door, task.definition)
-    plan = plans.plan_of(definition)
-    expected = plan.hash if plan else plans.NONE
+    plan = descriptors.plan_of(definition)
+    expected = plan.hash if plan else descriptors.NONE
     if task.plan != expected:
         raise Damaged(f"plan is not that of the definition: run={task.run_id} expected={expected} found={task.plan}")
     families = plan.families if plan else ("lex",)

@@ -30,14 +30,12 @@ from emr_jobs.reports import Report
 from emr_jobs.session import map_in_arrow
 from emr_jobs.stores import Door
 from headrace.errors import Damaged
-from headrace.index import families, writing
-from headrace.index import plan as plans
-from headrace.index.descriptors import Family
+from headrace.index import descriptors, families, writing
+from headrace.index.descriptors import MAX_DICTIONARY, Family, Plan
 from headrace.index.job import Task
-from headrace.index.plan import MAX_DICTIONARY, Plan
 from headrace.objects import keys
 from headrace.query.language import rollup
-from headrace.query.language.config import Kind
+from headrace.query.language.canonical import Kind
 
 
 class TermCounter:
@@ -240,7 +238,7 @@ class Finisher:
     def _finished(self, bucket: Bucket, family: Family, rows: Iterator[pa.RecordBatch]) -> Iterator[Report]:
         task = self.tasks[bucket.task]
         definition = stores.load_definition_once(self.door, task.definition)
-        plan = plans.plan_of(definition)
+        plan = descriptors.plan_of(definition)
         take = partial(self.sink.take, self.door, task, bucket, family)
         if family == "col":
             assert plan is not None, "it has columns"
@@ -267,7 +265,7 @@ class Finisher:
             yield reports.Distinct(bucket.task, distinct.counts)
 
 
-def _has_terms(field: plans.FieldPlan, family: Family) -> bool:
+def _has_terms(field: descriptors.FieldPlan, family: Family) -> bool:
     return field.words if family == "fts" else field.terms and family == "kw"
 
 

@@ -12,9 +12,8 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 
 from emr_jobs.extract import Counts, FieldCounts
 from headrace.errors import Damaged, HeadraceError, StoreError
-from headrace.index.descriptors import VERSION, Descriptor, Family, FieldStats, Part
+from headrace.index.descriptors import VERSION, Descriptor, Family, FieldStats, Part, Plan
 from headrace.index.job import Task
-from headrace.index.plan import Plan
 from headrace.segment.descriptor import Segment
 
 SCHEMA = StructType([StructField("report", BinaryType(), False)])

@@ -1,10 +1,18 @@
-"""Time as an argument, so that a run can be replayed."""
+"""Time as an argument, so that a run can be replayed; and the time that one request may take.
+
+Every store call that a request makes sees its deadline. Cooperative: a call under way is not cut.
+"""
 
 from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import NamedTuple, Protocol
+
+from headrace.errors import DeadlineExceeded
 
 
 class Clock(Protocol):
@@ -81,3 +89,27 @@ class ManualClock:
     def set_back(self, seconds: float) -> None:
         """Moves the wall clock, and only it, back."""
         self._now_ms -= round(seconds * 1000)
+
+
+_until: ContextVar[float | None] = ContextVar("until", default=None)
+
+
+@contextmanager
+def within_deadline(budget_ms: int, monotonic: Callable[[], float] = time.monotonic) -> Iterator[None]:
+    """Store calls made in this block (by this thread) begin within the budget, or not at all."""
+    token = _until.set(monotonic() + budget_ms / 1000)
+    try:
+        yield
+    finally:
+        _until.reset(token)
+
+
+def check_deadline(monotonic: Callable[[], float] = time.monotonic) -> None:
+    """To be called before a store call.
+
+    Raises:
+        DeadlineExceeded: the request's time is over; the call was not made.
+    """
+    until = _until.get()
+    if until is not None and monotonic() >= until:
+        raise DeadlineExceeded("the request's time is over")

@@ -6,8 +6,9 @@ Here it is a document, with the two facts about it that indexes and listings nee
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, TypeVar
 
 import msgspec
 
@@ -16,7 +17,9 @@ from headrace.json.lens import Lens
 from headrace.json.registry import Registry
 from headrace.json.validate import Validator
 from headrace.objects import packed
-from headrace.query.language.config import SearchConfig
+from headrace.query.language.canonical import SearchConfig
+
+T = TypeVar("T")
 
 GENERIC = "generic"  # the kind of a definition to which a surface adds nothing
 
@@ -72,12 +75,19 @@ class Definition:
     def __init__(self, registry_: Registry, own: Own) -> None:
         self.registry = registry_
         self.own = own
-        self.memo: Any = None  # what the surface makes of `own`, kept by it
+        self._derived: dict[Any, Any] = {}
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Definition) and self.document == other.document
 
     __hash__ = None  # type: ignore[assignment]
+
+    def derive(self, make: Callable[[Definition], T]) -> T:
+        """Returns what `make` makes of this definition. It is called once, and its result is kept with the definition."""
+        if make not in self._derived:
+            self._derived[make] = make(self)
+        found: T = self._derived[make]
+        return found
 
     @property
     def document(self) -> Document:

@@ -31,10 +31,9 @@ from functions.indexer.retire import remove_run
 from functions.indexer.runs import Outcome, load_input, load_result
 from functions.indexer.start import GIVE_UP_MS, free_rows, launch
 from headrace.errors import Damaged, StoreError, StoreThrottled
-from headrace.index.descriptors import Run
+from headrace.index.descriptors import Run, hash_of
 from headrace.index.job import JobInput, Task, find_run
 from headrace.index.manifest import IndexManifest, with_runs
-from headrace.index.plan import hash_of
 from headrace.log import join
 from headrace.manifest import merging
 from headrace.manifest.manifest import Manifest

@@ -15,7 +15,7 @@ from functions.indexer.policy import Picture
 from functions.queue import MAX_DELAY_S, Message
 from headrace.definition import Definition
 from headrace.errors import Damaged, StoreThrottled
-from headrace.index.plan import NONE, hash_of
+from headrace.index.descriptors import NONE, hash_of
 from headrace.log import join
 from headrace.manifest.manifest import Manifest
 from headrace.objects import ObjectMissing, keys

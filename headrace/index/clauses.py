@@ -19,7 +19,7 @@ from headrace.index.fetching import Routine, gather
 from headrace.index.postings import Int64s, Postings, TermRequest
 from headrace.index.reading import RunReader
 from headrace.query.language import canonical
-from headrace.query.language.config import SearchConfig
+from headrace.query.language.canonical import SearchConfig
 from headrace.query.language.query import And, Anywhere, Compare, Equals, Has, Node, Not, Or, Prefix, Words
 from headrace.query.language.scoring import PHRASE_BONUS
 

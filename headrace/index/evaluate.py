@@ -27,7 +27,7 @@ from headrace.index.families import CHUNK_BITS, column_name
 from headrace.index.fetching import Routine
 from headrace.index.postings import Int64s, Postings, TermRequest
 from headrace.index.reading import RunReader
-from headrace.query.language.config import SearchConfig
+from headrace.query.language.canonical import SearchConfig
 from headrace.query.language.query import Node
 
 

@@ -22,7 +22,7 @@ from typing import Literal
 import pyarrow as pa
 
 from headrace.query.language import canonical
-from headrace.query.language.config import Kind
+from headrace.query.language.canonical import Kind
 
 CHUNK_BITS = 16
 CHUNK_MASK = (1 << CHUNK_BITS) - 1

@@ -6,7 +6,6 @@ draft07        where the subschemas of a schema are, and what checking a documen
 validate       documents against a schema
 lens           documents of one version as documents of the next
 search_config  what is searched
-extract        the searched values of a document
 registry       all of a stream's together, and how an update changes it
 
 Everything here is a function of its arguments.

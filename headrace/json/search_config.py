@@ -23,7 +23,7 @@ import msgspec
 from headrace.errors import InvalidRequest
 from headrace.json import pointer
 from headrace.query.language import query
-from headrace.query.language.config import (
+from headrace.query.language.canonical import (
     Count,
     DefaultField,
     Field,

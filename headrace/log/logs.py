@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 from typing import Any
 
-from headrace import deadline
+from headrace.clock import within_deadline
 from headrace.definition import Definition
 from headrace.errors import InvalidRequest
 from headrace.index.fetching import RunCache
@@ -142,4 +142,4 @@ class Log:
 
     def _in_time(self) -> AbstractContextManager[None]:
         """Store calls of one verb begin within a request's time. (An append has its own, shorter budget.)"""
-        return deadline.within(self._stores.settings.request_timeout_ms)
+        return within_deadline(self._stores.settings.request_timeout_ms)

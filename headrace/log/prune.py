@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headrace.clock import Clock
 from headrace.errors import Damaged
-from headrace.index import plan as plans
+from headrace.index import descriptors
 from headrace.index.descriptors import Run
 from headrace.index.fetching import RunCache
 from headrace.index.manifest import IndexManifest, IndexManifests
@@ -54,7 +54,7 @@ class Pruner:
         Raises:
             StoreTimeout, StoreThrottled: a store did not answer.
         """
-        plan = plans.hash_of(view.definition) if view.key is None else None
+        plan = descriptors.hash_of(view.definition) if view.key is None else None
         broken: set[str] = set()
         for is_fresh in (False, True):
             found = self._manifest(log_id, first, plan, is_fresh=is_fresh)
@@ -94,7 +94,7 @@ class Pruner:
 
         runs, ranges = self._cache.opened()
         condition = None
-        if view.filter is not None and run.plan == plans.hash_of(view.definition):
+        if view.filter is not None and run.plan == descriptors.hash_of(view.definition):
             assert view.definition.search is not None, "a filter was parsed"
             condition = (view.filter, view.definition.search)
 

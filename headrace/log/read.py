@@ -32,8 +32,8 @@ from headrace.log.view import RAW, Collector, View
 from headrace.manifest.manifest import Manifest
 from headrace.manifest.store import ManifestStore
 from headrace.objects import ObjectMissing
+from headrace.segment import reader
 from headrace.segment import reader as segments
-from headrace.segment import scattered
 from headrace.segment.descriptor import Segment
 from headrace.tables.catalog import Row
 from headrace.wal.state import Entry, LogConfig, Recovery
@@ -255,7 +255,7 @@ class Reader:
         while at < len(ahead.offsets) and not page.full:
             wanted = self._round(manifest, ahead.offsets[at:], page.room_records)
             try:
-                found = fetching.run(scattered.read(wanted), self._stores.objects)
+                found = fetching.run(reader.read_scattered(wanted), self._stores.objects)
             except ObjectMissing as exc:
                 if at:
                     return position

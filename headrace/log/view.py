@@ -7,10 +7,10 @@ from collections.abc import Callable
 from headrace.batch import Batch
 from headrace.definition import EMPTY, Definition
 from headrace.errors import InvalidRequest
-from headrace.json import extract, jsontext, lens, registry
+from headrace.json import jsontext, lens, registry
 from headrace.limits import FILTER_SCAN_BYTES
 from headrace.log.requests import JSON, Selection
-from headrace.query.language import match, query
+from headrace.query.language import canonical, query
 
 
 class View:
@@ -77,7 +77,7 @@ class View:
         if self.filter is not None:
             search = self.definition.search
             assert search is not None, "a filter was parsed"
-            if not match.matches(self.filter, extract.values(search, current, document, self._fields)):
+            if not query.matches(self.filter, canonical.values(search, current, document, self._fields)):
                 return None
         return data
 

@@ -16,7 +16,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
-from headrace import deadline
+from headrace.clock import check_deadline
 from headrace.errors import StoreThrottled, StoreTimeout
 from headrace.objects import ObjectMissing, Range
 
@@ -59,7 +59,7 @@ class ParallelRanges:
         for one in ranges:
             if one.start < 0 or one.length < 1:
                 raise ValueError(f"no such range: start={one.start} length={one.length}")
-        deadline.check()
+        check_deadline()
         with self._lock:
             store = self._store
         return _run(_all(store, ranges))

@@ -16,7 +16,7 @@ from botocore.config import Config
 from botocore.exceptions import ClientError, FlexibleChecksumError, HTTPClientError, IncompleteReadError
 from botocore.exceptions import ConnectionError as NoConnectionError
 
-from headrace import deadline
+from headrace.clock import check_deadline
 from headrace.errors import StoreError, StoreThrottled, StoreTimeout
 from headrace.objects import ObjectMissing, Range
 from headrace.objects.parallel import ParallelRanges
@@ -155,7 +155,7 @@ class S3Objects:
 @contextmanager
 def _translated(key: str, *, writes: bool = False) -> Iterator[None]:
     """Turns what botocore raises into what the port promises. What is not in the table is a bug or a setting."""
-    deadline.check()
+    check_deadline()
     try:
         yield
     except ClientError as exc:

@@ -1,4 +1,4 @@
-"""Segments, ranged reads through an `Objects` port. Never imports pyarrow.
+"""Segments, ranges or scattered records of them, read through an `Objects` port. Never imports pyarrow.
 
 A page of the `data` column is `header | zstd(u32 length, bytes, u32 length, bytes, …)`. The manifest says
 where pages stand and what they hold; every claim in the object is checked against it, and every page against
@@ -11,7 +11,7 @@ import bisect
 import struct
 import threading
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from functools import partial
 from io import BytesIO
 from itertools import accumulate, repeat
@@ -20,7 +20,7 @@ from typing import NamedTuple
 import zstandard
 
 from headrace.errors import Damaged, SegmentMissing
-from headrace.objects import ObjectMissing, Objects, keys
+from headrace.objects import ObjectMissing, Objects, Range, keys
 from headrace.segment import keypage, pageheader
 from headrace.segment.descriptor import PageIndex, Segment
 
@@ -248,4 +248,52 @@ def _decompressor() -> zstandard.ZstdDecompressor:
     found: zstandard.ZstdDecompressor | None = getattr(_local, "decompressor", None)
     if found is None:
         found = _local.decompressor = zstandard.ZstdDecompressor()
+    return found
+
+
+class _Page(NamedTuple):
+    """A page, the offset of its first record, and which of its records are wanted."""
+
+    segment: Segment
+    number: int
+    first: int
+    offsets: Sequence[int]
+    where: Range
+
+
+def read_scattered(
+    wanted: Sequence[tuple[Segment, Sequence[int]]],
+) -> Generator[list[Range], list[bytes], dict[int, bytes]]:
+    """Yields the data of records, by offset: asks for ranges once, and is sent their bytes.
+
+    Args:
+        wanted: segments with ascending offsets that are in them.
+
+    Raises:
+        Damaged: an object is not what the manifest says.
+    """
+    pages = [page for segment, offsets in wanted for page in _pages(segment, offsets)]
+    raws = yield [page.where for page in pages]
+    found: dict[int, bytes] = {}
+    for page, raw in zip(pages, raws, strict=True):
+        if len(raw) != page.where.length:
+            place = f"object={page.where.key} expected={page.where.length} found={len(raw)}"
+            raise Damaged(f"segment is truncated: {place}")
+        rows = [offset - page.first for offset in page.offsets]
+        records = page_rows(page.segment, page.number, memoryview(raw), rows)
+        found.update(zip(page.offsets, records, strict=True))
+    return found
+
+
+def _pages(segment: Segment, offsets: Sequence[int]) -> list[_Page]:
+    ends = list(accumulate(segment.pages.counts, initial=segment.first_offset))
+    starts = list(accumulate(segment.pages.sizes, initial=segment.pages.start))
+    found: list[_Page] = []
+    at = 0
+    while at < len(offsets):
+        number = bisect.bisect_right(ends, offsets[at]) - 1
+        stop = bisect.bisect_left(offsets, ends[number + 1], at)
+        where = Range(segment.key, starts[number], segment.pages.sizes[number])
+        found.append(_Page(segment, number, ends[number], offsets[at:stop], where))
+        at = stop
     return found

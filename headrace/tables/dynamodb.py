@@ -12,7 +12,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from pynamodb.connection import Connection
 from pynamodb.exceptions import PynamoDBException, VerboseClientError
 
-from headrace import deadline
+from headrace.clock import check_deadline
 from headrace.errors import StoreThrottled, StoreTimeout
 from headrace.tables.items import ConditionFailed, TransactionCancelled
 
@@ -65,7 +65,7 @@ class Store:
             StoreThrottled: refused; nothing changed.
             StoreTimeout: the outcome is unknown. `DeadlineExceeded`: the request's time was over before.
         """
-        deadline.check()
+        check_deadline()
         try:
             return self.connection.dispatch(operation, {"ReturnConsumedCapacity": "NONE", **arguments})
         except VerboseClientError as exc:

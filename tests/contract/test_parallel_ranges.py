@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from moto.server import ThreadedMotoServer
 
-from headrace import deadline
+from headrace.clock import within_deadline
 from headrace.errors import DeadlineExceeded, StoreThrottled, StoreTimeout
 from headrace.objects import ObjectMissing, Range
 from headrace.objects.parallel import ParallelRanges
@@ -71,7 +71,7 @@ def test_a_range_that_is_none_is_refused(client: Any, wanted: tuple[int, int]) -
 
 
 def test_nothing_is_read_when_the_time_is_over(client: Any) -> None:
-    with deadline.within(0), pytest.raises(DeadlineExceeded):
+    with within_deadline(0), pytest.raises(DeadlineExceeded):
         ParallelRanges(BUCKET, client).get_ranges([Range("k", 0, 1)])
 
 

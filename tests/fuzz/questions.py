@@ -6,8 +6,8 @@ from functools import cache
 from typing import Any
 
 from headrace.errors import Damaged, InvalidRequest
-from headrace.json import extract, jsontext, search_config
-from headrace.query.language import match, query
+from headrace.json import jsontext, search_config
+from headrace.query.language import canonical, query
 from headrace.query.language.canonical import Value
 from headrace.streams.profiles.touch import activate, templates, wait
 from headrace.streams.profiles.touch.config import parse_config
@@ -33,7 +33,7 @@ def search(data: bytes) -> None:
     for name in (*config.fields, *(config.aliases or {})):
         assert config.resolve(name) in config.fields
     for record in vocabulary.RECORDS:
-        values = extract.values(config, max(version, 1), record)
+        values = canonical.values(config, max(version, 1), record)
         assert set(values) <= set(config.fields) and all(values.values())
 
 
@@ -52,15 +52,15 @@ def filters(data: bytes) -> None:
         grouped = accepted(parse, f"NOT ({text})", CONFIG)
         assert grouped is None or grouped == query.Not(node)
         for values in _values():
-            found = match.matches(node, values)
-            assert found == match.matches(node, {name: values[name] for name in fields & values.keys()})
-            assert found != match.matches(query.Not(node), values)
+            found = query.matches(node, values)
+            assert found == query.matches(node, {name: values[name] for name in fields & values.keys()})
+            assert found != query.matches(query.Not(node), values)
 
 
 @cache
 def _values() -> list[dict[str, list[Value]]]:
     """Returns what some records say."""
-    return [extract.values(CONFIG, 1, record) for record in vocabulary.ORDERS]
+    return [canonical.values(CONFIG, 1, record) for record in vocabulary.ORDERS]
 
 
 def touches(data: bytes) -> None:

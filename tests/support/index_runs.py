@@ -15,8 +15,8 @@ from emr_jobs.reports import Report
 from functions.queue import MemoryQueue
 from functions.sealer.context import assemble
 from functions.sealer.seal import seal
+from headrace.index import descriptors
 from headrace.index import manifest as manifests
-from headrace.index import plan as plans
 from headrace.index.descriptors import Run
 from headrace.index.job import Task
 from headrace.index.manifest import IndexManifestStore
@@ -86,7 +86,7 @@ def index(stores: Stores, logs: Streams, name: str, *, span: int = 16, skip: int
         skip: segments at the end that are left out.
     """
     head = logs.head(name)
-    plan = plans.hash_of(logs.definition_of(head))
+    plan = descriptors.hash_of(logs.definition_of(head))
     store = IndexManifestStore(stores.objects)
     before = store.newest(head.log_id)
     covered = max((run.end_offset for run in before.of_plan(plan)), default=head.config.base_offset)
@@ -107,7 +107,7 @@ def index(stores: Stores, logs: Streams, name: str, *, span: int = 16, skip: int
 def compact(stores: Stores, logs: Streams, name: str) -> Run:
     """Merges all runs of the current plan into one, and publishes it."""
     head = logs.head(name)
-    plan = plans.hash_of(logs.definition_of(head))
+    plan = descriptors.hash_of(logs.definition_of(head))
     store = IndexManifestStore(stores.objects)
     before = store.newest(head.log_id)
     inputs = before.of_plan(plan)

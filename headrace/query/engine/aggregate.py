@@ -14,21 +14,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from headrace import deadline
+from headrace.clock import check_deadline, within_deadline
 from headrace.errors import Damaged
 from headrace.index import docsets, fetching
 from headrace.log.requests import Head
 from headrace.objects import ObjectMissing
-from headrace.query.engine import documents, grouping
-from headrace.query.engine.context import Engine, plan_overlay
-from headrace.query.engine.documents import Document, Promoter, fetch_records
+from headrace.query.engine import context, grouping
+from headrace.query.engine.context import Coverage, Document, Engine, Promoter, fetch_records, plan_overlay
 from headrace.query.engine.grouping import Int64s, Shape, Sums
 from headrace.query.engine.groups import OfRun, RunGroups, check_size
 from headrace.query.engine.routing_keys import published_segments
 from headrace.query.engine.sources import Snapshot
-from headrace.query.language import match, rollup_request, rollup_text
-from headrace.query.language.config import SearchConfig
-from headrace.query.language.coverage import Coverage
+from headrace.query.language import query, rollup_request, rollup_text
+from headrace.query.language.canonical import SearchConfig
 from headrace.query.language.rollup import Cell, Key, Row, add
 from headrace.query.language.rollup_request import AggregateRequest, Window
 
@@ -63,7 +61,7 @@ class Scan:
         rollup, interval = self._request.rollup, self._request.interval_ms
         for document in documents:
             if self.documents % _BETWEEN_CHECKS == 0:
-                deadline.check()
+                check_deadline()
             self.documents += 1
             values = self._promoter.values(document, self._fields)
             self._see(values.get(self._primary, ()))
@@ -73,7 +71,7 @@ class Scan:
             timestamp = contribution.timestamp_ms
             if not any(window.start_ms <= timestamp < window.end_ms for window in windows):
                 continue
-            if self._request.query is None or match.matches(self._request.query, values):
+            if self._request.query is None or query.matches(self._request.query, values):
                 add(self._cells, rollup, interval, contribution)
 
     def _see(self, times: Sequence[object]) -> None:
@@ -134,7 +132,7 @@ def aggregate(engine: Engine, name: str, body: Any, budget_ms: int) -> Aggregate
         Damaged: an object is missing or altered.
         DeadlineExceeded: it took longer than that.
     """
-    with deadline.within(budget_ms):
+    with within_deadline(budget_ms):
         snapshot = engine.sources.snapshot(name)
         config = snapshot.definition.search
         request = rollup_request.parse(body, config)
@@ -178,10 +176,10 @@ class _Aggregation:
         unindexed = self._snapshot.unindexed
         overlay = plan_overlay(self._snapshot, unindexed, self._engine.budget)
         for found in overlay.segments:
-            self._scan.add(documents.of_segment(self._engine.objects, found, self._promoter), [request.window])
+            self._scan.add(context.of_segment(self._engine.objects, found, self._promoter), [request.window])
         self._look_at_picked(of_runs)
         looked_at = self._scan.documents
-        self._scan.add(documents.of_tail(self._snapshot, self._promoter), [self._request.window])
+        self._scan.add(context.of_tail(self._snapshot, self._promoter), [self._request.window])
         scanned = self._engine.clock.monotonic()
         buckets = list(self._buckets(of_runs))
         ended = self._engine.clock.monotonic()
@@ -221,7 +219,7 @@ class _Aggregation:
             windows = self._request.edges if one.by_groups else [self._request.window]
             offsets = one.picked.records.tolist()
             for at in range(0, len(offsets), _LOOK_RECORDS):
-                deadline.check()
+                check_deadline()
                 records = fetching.run(fetch_records(self._snapshot, offsets[at : at + _LOOK_RECORDS]), self._ranges)
                 self._scan.add(starmap(self._promoter.document, records.items()), windows)
 
@@ -266,7 +264,7 @@ class _Aggregation:
         size = 0
         for number, (key, parts) in enumerate(zip(sums.keys, sums.parts(), strict=True)):
             if number % 1024 == 0:
-                deadline.check()
+                check_deadline()
                 check_size(size)
             text = rollup_text.group(
                 key, {name: (kind, part) for (name, kind), part in zip(shown, parts, strict=True)}

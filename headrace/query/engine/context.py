@@ -1,21 +1,100 @@
-"""What the verbs of the query engine work with, and how much of a stream one request scans."""
+"""What the verbs of the query engine share: their context, how much of a stream one request scans and saw, and records as
+documents of the schema in force.
+
+Coverage is measured against the stream's head when the request began. `complete` is said only when nothing at all was left
+out; else the members that begin with `possible_missing_` bound what an answer may lack.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from functools import cached_property
+from typing import Any, NamedTuple
 
+from headrace import instants
 from headrace.bounded import Bounded
 from headrace.clock import Clock
-from headrace.index.fetching import CachedRanges
+from headrace.definition import Definition
+from headrace.errors import Damaged
+from headrace.index.fetching import CachedRanges, Routine
 from headrace.index.reading import Runs
+from headrace.json import jsontext, lens, pointer, registry
 from headrace.log.logs import Log
 from headrace.log.stores import Stores
 from headrace.objects import Objects
-from headrace.query.engine.sources import SegmentRange, Snapshot, Sources
-from headrace.query.language.coverage import Omission
+from headrace.query.engine.sources import Range, SegmentRange, Snapshot, Sources
+from headrace.query.language import canonical
+from headrace.query.language.canonical import Field, Value
+from headrace.segment import reader as segments
+from headrace.segment.descriptor import Segment
 from headrace.segment.keypage import KeyPage
+
+Cursor = Callable[[int], str]
+
+
+class Omission(NamedTuple):
+    """Records `[first, end)` that a request did not look at.
+
+    Attributes:
+        time_ms: a time at or before they were appended.
+        is_published: they are in segments; else in the write-ahead log.
+        segments: that hold them.
+    """
+
+    first: int
+    end: int
+    time_ms: int
+    is_published: bool
+    segments: int = 0
+
+
+class Coverage(NamedTuple):
+    """What was left out, and how far the answer is whole.
+
+    Attributes:
+        head: offset after the last record when the request began.
+        omissions: ascending.
+        newest_timestamp: greatest primary timestamp, milliseconds, that the request met; None without one.
+    """
+
+    head: int
+    omissions: tuple[Omission, ...] = ()
+    newest_timestamp: int | None = None
+
+    @property
+    def complete(self) -> bool:
+        """Nothing was left out."""
+        return not self.omissions
+
+    @property
+    def visible_through(self) -> int:
+        """Everything below this offset was looked at."""
+        return self.omissions[0].first if self.omissions else self.head
+
+    def members(self, cursor: Cursor) -> dict[str, Any]:
+        """Returns the members as JSON; `cursor` prints an offset."""
+        omitted = self.omissions
+        return {
+            "mode": "complete" if self.complete else "published",
+            "complete": self.complete,
+            "stream_head_offset": cursor(self.head),
+            "visible_through_offset": cursor(self.visible_through),
+            "visible_through_primary_timestamp_max": (
+                None if self.newest_timestamp is None else instants.render(self.newest_timestamp)
+            ),
+            "oldest_omitted_append_at": instants.render(min(one.time_ms for one in omitted)) if omitted else None,
+            "possible_missing_events_upper_bound": sum(one.end - one.first for one in omitted),
+            "possible_missing_uploaded_segments": sum(one.segments for one in omitted),
+            "possible_missing_sealed_rows": _rows(omitted, is_published=True),
+            "possible_missing_wal_rows": _rows(omitted, is_published=False),
+        }
+
+
+def _rows(omissions: Sequence[Omission], *, is_published: bool) -> int:
+    return sum(one.end - one.first for one in omissions if one.is_published == is_published)
+
 
 _KEPT_KEYS = 400_000  # of all key pages together; one takes some 70 bytes
 
@@ -101,3 +180,134 @@ def assemble(stores: Stores, logs: Log, *, budget: Budget | None = None) -> Engi
     """
     runs, ranges = logs.run_cache.opened()
     return Engine(Sources(stores, logs), runs, ranges, stores.objects, stores.clock, budget or Budget())
+
+
+_CHUNK_BYTES = 16 * 1024 * 1024  # payload that one GET of a scan fetches: a whole segment, as a rule
+
+
+class Document(NamedTuple):
+    """A record that was looked at.
+
+    Attributes:
+        offset: its place.
+        data: its JSON text, promoted; as it was appended if no lens touches it.
+        value: the same, parsed.
+    """
+
+    offset: int
+    data: bytes
+    value: Any
+
+
+class Promoter:
+    """Turns what was appended into documents of the schema in force."""
+
+    def __init__(self, definition: Definition) -> None:
+        self._definition = definition
+        self._current = definition.schema_version
+
+    def document(self, offset: int, data: bytes) -> Document:
+        """Returns the record at an offset.
+
+        Raises:
+            InvalidRequest: a lens can't promote it.
+        """
+        version = registry.version_at(self._definition.registry, offset) if self._current else 0
+        value = jsontext.loads(data)
+        if 0 < version < self._current:  # of version 0 nothing is known, so no lens leads from there
+            value = lens.promote(self._definition.lenses[version - 1 :], value)
+            data = jsontext.dumps(value)
+        return Document(offset, data, value)
+
+    def values(self, document: Document, fields: frozenset[str] | None = None) -> dict[str, list[Value]]:
+        """Returns the canonical values of these fields; all by default. A stream without a search configuration has
+        none.
+        """
+        search = self._definition.search
+        return {} if search is None else canonical.values(search, self._current, document.value, fields)
+
+    def fields(self, document: Document) -> dict[str, Any]:
+        """Returns what is where the declared fields are, as it was written: one value alone, several as an array."""
+        found: dict[str, Any] = {}
+        for name, path, counts in self._places:
+            raw = pointer.get(document.value, path)
+            if isinstance(raw, list):
+                several = [one for one in canonical.flat(raw) if counts(one)]
+                if several:
+                    found[name] = several[0] if len(several) == 1 else several
+            elif counts(raw):
+                found[name] = raw
+        return found
+
+    @cached_property
+    def _places(self) -> list[tuple[str, pointer.Path, Callable[[Any], bool]]]:
+        """Returns per field: its name, where it is, and what says whether a value counts."""
+        search = self._definition.search
+        return [
+            (name, pointer.parse(binding.json_pointer), _counts(field))
+            for name, field in (search.fields.items() if search is not None else ())
+            if (binding := field.bound_at(self._current)) is not None
+        ]
+
+
+def _counts(field: Field) -> Callable[[Any], bool]:
+    """Returns whether a value is of the field's kind; texts are not cut into words to see it."""
+    if field.kind in ("keyword", "text"):
+        return _is_text
+    read = canonical.reader(field)
+    return lambda value: read(value) is not None
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def of_tail(snapshot: Snapshot, promoter: Promoter) -> Iterator[Document]:
+    """Returns the documents of the tail, ascending."""
+    return (promoter.document(record.offset, record.data) for record in snapshot.tail)
+
+
+def of_segment(objects: Objects, found: SegmentRange, promoter: Promoter) -> Iterator[Document]:
+    """Returns the documents of a segment, ascending. One GET for each 16 MiB of them.
+
+    Raises:
+        Damaged: the object is missing, or is not what the manifest says. InvalidRequest: as `Promoter.document`.
+    """
+    position = found.first
+    while position < found.end:
+        for data in segments.read_data(objects, found.segment, position, found.end - position, _CHUNK_BYTES):
+            yield promoter.document(position, data)
+            position += 1
+
+
+def of_segments(objects: Objects, newest_first: Iterable[SegmentRange], promoter: Promoter) -> Iterator[Document]:
+    """Returns the documents of several segments, one segment after another as they come, ascending in each."""
+    for found in newest_first:
+        yield from of_segment(objects, found, promoter)
+
+
+def fetch_records(snapshot: Snapshot, offsets: Sequence[int]) -> Routine[dict[int, bytes]]:
+    """Returns the data of published records, by offset, in the order of offsets; one round.
+
+    Args:
+        offsets: ascending.
+
+    Raises:
+        Damaged: one of them is in no segment, or an object is not what the manifest says.
+    """
+    wanted: list[tuple[Segment, Sequence[int]]] = []
+    for part in snapshot.parts:
+        at, end = bisect_left(offsets, part.first), bisect_left(offsets, part.published)
+        while at < end:
+            # Segments are found one after another from the first wanted record on; those between are skipped.
+            found = snapshot.segments_in(part, Range(offsets[at], offsets[at] + 1))[0].segment
+            stop = bisect_left(offsets, found.end_offset, at, end)
+            wanted.append((found, offsets[at:stop]))
+            at = stop
+    if not wanted:
+        return {}
+    records = yield from segments.read_scattered(wanted)
+    if len(records) != len(offsets):
+        missing = sorted(set(offsets) - set(records))
+        raise Damaged(f"records stand in no segment: stream={snapshot.name} offsets={missing[:5]}")
+    return records

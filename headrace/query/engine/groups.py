@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace import deadline
+from headrace.clock import check_deadline
 from headrace.errors import PayloadTooLarge
 from headrace.index import docsets, fetching
 from headrace.index.fetching import Routine
@@ -22,7 +22,7 @@ from headrace.query.engine.grouping import Block, Entries, Int64s, MeasureBlock,
 from headrace.query.engine.picking import Picked, pick
 from headrace.query.engine.sources import RunRange
 from headrace.query.language import canonical
-from headrace.query.language.config import SearchConfig
+from headrace.query.language.canonical import SearchConfig
 from headrace.query.language.rollup_request import ADVICE, AggregateRequest, Window
 
 MAX_GROUPS = 2_000_000  # of runs, that one request reads: by numbers they take some 200 bytes each
@@ -194,7 +194,7 @@ class RunGroups:
     def _table(
         self, reader: RunReader, window: Window, columns: list[str], *, needs_dimensions: bool
     ) -> Routine[Any]:
-        deadline.check()
+        check_deadline()
         if needs_dimensions:
             columns.append("dimensions")
         request = self._request

@@ -22,7 +22,7 @@ from headrace.index.reading import RunReader
 from headrace.query.engine.grouping import Block, Entries, Int64s, MeasureBlock, Shape
 from headrace.query.engine.sources import RunRange
 from headrace.query.language import canonical, histogram
-from headrace.query.language.config import SearchConfig, Summary
+from headrace.query.language.canonical import SearchConfig, Summary
 from headrace.query.language.query import And, Node
 from headrace.query.language.rollup import CompiledRollup
 from headrace.query.language.rollup_request import AggregateRequest, Window

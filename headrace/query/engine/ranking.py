@@ -13,10 +13,10 @@ from headrace.index.columns import Column
 from headrace.index.docsets import Mask, Rows
 from headrace.index.evaluate import Evaluated
 from headrace.index.postings import Postings
-from headrace.query.engine.documents import Document, Promoter
+from headrace.query.engine.context import Document, Promoter
 from headrace.query.language import query, scoring, search_request
-from headrace.query.language.config import SearchConfig
-from headrace.query.language.match import Values
+from headrace.query.language.canonical import SearchConfig
+from headrace.query.language.query import Values
 from headrace.query.language.scoring import Wanted
 from headrace.query.language.search_request import Key, SearchRequest, SortTerm
 

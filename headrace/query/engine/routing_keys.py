@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice, pairwise
 from typing import NamedTuple
 
-from headrace import deadline
+from headrace.clock import within_deadline
 from headrace.errors import Damaged, InvalidRequest
 from headrace.index import fetching
 from headrace.index.fetching import Ranges, Routine
@@ -97,7 +97,7 @@ def routing_keys(engine: Engine, name: str, request: KeysRequest, budget_ms: int
         DeadlineExceeded: the rest took longer than that.
     """
     monotonic = engine.clock.monotonic
-    with deadline.within(budget_ms):
+    with within_deadline(budget_ms):
         until = monotonic() + budget_ms * _TIME_SHARE / 1000
         snapshot = engine.sources.snapshot(name)
         if snapshot.definition.registry.routing_key is None:

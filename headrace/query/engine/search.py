@@ -10,16 +10,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from headrace import deadline
 from headrace import offset as offsets
+from headrace.clock import within_deadline
 from headrace.errors import Damaged, InvalidRequest
 from headrace.index.fetching import gather, run
 from headrace.log.read import Reader
 from headrace.log.requests import JSON
 from headrace.objects import ObjectMissing
-from headrace.query.engine import documents
-from headrace.query.engine.context import Engine, Overlay, plan_overlay
-from headrace.query.engine.documents import Document, Promoter, fetch_records
+from headrace.query.engine import context
+from headrace.query.engine.context import Coverage, Document, Engine, Overlay, Promoter, fetch_records, plan_overlay
 from headrace.query.engine.ranking import Candidate, Question, question
 from headrace.query.engine.sources import LogPart, RunRange, SegmentRange, Snapshot
 from headrace.query.engine.units import (
@@ -39,8 +38,7 @@ from headrace.query.engine.units import (
 )
 from headrace.query.language import scoring, search_request
 from headrace.query.language import search_request as requests
-from headrace.query.language.config import SearchConfig
-from headrace.query.language.coverage import Coverage
+from headrace.query.language.canonical import SearchConfig
 from headrace.query.language.query import fields_of, has_phrase
 from headrace.query.language.search_request import SearchRequest
 
@@ -118,7 +116,7 @@ def search(engine: Engine, name: str, asked: Mapping[str, Any]) -> SearchAnswer:
         NotFound, Gone, Damaged, StoreTimeout, StoreThrottled: as a read.
     """
     began = engine.clock.monotonic()
-    with deadline.within(_REQUEST_MS):
+    with within_deadline(_REQUEST_MS):
         snapshot = engine.sources.snapshot(name)
         try:
             return _Search(engine, snapshot, _parse(snapshot, asked), began).answer()
@@ -265,7 +263,7 @@ class _Search:
             self._spent["runs"] += self._clock() - began
             return found
         if isinstance(first, SegmentRange):
-            found = [scan(self._asked, documents.of_segment(self._engine.objects, first, self._promoter))]
+            found = [scan(self._asked, context.of_segment(self._engine.objects, first, self._promoter))]
             self._spent["segments"] += self._clock() - began
             return found
         records = first.tail.records

@@ -16,8 +16,8 @@ from headrace.batch import Record
 from headrace.bounded import Bounded
 from headrace.definition import Definition
 from headrace.errors import Damaged
+from headrace.index import descriptors
 from headrace.index import manifest as manifests
-from headrace.index import plan as plans
 from headrace.index.descriptors import Run
 from headrace.index.manifest import IndexManifest, IndexManifests
 from headrace.log import join
@@ -196,7 +196,7 @@ class Sources:
             parts, definition = self._parts(head, fresh), self._logs.definition_of(head)
         else:
             parts, definition = _together(lambda: self._parts(head, fresh), lambda: self._logs.definition_of(head))
-        return Snapshot(name, head, definition, plans.hash_of(definition), parts, self)
+        return Snapshot(name, head, definition, definition.derive(descriptors.hash_of), parts, self)
 
     def segments_in(self, part: LogPart, wanted: Range) -> list[SegmentRange]:
         """Returns segments of a part that hold these records, ascending, cut to them."""

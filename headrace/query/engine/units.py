@@ -22,8 +22,7 @@ from headrace.index.families import CHUNK_BITS
 from headrace.index.fetching import Routine
 from headrace.index.postings import TermRequest
 from headrace.index.reading import RunReader
-from headrace.query.engine.context import Engine
-from headrace.query.engine.documents import Document, fetch_records
+from headrace.query.engine.context import Document, Engine, Omission, fetch_records
 from headrace.query.engine.ranking import (
     Candidate,
     Match,
@@ -35,10 +34,8 @@ from headrace.query.engine.ranking import (
     page_of,
 )
 from headrace.query.engine.sources import LogPart, Range, RunRange, SegmentRange, Snapshot
-from headrace.query.language import match, scoring, search_request
-from headrace.query.language.coverage import Omission
-from headrace.query.language.match import Values
-from headrace.query.language.query import And, Anywhere, Equals, Has, Node, Not, Or, Words
+from headrace.query.language import query, scoring, search_request
+from headrace.query.language.query import And, Anywhere, Equals, Has, Node, Not, Or, Values, Words
 from headrace.query.language.scoring import Corpus, Wanted
 from headrace.query.language.search_request import SearchRequest
 
@@ -227,7 +224,7 @@ def scan(asked: Question, documents: Iterable[Document]) -> Found:
             assert isinstance(instant, int), "a date"
             newest = instant if newest is None else max(newest, instant)
         frequencies = tally.add(values) if asked.words else None
-        if match.matches(node, values):
+        if query.matches(node, values):
             matches.append(Match(document, values, frequencies))
 
     def first(weights: Weights) -> list[Candidate]:
@@ -292,7 +289,7 @@ def ask(engine: Engine, asked: Question, snapshot: Snapshot, found: RunRange) ->
         for offset, data in records.items():
             document = asked.promoter.document(offset, data)
             values = asked.promoter.values(document, asked.fields)
-            if match.matches(request.node, values):
+            if query.matches(request.node, values):
                 counted = scoring.frequencies(asked.words, values) if asked.words else None
                 matches.append(Match(document, values, counted))
         looked += len(chunk)

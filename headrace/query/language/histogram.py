@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 
 from headrace.query.language import canonical
-from headrace.query.language.config import Binding, Field
+from headrace.query.language.canonical import Binding, Field
 
 Histogram = dict[str, float]
 

@@ -1,4 +1,5 @@
-"""A query that is known to be allowed: fields exist, values are of their kinds, each operation is one the field offers.
+"""A query that is known to be allowed (fields exist, values are of their kinds, each operation is one the field offers),
+and whether a record matches it.
 
     clause                 in q                                     in a filter
     keyword `f:a`          exact                                    exact or column
@@ -10,19 +11,20 @@
     `has:f`                text, exists, exact or column            exists, exact or column
     `word`, `"a phrase"`   over the default fields                  refused
 
-What a query means is `headrace.query.language.match`; a planner may only be faster.
+`matches` is what a query means, wherever the record is; a planner may only be faster.
 """
 
 from __future__ import annotations
 
-from typing import Literal, NoReturn
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, NoReturn
 
 import msgspec
 
 from headrace.errors import InvalidRequest
 from headrace.query.language import canonical, grammar
-from headrace.query.language.canonical import Value
-from headrace.query.language.config import Field, SearchConfig
+from headrace.query.language.canonical import Field, SearchConfig, Value
 from headrace.query.language.grammar import (
     AllSyntax,
     AnySyntax,
@@ -125,7 +127,7 @@ def parse_query(text: str, config: SearchConfig, what: str = "q") -> Node:
 
 
 def fields_of(node: Node) -> frozenset[str]:
-    """Returns the fields whose values decide a query: all that `match.matches` needs."""
+    """Returns the fields whose values decide a query: all that `matches` needs."""
     if isinstance(node, And | Or):
         return frozenset().union(*map(fields_of, node.parts))
     if isinstance(node, Not):
@@ -265,4 +267,102 @@ _NOUNS = {
     "float": "a number",
     "date": "an ISO date or milliseconds",
     "bool": "true or false",
+}
+
+
+Values = Mapping[str, Sequence[Value]]
+
+
+def matches(node: Node, values: Values) -> bool:
+    """Returns whether a record with these values is one that the query asks for.
+
+    Args:
+        node: the query.
+        values: canonical values by field, at least of `fields_of(node)`; a field without values may be left out.
+    """
+    return _RULES[type(node)](node, values)
+
+
+# Loops and a table, not generators and tests of type: this runs for each record of a scan.
+
+
+def _and(node: And, values: Values) -> bool:
+    for part in node.parts:  # noqa: SIM110
+        if not _RULES[type(part)](part, values):
+            return False
+    return True
+
+
+def _or(node: Or, values: Values) -> bool:
+    for part in node.parts:  # noqa: SIM110
+        if _RULES[type(part)](part, values):
+            return True
+    return False
+
+
+def _not(node: Not, values: Values) -> bool:
+    return not _RULES[type(node.part)](node.part, values)
+
+
+def _has(clause: Has, values: Values) -> bool:
+    return bool(values.get(clause.field))
+
+
+def _equals(clause: Equals, values: Values) -> bool:
+    return clause.value in values.get(clause.field, ())
+
+
+def _compare(clause: Compare, values: Values) -> bool:
+    holds, bound = _HOLDS[clause.operator], clause.value
+    for value in values.get(clause.field, ()):  # noqa: SIM110
+        if holds(value, bound):
+            return True
+    return False
+
+
+def _holds_prefix(clause: Prefix, values: Values) -> bool:
+    return any(str(value).startswith(clause.value) for value in values.get(clause.field, ()))
+
+
+def _anywhere(clause: Anywhere, values: Values) -> bool:
+    return any(matches(option, values) for option in clause.options)
+
+
+def _holds_words(clause: Words, values: Values) -> bool:
+    holds = _has_phrase if clause.phrase else _has_words
+    return any(holds(clause, value) for value in values.get(clause.field, ()) if isinstance(value, tuple))
+
+
+def _has_words(clause: Words, value: tuple[str, ...]) -> bool:
+    *whole, end = clause.words
+    if not all(word in value for word in whole):
+        return False
+    return any(word.startswith(end) for word in value) if clause.prefix else end in value
+
+
+def _has_phrase(clause: Words, value: tuple[str, ...]) -> bool:
+    *whole, end = clause.words
+    for at, word in enumerate(value):
+        is_end = word.startswith(end) if clause.prefix else word == end
+        if is_end and at >= len(whole) and list(value[at - len(whole) : at]) == whole:
+            return True
+    return False
+
+
+_HOLDS: dict[str, Callable[[Any, Any], bool]] = {
+    ">": operator.gt,
+    ">=": operator.ge,
+    "<": operator.lt,
+    "<=": operator.le,
+}
+_RULES: dict[type, Callable[[Any, Values], bool]] = {
+    And: _and,
+    Or: _or,
+    Not: _not,
+    Has: _has,
+    Equals: _equals,
+    Compare: _compare,
+    Prefix: _holds_prefix,
+    Anywhere: _anywhere,
+    Words: _holds_words,
 }

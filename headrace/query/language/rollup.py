@@ -30,10 +30,10 @@ from typing import Any, NamedTuple
 import msgspec
 
 from headrace.json import jsontext, pointer
-from headrace.query.language import canonical, histogram, match, query
-from headrace.query.language.config import Count, Measure, Rollup, SearchConfig, Summary, SummaryParts, interval_ms
+from headrace.query.language import canonical, histogram, query
+from headrace.query.language.canonical import Count, Measure, Rollup, SearchConfig, Summary, SummaryParts, interval_ms
 from headrace.query.language.histogram import Histogram
-from headrace.query.language.match import Values
+from headrace.query.language.query import Values
 
 MAX_TIME_MS = 8_640_000_000_000_000  # instants of ECMA-262 § 21.4.1.1: no request can ask for others
 
@@ -145,7 +145,7 @@ class Meter:
 def _count_reader(node: query.Node | None) -> Callable[[Values, Any], int]:
     if node is None:
         return lambda values, document: 1  # noqa: ARG005
-    return lambda values, document: int(match.matches(node, values))  # noqa: ARG005
+    return lambda values, document: int(query.matches(node, values))  # noqa: ARG005
 
 
 def _value_reader(field: str) -> Callable[[Values, Any], float | None]:
@@ -240,7 +240,7 @@ class CompiledRollup:
             else:
                 value = found[0]
                 key.append(value if isinstance(value, str) else canonical.text(value))  # type: ignore[arg-type]
-        if self.include is not None and not match.matches(self.include, values):
+        if self.include is not None and not query.matches(self.include, values):
             return None
         readings = []
         for meter in self.meters:

@@ -11,8 +11,7 @@ import msgspec
 from headrace import instants
 from headrace.errors import InvalidRequest
 from headrace.query.language import query
-from headrace.query.language.canonical import WHITE_SPACE
-from headrace.query.language.config import SearchConfig, interval_ms
+from headrace.query.language.canonical import WHITE_SPACE, SearchConfig, interval_ms
 from headrace.query.language.query import And, Equals, Node
 from headrace.query.language.rollup import MAX_TIME_MS, CompiledRollup, rollups
 

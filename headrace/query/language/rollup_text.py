@@ -11,7 +11,7 @@ import msgspec
 
 from headrace import instants
 from headrace.query.language import histogram
-from headrace.query.language.config import Count, Measure
+from headrace.query.language.canonical import Count, Measure
 from headrace.query.language.rollup import CompiledRollup, Part, Row, key_text
 
 _WHOLE = 10**21  # ECMA-262 § 6.1.6.1.20: from here on, numbers are printed with an exponent

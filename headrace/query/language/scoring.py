@@ -13,9 +13,8 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from headrace.query.language import match
-from headrace.query.language.match import Values
-from headrace.query.language.query import And, Anywhere, Node, Not, Or, Words
+from headrace.query.language import query
+from headrace.query.language.query import And, Anywhere, Node, Not, Or, Values, Words
 
 PHRASE_BONUS = 2  # per word
 
@@ -25,7 +24,7 @@ _B = 0.75
 
 def score(node: Node, values: Values) -> float:
     """Returns the score of a record; 0 if it does not match."""
-    if not match.matches(node, values):
+    if not query.matches(node, values):
         return 0.0
     if isinstance(node, And | Or):
         return sum(score(part, values) for part in node.parts)
@@ -35,7 +34,7 @@ def score(node: Node, values: Values) -> float:
         return max(
             boost * (_words(option, values) if isinstance(option, Words) else 1.0)
             for option, boost in zip(node.options, node.boosts, strict=True)
-            if match.matches(option, values)
+            if query.matches(option, values)
         )
     return 0.0
 
@@ -46,7 +45,7 @@ def _words(clause: Words, values: Values) -> float:
     return max(
         float(sum(occurrences(clause, value)) + bonus)
         for value in values.get(clause.field, ())
-        if isinstance(value, tuple) and match.matches(clause, {clause.field: [value]})
+        if isinstance(value, tuple) and query.matches(clause, {clause.field: [value]})
     )
 
 

@@ -11,10 +11,8 @@ from typing import Any, Literal, NamedTuple
 
 from headrace.errors import InvalidRequest
 from headrace.query.language import canonical, query
-from headrace.query.language.canonical import Value
-from headrace.query.language.config import SearchConfig
-from headrace.query.language.match import Values
-from headrace.query.language.query import And, Anywhere, Node, Not, Or, Words
+from headrace.query.language.canonical import SearchConfig, Value
+from headrace.query.language.query import And, Anywhere, Node, Not, Or, Values, Words
 
 Key = tuple[Any, ...]  # one element per sort term: a canonical value, an offset, a score, or None
 

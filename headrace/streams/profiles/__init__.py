@@ -56,16 +56,14 @@ def of(definition: Definition) -> Profile:
     Raises:
         Damaged: a stored profile is none.
     """
-    own = definition.own
-    if isinstance(own, Profile):
-        return own
-    if definition.memo is None:
-        try:
-            definition.memo = parse(own.document())
-        except InvalidRequest as exc:
-            raise Damaged(f"definition has a profile that is none: reason={exc}") from exc
-    profile: Profile = definition.memo
-    return profile
+    return definition.own if isinstance(definition.own, Profile) else definition.derive(_parse_stored)
+
+
+def _parse_stored(definition: Definition) -> Profile:
+    try:
+        return parse(definition.own.document())
+    except InvalidRequest as exc:
+        raise Damaged(f"definition has a profile that is none: reason={exc}") from exc
 
 
 def parse_update(body: Any) -> Profile:

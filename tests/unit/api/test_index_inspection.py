@@ -12,8 +12,8 @@ from msgspec.structs import replace
 
 from functions.api.context import assemble
 from functions.api.streams.inspection import inspector as inspectors
+from headrace.index import descriptors
 from headrace.index import manifest as manifests
-from headrace.index import plan as plans
 from headrace.index.descriptors import Family, Run
 from headrace.index.manifest import IndexManifest, IndexManifestStore
 from tests.unit.api.asgi import JSON, Answer, Server
@@ -45,7 +45,7 @@ class Log:
         logs = server.parts.logs()
         head = logs.head("s")
         self.log_id = head.log_id
-        self.plan = plans.hash_of(logs.definition_of(head))
+        self.plan = descriptors.hash_of(logs.definition_of(head))
         self.store = IndexManifestStore(server.stores.objects)
         self.manifest = manifests.empty(self.log_id)
 
@@ -169,7 +169,7 @@ def test_runs_of_an_older_plan_serve_routing_keys_alone(server: Server) -> None:
     for family in found["search_families"]:
         assert (family["covered_segment_count"], family["stale_segment_count"]) == (0, 2)
 
-    log.plan = plans.hash_of(server.parts.logs().definition("s"))
+    log.plan = descriptors.hash_of(server.parts.logs().definition("s"))
     log.publish(log.run(0, 2))  # a new run for the first segment: the second one is still built as it was configured
     (index,) = log.status["exact_indexes"]
     assert (index["stale_configuration"], index["indexed_segment_count"]) == (True, 1)
@@ -182,7 +182,7 @@ def test_what_was_never_built_is_not_stale(server: Server) -> None:
     """A run of routing keys alone says nothing of search fields."""
     log = Log(server, segments=2)
     assert not any(index["stale_configuration"] for index in log.status["exact_indexes"])
-    log.publish(replace(log.run(0, 4, plan=plans.NONE), sizes={"lex": 9}, objects={"lex": 1}))
+    log.publish(replace(log.run(0, 4, plan=descriptors.NONE), sizes={"lex": 9}, objects={"lex": 1}))
     found = log.status
     assert found["routing_key_index"]["fully_indexed_uploaded_segments"] is True
     assert not any(index["stale_configuration"] for index in found["exact_indexes"])

@@ -16,8 +16,7 @@ from functions.api.context import assemble
 from functions.api.door.access import Access
 from functions.api.door.layers import Load
 from functions.api.streams.records import PATH
-from headrace import deadline
-from headrace.clock import ManualClock
+from headrace.clock import ManualClock, check_deadline
 from headrace.errors import StoreThrottled, StoreTimeout
 from headrace.limits import QUEUE_BYTES, QUEUE_REQUESTS
 from headrace.log.commit import MAX_TRIES
@@ -288,7 +287,7 @@ class Late:
             return found
 
         def call(*args: Any, **kwargs: Any) -> Any:
-            deadline.check()
+            check_deadline()
             return found(*args, **kwargs)
 
         return call

@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 from headrace.batch import Record
 from headrace.definition import Definition
 from headrace.index import families
-from headrace.index.descriptors import Descriptor, Family, Run
+from headrace.index.descriptors import NONE, Descriptor, Family, Plan, Run, plan_of
 from headrace.index.job import JobInput, Task, Work
-from headrace.index.plan import NONE, Plan, plan_of
-from headrace.json import extract, jsontext, lens, registry
+from headrace.json import jsontext, lens, registry
 from headrace.json.registry import Registry
 from headrace.objects import Objects, keys, packed
 from headrace.query.language import canonical, rollup, rollup_text
@@ -269,7 +268,7 @@ def values_of(found: Sequence[Record], definition_: Definition) -> list[dict[str
     """Returns the canonical values of each record, as readers see it."""
     search = definition_.search
     assert search is not None
-    return [extract.values(search, definition_.schema_version, document_of(one, definition_)) for one in found]
+    return [canonical.values(search, definition_.schema_version, document_of(one, definition_)) for one in found]
 
 
 def document_of(record: Record, definition_: Definition) -> Any:

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from emr_jobs import columns
 from headrace.index import families
-from headrace.json import extract, pointer
+from headrace.json import pointer
+from headrace.query.language import canonical
 from tests.unit.emr_jobs import samples
 
 SEARCH = samples.definition().search
@@ -23,7 +24,7 @@ FIELDS = sorted(SEARCH.fields)
 @given(st.lists(samples.documents, max_size=12), st.sampled_from(FIELDS))
 def test_columns_say_what_records_say(documents: list[Any], name: str) -> None:
     assert SEARCH is not None
-    naive = [extract.values(SEARCH, 1, document).get(name, []) for document in documents]
+    naive = [canonical.values(SEARCH, 1, document).get(name, []) for document in documents]
     column = columns.read(SEARCH, 1, documents, name)
     assert column.rows.tolist() == [row for row, values in enumerate(naive) for _ in values]
     flat = [value for values in naive for value in values]
@@ -38,7 +39,7 @@ def test_a_column_of_a_run_holds_what_it_can(documents: list[Any], name: str) ->
     assert SEARCH is not None
     kind = SEARCH.fields[name].kind
     type_ = families.col({name: kind}).types[1]
-    naive = [extract.values(SEARCH, 1, document).get(name, []) for document in documents]
+    naive = [canonical.values(SEARCH, 1, document).get(name, []) for document in documents]
     found = columns.typed(columns.read(SEARCH, 1, documents, name), type_)
     wanted = [
         None if not values or samples.is_lossy(values) else len(values[0]) if kind == "text" else values[0]  # type: ignore[arg-type]

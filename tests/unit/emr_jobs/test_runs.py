@@ -17,8 +17,7 @@ from headrace.batch import Record
 from headrace.definition import Definition
 from headrace.errors import Damaged
 from headrace.index import writing
-from headrace.index.descriptors import Run
-from headrace.index.plan import plan_of
+from headrace.index.descriptors import Run, plan_of
 from headrace.objects import Objects
 from headrace.objects.memory import MemoryObjects
 from tests.support import index_runs

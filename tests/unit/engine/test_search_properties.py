@@ -7,8 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.json import extract
-from headrace.query.language import scoring
+from headrace.query.language import canonical, scoring
 from tests.support.examples import examples
 from tests.unit.engine.strategies import BATCHES, QUERIES, SORTS
 from tests.unit.engine.world import NAME, Stream, naive
@@ -66,7 +65,7 @@ def test_scores_are_those_of_the_record(batches: list[list[Any]], q: str, size: 
         config = stream.logs.definition(NAME).search
         assert config is not None
         answer = stream.search(q, sort=["_score:desc"], size=size)
-        values = [extract.values(config, 1, document) for document in stream.documents]
+        values = [canonical.values(config, 1, document) for document in stream.documents]
         worth = [(scoring.score(answer.request.node, one), at) for at, one in enumerate(values)]
         matching = {offset for offset, _ in naive(config, 1, stream.documents, q, [("offset", True)])}
         expected = sorted(((score, at) for score, at in worth if at in matching), reverse=True)[:size]

@@ -9,12 +9,12 @@ from typing import Any
 
 from headrace.batch import Batch
 from headrace.definition import Definition
-from headrace.json import extract, registry
+from headrace.json import registry
 from headrace.memory import memory_stores
 from headrace.query.engine import context as engines
 from headrace.query.engine.context import Engine
 from headrace.query.engine.search import SearchAnswer, search
-from headrace.query.language import match, query
+from headrace.query.language import canonical, query
 from headrace.streams.values import AppendRequest, CreateRequest
 from headrace.streams.verbs import Streams
 from tests.support import index_runs
@@ -125,8 +125,8 @@ def naive(
     node = query.parse_query(q, config)
     found = []
     for offset, document in enumerate(documents):
-        values = extract.values(config, version, document)
-        if match.matches(node, values):
+        values = canonical.values(config, version, document)
+        if query.matches(node, values):
             key = tuple(
                 offset if name == "offset" else _pick(values.get(name, []), descending) for name, descending in sort
             )

@@ -13,7 +13,7 @@ from headrace.index import descriptors, families, fetching, reading, writing
 from headrace.index.descriptors import VERSION, Descriptor, Family, Part, Run
 from headrace.index.reading import RunReader
 from headrace.objects import Objects, keys
-from headrace.query.language.config import Kind
+from headrace.query.language.canonical import Kind
 
 LOG = "0" * 32
 PLAN = "f" * 16

@@ -17,7 +17,7 @@ from headrace.index.columns import Column
 from headrace.index.fetching import CachedRanges
 from headrace.index.reading import RunReader
 from headrace.objects.memory import MemoryObjects
-from headrace.query.language.config import Kind
+from headrace.query.language.canonical import Kind
 from tests.support.examples import examples
 from tests.unit.index import samples
 

@@ -11,9 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.definition import Definition, for_fork
-from headrace.index import families
-from headrace.index import plan as plans
-from headrace.index.plan import hash_of, plan_of
+from headrace.index import descriptors, families
+from headrace.index.descriptors import hash_of, plan_of
 from headrace.json import registry
 from headrace.json.registry import Registry
 from headrace.query.language import canonical
@@ -113,7 +112,7 @@ def test_a_plan_says_what_stands_where() -> None:
 
 def test_a_stream_without_search_has_no_plan() -> None:
     assert plan_of(_defined(None)) is None
-    assert hash_of(_defined(None)) == plans.NONE
+    assert hash_of(_defined(None)) == descriptors.NONE
 
 
 def test_a_profile_adds_its_families() -> None:

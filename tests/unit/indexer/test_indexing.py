@@ -17,9 +17,8 @@ from functions.indexer.start import GIVE_UP_MS, start
 from functions.queue import Message
 from functions.sealer.purge import purge
 from headrace.errors import StoreTimeout
-from headrace.index.descriptors import Run
+from headrace.index.descriptors import NONE, Run
 from headrace.index.manifest import with_runs
-from headrace.index.plan import NONE
 from headrace.objects import keys
 from headrace.settings import Settings
 from headrace.streams.values import CreateRequest

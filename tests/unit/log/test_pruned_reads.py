@@ -74,7 +74,7 @@ class IndexedRun(Run):
         """Merges the runs of each log, if there are several."""
         for name in self.names:
             head = self.process.logs.head(name)
-            plan = index_runs.plans.hash_of(self.process.logs.definition_of(head))
+            plan = index_runs.descriptors.hash_of(self.process.logs.definition_of(head))
             if len(IndexManifestStore(self.world.objects).newest(head.log_id).of_plan(plan)) > 1:
                 index_runs.compact(self.process.stores, self.process.logs, name)
 

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from headrace.json import extract, jsontext, registry, search_config, validate
+from headrace.json import jsontext, registry, search_config, validate
+from headrace.query.language import canonical
 from headrace.streams import profiles
 
 INTERVAL = {"metric": "Latency", "unit": "ms", "windowStart": 0, "windowEnd": 10, "count": 1, "sum": 2}
@@ -45,7 +46,7 @@ def test_a_normalised_record_fits_and_keeps_its_key(kind: str, record: dict[str,
 def test_the_fields_of_an_event_are_found() -> None:
     profile = profiles.parse({"kind": "evlog"})
     config = search_config.parse(installed(profile).search, 1)
-    values = extract.values(config, 1, profile.normalize(EVENT, 0)[0])
+    values = canonical.values(config, 1, profile.normalize(EVENT, 0)[0])
     assert values["requestId"] == ["R"]
     assert values["service"] == ["shop"]
     assert values["level"] == ["error"]

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.json import extract, jsontext, search_config
+from headrace.json import jsontext, search_config
+from headrace.query.language import canonical
 
 
 def config(**fields: dict[str, Any]) -> search_config.SearchConfig:
@@ -38,7 +39,7 @@ ONE = config(f=keyword("/f"))
     ],
 )
 def test_values_come_in_order_with_arrays_flattened(document: Any, expected: list[str]) -> None:
-    assert extract.values(ONE, 1, document) == {"f": expected}
+    assert canonical.values(ONE, 1, document) == {"f": expected}
 
 
 @pytest.mark.parametrize(
@@ -59,7 +60,7 @@ def test_values_come_in_order_with_arrays_flattened(document: Any, expected: lis
     ],
 )
 def test_a_field_without_values_is_left_out(document: Any) -> None:
-    assert extract.values(ONE, 1, document) == {}
+    assert canonical.values(ONE, 1, document) == {}
 
 
 def test_pointers_reach_into_the_record() -> None:
@@ -71,9 +72,9 @@ def test_pointers_reach_into_the_record() -> None:
         empty=keyword("/"),
     )
     record = {"a": {"b": "1"}, "list": ["2", "3"], "x/y": {"~z": "4"}, "": "5"}
-    assert extract.values(deep, 1, record) == {"nested": ["1"], "item": ["3"], "escaped": ["4"], "empty": ["5"]}
-    assert extract.values(deep, 1, "whole") == {"root": ["whole"]}
-    assert extract.values(deep, 1, ["whole", "record"]) == {"root": ["whole", "record"]}
+    assert canonical.values(deep, 1, record) == {"nested": ["1"], "item": ["3"], "escaped": ["4"], "empty": ["5"]}
+    assert canonical.values(deep, 1, "whole") == {"root": ["whole"]}
+    assert canonical.values(deep, 1, ["whole", "record"]) == {"root": ["whole", "record"]}
 
 
 @pytest.mark.parametrize(
@@ -82,27 +83,27 @@ def test_pointers_reach_into_the_record() -> None:
 )
 def test_the_binding_is_that_of_the_schema_in_force(version: int, expected: dict[str, list[str]]) -> None:
     fields = config(f=keyword("/a", "/b"), g=keyword(None, None, "/c"))
-    assert extract.values(fields, version, {"a": "a", "b": "b", "c": "c"}) == expected
+    assert canonical.values(fields, version, {"a": "a", "b": "b", "c": "c"}) == expected
 
 
 def test_the_order_of_bindings_does_not_matter() -> None:
     field = keyword("/a", "/b")
     field["bindings"].reverse()
-    assert extract.values(config(f=field), 2, {"a": "a", "b": "b"}) == {"f": ["b"]}
-    assert extract.values(config(f=field), 1, {"a": "a", "b": "b"}) == {"f": ["a"]}
+    assert canonical.values(config(f=field), 2, {"a": "a", "b": "b"}) == {"f": ["b"]}
+    assert canonical.values(config(f=field), 1, {"a": "a", "b": "b"}) == {"f": ["a"]}
 
 
 def test_only_the_fields_that_were_asked_for() -> None:
     fields = config(f=keyword("/f"), g=keyword("/g"))
     record = {"f": "1", "g": "2", "at": 5}
-    assert extract.values(fields, 1, record) == {"at": [5], "f": ["1"], "g": ["2"]}
-    assert extract.values(fields, 1, record, frozenset({"g"})) == {"g": ["2"]}
-    assert extract.values(fields, 1, record, frozenset()) == {}
+    assert canonical.values(fields, 1, record) == {"at": [5], "f": ["1"], "g": ["2"]}
+    assert canonical.values(fields, 1, record, frozenset({"g"})) == {"g": ["2"]}
+    assert canonical.values(fields, 1, record, frozenset()) == {}
 
 
 def test_configurations_that_look_alike_are_not_mixed_up() -> None:
     for pointer in ("/a", "/b"):
-        assert extract.values(config(f=keyword(pointer)), 1, {"a": "/a", "b": "/b"}) == {"f": [pointer]}
+        assert canonical.values(config(f=keyword(pointer)), 1, {"a": "/a", "b": "/b"}) == {"f": [pointer]}
 
 
 def test_values_as_they_come_from_bytes() -> None:
@@ -113,7 +114,7 @@ def test_values_as_they_come_from_bytes() -> None:
     record = jsontext.loads(
         b'{"i": [9007199254740993, 1.0, 18446744073709551616, "7"], "t": ["A b", "", "c"], "at": 1e3}'
     )
-    assert extract.values(fields, 1, record) == {
+    assert canonical.values(fields, 1, record) == {
         "at": [1000],
         "i": [9007199254740993, 1, 18446744073709551616, 7],
         "t": [("a", "b"), (), ("c",)],
@@ -135,6 +136,6 @@ _EVERY_KIND = config(
 
 @given(_JSON)
 def test_any_record_can_be_asked(document: Any) -> None:
-    for found in extract.values(_EVERY_KIND, 1, document).values():
+    for found in canonical.values(_EVERY_KIND, 1, document).values():
         assert found
         assert None not in found

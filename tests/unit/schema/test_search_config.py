@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from headrace.errors import InvalidRequest
 from headrace.json import search_config
-from headrace.query.language.config import Count, DefaultField, Rollup, Summary, SummaryParts, interval_ms
+from headrace.query.language.canonical import Count, DefaultField, Rollup, Summary, SummaryParts, interval_ms
 
 
 def field(kind: str, *capabilities: str, **more: Any) -> dict[str, Any]:

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from headrace.query.language import canonical
-from headrace.query.language.canonical import Value
-from headrace.query.language.config import Binding, Field
+from headrace.query.language.canonical import Binding, Field, Value
 
 _BINDING = (Binding(version=1, json_pointer="/x"),)
 _FIELDS = {

@@ -10,15 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
-from headrace.json import extract
-from headrace.query.language import match, query
+from headrace.query.language import canonical, query
 from tests.support.examples import examples
 from tests.unit.search.samples import CONFIG
 
 
 def found(text: str, record: Any) -> bool:
     node = query.parse_query(text, CONFIG)
-    return match.matches(node, extract.values(CONFIG, 1, record, query.fields_of(node)))
+    return query.matches(node, canonical.values(CONFIG, 1, record, query.fields_of(node)))
 
 
 @pytest.mark.parametrize(
@@ -254,8 +253,8 @@ def test_filters_agree_with_a_naive_evaluation(sample: tuple[Any, Truth], writte
     (record, truth), (tree, text) = sample, written
     node = query.parse_filter(text, CONFIG)
     expected = _naive(tree, truth)
-    assert match.matches(node, extract.values(CONFIG, 1, record)) == expected
-    assert match.matches(node, extract.values(CONFIG, 1, record, query.fields_of(node))) == expected
+    assert query.matches(node, canonical.values(CONFIG, 1, record)) == expected
+    assert query.matches(node, canonical.values(CONFIG, 1, record, query.fields_of(node))) == expected
 
 
 @examples(300)

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from headrace import instants
 from headrace.errors import InvalidRequest
-from headrace.json import extract, search_config
-from headrace.query.language import histogram, rollup, rollup_request, rollup_text
-from headrace.query.language.config import SearchConfig
+from headrace.json import search_config
+from headrace.query.language import canonical, histogram, rollup, rollup_request, rollup_text
+from headrace.query.language.canonical import SearchConfig
 from headrace.query.language.rollup import Groups, Part, Row
 
 MINUTE, HOUR = 60_000, 3_600_000
@@ -56,7 +56,7 @@ def rows_of(search: SearchConfig, *documents: Any) -> dict[tuple[int, int, rollu
     """Returns the groups of documents, by interval, start and key."""
     groups = Groups(rollup.rollups(search).values())
     for document in documents:
-        groups.add(extract.values(search, 1, document, groups.fields), document)
+        groups.add(canonical.values(search, 1, document, groups.fields), document)
     return {(row.interval_ms, row.start_ms, row.dimensions): row for row in groups.rows()}
 
 

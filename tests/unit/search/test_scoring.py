@@ -6,8 +6,7 @@ import math
 
 import pytest
 
-from headrace.json import extract
-from headrace.query.language import query, scoring
+from headrace.query.language import canonical, query, scoring
 from headrace.query.language.scoring import Corpus, Wanted
 from tests.unit.search.samples import CONFIG
 
@@ -35,7 +34,7 @@ from tests.unit.search.samples import CONFIG
     ],
 )
 def test_words_are_counted(q: str, record: object, worth: float) -> None:
-    assert scoring.score(query.parse_query(q, CONFIG), extract.values(CONFIG, 1, record)) == worth
+    assert scoring.score(query.parse_query(q, CONFIG), canonical.values(CONFIG, 1, record)) == worth
 
 
 def test_the_words_of_a_query_are_those_not_behind_not() -> None:

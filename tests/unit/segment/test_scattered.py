@@ -10,7 +10,7 @@ import pytest
 from headrace.errors import Damaged
 from headrace.objects import Range
 from headrace.objects.memory import MemoryObjects
-from headrace.segment import scattered
+from headrace.segment import reader
 from headrace.segment.descriptor import Segment
 from tests.unit.segment.samples import mixed, stored
 
@@ -18,7 +18,7 @@ from tests.unit.segment.samples import mixed, stored
 def fetched(
     objects: MemoryObjects, wanted: Sequence[tuple[Segment, Sequence[int]]]
 ) -> tuple[dict[int, bytes], list[Range]]:
-    routine = scattered.read(wanted)
+    routine = reader.read_scattered(wanted)
     asked = next(routine)
     try:
         routine.send([objects.get_range(*one) for one in asked])

@@ -11,7 +11,7 @@ from functions.api.streams.inspection.seen import Coverage, Seen
 from headrace import instants
 from headrace.index.descriptors import Family, Run
 from headrace.json import jsontext, registry
-from headrace.query.language.config import SearchConfig
+from headrace.query.language.canonical import SearchConfig
 from headrace.streams import profiles
 from headrace.streams.values import state_of
 

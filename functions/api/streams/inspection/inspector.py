@@ -21,8 +21,8 @@ from functions.api.streams.inspection.seen import (
 )
 from headrace.definition import Definition
 from headrace.errors import Damaged
+from headrace.index import descriptors
 from headrace.index import manifest as index_manifests
-from headrace.index import plan as plans
 from headrace.index.manifest import IndexManifest, IndexManifests
 from headrace.log import decide
 from headrace.log.definition import Definitions
@@ -134,7 +134,7 @@ class Inspector:
 
     def _indexed(self, log_id: str, published: Published, definition: Definition, index: IndexManifest) -> Indexed:
         """Segments are counted by the pages of the manifest; one that runs cover in part is read, the first time."""
-        plan = plans.hash_of(definition)
+        plan = descriptors.hash_of(definition)
         if not index.generation:
             none = nothing(published)
             return Indexed(index, 0, plan, none, none, none)
