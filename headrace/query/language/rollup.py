@@ -3,7 +3,7 @@
 The one definition of it, for the jobs that build the family `agg`, for scans of segments and tail, and for tests:
 
     groups = Groups(rollups(config).values())
-    groups.add(extract.values(config, version, document, groups.fields), document)     per record, promoted
+    groups.add(canonical.values(config, version, document, groups.fields), document)     per record, promoted
     for row in merged(groups.rows(), …): …                                             rows in the order of `Row.sort_key`
 
 A record contributes to a rollup as a whole or not at all. It does if `include` matches it, it has exactly one timestamp,
