@@ -1,1 +1,1 @@
-"""The command line client: it speaks HTTP and knows nothing of how the server stores things."""
+"""The command line client. It talks HTTP to a server, and knows nothing of how the server stores data."""

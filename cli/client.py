@@ -1,4 +1,4 @@
-"""HTTP for every command: one connection, a bearer key, retries that are safe, errors that say what to do."""
+"""HTTP for every command: one connection, a bearer key, safe retries, and errors that say what to do."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cli.errors import BadInput, Unreachable, refusal
 
 CONNECT_TIMEOUT_S = 5.0
 ANSWER_TIMEOUT_S = 90.0
-"""Longer than any server holds a long-poll."""
+"""Longer than any server keeps a long-poll open."""
 
 
 RETRYABLE_STATUSES = frozenset({408, 425, 429, 500, 502, 503, 504})
@@ -24,20 +24,21 @@ RETRYABLE_STATUSES = frozenset({408, 425, 429, 500, 502, 503, 504})
 
 @dataclass(frozen=True)
 class RetryPolicy:
-    """Up to `tries` sends. Waits double from `first_wait_s` to `longest_wait_s`; jitter takes up to half off.
+    """How often and how soon to retry: up to `tries` sends. The wait doubles from `first_wait_s` to `longest_wait_s`,
+    minus a random part of up to half.
 
-    A server's Retry-After is honoured up to `longest_retry_after_s`; for a longer one the wait is that.
+    A server's Retry-After is honoured up to `longest_retry_after_s`; a longer one is cut to that.
     """
 
     tries: int = 10
     tries_after_500: int = 4
-    """Fewer: an internal error is more often there to stay than a busy server."""
+    """Fewer tries than for a busy server, because an internal error is more likely to last."""
     first_wait_s: float = 0.1
     longest_wait_s: float = 5.0
     longest_retry_after_s: float = 60.0
 
     def gives_up(self, failures: int, status: int) -> bool:
-        """Returns whether to stop after `failures` failed sends, the last of which was answered with `status`."""
+        """Returns whether to stop after `failures` failed sends, of which the last was answered with `status`."""
         tries = min(self.tries, self.tries_after_500) if status == 500 else self.tries
         return status not in RETRYABLE_STATUSES or failures >= tries
 
@@ -52,9 +53,9 @@ class RetryPolicy:
 
 @dataclass
 class Client:
-    """Sends requests and counts retries. Times are seconds.
+    """An HTTP client that retries, and counts its retries. Times are in seconds.
 
-    Whatever `send` is given must be safe to repeat: reads, creates, appends with producer headers.
+    Every request given to `send` must be safe to repeat: reads, creates, appends with producer headers.
     """
 
     http: httpx.Client
@@ -65,7 +66,7 @@ class Client:
     on_retry: Callable[[str, float], None] = lambda _reason, _wait_s: None
     retries: int = 0
     answered: bool = False
-    """Whether the server has ever answered. Until then a refused connection is final, later it is retried."""
+    """Whether the server has ever answered. Before that, a refused connection is final; afterwards it is retried."""
 
     def send(
         self,
@@ -78,8 +79,8 @@ class Client:
         content: bytes | None = None,
         expect: tuple[int, ...] = (),
     ) -> httpx.Response:
-        """Sends a request and returns the answer with its whole body. Raises `Refused` for a final error status that
-        is not in `expect`, `Unreachable` when no try was answered.
+        """Sends a request and returns the answer with its whole body. Raises `Refused` for a final error status that is
+        not in `expect`, `Unreachable` if no try was answered.
         """
         failures = 0
         encoded = encode_headers(headers or {})
@@ -100,8 +101,8 @@ class Client:
 
     @contextmanager
     def stream(self, url: str, *, what: str, params: Mapping[str, str]) -> Iterator[httpx.Response]:
-        """Yields an answer whose body is still arriving. It tries once; httpx errors pass, an error status raises
-        `Refused`.
+        """Yields an answer whose body is still arriving. It does not retry: httpx errors pass through, an error status
+        raises `Refused`.
         """
         with self.http.stream("GET", url, params=params) as answer:
             self.answered = True
@@ -111,7 +112,7 @@ class Client:
             yield answer
 
     def wait_or_raise(self, error: Exception, failures: int, url: str, what: str) -> None:
-        """Waits before the next try, or raises `Unreachable` when there should be none."""
+        """Waits before the next try, or raises `Unreachable` if there are no tries left or a retry makes no sense."""
         never_there = isinstance(error, httpx.ConnectError) and not self.answered
         never_works = isinstance(error, (httpx.UnsupportedProtocol, httpx.InvalidURL, httpx.LocalProtocolError))
         if never_there or never_works or failures >= self.policy.tries:
@@ -129,7 +130,7 @@ class Client:
 
 
 def encode_headers(headers: Mapping[str, str]) -> dict[bytes, bytes]:
-    """Returns header values as UTF-8. Raises `BadInput` for characters that no header can carry."""
+    """Encodes header values as UTF-8. Raises `BadInput` for characters that no header can carry."""
     for name, value in headers.items():
         if any(ord(character) < 32 or ord(character) == 127 for character in value):
             raise BadInput(f"{name} can't hold control characters: {value!r}")
@@ -155,7 +156,7 @@ def open_client(
     transport: httpx.BaseTransport | None = None,
     policy: RetryPolicy | None = None,
 ) -> Client:
-    """Returns a client for the server of `url`. Requests to a loopback server never go through a proxy."""
+    """Returns a client for the server at `url`. Requests to a loopback address never go through a proxy."""
     headers = {"user-agent": "headrace-cli"}
     if key:
         headers["authorization"] = f"Bearer {key.strip()}"

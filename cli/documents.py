@@ -1,4 +1,4 @@
-"""Answers that are JSON documents. Members that the client does not interpret keep the server's text."""
+"""JSON answers of the server. Members that the client does not interpret keep the server's text."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _BOUND = "events_upper_bound"
 
 
 def members(answer: httpx.Response, what: str) -> Members:
-    """Returns the members of the object that the server answered.
+    """Returns the members of the JSON object in an answer, as text.
 
     Raises:
-        CliError: it answered something else.
+        CliError: the answer is not a JSON object.
     """
     try:
         return object_members(answer.content.decode())
@@ -30,7 +30,7 @@ def members(answer: httpx.Response, what: str) -> Members:
 
 
 def document(answer: httpx.Response, what: str) -> dict[str, Any]:
-    """Returns the object that the server answered. Raises the errors of `members`."""
+    """Parses the JSON object in an answer. Raises the errors of `members`."""
     try:
         found = json.loads(answer.content)
     except (ValueError, RecursionError) as error:
@@ -41,10 +41,10 @@ def document(answer: httpx.Response, what: str) -> dict[str, Any]:
 
 
 def in_time(answer: httpx.Response, what: str, hint: str) -> httpx.Response:
-    """Returns the answer, unless it is a 408 without partial results.
+    """Returns the answer unchanged, unless it is a 408 without partial results.
 
     Raises:
-        CliError: the server gave up.
+        CliError: the server ran out of time.
     """
     if answer.status_code == 408 and envelope_message(answer.content):
         raise CliError(f"{what}: the server did not finish in time (408)", hint)
@@ -52,12 +52,14 @@ def in_time(answer: httpx.Response, what: str, hint: str) -> httpx.Response:
 
 
 def value(raw: str | None) -> Any:
-    """Returns the value of a member; None if there is none."""
+    """Parses a member; returns None if the member is missing."""
     return None if raw is None else json.loads(raw)
 
 
 def text(raw: str | None) -> str:
-    """Returns a member for a person: a string's characters, anything else as it was sent; empty for null or none."""
+    """Returns a member for people: a string without quotes, any other value as it was sent; empty for null or a missing
+    member.
+    """
     if raw is None or raw == "null":
         return ""
     return str(json.loads(raw)) if raw.startswith('"') else raw

@@ -1,10 +1,10 @@
-"""Cuts JSON text into records as it arrives, and takes JSON documents apart. The text of each part is kept, byte for
+"""Splits JSON text into records as it arrives, and takes JSON documents apart. The text of each part is kept, byte for
 byte.
 
-Input is a sequence of JSON values separated by white space: the elements of an array are one record each, any other
-value is one record. Memory is one record and one chunk, whatever the size of the input.
+The input is a sequence of JSON values separated by white space: each element of an array is one record, any other value
+is one record. Memory holds one record and one chunk, whatever the size of the input.
 
-Numbers of documents stay text, whatever their length, since nothing here calculates with them.
+Numbers in documents stay text, whatever their length, because nothing here calculates with them.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from enum import Enum
 from cli.errors import BadInput
 
 PAUSE = None
-"""In a sequence of chunks or records: the input has paused, so what is in hand may be sent."""
+"""In a sequence of chunks or records, marks that the input has paused: records read so far may be sent."""
 
 MAX_RECORD_BYTES = 64 * 1024 * 1024
-"""No server takes a record this large; without a bound an unclosed bracket would eat the memory."""
+"""No server takes a record this large; without a bound an unclosed bracket would fill the memory."""
 
 WHITE = b" \t\n\r"
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|["\[\]{},]', re.DOTALL)
-"""A whole string, or a quote that opens one that is not complete yet, or a structural character."""
+"""Matches a whole string, or a quote that opens an incomplete string, or a structural character."""
 STRING_REST = re.compile(rb'[^"\\]*+(?:\\.[^"\\]*+)*+', re.DOTALL)
 SPACE = re.compile(rb"[ \t\n\r]*+")
 SCALAR = re.compile(rb'[^ \t\n\r"\[\]{},]*+')
@@ -40,7 +40,8 @@ class State(Enum):
 
 
 class ElementSplitter:
-    """Feed it chunks of any size; it gives the records that each chunk completes.
+    """A splitter of JSON text into records. Feed it chunks of any size; it returns the records that each chunk
+    completes.
 
     >>> splitter = ElementSplitter()
     >>> splitter.feed(b'[{"a": 1.0 }, 2') + splitter.feed(b'3]') + splitter.finish()
@@ -60,7 +61,7 @@ class ElementSplitter:
         self.records = 0
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        """Returns the records that `chunk` completes. Raises `BadInput` where the text can't be JSON."""
+        """Adds a chunk and returns the records that it completes. Raises `BadInput` if the text can't be JSON."""
         self._forget_scanned()
         self._buffer += chunk
         if not self._started:
@@ -77,7 +78,7 @@ class ElementSplitter:
         return found
 
     def finish(self) -> list[bytes]:
-        """Returns the last record, if the end of the input completes it. Raises `BadInput` if it is cut off."""
+        """Ends the input and returns the last record, if it is complete. Raises `BadInput` if it is cut off."""
         found: list[bytes] = []
         if self._state is State.SCALAR:
             self._emit(found, len(self._buffer))
@@ -86,7 +87,9 @@ class ElementSplitter:
         return found
 
     def _step(self, found: list[bytes]) -> bool:
-        """Scans on; False when all of the buffer is scanned."""
+        """Scans one more part of the buffer, and adds completed records to `found`. Returns False at the end of the
+        buffer.
+        """
         if self._state is State.BETWEEN:
             return self._open_value()
         if self._state is State.SCALAR:
@@ -184,7 +187,7 @@ class ElementSplitter:
         found.append(text)
 
     def _forget_scanned(self) -> None:
-        """Drops what is in front of the record in hand."""
+        """Drops the part of the buffer before the current record."""
         self._passed += self._from
         self._buffer = self._buffer[self._from :]
         self._at -= self._from
@@ -199,14 +202,14 @@ class ElementSplitter:
 
 
 def end_of(pattern: re.Pattern[bytes], buffer: bytes, position: int) -> int:
-    """Returns the end of the match of a pattern that always matches, if only the empty string."""
+    """Returns the end of a pattern's match at a position. The pattern must match at least the empty string."""
     match = pattern.match(buffer, position)
     assert match is not None
     return match.end()
 
 
 def json_records(chunks: Iterable[bytes | None]) -> Iterator[bytes | None]:
-    """Yields the records of JSON text; passes pauses on."""
+    """Splits JSON text into records and yields them; passes pauses on."""
     splitter = ElementSplitter()
     for chunk in chunks:
         if chunk is None:
@@ -217,7 +220,7 @@ def json_records(chunks: Iterable[bytes | None]) -> Iterator[bytes | None]:
 
 
 def line_records(chunks: Iterable[bytes | None]) -> Iterator[bytes | None]:
-    """Yields one record per line, without blank lines; passes pauses on. Raises `BadInput` for a line that is not
+    """Yields one record per line and skips blank lines; passes pauses on. Raises `BadInput` for a line that is not
     JSON.
     """
     rest: list[bytes] = []
@@ -260,7 +263,9 @@ _decoder = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=_refu
 
 
 def json_problem(text: bytes) -> str:
-    """Returns why `text` is not exactly one JSON value; empty if it is, or if it is nested too deeply to tell."""
+    """Explains why `text` is not exactly one JSON value. Returns an empty text if it is one, or if it is nested too
+    deeply to tell.
+    """
     if not text:
         return "a value is missing"
     try:
@@ -273,7 +278,9 @@ def json_problem(text: bytes) -> str:
 
 
 def array_elements(text: str) -> list[str]:
-    """Returns the text of each element of an array. Raises ValueError or RecursionError if `text` is anything else."""
+    """Returns the text of each element of a JSON array. Raises ValueError or RecursionError if `text` is anything
+    else.
+    """
     found = []
     at = _start(text, "[")
     while at is not None:
@@ -284,7 +291,9 @@ def array_elements(text: str) -> list[str]:
 
 
 def object_members(text: str) -> dict[str, str]:
-    """Returns the text of each member's value. Raises ValueError or RecursionError if `text` is no object."""
+    """Returns the text of each member's value of a JSON object. Raises ValueError or RecursionError if `text` is
+    anything else.
+    """
     found = {}
     at = _start(text, "{")
     while at is not None:
@@ -299,12 +308,12 @@ def object_members(text: str) -> dict[str, str]:
 
 
 def join_object(members: Mapping[str, str]) -> str:
-    """Returns the object whose members have these names and these texts as values."""
+    """Builds the text of a JSON object from its members' names and the texts of their values."""
     return "{" + ",".join(f"{json.dumps(name, ensure_ascii=False)}:{value}" for name, value in members.items()) + "}"
 
 
 def _start(text: str, opening: str) -> int | None:
-    """Returns where the first item starts; None if there is none."""
+    """Returns the position of the first item of an array or object; None if it is empty."""
     at = _skip(text, 0, opening)
     if text[at : at + 1] == ("]" if opening == "[" else "}"):
         _require_end(text, at + 1)
@@ -313,7 +322,7 @@ def _start(text: str, opening: str) -> int | None:
 
 
 def _next(text: str, end: int, closing: str) -> int | None:
-    """Returns where the item behind `end` starts; None behind the last one."""
+    """Returns the position of the item after the one that ends at `end`; None if that was the last."""
     at = _space(text, end)
     if text[at : at + 1] == closing:
         _require_end(text, at + 1)
@@ -326,7 +335,9 @@ def _end_of_value(text: str, at: int) -> int:
 
 
 def _skip(text: str, at: int, mark: str) -> int:
-    """Returns where the token behind `mark` starts."""
+    """Skips white space and the character `mark`, and returns the position of the next token. Raises ValueError if
+    `mark` is missing.
+    """
     at = _space(text, at)
     if text[at : at + 1] != mark:
         raise ValueError(f"{mark} is missing at {at}")

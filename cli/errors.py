@@ -1,4 +1,6 @@
-"""What can go wrong for a user of the command line, each with an exit code and a way out if there is one."""
+"""The errors that a user of the command line can see, each with an exit code and, if there is one, a hint at what to
+do.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ EXIT_INTERRUPTED = 130
 
 
 class CliError(Exception):
-    """Ends the command with `message` and `hint` on standard error, and `exit_code`."""
+    """An error that ends the command: prints `message` and `hint` on standard error, and exits with `exit_code`."""
 
     exit_code = EXIT_REFUSED
 
@@ -23,13 +25,13 @@ class CliError(Exception):
 
 
 class BadInput(CliError):
-    """The command line, or the data that it names, can't be used."""
+    """The command line, or data that it names, is invalid."""
 
     exit_code = EXIT_USAGE
 
 
 class Unreachable(CliError):
-    """No answer, or none any more. What was sent last may have been applied."""
+    """The server did not answer, or stopped answering. The last request may have been applied."""
 
     exit_code = EXIT_UNREACHABLE
 
@@ -57,7 +59,7 @@ HINTS = {
 
 
 def refusal(what: str, status: int, headers: dict[str, str], body: bytes) -> Refused:
-    """Returns the error for a status of 400 or more. `what` is what was being done, like `append to orders`."""
+    """Returns the error for a status of 400 or more. `what` names the action, like `append to orders`."""
     reason = envelope_message(body) or phrase(status)
     hint = HINTS.get(status, "")
     if status == 409 and headers.get("stream-closed", "").lower() == "true":
@@ -77,7 +79,7 @@ def refusal(what: str, status: int, headers: dict[str, str], body: bytes) -> Ref
 
 
 def phrase(status: int) -> str:
-    """Returns what a status means, for an answer without a message."""
+    """Returns the meaning of a status in words, for an answer without a message."""
     try:
         return HTTPStatus(status).phrase.lower()
     except ValueError:
@@ -85,7 +87,9 @@ def phrase(status: int) -> str:
 
 
 def envelope_message(body: bytes) -> str:
-    """Returns the message of `{"error": {"code", "message"}}`, else the body's first line, else an empty string."""
+    """Returns the message of an error body `{"error": {"code", "message"}}`; of any other body the first line; else an
+    empty text.
+    """
     try:
         error = json.loads(body).get("error")
         if isinstance(error, dict):

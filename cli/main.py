@@ -21,7 +21,9 @@ ENTRY_POINTS = "headrace.commands"
 
 
 class Lazy(NamedTuple):
-    """Where a command is, its line in the help, and the extra of the package `headrace` that it needs, if any."""
+    """A command that is imported only when it runs: its module and attribute, its line in the help, and the extra of
+    the package `headrace` that it needs, if any.
+    """
 
     target: str
     summary: str
@@ -68,7 +70,7 @@ Exit codes:
 
 @cache
 def joined_commands() -> Mapping[str, Lazy]:
-    """Returns the commands of other packages, by name."""
+    """Returns the commands that other packages add, by name."""
     return {
         name: Lazy(target, summary, point.name)
         for point in sorted(entry_points(group=ENTRY_POINTS), key=lambda point: point.name)
@@ -77,7 +79,7 @@ def joined_commands() -> Mapping[str, Lazy]:
 
 
 class JoinedGroup(click.Group):
-    """A group that lists commands without importing them: its own, and those that other packages join to it."""
+    """A command group that lists commands without importing them: its own, and those that other packages add."""
 
     prefix = ""
     lazy: Mapping[str, Lazy] = {}
@@ -110,13 +112,13 @@ class JoinedGroup(click.Group):
                 formatter.write_dl(list(rows.items()))
 
     def _joined(self) -> dict[str, Lazy]:
-        """Returns the joined commands of this group alone: a name with a space belongs to a group below."""
+        """Returns the commands that other packages add to this group; a name with a space belongs to a subgroup."""
         names = {name.removeprefix(self.prefix): name for name in joined_commands() if name.startswith(self.prefix)}
         return {name: joined_commands()[full] for name, full in names.items() if " " not in name}
 
 
 class MainGroup(JoinedGroup):
-    """Turns a `CliError` into one message and its exit code."""
+    """The top command group. It turns a `CliError` into a message and an exit code."""
 
     lazy = COMMANDS
 

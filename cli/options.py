@@ -1,4 +1,4 @@
-"""Options that commands share (which server, which key, output for scripts), and which stream a command means."""
+"""Options that commands share (server, key, output for scripts), and the resolution of a stream's name or URL."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ EXIT_CODES = "\b\nExit codes: 0 done, 1 refused by the server, 2 wrong usage or 
 
 @dataclass(frozen=True)
 class Connection:
-    """The server and key that the command line named."""
+    """The server URL and the key that the command line named."""
 
     url: str
     key: str | None
@@ -32,7 +32,9 @@ class Connection:
 
 
 def connection_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds --url and --key, and passes them as one `connection` argument. What they leave out, `headrace` itself has."""
+    """Adds --url and --key to a command, and passes them as one `connection` argument. Defaults are the options of
+    `headrace` itself.
+    """
 
     @click.option("--url", help="The server; else what `headrace --url` or HEADRACE_URL says.")
     @click.option("--key", help="API key; else what `headrace --key` or HEADRACE_API_KEY says.")
@@ -48,17 +50,17 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print one JS
 
 
 def example(*lines: str) -> str:
-    """Returns an epilog of examples, kept as written, and the exit codes."""
+    """Returns help text with examples, kept as written, and the exit codes."""
     return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines) + "\n\n" + EXIT_CODES
 
 
 def json_bytes(value: object) -> bytes:
-    """Returns compact JSON in UTF-8. Half a surrogate pair, which has no UTF-8, becomes an escape."""
+    """Encodes a value as compact JSON in UTF-8. An unpaired surrogate, which UTF-8 can't hold, is escaped."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode(errors="backslashreplace")
 
 
 def print_json(value: object) -> None:
-    """Prints a JSON document on a line."""
+    """Prints a value as one line of JSON."""
     click.echo(json_bytes(value))
 
 
@@ -67,19 +69,19 @@ STREAM_ROOT = "/v1/stream/"
 
 @dataclass(frozen=True)
 class Target:
-    """A stream's URL, and the name to show for it."""
+    """The stream that a command is about: its URL, and the name to show for it."""
 
     url: str
     name: str
 
     @property
     def path(self) -> str:
-        """Returns the path of the URL, which names the source of a fork."""
+        """Returns the path of the stream's URL, as a request to fork it needs."""
         return urlsplit(self.url).path
 
 
 def base_url(text: str) -> str:
-    """Returns a server's URL without a trailing slash. Raises `BadInput` if it is not an http URL."""
+    """Returns a server's URL without its trailing slash. Raises `BadInput` if it is not an HTTP URL."""
     parts = urlsplit(text)
     if parts.scheme not in ("http", "https") or not parts.netloc:
         raise BadInput(f"not a server URL: {text!r}", "give one like http://127.0.0.1:8787")
@@ -87,7 +89,9 @@ def base_url(text: str) -> str:
 
 
 def target(base: str, name_or_url: str) -> Target:
-    """Returns the stream with this name at `base`, or with this URL. A name becomes one percent-encoded segment."""
+    """Returns the stream with this name at server `base`, or the stream with this URL. A name becomes one
+    percent-encoded path segment.
+    """
     if name_or_url.startswith(("http://", "https://")):
         url = base_url(name_or_url)
         return Target(url, unquote(url.rpartition(STREAM_ROOT)[2] or url))
@@ -97,8 +101,8 @@ def target(base: str, name_or_url: str) -> Target:
 
 
 def segment(name: str) -> str:
-    """Returns one URL path segment for any name. A name of dots alone is encoded, since it would be read as a step in
-    the path.
+    """Returns a stream's name as one percent-encoded segment of a URL path. A name of dots alone is encoded, too,
+    because it would otherwise mean a step in the path.
     """
     encoded = quote(name, safe="")
     return encoded.replace(".", "%2E") if encoded in (".", "..") else encoded

@@ -1,4 +1,4 @@
-"""How records are written (one JSON array, one per line, or without anything between them), and how progress is shown."""
+"""Writes records to an output (as one JSON array, one per line, or unseparated), and shows progress."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LINE_BREAKS = bytes.maketrans(b"\r\n", b"  ")
 
 
 class RecordWriter(Protocol):
-    """Takes records one by one. `finish` completes the document."""
+    """A writer of records, one by one. `finish` completes the document."""
 
     def write(self, record: bytes) -> None: ...
 
@@ -32,7 +32,7 @@ class RecordWriter(Protocol):
 
 
 class ArrayWriter:
-    """One JSON array; the text of each element is what was appended."""
+    """A writer of one JSON array; the text of each element is what was appended."""
 
     def __init__(self, out: BinaryIO) -> None:
         self._out = out
@@ -47,8 +47,9 @@ class ArrayWriter:
 
 
 class LineWriter:
-    """One record a line. Line breaks between a record's own tokens, the only place where JSON has them,
-    become spaces; all else stays as it is."""
+    """A writer of one record per line. Line breaks between a record's tokens become spaces; everything else is
+    unchanged (JSON strings contain no line breaks).
+    """
 
     def __init__(self, out: BinaryIO) -> None:
         self._out = out
@@ -61,7 +62,7 @@ class LineWriter:
 
 
 class RawWriter:
-    """The bytes and nothing else."""
+    """A writer of records' bytes, with nothing between them."""
 
     def __init__(self, out: BinaryIO) -> None:
         self._out = out
@@ -81,7 +82,7 @@ WRITERS: dict[str, type[ArrayWriter] | type[LineWriter] | type[RawWriter]] = {
 
 
 class Rate(ProgressColumn):
-    """Records so far and a second, or bytes a second while there are no records."""
+    """A progress column: the number of records and records per second; bytes per second while there are no records."""
 
     def render(self, task: Task) -> Text:
         records = int(task.fields.get("records", 0))
@@ -92,7 +93,7 @@ class Rate(ProgressColumn):
 
 
 class ProgressBar:
-    """Counts bytes and records; shows them while standard error is a terminal."""
+    """A counter of bytes and records, shown while standard error is a terminal."""
 
     def __init__(self, label: str, total_bytes: int | None = None) -> None:
         self.bytes = 0

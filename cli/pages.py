@@ -1,4 +1,6 @@
-"""Pages of a stream, as catch-up reads, long-polls and server-sent events all give them; pages of the list of streams."""
+"""Pages of a stream, as catch-up reads, long-polls and server-sent events return them, and pages of the list of
+streams.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ PAGE_ROWS = 1000
 
 @dataclass(frozen=True)
 class Page:
-    """Data from one answer. Reading on from `next_offset` neither skips nor repeats."""
+    """The data of one answer. Reading on from `next_offset` neither skips nor repeats."""
 
     body: bytes
     next_offset: str
@@ -50,7 +52,7 @@ def is_json(content_type: str) -> bool:
 
 
 def catch_up(client: Client, target: Target, offset: str, since: str | None) -> Iterator[Page]:
-    """Yields pages from `offset` to the end that the stream has when it is reached. `since` applies to the first page."""
+    """Yields pages from `offset` to the stream's current end. `since` applies to the first page."""
     params = {"since": since} if since else {"offset": offset}
     while True:
         answer = client.send("GET", target.url, what=f"read {target.name}", params=params)
@@ -64,7 +66,7 @@ def catch_up(client: Client, target: Target, offset: str, since: str | None) -> 
 
 
 def elements(body: bytes) -> list[bytes]:
-    """Returns the elements of a JSON page, each as the bytes that the server sent."""
+    """Splits a JSON page into its elements, each as the bytes that the server sent."""
     if not body.strip():
         return []
     try:
@@ -74,7 +76,7 @@ def elements(body: bytes) -> list[bytes]:
 
 
 def list_streams(client: Client, url: str, offset: int, limit: int | None) -> Iterator[dict[str, Any]]:
-    """Descriptors from row `offset` on, at most `limit`, in pages."""
+    """Yields descriptions of streams from row `offset` on, at most `limit`, page by page."""
     while limit is None or limit > 0:
         page_rows = PAGE_ROWS if limit is None else min(limit, PAGE_ROWS)
         params = {"limit": str(page_rows), "offset": str(offset)}
@@ -90,7 +92,9 @@ def list_streams(client: Client, url: str, offset: int, limit: int | None) -> It
 
 
 def descriptors(body: bytes) -> list[dict[str, Any]]:
-    """Returns the objects of a list answer: an array of objects or names, or one under the key `streams`."""
+    """Parses an answer with a list of streams: an array of objects or names, or an object with such an array under
+    `streams`.
+    """
     try:
         rows = json.loads(body)
     except (ValueError, RecursionError) as error:

@@ -1,6 +1,6 @@
 """Where appended data comes from (files, standard input, the command line), and how it is grouped into request bodies.
 
-The same input and limits give the same bodies, unless the input pauses.
+The same input with the same limits gives the same bodies, unless the input pauses.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from cli.elements import BYTE_ORDER_MARK, PAUSE, WHITE, json_problem, json_recor
 CHUNK_BYTES = 256 * 1024
 SNIFF_BYTES = 64 * 1024
 PAUSE_S = 0.2
-"""Standard input that gives nothing for this long has paused: what is in hand is sent."""
+"""Standard input that has nothing to read for this long has paused, and records read so far are sent."""
 
 Chunks = Iterator[bytes | None]
 
 
 @dataclass(frozen=True)
 class Source:
-    """Something to append. `size` is its bytes when known beforehand; `open` gives its chunks."""
+    """A source of data to append. `size` is its size in bytes if that is known; `open` returns its chunks."""
 
     name: str
     size: int | None
@@ -43,7 +43,7 @@ def from_file(path: Path) -> Source:
 def from_stdin(*, report_pauses: bool) -> Source:
     """Returns standard input as a source.
 
-    If pauses are reported, batches depend on time: a run that must form the same batches again leaves them out.
+    If pauses are reported, batches depend on time, so a run that must form the same batches again does not report them.
     """
     return Source("standard input", None, lambda: pipe_chunks(sys.stdin.fileno(), report_pauses))
 
@@ -55,7 +55,7 @@ def file_chunks(path: Path) -> Chunks:
 
 
 def pipe_chunks(descriptor: int, report_pauses: bool) -> Chunks:
-    """Yields what a file descriptor gives until its end, with one `PAUSE` for each time that nothing comes."""
+    """Yields chunks from a file descriptor until its end, and a `PAUSE` each time that nothing arrives for a while."""
     dirty = False
     while True:
         if report_pauses and dirty and not select.select([descriptor], [], [], PAUSE_S)[0]:
@@ -91,7 +91,7 @@ def counted(chunks: Chunks, count_bytes: Callable[[int], None]) -> Chunks:
 
 
 def peek(chunks: Chunks) -> tuple[bytes, Chunks]:
-    """Returns the first bytes, up to `SNIFF_BYTES` or the first pause, and the same chunks from the start."""
+    """Returns the first bytes, up to `SNIFF_BYTES` or the first pause, and all chunks again from the start."""
     head: list[bytes | None] = []
     size = 0
     for chunk in chunks:
@@ -108,7 +108,8 @@ def chain(head: Iterable[bytes | None], rest: Chunks) -> Chunks:
 
 
 def detect(head: bytes, *, is_whole: bool) -> str:
-    """Returns `lines` if the first line is a JSON value by itself and another line starts after it, else `json`.
+    """Guesses the format from the first bytes: `lines` if the first line is a complete JSON value and another line
+    follows, else `json`.
 
     A single line that is a whole array is `json`: its elements are the records. If a line is longer than `head`, an
     array is `json` and anything else is `lines`.
@@ -124,16 +125,17 @@ def detect(head: bytes, *, is_whole: bool) -> str:
 
 @dataclass(frozen=True)
 class Batch:
-    """One request's body. `records` is 0 for bytes, which have no records."""
+    """The body of one request. `records` is 0 for bytes, which are not divided into records."""
 
     body: bytes
     records: int
 
 
 def json_batches(records: Iterable[bytes | None], max_records: int, max_bytes: int) -> Iterator[Batch]:
-    """Arrays of at most `max_records` records and, brackets and commas included, `max_bytes` bytes.
+    """Groups records into JSON arrays of at most `max_records` records and, brackets and commas included, `max_bytes`
+    bytes.
 
-    A record too large for that goes alone. A pause ends a batch.
+    A record that is larger than `max_bytes` is sent alone. A pause ends a batch.
     """
     held: list[bytes] = []
     size = 2
@@ -157,7 +159,7 @@ def json_batch(records: list[bytes]) -> Batch:
 
 
 def byte_batches(chunks: Iterable[bytes | None], max_bytes: int) -> Iterator[Batch]:
-    """Bodies of exactly `max_bytes` bytes, the last one and those before a pause aside."""
+    """Groups bytes into bodies of exactly `max_bytes` bytes, except the last one and those before a pause."""
     held = bytearray()
     for chunk in chunks:
         if chunk is PAUSE:

@@ -1,4 +1,4 @@
-"""Tables and trees on standard output, and how numbers and foreign text look in them."""
+"""Prints tables and trees on standard output, and formats numbers and untrusted text for them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _UNITS_MS = (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000))
 
 
 class Column(NamedTuple):
-    """A column's title; numbers are aligned to the right."""
+    """A column's title, and whether it holds numbers, which are aligned to the right."""
 
     title: str
     is_number: bool = False
@@ -29,7 +29,7 @@ def counted(number: int, noun: str, plural: str = "") -> str:
 
 
 def clean(text: str) -> str:
-    """Returns text that moves no cursor and breaks no row: control characters become their escapes."""
+    """Replaces control characters by escapes, so that text can neither move the cursor nor break a row."""
     return _CONTROL.sub(lambda found: ascii(found[0])[1:-1], text)
 
 
@@ -98,7 +98,7 @@ def _add(tree: Tree, name: str, part: Any) -> None:
 
 
 def _is_flat(value: Any) -> bool:
-    """Fits on a line: nothing in it holds anything."""
+    """Returns whether a value fits on one line: none of its parts is an object or array."""
     parts = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
     return not any(isinstance(part, Mapping | list) for part in parts)
 

@@ -1,4 +1,4 @@
-"""Durations and sizes as people write them: 500ms, 1s, 5m; 64KiB, 16MiB."""
+"""Parses and formats durations and sizes as people write them: 500ms, 1s, 5m; 64KiB, 16MiB."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ _NUMBER_AND_UNIT = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*")
 
 
 def parse_duration_ms(text: str) -> int:
-    """Returns the milliseconds of a duration with a unit (ms, s, m, h, d). Raises a ValueError that shows the expected
-    form.
+    """Parses a duration with a unit (ms, s, m, h, d) and returns milliseconds. Raises a ValueError that shows the
+    expected form.
     """
     return _parse(text, _MILLISECONDS, "a number and a unit, such as 500ms, 1s or 5m")
 
 
 def parse_bytes(text: str) -> int:
-    """Returns the bytes of a size; the unit is optional (K and M are binary). Raises a ValueError that shows the
+    """Parses a size and returns bytes; the unit is optional (K and M are binary). Raises a ValueError that shows the
     expected form.
     """
     return _parse(text, _BYTES, "bytes, or a number and a unit, such as 65536, 64KiB or 16MiB")
 
 
 def format_duration(milliseconds: int) -> str:
-    """Returns the shortest exact spelling: 65000 is 65s, 900000 is 15m."""
+    """Formats a duration as its shortest exact spelling: 65000 is `65s`, 900000 is `15m`."""
     for unit in ("d", "h", "m", "s"):
         if milliseconds and milliseconds % _MILLISECONDS[unit] == 0:
             return f"{milliseconds // _MILLISECONDS[unit]}{unit}"
@@ -51,7 +51,7 @@ def _parse(text: str, units: dict[str, int], expected: str) -> int:
 
 
 class Duration(click.ParamType):  # type: ignore[type-arg]
-    """A click option type that gives milliseconds."""
+    """A click option type that parses a duration to milliseconds."""
 
     name = "duration"
 
@@ -63,7 +63,7 @@ class Duration(click.ParamType):  # type: ignore[type-arg]
 
 
 class Size(click.ParamType):  # type: ignore[type-arg]
-    """A click option type that gives bytes."""
+    """A click option type that parses a size to bytes."""
 
     name = "size"
 

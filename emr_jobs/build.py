@@ -1,4 +1,4 @@
-"""Building runs: what one segment adds to each family, as partial rows."""
+"""Building a run from segments: what one segment adds to each family of the run, as partial rows."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ Places = Mapping[Place, Sequence[Bucket]]
 
 
 def wanted(number: int, task: Task, plan: Plan | None) -> list[Wanted]:
-    """Returns the buckets of a task: one of each family, and one for what is counted.
+    """Returns the buckets that a task writes: one for each family of the run, and one for its counts.
 
     Raises:
-        Damaged: the segments don't hold the records of the task, all of them and in order.
+        Damaged: the segments don't hold all records of the task, without a gap.
     """
     at = task.first_offset
     for segment in task.segments:
@@ -47,16 +47,16 @@ def wanted(number: int, task: Task, plan: Plan | None) -> list[Wanted]:
 
 
 def weight(segment: Segment, plan: Plan | None) -> int:
-    """Estimates how many bytes are read of a segment, decoded."""
+    """Estimates how many decoded bytes of a segment a build reads: payloads if there is a plan, otherwise keys only."""
     return segment.payload_bytes if plan else segment.count * _KEY_BYTES
 
 
 def rows(door: stores.Door, task: Task, segment: Segment, places: Places) -> Iterator[pa.RecordBatch]:
-    """Yields the partial rows of a segment.
+    """Reads a segment and yields the partial rows that it adds to each family.
 
     Raises:
-        Damaged: an object is not what was published, or a record not what appends let through.
-        StoreError: the store fails and fails.
+        Damaged: an object is not what was published, or a record is one that an append would have refused.
+        StoreError: the store still fails after retries.
     """
     definition = stores.load_definition_once(door, task.definition)
     objects = stores.open_bucket(door)
@@ -97,5 +97,5 @@ def _table_bytes(table: pa.Table) -> bytes:
 
 
 def table(data: Any) -> pa.Table:
-    """Returns the rows of `col` in the body of a partial row."""
+    """Decodes the body of a partial row of `col`, an Arrow stream, to a table."""
     return pa.ipc.open_stream(data).read_all()

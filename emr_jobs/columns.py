@@ -1,7 +1,7 @@
-"""The values of one field in many records at once: what `canonical.values` says, record by record, but faster.
+"""Reads the values of one field from many records at once: the same result as `canonical.values`, but faster.
 
-Most fields of most logs hold one string, or one number, or nothing; those are read as columns. Where a record holds an
-array, the field is read record by record by the definition itself. A property test holds both to be equal.
+Most fields of most logs hold one string, or one number, or nothing; those are read as columns. If any record holds an
+array, each record is read by `canonical.values`. A property test checks that both give equal results.
 """
 
 from __future__ import annotations
@@ -29,10 +29,11 @@ class Column(NamedTuple):
     """A field's canonical values in a segment's records.
 
     Attributes:
-        rows: which record each value is of; ascending, with repeats where a record has several.
+        rows: the index of the record that each value belongs to; ascending, with repeats where a record has several.
         values: the canonical values, in that order.
         of_record: the value of a record that has one, the list of them if it has several, None if it has none.
-        is_lossy: per record, whether `col` can't hold what it says.
+        is_lossy: per record, whether the `col` family can't hold its value (several values, or an integer beyond 64
+            bits).
     """
 
     rows: Rows
@@ -42,12 +43,12 @@ class Column(NamedTuple):
 
 
 def read(config: SearchConfig, version: int, documents: Sequence[Any], name: str) -> Column:
-    """Returns what records say of a field.
+    """Reads the values of a field from records.
 
     Args:
         config, version: as `canonical.values`.
-        documents: the records, promoted.
-        name: of the field.
+        documents: the records, promoted by the lenses to that version.
+        name: the field's name.
     """
     field = config.fields[name]
     binding = field.bound_at(version)
@@ -68,7 +69,7 @@ def read(config: SearchConfig, version: int, documents: Sequence[Any], name: str
 
 
 def locate(documents: Sequence[Any], path: pointer.Path) -> list[Any]:
-    """Returns what is at a place in each document: null and nothing are both None."""
+    """Returns the value at a path in each document; None if it is null or missing."""
     found = list(documents)
     for depth, key in enumerate(path):
         kinds = set(map(type, found))
@@ -87,7 +88,7 @@ def _read(raw: list[Any], read_one: Callable[[Any], Value | None]) -> list[Value
 
 
 def _is_canonical(field: Field, kinds: set[type]) -> bool:
-    """Returns whether values of these types are what the field's reader would make of them."""
+    """Returns whether raw values of these types are already canonical, so that they need no conversion."""
     if field.kind == "keyword":
         return field.normalizer != "lowercase_v1" and kinds <= {str, NoneType}
     return kinds <= {_TYPES.get(field.kind, NoneType), NoneType}
@@ -124,10 +125,11 @@ def _fits(value: Value) -> bool:
 
 
 def typed(column: Column, type_: pa.DataType) -> pa.Array:
-    """Returns the values as they are in `col`, one per record: null where a record has none, or is lossy.
+    """Converts a field's values to an Arrow array for `col`, one value per record; null where a record has no value or
+    its value is lossy.
 
     Args:
-        type_: of the column (`headrace.index.families`); of a text field, how many words it has.
+        type_: the column's type (`headrace.index.families`); for a text field an int32, the number of words.
     """
     values: Sequence[Any] = column.of_record
     if column.is_lossy.any():
@@ -143,14 +145,21 @@ def typed(column: Column, type_: pa.DataType) -> pa.Array:
 
 
 class Printed(NamedTuple):
-    """Texts, each once and sorted as bytes, and which of them is where."""
+    """The distinct texts of a sequence, and which text is at each place.
+
+    Attributes:
+        texts: sorted as bytes, each once.
+        codes: for each place of the sequence, an index into `texts`.
+    """
 
     texts: pa.Array  # binary
     codes: npt.NDArray[np.int32]
 
 
 def printed(values: Sequence[Value]) -> Printed:
-    """Returns canonical values of one kind, not of text, in print."""
+    """Converts canonical values of one kind other than text to their printed form, as distinct sorted texts and
+    codes.
+    """
     texts: Sequence[Any] = values
     if values and not isinstance(values[0], str):
         texts = [canonical.text(value) for value in values]  # type: ignore[arg-type]
@@ -158,7 +167,7 @@ def printed(values: Sequence[Value]) -> Printed:
 
 
 def in_order(texts: Sequence[str]) -> Printed:
-    """Returns texts as they come: each once, in order, and which of them is where."""
+    """Returns the distinct texts in byte order, and for each input text its index among them."""
     encoded = pc.dictionary_encode(pa.array(texts, pa.string()))
     unique = encoded.dictionary.cast(pa.binary())
     order = pc.sort_indices(unique).to_numpy()

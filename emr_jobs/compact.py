@@ -1,4 +1,4 @@
-"""Compacting runs: the rows of their parts, as partial rows."""
+"""Compacting runs: reads the parts of several runs as partial rows, which are then merged into one run."""
 
 from __future__ import annotations
 
@@ -22,18 +22,20 @@ _RANGE_BYTES = 40 * 1024 * 1024  # a part has at most 64 MiB, and ranges are not
 
 
 class Reference(msgspec.Struct, frozen=True):
-    """A part of `col`, which is fetched by who merges it: passing it through Spark would only cost."""
+    """A reference to a part of `col`. The worker that merges fetches the part itself, because passing it through Spark
+    would only cost.
+    """
 
     key: str
     sha256: str
 
 
 def inputs(objects: Objects, task: Task) -> list[Descriptor]:
-    """Returns the descriptors of the runs that a task merges.
+    """Loads the descriptors of the runs that a task merges.
 
     Raises:
-        Damaged: one is missing or another one, or they don't cover the task's records, all of them and in order.
-        StoreError: the store fails and fails.
+        Damaged: a descriptor is missing or altered, or the runs don't cover all records of the task in order.
+        StoreError: the store still fails after retries.
     """
     at, found = task.first_offset, []
     for run in task.inputs:
@@ -53,7 +55,9 @@ def _descriptor(objects: Objects, run: Run) -> Descriptor:
 
 
 def wanted(number: int, descriptors: Sequence[Descriptor], families: Sequence[Family]) -> list[Wanted]:
-    """Returns the buckets of a task: those of postings split where their terms say, so that parts keep their size."""
+    """Returns the buckets that a task writes. Postings are split into ranges of terms, so that no part gets too
+    large.
+    """
     found = [Wanted(number, "notes", 0, b"", 0)]
     for family in families:
         parts = [part for one in descriptors for part in one.parts.get(family, ())]
@@ -64,7 +68,9 @@ def wanted(number: int, descriptors: Sequence[Descriptor], families: Sequence[Fa
 
 
 def _lows(parts: Sequence[Part]) -> list[bytes]:
-    """Returns where ranges of about equal size begin: the first terms of the row groups tell how terms are spread."""
+    """Returns the lowest term of each range. Ranges are of about equal size, estimated from the first terms of the
+    parts' row groups.
+    """
     count = -(-sum(part.size for part in parts) // _RANGE_BYTES)
     groups = sorted((first, part.size / len(part.first)) for part in parts for first in part.first)
     total = sum(size for _, size in groups)
@@ -78,7 +84,7 @@ def _lows(parts: Sequence[Part]) -> list[bytes]:
 
 
 def counts(descriptors: Sequence[Descriptor]) -> list[Counts]:
-    """Returns what the descriptors say of the records."""
+    """Returns the counts of records and fields that the descriptors hold."""
     return [
         Counts(
             records=one.end_offset - one.first_offset,
@@ -96,15 +102,15 @@ def counts(descriptors: Sequence[Descriptor]) -> list[Counts]:
 def rows(
     door: stores.Door, task: Task, family: Family, part: Part, order: int, buckets: Sequence[Bucket]
 ) -> Iterator[pa.RecordBatch]:
-    """Yields the partial rows of a part.
+    """Reads a part of an input run and yields its rows as partial rows.
 
     Args:
-        order: of this part among those of the task; it says in which order tables are joined.
-        buckets: of the family, by their range.
+        order: position of this part among the task's parts; tables are joined in this order.
+        buckets: the family's buckets, ordered by range.
 
     Raises:
         Damaged: the object is not what the descriptor says.
-        StoreError: the store fails and fails.
+        StoreError: the store still fails after retries.
     """
     bucket = buckets[0]
     if family == "col":
@@ -129,11 +135,11 @@ def rows(
 
 
 def batches(door: stores.Door, key: str, sha256: str) -> Iterator[pa.RecordBatch]:
-    """Yields the rows of a part, a row group at a time.
+    """Reads a part and yields its rows, one row group at a time.
 
     Raises:
-        Damaged: it is another object, or not Parquet.
-        StoreError: the store fails and fails.
+        Damaged: the object has another hash, or is not Parquet.
+        StoreError: the store still fails after retries.
     """
     raw = stores.retry(lambda: segments.checked(stores.open_bucket(door), key, sha256))
     try:
@@ -146,7 +152,7 @@ def batches(door: stores.Door, key: str, sha256: str) -> Iterator[pa.RecordBatch
 
 
 def _split(found: Postings, buckets: Sequence[Bucket]) -> Iterator[tuple[Bucket, Postings]]:
-    """Splits sorted rows by the range that they are in."""
+    """Splits sorted postings by the buckets' ranges of terms; yields only buckets that get rows."""
     starts = [postings.first_from(found.terms, bucket.low) for bucket in buckets]
     for bucket, start, end in zip(buckets, starts, [*starts[1:], len(found.terms)], strict=True):
         if start < end:

@@ -1,7 +1,7 @@
-"""What a segment's records say: the rows that they add to each family of a run. No Spark, no store.
+"""Computes the rows that a segment's records add to each family of a run. Uses neither Spark nor a store.
 
-Values are those of `canonical.values`, after the lenses up to the plan's schema version; contributions to rollups those of
-`headrace.query.language.rollup`.
+Values are read as in `canonical.values`, after the lenses have promoted the record to the plan's schema version.
+Contributions to rollups are computed as in `headrace.query.language.rollup`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ _LEAST_TIME, _GREATEST_TIME = -(2**63), 2**63 - 1  # what a descriptor can hold
 
 
 class FieldCounts(msgspec.Struct, frozen=True):
-    """What records say of a field; as `headrace.index.descriptors.FieldStats`, but for what only a whole run knows."""
+    """Counts of a field in some records. `headrace.index.descriptors.FieldStats` adds what is known only for a whole
+    run.
+    """
 
     present: int
     lossy: int
@@ -41,12 +43,13 @@ class FieldCounts(msgspec.Struct, frozen=True):
 
 
 class Counts(msgspec.Struct, frozen=True):
-    """What a descriptor says of some records.
+    """The counts of some records, as a run's descriptor reports them.
 
     Attributes:
-        records: how many.
-        least_timestamp, greatest_timestamp: of their primary timestamps, milliseconds; None if none has one.
-        fields: by field.
+        records: number of records.
+        least_timestamp, greatest_timestamp: bounds of their primary timestamps, in milliseconds; None if no record has
+            one.
+        fields: counts by field name.
     """
 
     records: int
@@ -56,14 +59,14 @@ class Counts(msgspec.Struct, frozen=True):
 
 
 class Extracted(NamedTuple):
-    """The rows of each family, each in its order; empty where the plan asks for none.
+    """The rows that records add to each family, sorted as the family is; empty if the plan does not ask for the family.
 
     Attributes:
-        kw, fts, lex: postings.
-        col: a row per record; keywords that may have too many values for a column of the run may be missing.
-        agg: groups, in no order.
-        mblk: intervals, in no order.
-        counts: for the descriptor.
+        kw, fts, lex: postings of keywords, of words and of routing keys.
+        col: one row per record; a keyword field with too many different values for a column may be missing.
+        agg: rollup groups, unsorted.
+        mblk: metric intervals, unsorted.
+        counts: what the descriptor reports of the records.
     """
 
     kw: Postings
@@ -76,15 +79,15 @@ class Extracted(NamedTuple):
 
 
 def extract(records: Records, definition: Definition, plan: Plan | None) -> Extracted:
-    """Extracts what records add to a run.
+    """Computes what the records of a segment add to each family of a run.
 
     Args:
-        records: of one segment; their keys alone suffice without a plan.
-        definition: that the plan is of.
+        records: records of one segment; without a plan, only their keys are needed.
+        definition: the log's definition, from which the plan was derived.
         plan: None if the run holds routing keys alone.
 
     Raises:
-        Damaged: a record is not what appends let through: not JSON, or no document that the lenses can promote.
+        Damaged: a record that an append would have refused: it is not JSON, or the lenses can't promote it.
     """
     lex = _keys(records)
     if plan is None:
@@ -107,7 +110,9 @@ def extract(records: Records, definition: Definition, plan: Plan | None) -> Extr
 
 
 def _promoted(records: Records, definition: Definition) -> list[Any]:
-    """Returns the documents as readers see them (`headrace.log.view`)."""
+    """Parses the records and promotes them with the lenses, so that they look as readers see them
+    (`headrace.log.view`).
+    """
     current, first = definition.schema_version, records.first_offset
     documents = []
     try:
@@ -137,7 +142,9 @@ def _keys(records: Records) -> Postings:
 
 
 def _terms(first_offset: int, plan: Plan, found: dict[str, Column]) -> Postings:
-    """Returns rows of `kw`: who has values, whose values are lossy, and the values."""
+    """Returns the rows of `kw`: for each field, the records that have a value, those whose value is lossy, and the
+    records of each value.
+    """
     has, lossy, values = [], [], []
     for field in sorted(plan.fields, key=lambda field: field.name):
         column = found[field.name]
@@ -153,8 +160,8 @@ def _terms(first_offset: int, plan: Plan, found: dict[str, Column]) -> Postings:
 
 
 def _words(first_offset: int, plan: Plan, found: dict[str, Column]) -> Postings:
-    """Returns rows of `fts`. Of several texts in a record, each begins two places behind the one before: no phrase
-    spans both.
+    """Returns the rows of `fts`. If a record has several texts, a gap of one place separates each from the next, so
+    that no phrase matches across two texts.
     """
     has, values = [], []
     for field in sorted(plan.fields, key=lambda field: field.name):
@@ -177,7 +184,7 @@ def _named(name: str, texts: pa.Array) -> pa.Array:
 
 
 def _places(rows: Numbers, lengths: Numbers) -> Numbers:
-    """Returns the place of each word in its record."""
+    """Returns the position of each word within its record."""
     ends = np.cumsum(lengths)
     total = int(ends[-1]) if len(ends) else 0
     is_first = np.concatenate(([True], rows[1:] != rows[:-1]))[: len(rows)]
@@ -191,7 +198,7 @@ def _places(rows: Numbers, lengths: Numbers) -> Numbers:
 def _table(
     first_offset: int, count: int, plan: Plan, found: dict[str, Column]
 ) -> tuple[pa.Table, dict[str, pa.Array]]:
-    """Returns rows of `col`, and its columns by field."""
+    """Returns the rows of `col` as a table, and its columns by field name."""
     kept = {}
     wanted = [field for field in plan.fields if field.column != "none"]
     types = families.col({field.name: field.kind for field in wanted}).types[1:]

@@ -1,10 +1,11 @@
-"""Rows of the family `mblk`: the intervals of a metrics stream, typed, by metric and window.
+"""Rows of the family `mblk`: the typed intervals of a metrics stream, sorted by metric and window.
 
     metric string, window_start and window_end timestamp(ms, UTC), offset int64, interval_ms int64,
     unit, metric_kind, temporality, stream, instance, series_key string, attributes map<string, string>,
     count, sum, min, max, avg, p50, p95, p99 double, buckets map<string, double>
 
-Sorted by metric, window_start and offset. Null is what a record does not have, or what the type can't hold.
+Sorted by metric, window_start and offset. A value is null if the record has none, or if the column's type can't hold
+it.
 """
 
 from __future__ import annotations
@@ -53,7 +54,9 @@ _decoder = msgspec.msgpack.Decoder()
 
 
 def row(document: Any, offset: int) -> dict[str, Any] | None:
-    """Returns the row of a record; None if it is no interval: one that was there before the stream had its profile."""
+    """Converts a record to a row of the family. Returns None if the record is no interval, because it was appended
+    before the stream got the metrics profile.
+    """
     if not isinstance(document, dict) or not isinstance(document.get("metric"), str):
         return None
     return {
@@ -70,7 +73,7 @@ def row(document: Any, offset: int) -> dict[str, Any] | None:
 
 
 def sort_key(interval: Mapping[str, Any]) -> bytes:
-    """Returns bytes that sort as rows of the family do, up to the offset."""
+    """Returns a byte string that sorts as the family's rows do, except for the offset."""
     start = interval["window_start"]
     metric: bytes = (
         interval["metric"].encode().replace(b"\0", b"\0\xff")
@@ -79,12 +82,12 @@ def sort_key(interval: Mapping[str, Any]) -> bytes:
 
 
 def pack(interval: Mapping[str, Any]) -> bytes:
-    """Returns a row as bytes."""
+    """Encodes a row as bytes, so that it can pass through Spark."""
     return _encoder.encode(interval)
 
 
 def batches(packed: Iterable[bytes]) -> Iterator[pa.RecordBatch]:
-    """Returns rows of the family."""
+    """Decodes packed rows and yields them as Arrow batches of the family."""
     rows = map(_unpacked, packed)
     while some := list(islice(rows, _BATCH)):
         yield pa.RecordBatch.from_pylist(some, schema=SCHEMA)
@@ -99,7 +102,7 @@ def _unpacked(data: bytes) -> dict[str, Any]:
 
 
 def rows_of(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
-    """Returns the rows in a batch of the family."""
+    """Yields the rows of an Arrow batch of the family as dictionaries."""
     for name in ("window_start", "window_end"):
         at = batch.schema.get_field_index(name)
         batch = batch.set_column(at, name, batch.column(at).cast(pa.int64()))

@@ -1,12 +1,11 @@
-"""One job: input object -> parts -> descriptors -> result object.
+"""Runs one job: reads its input object, writes parts, then descriptors, then the result object.
 
-A crash leaves, after any put of a part: orphans; after a descriptor: that run, which a repeat finds; after the result:
-nothing to do. Two at once write their own parts, and the first descriptor counts for both. Of merged segments the result
-alone says that they exist: a repeat writes others, and the last result counts.
+A crash after a part was written leaves an orphan; after a descriptor, a run that a repeated job finds; after the
+result, nothing to do. Two jobs at once each write their own parts, and the first descriptor counts for both. A merged
+segment exists only if the result names it: a repeated job writes another one, and the last result counts.
 
-What a job reads comes piece by piece: whole segments to build from, whole parts of runs to compact. Items are packed: a
-pack is what one worker reads in one go, one item at a time, and a row of the frame that Spark starts from is the number of
-a pack.
+A job reads whole segments to build from, and whole parts of runs to compact. These items are grouped in packs: one
+worker reads a pack, one item at a time. The frame that Spark starts from has one row per pack, its number.
 """
 
 from __future__ import annotations
@@ -38,13 +37,13 @@ _PACK_BYTES = 16 * 1024 * 1024
 
 
 class Item(NamedTuple):
-    """A segment, or a part of an input run, and what it is for.
+    """Something that a worker reads: a segment to build from, or a part of a run to compact.
 
     Attributes:
-        task: number of the task.
-        order: of this item among those of the task.
-        weight: how many bytes it is about, decoded.
-        segment: to build from; if there is none, `part`, which is of `family`.
+        task: number of the task that it belongs to.
+        order: position among the items of the task.
+        weight: estimated size in decoded bytes.
+        segment: the segment to build from; if None, `part` of `family` is to be compacted.
     """
 
     task: int
@@ -55,14 +54,16 @@ class Item(NamedTuple):
     part: Part | None = None
 
     def slim(self) -> Item:
-        """Returns the item without what only readers of ranges need: it is sent along with every piece of work."""
+        """Returns the item without the fields that only range readers need, because it is sent along with every piece
+        of work.
+        """
         segment = None if self.segment is None else replace(self.segment, pages=_NO_PAGES)
         part = None if self.part is None else replace(self.part, footer=b"", first=())
         return self._replace(segment=segment, part=part)
 
 
 def pack_items(items: Iterable[Item]) -> list[tuple[Item, ...]]:
-    """Packs neighbours together, up to the size of a segment."""
+    """Groups neighbouring items into packs of at most the size of a segment."""
     found: list[list[Item]] = []
     room = 0
     for item in items:
@@ -76,7 +77,7 @@ def pack_items(items: Iterable[Item]) -> list[tuple[Item, ...]]:
 
 @dataclass(frozen=True)
 class Reader:
-    """Reads packs, in a worker."""
+    """The function that Spark calls in each worker: it reads packs and returns partial rows."""
 
     door: Door
     tasks: Sequence[Task]
@@ -84,7 +85,7 @@ class Reader:
     packs: Sequence[tuple[Item, ...]]
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Returns rows of the items in the packs with these numbers."""
+        """Yields the partial rows of the items in the packs whose numbers are given."""
         places: dict[int, dict[Place, list[Bucket]]] = {}
         for bucket in sorted(self.buckets, key=lambda bucket: bucket.number):
             places.setdefault(bucket.task, {}).setdefault(bucket.family, []).append(bucket)
@@ -107,16 +108,16 @@ class Reader:
 
 
 def read_packs(spark: SparkSession, reader: Reader) -> DataFrame:
-    """Returns what the packs say, as rows of `layout.SCHEMA`; those of a bucket sorted within each item."""
+    """Reads all packs and returns partial rows (`layout.SCHEMA`); within each item, the rows of a bucket are sorted."""
     count = len(reader.packs)
     return map_in_arrow(spark.range(0, count, 1, max(count, 1)), reader, layout.SCHEMA)
 
 
 class Prepared(NamedTuple):
-    """A task that is to be done.
+    """A task whose inputs have been checked, and what is known before its records are read.
 
     Attributes:
-        counts: what is known of its records before they are read.
+        counts: counts of its records, if it compacts runs.
         times: append times of the first and the last record.
     """
 
@@ -129,18 +130,18 @@ class Prepared(NamedTuple):
 
 
 def run(spark: SparkSession, door: Door, input_key: str) -> JobResult:
-    """Does a job.
+    """Runs a job: makes the runs and segments that its input asks for, and writes the result object.
 
     Args:
-        spark: a session, see `session`.
-        door: to the bucket.
-        input_key: of the input object.
+        spark: a Spark session (`emr_jobs.session`).
+        door: how to reach the bucket.
+        input_key: key of the input object.
 
     Returns:
-        What was written to the result object.
+        The result, as written to the result object.
 
     Raises:
-        Damaged: there is no input, or it is none.
+        Damaged: the input object is missing or invalid.
         StoreError: input or result could not be read or written.
     """
     objects = stores.open_bucket(door)
@@ -190,11 +191,11 @@ def run(spark: SparkSession, door: Door, input_key: str) -> JobResult:
 
 
 def load(objects: Objects, key: str) -> JobInput:
-    """Loads the input of a job.
+    """Loads a job's input object.
 
     Raises:
-        Damaged: it is missing, or is none.
-        StoreError: it could not be read.
+        Damaged: the object is missing or invalid.
+        StoreError: the object could not be read.
     """
     try:
         job = packed.decode(stores.retry(lambda: objects.get(key)), JobInput, key)
@@ -206,11 +207,11 @@ def load(objects: Objects, key: str) -> JobInput:
 
 
 def prepare(door: Door, number: int, task: Task) -> Prepared:
-    """Returns what a task needs, if its inputs can serve it.
+    """Checks that a task's inputs fit it, and returns the buckets and items that it needs.
 
     Raises:
-        Damaged: the definition's plan is another one than the task's, or inputs have a gap.
-        StoreError: the store fails and fails.
+        Damaged: the definition gives another plan than the task names, or the inputs have a gap.
+        StoreError: the store still fails after retries.
     """
     definition = stores.load_definition_once(door, task.definition)
     plan = descriptors.plan_of(definition)
@@ -238,11 +239,11 @@ def prepare(door: Door, number: int, task: Task) -> Prepared:
 def run_pass(
     spark: SparkSession, door: Door, tasks: Sequence[Task], todo: Mapping[int, Prepared], sink: Sink
 ) -> Iterator[Report]:
-    """Reads, sorts and hands on everything in one pass of Spark.
+    """Runs the Spark pass: reads all inputs, sorts their rows into buckets, and hands these to the sink.
 
     Args:
-        todo: by the number of the task.
-        sink: takes the rows of the runs.
+        todo: the prepared tasks by number.
+        sink: receives the rows of each bucket.
     """
     if not todo:
         return
@@ -254,11 +255,11 @@ def run_pass(
 
 
 def create_run(objects: Objects, task: Task, descriptor: Descriptor) -> Run:
-    """Makes the run exist; if it does already, the one that does counts.
+    """Creates a run by writing its descriptor. If the descriptor exists already, that run is returned.
 
     Raises:
-        Damaged: what is there is another run.
-        StoreError: it is unknown whether it exists.
+        Damaged: the existing descriptor is of another run.
+        StoreError: it is unknown whether the descriptor was written.
     """
     key = keys.run_descriptor(task.log_id, task.run_id)
     data = descriptors.encode(descriptor)

@@ -1,13 +1,14 @@
-"""How partial rows are laid out: which go together, where, and in what order.
+"""The layout of partial rows: which rows go together in a bucket, in which partition, and in what order.
 
-A *bucket* holds the rows of one family of one run, of a family that is to be split a range of its terms. It is the unit
-that a worker writes. Small buckets share a partition, large ones have their own.
+A *bucket* holds the rows of one family of one run; large families are split into several buckets by ranges of terms.
+One worker writes one bucket at a time. Small buckets share a Spark partition, large ones have their own.
 
-    bucket   int     whose row this is
-    term     binary  sort key: a term of `kw` and `fts`, a key of `lex`, the order of a row of `agg` or `mblk`, else empty
-    first    long    offset of the first record that it is about
+    bucket   int     id of the bucket that the row belongs to
+    term     binary  sort key: a term of `kw` and `fts`, a key of `lex`, the order of a row of `agg` or `mblk`, else
+        empty
+    first    long    first offset that the row is about
     docs, positions  binary: postings (`emr_jobs.postings`), else null
-    body     binary  what a row says that is no posting, else null
+    body     binary  the content of a row that is no posting, else null
 """
 
 from __future__ import annotations
@@ -54,14 +55,14 @@ Place = Family | Literal["notes"]
 
 
 class Bucket(msgspec.Struct, frozen=True):
-    """Rows that one worker writes, in order.
+    """The rows that one worker writes, in order.
 
     Attributes:
-        id: what the rows carry. Within a partition, buckets are in the order of their ids.
+        id: the number in column `bucket` of its rows. Within a partition, buckets are in the order of their ids.
         task: number of the task, in the job's input.
-        family: that the rows are of; `notes`: what extraction says beside rows.
-        number: of the range of terms, ascending; 0 of a family in one piece.
-        low: least term of the range, empty of the first one.
+        family: the family of the rows; `notes` holds reports (counts) instead of rows.
+        number: position of its range of terms, ascending; 0 if the family is not split.
+        low: lowest term of the range; empty for the first range.
     """
 
     id: int
@@ -72,7 +73,7 @@ class Bucket(msgspec.Struct, frozen=True):
 
 
 class Wanted(msgspec.Struct, frozen=True):
-    """A bucket before it has a place; `weight` is about how many bytes it takes."""
+    """A bucket before it is assigned to a partition; `weight` is its estimated size in bytes."""
 
     task: int
     family: Place
@@ -82,14 +83,14 @@ class Wanted(msgspec.Struct, frozen=True):
 
 
 class Layout(msgspec.Struct, frozen=True):
-    """All buckets of a job, and how many partitions they take."""
+    """All buckets of a job, and the number of partitions that they take."""
 
     partitions: int
     buckets: tuple[Bucket, ...]
 
 
 def plan(wanted: Sequence[Wanted]) -> Layout:
-    """Gives each bucket its place: the heaviest first, so that none is begun last."""
+    """Assigns each bucket to a partition, the heaviest first, so that no worker starts a heavy bucket last."""
     partitions: list[list[Wanted]] = []
     room = 0
     for one in sorted(wanted, key=lambda one: -one.weight):
@@ -106,17 +107,19 @@ def plan(wanted: Sequence[Wanted]) -> Layout:
 
 
 def arrange(rows: DataFrame, layout: Layout) -> DataFrame:
-    """Returns partial rows, each bucket whole in one partition and in order."""
+    """Repartitions and sorts partial rows so that each bucket is whole, in order, in one partition."""
     return rows.repartition(layout.partitions, "bucket").sortWithinPartitions("bucket", "term", "first")
 
 
 def _ids(partition: int, partitions: int) -> Iterator[int]:
-    """Returns the numbers that `repartition(partitions, …)` sends to this partition, ascending."""
+    """Yields, ascending, the numbers that Spark's `repartition(partitions, …)` sends to this partition."""
     return (number for number in count() if partition_of(number, partitions) == partition)
 
 
 def partition_of(number: int, partitions: int) -> int:
-    """Returns where Spark sends a row with this int32: its Murmur3 hash (x86, 32 bits) modulo the partitions."""
+    """Returns the partition to which Spark sends a row with this int32: its Murmur3 hash (x86, 32 bits) modulo
+    `partitions`.
+    """
     mixed = _rotated((number & _MASK) * 0xCC9E2D51 & _MASK, 15) * 0x1B873593 & _MASK
     hashed = (_rotated(_SEED ^ mixed, 13) * 5 + 0xE6546B64) & _MASK
     hashed ^= 4  # bytes that went in
@@ -131,7 +134,7 @@ def _rotated(value: int, bits: int) -> int:
 
 
 def postings_rows(bucket: Bucket, rows: Postings) -> Iterator[pa.RecordBatch]:
-    """Returns partial rows of postings."""
+    """Encodes postings as partial rows of a bucket."""
     count = len(rows.terms)
     bodies = pa.nulls(count, pa.binary())
     ids = pa.repeat(pa.scalar(bucket.id, pa.int32()), count)
@@ -140,7 +143,7 @@ def postings_rows(bucket: Bucket, rows: Postings) -> Iterator[pa.RecordBatch]:
 
 
 def body_rows(bucket: Bucket, rows: Sequence[tuple[bytes, int, bytes]]) -> Iterator[pa.RecordBatch]:
-    """Returns partial rows of what is no posting: term, first offset and body of each."""
+    """Encodes rows other than postings as partial rows of a bucket; each row is its term, first offset and body."""
     for start in range(0, len(rows), _BATCH_ROWS):
         terms, firsts, bodies = zip(*rows[start : start + _BATCH_ROWS], strict=True)
         none = pa.nulls(len(terms), pa.binary())

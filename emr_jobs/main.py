@@ -22,7 +22,7 @@ from emr_jobs.stores import S3Door
 
 
 def parser() -> argparse.ArgumentParser:
-    """Returns the parser of the command line, which is also that of a submission."""
+    """Returns the parser of the job's command line; the code that submits jobs uses it, too."""
     found = argparse.ArgumentParser(
         "emr_jobs.main", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -36,7 +36,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def run(spark: SparkSession, arguments: Sequence[str]) -> None:
-    """Does what the arguments say, in this session.
+    """Runs the job that the arguments describe in this Spark session.
 
     Raises:
         Exception: the job failed as a whole; its input is missing, for instance.

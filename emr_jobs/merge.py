@@ -1,8 +1,8 @@
-"""Merging segments: the records of several, byte for byte, as one segment with its key page.
+"""Merging small segments: writes the records of several segments, byte for byte, as one segment with its key page.
 
-Every object that is read is checked against its descriptor, and what is to be written is read once more and compared. The
-new segment gets a key of its own with each attempt, so that two at once write two objects; the result names one of them,
-and the other is an orphan.
+Every object that is read is checked against its descriptor. The segment to be written is read back and compared first.
+Each attempt uses a new key, so two attempts at once write two objects; the result names one of them, and the other is
+an orphan.
 """
 
 from __future__ import annotations
@@ -28,15 +28,16 @@ from headrace.segment.descriptor import Segment
 
 
 def merge_segments(objects: Objects, task: Task, planned_ms: int, nonce: Callable[[], str]) -> Segment:
-    """Writes the segment of a task; its descriptor, with the number of the first segment that it stands for.
+    """Merges the segments of a task into one, writes it, and returns its descriptor. It takes the number of the first
+    segment that it replaces.
 
     Args:
-        planned_ms: when the job was planned.
-        nonce: random letters and digits.
+        planned_ms: when the job was planned, in epoch milliseconds.
+        nonce: returns random letters and digits for the new key.
 
     Raises:
         Damaged: an object is missing, or is not what was published, or segments don't follow each other.
-        StoreError: the store fails and fails.
+        StoreError: the store still fails after retries.
     """
     parts: list[Batch] = []
     expected = task.first_offset
@@ -61,12 +62,12 @@ def merge_segments(objects: Objects, task: Task, planned_ms: int, nonce: Callabl
 
 
 def compare_segments(objects: Objects, task: Task, made: Segment) -> tuple[int, str]:
-    """Returns how many records a merged segment holds, and how they differ from those of the segments of its task, if
-    they do.
+    """Compares a merged segment with the segments that it replaces. Returns the number of records, and the first
+    difference (empty if there is none).
 
     Raises:
         Damaged: an object is missing, or is not what was published.
-        StoreError: the store fails and fails.
+        StoreError: the store still fails after retries.
     """
     found = stores.retry(lambda: segments.read_records(objects, made))
     at = 0
@@ -86,13 +87,13 @@ def compare_segments(objects: Objects, task: Task, made: Segment) -> tuple[int, 
 
 @dataclass(frozen=True)
 class Worker:
-    """Looks at tasks, one by one."""
+    """The function that Spark calls in each worker; it takes numbers of tasks and handles them one by one."""
 
     door: Door
     tasks: Sequence[tuple[int, Task]]
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Returns one report for each of these tasks."""
+        """Handles each task whose number is given, and yields one report for each."""
         for batch in batches:
             for at in batch.column(0).to_pylist():
                 yield reports.batch([reports.encode(self._patient(*self.tasks[at]))])
@@ -104,36 +105,36 @@ class Worker:
             return reports.failed(number, exc)
 
     def look_at(self, objects: Objects, number: int, task: Task) -> Report:
-        """Does one task."""
+        """Handles one task and returns its report."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True)
 class Merger(Worker):
-    """Does tasks."""
+    """A worker that merges the segments of each task."""
 
     planned_ms: int
 
     def look_at(self, objects: Objects, number: int, task: Task) -> Report:
-        """Makes the segment."""
+        """Writes the merged segment of a task."""
         return Merged(number, merge_segments(objects, task, self.planned_ms, _nonce))
 
 
 @dataclass(frozen=True)
 class Comparer(Worker):
-    """Verifies what tasks made."""
+    """A worker that compares the merged segment of each task with the segments that it replaces."""
 
     made: Mapping[str, Segment]
 
     def look_at(self, objects: Objects, number: int, task: Task) -> Report:
-        """Compares the segment."""
+        """Compares the merged segment of a task."""
         if task.run_id not in self.made:
             return Compared(number, 0, "segment was not made")
         return Compared(number, *compare_segments(objects, task, self.made[task.run_id]))
 
 
 def run_tasks(spark: SparkSession, worker: Worker) -> Iterator[Report]:
-    """Does each task in one piece, as many at once as there are workers; yields a report for each."""
+    """Runs each task as one piece of work, as many at once as Spark has workers, and yields a report for each."""
     count = len(worker.tasks)
     if count:
         rows = spark.range(0, count, 1, count)

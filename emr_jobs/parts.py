@@ -1,9 +1,10 @@
-"""From ordered partial rows to the rows of runs, and to their parts, each put under a key of its own.
+"""Writes the parts of runs: turns sorted partial rows into the rows of a family, and puts each part under a key of its
+own.
 
-A bucket that fails fails its task and no other. Parts of a task that failed, or that was done twice, are named by no
-descriptor, and are cleaned up with the orphans.
+A bucket that fails fails its task and no other. Parts of a failed or repeated task are named by no descriptor, and are
+removed with the orphans.
 
-The family `col` comes as tables of segments, or of runs, which become tables of a run.
+Rows of `col` arrive as whole tables, one for each segment or input run, and are joined to the tables of the new run.
 """
 
 from __future__ import annotations
@@ -39,16 +40,16 @@ from headrace.query.language.canonical import Kind
 
 
 class TermCounter:
-    """Counts the terms of fields in a family of postings."""
+    """A counter of the different terms of each field in the postings of a family."""
 
     def __init__(self, fields: Sequence[str]) -> None:
-        """Counts those of `fields`."""
+        """Creates a counter for these fields."""
         self.counts = dict.fromkeys(fields, 0)
         self._ranges = {name: (low := families.word_term(name, ""), families.after(low)) for name in fields}
         self._last: bytes | None = None
 
     def through(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yields the same batches, which must be in order."""
+        """Counts terms in batches, which must be sorted, and passes the batches on unchanged."""
         for batch in batches:
             if self.counts and batch.num_rows:
                 self._count(batch.column(0))
@@ -68,11 +69,9 @@ Source = Callable[[], Iterator[pa.Table]]
 
 
 def open_tables(door: Door, task: Task, bodies: Sequence[pa.Array]) -> Source:
-    """Returns the tables in bodies of partial rows, in order, as often as they are asked for.
+    """Returns a function that yields the tables of `col` from partial rows, in order. It can be called several times.
 
-    Its tables raise:
-        Damaged: a part is not what the descriptor says.
-        StoreError: the store fails and fails.
+    Its tables raise: Damaged: a part is not what the descriptor says. StoreError: the store still fails after retries.
     """
     if task.work == "build":
         return lambda: (build.table(body.as_buffer()) for array in bodies for body in array)
@@ -94,7 +93,9 @@ def _read_table(door: Door, reference: Reference) -> pa.Table:
 
 
 def choose_columns(plan: Plan, tables: Source) -> dict[str, Kind]:
-    """Returns the fields that get a column: those that always do, and the keywords that turn out to have few values."""
+    """Chooses the fields that get a column: those for which the plan always asks, and keywords with few different
+    values.
+    """
     candidates: dict[str, set[str]] = {field.name: set() for field in plan.fields if field.column == "few"}
     if candidates:
         for table in tables():
@@ -107,7 +108,7 @@ def choose_columns(plan: Plan, tables: Source) -> dict[str, Kind]:
 
 
 def join_batches(tables: Source, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Returns the rows, in batches of up to a million with one dictionary per column."""
+    """Joins tables and yields their rows in batches of up to a million, with one dictionary per column."""
     held: list[pa.Table] = []
     rows = 0
     for table in tables():
@@ -127,10 +128,12 @@ def _joined(table: pa.Table, schema: pa.Schema) -> list[pa.RecordBatch]:
 
 
 class ValueCounter:
-    """Counts the different values of fields that are in no postings; from `_MOST_COUNTED` on no further."""
+    """A counter of the different values of fields without postings. It stops counting a field above `_MOST_COUNTED`
+    values.
+    """
 
     def __init__(self, plan: Plan, fields: Mapping[str, Kind]) -> None:
-        """Counts those of `fields` that the plan gives no terms and no words."""
+        """Creates a counter for the `fields` for which the plan has neither terms nor words."""
         named = {field.name: field.kind for field in plan.fields if not field.terms and not field.words}
         self._seen: dict[str, pa.Array | None] = {
             families.column_name(name, kind): None for name, kind in named.items() if name in fields
@@ -138,11 +141,11 @@ class ValueCounter:
 
     @property
     def counts(self) -> dict[str, int]:
-        """So far."""
+        """The number of different values counted so far, by column."""
         return {name: 0 if seen is None else len(seen) for name, seen in self._seen.items()}
 
     def through(self, batches_: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yields the same batches."""
+        """Counts values in batches, and passes the batches on unchanged."""
         for batch in batches_:
             for name, seen in self._seen.items():
                 if seen is None or len(seen) <= _MOST_COUNTED:
@@ -158,12 +161,12 @@ _NUMBERS_PER_BUCKET = 100  # numbers in keys are for people: the descriptor says
 
 
 def nonce() -> str:
-    """Returns 48 random bits, hex."""
+    """Returns 48 random bits as hex digits."""
     return os.urandom(6).hex()
 
 
 class Sink(Protocol):
-    """Takes the rows of a run's family, or of a range of it. It is pickled to get to the workers."""
+    """A receiver of finished rows: what to do with the rows of a bucket. It is pickled to be sent to the workers."""
 
     def take(
         self,
@@ -174,12 +177,12 @@ class Sink(Protocol):
         schema: pa.Schema,
         rows: Iterator[pa.RecordBatch],
     ) -> Iterator[Report]:
-        """Does with them what it does; all of them must be taken."""
+        """Takes the rows of a bucket, and yields reports. It must consume all rows."""
 
 
 @dataclass(frozen=True)
 class Puts:
-    """Puts the rows as parts."""
+    """A sink that writes the rows to the bucket as parts of a run."""
 
     nonces: Callable[[], str] = nonce
 
@@ -192,10 +195,10 @@ class Puts:
         schema: pa.Schema,
         rows: Iterator[pa.RecordBatch],
     ) -> Iterator[Report]:
-        """Puts the rows, and yields a report for each part.
+        """Writes the rows as parts, and yields a report for each part.
 
         Raises:
-            StoreError: the store fails and fails.
+            StoreError: the store still fails after retries.
         """
         objects = stores.open_bucket(door)
         names = (
@@ -210,7 +213,9 @@ class Puts:
 
 @dataclass(frozen=True)
 class Finisher:
-    """Makes of each bucket's partial rows those of its family, in a worker."""
+    """The function that Spark calls in each worker to merge the partial rows of each bucket into rows of its family,
+    and give them to the sink.
+    """
 
     door: Door
     tasks: Sequence[Task]
@@ -218,7 +223,7 @@ class Finisher:
     sink: Sink
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Reports, of rows as `layout.arrange` gives them."""
+        """Merges rows that `layout.arrange` has sorted, and yields reports."""
         known = {bucket.id: bucket for bucket in self.buckets}
         for number, rows in groupby(_by_bucket(batches), key=lambda batch: batch.column(0)[0].as_py()):
             bucket = known[number]
@@ -270,7 +275,7 @@ def _has_terms(field: descriptors.FieldPlan, family: Family) -> bool:
 
 
 def _by_bucket(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Returns the rows, no batch with those of two buckets."""
+    """Splits batches so that each batch holds rows of one bucket only."""
     for batch in batches:
         ids = batch.column(0).to_numpy()
         ends = [*(at + 1 for at in (ids[1:] != ids[:-1]).nonzero()[0].tolist()), len(ids)]
@@ -282,5 +287,5 @@ def _by_bucket(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def finish(rows: DataFrame, finisher: Finisher) -> DataFrame:
-    """Returns what becomes of arranged rows: rows of `reports.SCHEMA`."""
+    """Applies the finisher to arranged rows; the result holds reports (`reports.SCHEMA`)."""
     return map_in_arrow(rows, finisher, reports.SCHEMA)

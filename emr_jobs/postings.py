@@ -1,8 +1,9 @@
-"""Postings while they are on their way: which records hold a term, packed.
+"""Packed postings in transit through Spark: which records hold each term.
 
-Rows are sorted by term and first offset. A row stays within one chunk of 65,536 offsets, and says which of them: `docs`,
-two bytes each, rising. In `fts` a doc is repeated for every occurrence, and `positions`, four bytes each, are beside
-them. Both are little-endian. Packed, they pass through Spark as bytes, many times cheaper than as lists of numbers.
+Rows are sorted by term and first offset. A row stays within one chunk of 65,536 offsets. `docs` lists the records in
+it, two bytes each, ascending. In `fts` a record is repeated for each occurrence of the word, and `positions` holds the
+places, four bytes each. Both are little-endian. As bytes they pass through Spark many times cheaper than as lists of
+numbers.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ Numbers = npt.NDArray[np.int64]
 
 
 class Postings(NamedTuple):
-    """Rows of a family, columns of one length."""
+    """Rows of postings as four columns of equal length."""
 
     terms: pa.Array  # binary
     firsts: pa.Array  # int64: offset of the first doc
@@ -39,14 +40,14 @@ NOTHING = Postings(pa.array([], pa.binary()), pa.array([], pa.int64()), *[pa.arr
 def group(
     terms: pa.Array, codes: npt.NDArray[np.int32], offsets: Numbers, positions: Numbers | None = None, *, words: bool
 ) -> Postings:
-    """Returns the postings of terms.
+    """Builds postings from occurrences of terms.
 
     Args:
         terms: binary, sorted, each once.
-        codes: which term, per occurrence.
-        offsets: which record, per occurrence; rising.
-        positions: where in the record's text, per occurrence, if that is kept.
-        words: keep every occurrence; otherwise a record counts once.
+        codes: per occurrence, the index of the term in `terms`.
+        offsets: per occurrence, the record's offset; ascending.
+        positions: per occurrence, the place in the record's text, if places are kept.
+        words: whether to keep every occurrence; otherwise each record is listed once per term.
     """
     if not len(codes):
         return NOTHING
@@ -67,18 +68,18 @@ def group(
 
 
 def one_term(term: bytes, offsets: Numbers, *, words: bool = False) -> Postings:
-    """Returns the postings of a term that occurs once in each of these records, at their rising offsets."""
+    """Builds the postings of one term that occurs once in each of the records at these ascending offsets."""
     return group(pa.array([term], pa.binary()), np.zeros(len(offsets), np.int32), offsets, words=words)
 
 
 def join(several: Sequence[Postings]) -> Postings:
-    """Returns postings one behind the other; each one's terms are above those before."""
+    """Concatenates several postings, each of which must have terms above those of the one before."""
     filled = [one for one in several if len(one.terms)]
     return Postings(*map(pa.concat_arrays, zip(*filled, strict=True))) if filled else NOTHING
 
 
 def of_batch(batch: pa.RecordBatch) -> Postings:
-    """Returns the postings in rows of `kw`, `fts` or `lex`."""
+    """Converts an Arrow batch of `kw`, `fts` or `lex` to packed postings."""
     terms, chunks, lists = batch.column(0), batch.column(1).to_numpy(), batch.column(2)
     starts = lists.offsets.to_numpy()
     docs = lists.values.to_numpy()
@@ -95,10 +96,10 @@ def of_batch(batch: pa.RecordBatch) -> Postings:
 
 
 def merged(slices: Iterable[Postings], family: families.Postings) -> Iterator[pa.RecordBatch]:
-    """Returns rows of the family, one per term and chunk.
+    """Merges packed postings and yields rows of the family, one per term and chunk.
 
     Args:
-        slices: sorted by term and first offset, across slices, and no record twice for a term.
+        slices: postings, sorted by term and first offset across all slices; no record occurs twice for a term.
     """
     held = NOTHING  # the last term and chunk, which the next slice may continue
     for one in slices:
@@ -115,7 +116,9 @@ def merged(slices: Iterable[Postings], family: families.Postings) -> Iterator[pa
 
 
 def new_terms(terms: pa.Array, before: bytes | None) -> npt.NDArray[np.bool_]:
-    """Returns per sorted term, whether it is another one than that before it; `before` is before the first."""
+    """Returns for each of these sorted terms whether it differs from the previous one; the first is compared with
+    `before`.
+    """
     if not len(terms):
         return np.zeros(0, np.bool_)
     changes = pc.not_equal(terms[1:], terms[:-1]).to_numpy(zero_copy_only=False)
@@ -123,7 +126,7 @@ def new_terms(terms: pa.Array, before: bytes | None) -> npt.NDArray[np.bool_]:
 
 
 def first_from(terms: pa.Array, low: bytes) -> int:
-    """Returns the first of these sorted terms that is not below `low`; how many there are, if all are."""
+    """Returns the index of the first of these sorted terms that is not below `low`; their number if all are below."""
     start, end = 0, len(terms)
     while start < end:
         middle = (start + end) // 2
@@ -144,7 +147,9 @@ def _cut(rows: Postings, start: int, end: int) -> Postings:
 
 
 def _batch(rows: Postings, starts: Numbers, family: families.Postings) -> pa.RecordBatch:
-    """Returns rows in which neighbours are one list: only the bounds of the lists change."""
+    """Builds a batch of the family from packed rows. Neighbours of one term and chunk become one list, so only the
+    bounds of lists change.
+    """
     schema = families.POSTINGS[family]
     taken = pa.array(starts)
     terms = rows.terms.take(taken).cast(schema.field(0).type)
@@ -163,7 +168,7 @@ def _lists(packed: pa.Array, starts: Numbers, item: np.dtype[Any], type_: pa.Dat
 
 
 def _opened(packed: pa.Array) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.uint8]]:
-    """Returns where the items of a binary array end (with a zero before them), and their bytes."""
+    """Returns the boundaries of the items of a binary array, starting with zero, and all their bytes."""
     _, offsets, data = packed.buffers()
     bounds = np.frombuffer(offsets, np.int32)[packed.offset : packed.offset + len(packed) + 1]
     content = np.frombuffer(data, np.uint8) if data is not None else np.zeros(0, np.uint8)
@@ -184,5 +189,5 @@ def _nothing(count: int) -> pa.Array:
 
 
 def _changes(values: npt.NDArray[np.generic]) -> npt.NDArray[np.bool_]:
-    """Returns whether each value is another one than that before it; the first one is."""
+    """Returns for each value whether it differs from the previous one; true for the first."""
     return np.concatenate(([True], values[1:] != values[:-1]))[: len(values)]

@@ -1,4 +1,6 @@
-"""What workers report to the driver, one row of bytes each, and the descriptor of a run that comes of it."""
+"""What workers report to the driver, encoded as one row of bytes per report, and the run descriptor that the driver
+makes from reports.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ _ARROW = pa.schema([pa.field("report", pa.binary(), nullable=False)])
 
 
 class Written(msgspec.Struct, frozen=True, tag=True):
-    """A part was put; `number` is its place among those of its bucket, whose place is `bucket_number`."""
+    """The report that a part was written. `bucket_number` is the number of its bucket's range, and `number` its
+    position within the bucket.
+    """
 
     task: int
     family: Family
@@ -32,21 +36,23 @@ class Written(msgspec.Struct, frozen=True, tag=True):
 
 
 class Distinct(msgspec.Struct, frozen=True, tag=True):
-    """How many different values fields have, in a bucket."""
+    """The report of how many different values each field has in a bucket."""
 
     task: int
     fields: dict[str, int]
 
 
 class Columns(msgspec.Struct, frozen=True, tag=True):
-    """The fields that are in `col`."""
+    """The report of the fields for which `col` has a column."""
 
     task: int
     fields: tuple[str, ...]
 
 
 class Counted(msgspec.Struct, frozen=True, tag=True):
-    """What some of a task's records say; `first` tells reports of one task apart."""
+    """The report of counts of some of a task's records. `first` is their first offset; it distinguishes several reports
+    of one task.
+    """
 
     task: int
     first: int
@@ -54,7 +60,9 @@ class Counted(msgspec.Struct, frozen=True, tag=True):
 
 
 class Checked(msgspec.Struct, frozen=True, tag=True):
-    """Rows of a run were compared; `difference` says where they are others first, and is empty if they are equal."""
+    """The report that rows of a run were compared. `difference` describes the first difference; it is empty if there is
+    none.
+    """
 
     task: int
     family: Family
@@ -63,14 +71,16 @@ class Checked(msgspec.Struct, frozen=True, tag=True):
 
 
 class Merged(msgspec.Struct, frozen=True, tag=True):
-    """A segment was written that stands for those of the task."""
+    """The report that a merged segment was written, which replaces the segments of the task."""
 
     task: int
     segment: Segment
 
 
 class Compared(msgspec.Struct, frozen=True, tag=True):
-    """A merged segment was compared with those of its task; `difference` is empty if it holds the same records."""
+    """The report that a merged segment was compared with the segments it replaces. `difference` is empty if the records
+    are equal.
+    """
 
     task: int
     records: int
@@ -78,7 +88,7 @@ class Compared(msgspec.Struct, frozen=True, tag=True):
 
 
 class Failed(msgspec.Struct, frozen=True, tag=True):
-    """A task can't make its run or segment (`headrace.index.job.Failure`)."""
+    """The report that a task could not make its run or segment (`headrace.index.job.Failure`)."""
 
     task: int
     damaged: bool
@@ -91,29 +101,29 @@ _decoder = msgspec.msgpack.Decoder(Report)
 
 
 def encode(report: Report) -> bytes:
-    """Returns a report as bytes."""
+    """Encodes a report as bytes."""
     return msgspec.msgpack.encode(report)
 
 
 def decode(data: bytes) -> Report:
-    """Returns the report in what `encode` made."""
+    """Decodes a report from the bytes that `encode` returned."""
     report: Report = _decoder.decode(data)
     return report
 
 
 def batch(reports: list[bytes]) -> pa.RecordBatch:
-    """Returns encoded reports as rows of `SCHEMA`."""
+    """Puts encoded reports into an Arrow batch of `SCHEMA`."""
     return pa.RecordBatch.from_arrays([pa.array(reports, pa.binary())], schema=_ARROW)
 
 
 def collect(frame: DataFrame) -> Iterator[Report]:
-    """Runs the Spark job, and yields the reports in all rows as they come in."""
+    """Runs the Spark job behind this frame, and yields its reports as they arrive."""
     for row in frame.toLocalIterator(prefetchPartitions=True):
         yield decode(bytes(row["report"]))
 
 
 def failed(task: int, exc: Exception) -> Failed:
-    """Returns what an exception says of a task."""
+    """Returns the report that a task failed with this exception."""
     reason = str(exc) if isinstance(exc, HeadraceError | StoreError) else f"{type(exc).__name__}: {exc}"
     return Failed(task, isinstance(exc, Damaged), reason[:_MAX_REASON])
 
@@ -129,15 +139,15 @@ def describe_run(
     found: Sequence[Report],
     created_ms: int,
 ) -> Descriptor:
-    """Returns the descriptor of a task's run.
+    """Builds the descriptor of a task's run from the workers' reports.
 
     Args:
-        times: append times of the first and the last record.
-        known: counts of its records, of a compaction; else they are among the reports.
+        times: append times of the first and the last record, in epoch milliseconds.
+        known: counts of the records, if runs were compacted; otherwise counts are among the reports.
         found: all reports of the task.
 
     Raises:
-        Damaged: other records were read than the task is about.
+        Damaged: the workers have read other records than the task's.
     """
     counts = [*known, *(report.counts for report in found if isinstance(report, Counted))]
     records = sum(one.records for one in counts)

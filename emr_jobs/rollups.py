@@ -1,4 +1,6 @@
-"""Rows of the family `agg` on their way: as values, as bytes that pass through Spark, as Arrow."""
+"""Rows of the family `agg` in transit: converts rollup groups between values, bytes that pass through Spark, and
+Arrow.
+"""
 
 from __future__ import annotations
 
@@ -23,30 +25,32 @@ _decoder = msgspec.msgpack.Decoder(Row)
 
 
 def sort_key(row: Row, compiled: dict[str, CompiledRollup]) -> bytes:
-    """Returns bytes that sort as rows of the family do, and are equal for one group of one interval only."""
+    """Returns a byte string that sorts as the family's rows do. Two rows have equal keys only if they are of the same
+    group and interval.
+    """
     name, interval_ms, start_ms, key = rollup.sort_key(row, compiled)
     return name.encode() + b"\0" + _HEAD.pack(interval_ms, start_ms + _BIAS) + key.encode("utf-8", "surrogatepass")
 
 
 def pack(row: Row) -> bytes:
-    """Returns a row as bytes."""
+    """Encodes a rollup row as bytes."""
     return _encoder.encode(row)
 
 
 def unpack(data: bytes) -> Row:
-    """Returns the row in what `pack` made."""
+    """Decodes a rollup row from the bytes that `pack` returned."""
     return _decoder.decode(data)
 
 
 def batches(rows: Iterable[Row], compiled: dict[str, CompiledRollup]) -> Iterator[pa.RecordBatch]:
-    """Returns rows of the family: equal groups, which must be next to each other, are summed and rendered."""
+    """Adds up neighbouring rows of equal groups, and yields the sums as Arrow batches of the family."""
     summed = rollup.sum_groups(rows)
     while some := list(islice(summed, _BATCH)):
         yield pa.RecordBatch.from_pylist([_shown(row, compiled[row.rollup]) for row in some], schema=families.AGG)
 
 
 def rows_of(batch: pa.RecordBatch) -> Iterator[Row]:
-    """Returns the rows in a batch of the family."""
+    """Yields the rollup rows of an Arrow batch of the family."""
     starts = batch.column("start").cast(pa.int64()).to_pylist()
     for one, start in zip(batch.drop_columns(["start", "fragment"]).to_pylist(), starts, strict=True):
         parts = tuple(map(_part, one["measures"]))

@@ -1,4 +1,4 @@
-"""Segments, read whole: one GET, every byte checked."""
+"""Reads whole segments: one GET each, and every byte is checked against the descriptor."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class Records(NamedTuple):
     """Consecutive records of a log.
 
     Attributes:
-        first_offset: of the first one.
+        first_offset: the offset of the first record.
         keys: their routing keys, strings with nulls.
-        data: their bytes; none of them if only keys were asked for.
+        data: their payloads; empty if only keys were read.
     """
 
     first_offset: int
@@ -35,11 +35,11 @@ class Records(NamedTuple):
 
 
 def read(objects: Objects, segment: Segment, first_offset: int, end_offset: int) -> Records:
-    """Returns the records of a segment that are in this range, which it overlaps.
+    """Reads the records of a segment that are in a range of offsets, which must overlap the segment.
 
     Raises:
         Damaged: the object is missing, or is not the one that was published.
-        StoreTimeout, StoreThrottled: as the port.
+        StoreTimeout, StoreThrottled: from the store.
     """
     raw = checked(objects, segment.key, segment.sha256)
     try:
@@ -58,20 +58,20 @@ def read(objects: Objects, segment: Segment, first_offset: int, end_offset: int)
 
 
 def read_records(objects: Objects, segment: Segment) -> Batch:
-    """Returns every record of a segment, with all that it holds of them.
+    """Reads every record of a segment, with all its columns.
 
     Raises:
         Damaged: the object is missing, or is not the one that was published, or has other records than it should.
-        StoreTimeout, StoreThrottled: as the port.
+        StoreTimeout, StoreThrottled: from the store.
     """
     return records_in(checked(objects, segment.key, segment.sha256), segment)
 
 
 def records_in(raw: bytes, segment: Segment) -> Batch:
-    """Returns every record in the bytes of a segment.
+    """Decodes every record from the bytes of a segment.
 
     Raises:
-        Damaged: it has other records than it should, or other columns than are known here.
+        Damaged: it has other records than it should, or columns that this version does not know.
     """
     try:
         table = pq.read_table(pa.BufferReader(raw), use_threads=False)
@@ -98,11 +98,12 @@ def records_in(raw: bytes, segment: Segment) -> Batch:
 
 
 def read_keys(objects: Objects, segment: Segment, first_offset: int, end_offset: int) -> Records:
-    """Reads as `read` does, but without data: from the segment's key page, which is much smaller.
+    """Reads the routing keys of a range of records from the segment's key page, which is much smaller than the segment.
+    Returns records without payloads.
 
     Raises:
         Damaged: the page is missing, or is not the one that was published.
-        StoreTimeout, StoreThrottled: as the port.
+        StoreTimeout, StoreThrottled: from the store.
     """
     source = object_keys.segment_keys(segment.key)
     raw = checked(objects, source, segment.keys_sha256)
@@ -114,11 +115,11 @@ def read_keys(objects: Objects, segment: Segment, first_offset: int, end_offset:
 
 
 def checked(objects: Objects, key: str, sha256: str) -> bytes:
-    """Returns an object that has this hash.
+    """Loads an object and checks that it has this hash.
 
     Raises:
-        Damaged: it is missing, or another one.
-        StoreTimeout, StoreThrottled: as the port.
+        Damaged: the object is missing, or has another hash.
+        StoreTimeout, StoreThrottled: from the store.
     """
     try:
         raw = objects.get(key)

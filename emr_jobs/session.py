@@ -1,6 +1,7 @@
-"""Spark: a session on one machine, as the emulator and the tests run it, and maps of Arrow batches without pandas.
+"""The Spark session on one machine, which the emulator and the tests use, and a way to map Arrow batches without
+pandas.
 
-On EMR Serverless the submission decides the settings of the session.
+On EMR Serverless, the parameters of the job submission decide the session's settings.
 """
 
 from __future__ import annotations
@@ -38,12 +39,12 @@ _EVERYWHERE = {
 
 
 def local(threads: int | str = "*", *, memory: str = "1g", directory: str | None = None) -> SparkSession:
-    """Returns the session of this process, started if there is none. It stays warm for further jobs.
+    """Returns the local Spark session of this process, and starts it if there is none. It stays open for later jobs.
 
     Args:
-        threads: tasks at a time; `*`: as many as there are processors.
-        memory: of the JVM. Python workers take about 300 MB each beside it.
-        directory: for what is sorted on disk; the system's by default.
+        threads: number of tasks at a time; `*` means one per processor.
+        memory: the JVM's heap. Each Python worker takes about 300 MB in addition.
+        directory: for temporary files of sorting; by default the system's temporary directory.
     """
     # The environment decides what settings do not: Python workers would be whatever `python3` is, and the JVM would look
     # up the address of the machine's own name.
@@ -60,7 +61,7 @@ def local(threads: int | str = "*", *, memory: str = "1g", directory: str | None
 
 
 def tune(session: SparkSession) -> SparkSession:
-    """Returns the session, with what a job needs set."""
+    """Sets the options that jobs need on a session, and returns it."""
     for name, value in _EVERYWHERE.items():
         session.conf.set(name, value)
     return session
@@ -70,10 +71,10 @@ Map = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 def map_in_arrow(frame: DataFrame, function: Map, schema: StructType) -> DataFrame:
-    """Returns each partition's batches through `function`, which runs in a Python worker and is pickled to get there.
+    """Applies a function to the Arrow batches of each partition. The function is pickled and runs in Python workers.
 
     Args:
-        function: gives batches of `schema`, whose columns are matched by position.
+        function: takes an iterator of batches and yields batches of `schema`; columns are matched by position.
     """
     mapped = UserDefinedFunction(
         function, returnType=schema, name="mapped", evalType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF

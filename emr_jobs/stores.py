@@ -1,4 +1,4 @@
-"""The object store, as a job reaches it: from the driver and from every worker, each with its own client."""
+"""Access to the object store from the driver and from each worker, each with a client of its own."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ T = TypeVar("T")
 
 
 class Door(Protocol):
-    """How to reach a bucket. It is pickled to get to the workers, and hashable: a worker opens it once."""
+    """How to reach a bucket. It is pickled to be sent to the workers, and hashable, so that each worker opens it only
+    once.
+    """
 
     def open(self) -> Objects:
         """Opens a client of the bucket."""
@@ -38,14 +40,14 @@ class S3Door:
 
     Attributes:
         bucket: its name.
-        endpoint: another service than AWS, such as the emulator; empty: what the environment says.
+        endpoint: the URL of a service other than AWS, such as the emulator; if empty, the environment decides.
     """
 
     bucket: str
     endpoint: str = ""
 
     def open(self) -> Objects:
-        """Opens a client with longer timeouts than those of a request: objects are large, and no person waits."""
+        """Opens a client with longer timeouts than the api's, because objects are large and no user waits."""
         config = Config(
             connect_timeout=5,
             read_timeout=30,
@@ -58,12 +60,13 @@ class S3Door:
 
 @lru_cache(maxsize=8)
 def open_bucket(door: Door) -> Objects:
-    """Returns the client of this process."""
+    """Returns this process's client of the bucket; opens it at the first call."""
     return door.open()
 
 
 def retry(call: Callable[[], T], *, sleep: Callable[[float], None] = time.sleep) -> T:
-    """Makes a call, again if the store fails, and returns its answer: for calls that may be repeated.
+    """Makes a call, repeats it with pauses if the store fails, and returns its result. Use it only for calls that may
+    be repeated.
 
     Raises:
         StoreError: it failed every time.
@@ -78,12 +81,12 @@ def retry(call: Callable[[], T], *, sleep: Callable[[float], None] = time.sleep)
 
 @lru_cache(maxsize=64)
 def load_definition_once(door: Door, key: str) -> Definition:
-    """Loads a definition once per process: definitions never change."""
+    """Loads a definition, or returns it from this process's cache. Definitions never change."""
     return retry(lambda: load_definition(open_bucket(door), key))
 
 
 def load_definition(objects: Objects, key: str) -> Definition:
-    """Returns the definition under a key; the empty one under the empty key.
+    """Loads the definition stored under a key; an empty key gives the empty definition.
 
     Raises:
         Damaged: the object is missing, or is not a definition.

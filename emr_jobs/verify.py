@@ -1,8 +1,8 @@
-"""Verifying runs: each is built or compacted again, and what comes out is compared with what is in the bucket.
+"""Verifies runs: builds or compacts each one again, and compares the result with the run in the bucket.
 
-Changes nothing but for its report, `jobs/<job id>/verified.json.zst`. Every row of every family is compared, in the run's
-order; sums of measures may differ in their last digits, since they depend on the order of addition. A merged segment is
-compared with the small ones that it stands for, as long as these are there.
+Writes nothing but its report, `jobs/<job id>/verified.json.zst`. Every row of every family is compared, in order; sums
+of measures may differ in their last digits, since they depend on the order of addition. A merged segment is compared
+with the small segments that it replaced, as long as these still exist.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ _MEASURED = ("measures", "fragment")
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """What was found of one run, or merged segment; `problem` is empty if it is what it should be.
+    """The result for one run, or one merged segment. `problem` is empty if nothing is wrong.
 
     Attributes:
-        rows: compared, of a run.
-        records: compared, of a merged segment.
+        rows: number of compared rows, for a run.
+        records: number of compared records, for a merged segment.
     """
 
     log_id: str
@@ -48,7 +48,7 @@ class Verdict(msgspec.Struct, frozen=True):
 
 
 class Verified(msgspec.Struct, frozen=True):
-    """What a verifying job answers."""
+    """The result of a verifying job."""
 
     version: int
     job_id: str
@@ -56,11 +56,11 @@ class Verified(msgspec.Struct, frozen=True):
 
 
 def run(spark: SparkSession, door: Door, input_key: str) -> Verified:
-    """Verifies the runs that an input's tasks have made; says on standard error how far it is.
+    """Verifies the runs that a job's input asked for. Reports progress on standard error.
 
     Raises:
-        Damaged: there is no input, or it is none.
-        StoreError: the store fails and fails.
+        Damaged: the input object is missing or invalid.
+        StoreError: the store still fails after retries.
     """
     objects = stores.open_bucket(door)
     found = job.load(objects, input_key)
@@ -107,7 +107,7 @@ def run(spark: SparkSession, door: Door, input_key: str) -> Verified:
 
 
 def _merged(objects: Objects, found: JobInput) -> dict[str, Segment]:
-    """Returns the segments that a job says it made, by run id.
+    """Returns the merged segments that a job's result names, by run id.
 
     Raises:
         Damaged: its result does not parse.
@@ -135,7 +135,7 @@ def _say(task: Task, report: reports.Checked) -> None:
 
 @dataclass(frozen=True)
 class Compares:
-    """Compares rows with those of runs."""
+    """A sink that compares rows with those of the existing run."""
 
     descriptors: dict[int, Descriptor]
 
@@ -148,7 +148,7 @@ class Compares:
         schema: pa.Schema,
         rows: Iterator[pa.RecordBatch],
     ) -> Iterator[Report]:
-        """Compares the rows, and yields one report. The bucket holds all rows of the family."""
+        """Compares the rows of a bucket, which must hold the whole family, and yields one report."""
         stored = (
             batch
             for part in self.descriptors[bucket.task].parts.get(family, ())
@@ -161,7 +161,7 @@ class Compares:
 
 
 class _Rows:
-    """Rows in a stream of batches, to be taken as many at a time as one likes."""
+    """A buffer over a stream of batches, from which any number of rows can be taken at a time."""
 
     def __init__(self, batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> None:
         self._batches = batches
@@ -169,7 +169,7 @@ class _Rows:
         self._held = self._schema.empty_table()
 
     def ready(self) -> int:
-        """Returns how many can be taken at once; 0 at the end."""
+        """Returns how many rows can be taken at once; 0 at the end."""
         while not self._held.num_rows and (batch := next(self._batches, None)) is not None:
             self._held = pa.Table.from_batches([batch]).cast(self._schema)
         return int(self._held.num_rows)
@@ -185,7 +185,9 @@ def _plain(type_: pa.DataType) -> pa.DataType:
 
 
 def compare(expected: _Rows, found: _Rows) -> tuple[int, str]:
-    """Returns how many rows are equal from the start, about, and what the first difference is, if any."""
+    """Compares two streams of rows. Returns about how many rows are equal from the start, and the first difference
+    (empty if there is none).
+    """
     compared = 0
     while some := min(expected.ready(), found.ready()):
         left, right = expected.take(some), found.take(some)
@@ -208,7 +210,7 @@ def _same(left: pa.Table, right: pa.Table) -> bool:
 
 
 def _close(one: Any, other: Any) -> bool:
-    """Returns whether measures are equal, but for the last digits of their numbers."""
+    """Returns whether two measures are equal, except for the last digits of their numbers."""
     if isinstance(one, list) and isinstance(other, list):
         return len(one) == len(other) and all(map(_close, one, other))
     if isinstance(one, dict) and isinstance(other, dict):

@@ -1,7 +1,7 @@
-"""One alarm for each promise that can be broken, and where they go.
+"""The alarms: one for each promise that can be broken, and the topic that they notify.
 
-Each leads to its section in docs/operations.md, which says what it means, how to look, and what to do. An idle deployment
-raises none: what an alarm waits for is either written by every run of a clock, or missing without harm.
+Each alarm has a section in docs/operations.md, which says what it means, what to look at, and what to do. An idle
+deployment raises no alarm: each metric is either written at every scheduled run, or may be missing without harm.
 """
 
 from __future__ import annotations
@@ -25,16 +25,17 @@ _MINUTE_MS = 60_000
 
 
 class Rule(NamedTuple):
-    """An alarm.
+    """The definition of one alarm.
 
     Attributes:
-        name: with dashes; also the end of its anchor in the runbook, unless another is given.
-        promise: what no longer holds, in a sentence.
-        metrics: by the name that `expression` calls them.
-        expression: metric math; what it gives is compared with `threshold`.
-        breaching, periods: so many of the last so many periods must be at the threshold or above; with `below`, below it.
-        missing_is_bad: no data at all breaks the promise.
-        anchor: the end of the anchor, of alarms that share a section.
+        name: words joined by dashes; also the end of its anchor in the runbook, unless `anchor` is given.
+        promise: a sentence that says what no longer holds when the alarm is raised.
+        metrics: the metrics, by their names in `expression`.
+        expression: metric math whose result is compared with `threshold`.
+        breaching, periods: the alarm is raised if `breaching` of the last `periods` periods are at or above the
+            threshold (with `below`: below it).
+        missing_is_bad: whether missing data raises the alarm.
+        anchor: the end of the anchor in the runbook, for alarms that share a section.
     """
 
     name: str
@@ -50,7 +51,7 @@ class Rule(NamedTuple):
 
 
 def rules(*, functions: Mapping[str, lambda_.IFunction], dead_letters: Mapping[str, sqs.IQueue]) -> list[Rule]:
-    """Returns every alarm of a deployment."""
+    """Returns the definitions of all alarms of a deployment."""
     throttles = {f"{service}_throttles": own(service, "StoreThrottles") for service in SERVICES}
     all_throttles = "+".join(f"FILL({name},0)" for name in throttles)
     appends, races = own("api", "Appends"), own("api", "SlotRaces")
@@ -228,7 +229,7 @@ def rules(*, functions: Mapping[str, lambda_.IFunction], dead_letters: Mapping[s
 
 
 class Alarms(Construct):
-    """The alarms, and the topic that they notify, if the environment has one."""
+    """The construct with the alarms, and the topic that they notify if the environment names one."""
 
     def __init__(
         self,

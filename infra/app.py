@@ -1,7 +1,7 @@
 """The CDK application: `cdk synth -c environment=prod`, or `CDK_OUTDIR=cdk.out python -m infra.app`.
 
-Both bundle the functions, which needs uv, and its cache or a network; neither needs docker or an AWS account.
-`python -m infra.synth` gives the template alone.
+Both commands bundle the functions, which needs uv with a filled cache or a network, but no docker and no AWS account.
+`python -m infra.synth` writes only the template.
 """
 
 from __future__ import annotations
@@ -20,16 +20,15 @@ STACK_ID = "Headrace"
 
 
 def build_app(*, context: Mapping[str, Any] | None = None, outdir: str | None = None) -> App:
-    """Returns the app for the environment that the context describes (`infra/environments.py`).
+    """Returns the CDK app for the environment that the context describes (`infra/environments.py`).
 
-    Its synth raises RuntimeError, and prints what was found, when the template has a finding that is not
-    acknowledged.
+    Its synth raises RuntimeError, and prints the findings, if the template has a finding that is not acknowledged.
 
-    `architecture` and `python` in the context have functions built for, and run on, another machine than Lambda's
-    usual
-    one here: `-c architecture=x86_64 -c python=3.12` is for trying the artifacts on a machine at hand.
+    `architecture` and `python` in the context choose another machine than Lambda's usual one, for which functions are
+    built and on which they run: `-c architecture=x86_64 -c python=3.12` is for trying the artifacts on a machine at
+    hand.
 
-    Raises BadEnvironment if it describes none, ValueError for an unknown architecture or Python.
+    Raises BadEnvironment if the context describes no environment, ValueError for an unknown architecture or Python.
     """
     app = App(context=context, outdir=outdir, analytics_reporting=False)
     environment = environment_of(app.node.get_all_context())

@@ -1,7 +1,7 @@
-"""What `cdk deploy` would deploy: `python -m infra.assembly [--environment dev] [--outdir cdk.out]`.
+"""Builds exactly what `cdk deploy` would deploy: `python -m infra.assembly [--environment dev] [--outdir cdk.out]`.
 
-Bundles the functions and synthesizes, then says what came of it. Needs no docker, account or network if uv's cache is
-filled. The committed template is another thing: `infra/synth.py`.
+Bundles the functions, synthesizes the stack, and prints a summary. Needs no docker, account or network if uv's cache is
+filled. For the committed template see `infra/synth.py`.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ DEFAULT_OUTDIR = "cdk.out"
 
 @dataclass(frozen=True)
 class Asset:
-    """A file or folder that is uploaded before the stack is made.
+    """A file or folder that is uploaded before the stack is created.
 
     Attributes:
         name: where in the stack it is used.
-        path: the file, or the folder that travels as one zip.
-        is_zipped: it is such a folder.
-        key: of the object; the bucket is the bootstrap's.
+        path: the file, or the folder that is uploaded as one zip.
+        is_zipped: whether it is a folder to be zipped.
+        key: key of the uploaded object in the bootstrap's bucket.
     """
 
     name: str
@@ -39,14 +39,14 @@ class Asset:
 
     @property
     def size(self) -> int:
-        """Returns the bytes, unzipped."""
+        """Returns the size in bytes, unzipped."""
         files = self.path.rglob("*") if self.path.is_dir() else [self.path]
         return sum(file.stat().st_size for file in files if file.is_file())
 
 
 @dataclass(frozen=True)
 class Assembly:
-    """A synthesized app: its one stack's template, and the assets that this one names."""
+    """A synthesized app: the template of its stack, and the assets that the template refers to."""
 
     folder: Path
     stack_name: str
@@ -55,19 +55,19 @@ class Assembly:
 
     @property
     def resources(self) -> Counter[str]:
-        """Returns the number of resources by type."""
+        """Returns the number of resources of each type."""
         return Counter(resource["Type"] for resource in self.template["Resources"].values())
 
 
 def assemble(*, outdir: Path, environment: str = DEV.name, machine: Machine = LAMBDA) -> Assembly:
-    """Synthesizes into `outdir`. Raises what `build_app` and bundling raise."""
+    """Synthesizes the app into `outdir` and returns the result. Raises the errors of `build_app` and of bundling."""
     context = {"environment": environment, "architecture": machine.architecture, "python": machine.python}
     build_app(context=context, outdir=str(outdir)).synth()
     return read(outdir)
 
 
 def read(folder: Path) -> Assembly:
-    """Returns what was synthesized into a folder."""
+    """Reads a synthesized app from a folder."""
     (stack,) = (
         artifact
         for artifact in json.loads((folder / "manifest.json").read_text())["artifacts"].values()
@@ -96,7 +96,7 @@ def _asset(folder: Path, entry: Mapping[str, Any]) -> Asset:
 
 
 def described(assembly: Assembly) -> str:
-    """Returns resource types and assets as text for a person."""
+    """Formats resource types and assets as text for people."""
     lines = [f"{assembly.stack_name}: {assembly.resources.total()} resources"]
     lines += [f"  {count:3} {type_}" for type_, count in sorted(assembly.resources.items())]
     lines += [f"{len(assembly.assets)} assets, bytes unzipped"]
@@ -105,7 +105,7 @@ def described(assembly: Assembly) -> str:
 
 
 def main() -> None:
-    """Synthesizes and prints."""
+    """Synthesizes the app that the command line asks for, and prints a summary."""
     parser = argparse.ArgumentParser(prog="python -m infra.assembly", description=__doc__)
     parser.add_argument("--environment", choices=sorted(ENVIRONMENTS), default=DEV.name)
     parser.add_argument("--outdir", type=Path, default=Path(DEFAULT_OUTDIR))

@@ -1,6 +1,6 @@
-"""A Lambda artifact's folder: locked dependencies for its machine, the library, one function, byte code.
+"""Fills the folder of a Lambda artifact: locked dependencies for its machine, the library, one function, byte code.
 
-Runs during a deployment's synth only, on any Linux or macOS machine with uv; no docker, no compiler.
+Runs only during a deployment's synth, on any Linux or macOS machine with uv; needs no docker and no compiler.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SERVICES = {
 
 @jsii.implements(ILocalBundling)
 class Bundle:
-    """Fills an asset folder without docker."""
+    """The CDK's local bundling of one artifact: fills its asset folder without docker."""
 
     def __init__(self, *, artifact: str, machine: Machine) -> None:
         self._artifact = artifact
@@ -47,7 +47,7 @@ class Bundle:
 
 
 def build(*, artifact: str, target: Path, machine: Machine = LAMBDA) -> None:
-    """Writes the artifact into the empty folder `target`, for `machine`, whatever this one is.
+    """Writes the artifact into the empty folder `target`, for `machine`, whatever machine this runs on.
 
     Raises RuntimeError if a step fails, ValueError if the result is too large for Lambda.
     """
@@ -60,7 +60,9 @@ def build(*, artifact: str, target: Path, machine: Machine = LAMBDA) -> None:
 
 
 def copy_sources(*, artifact: str, target: Path) -> None:
-    """Copies the library, the one function, and what functions share: whatever beside it has no handler."""
+    """Copies the library, the function's own folder, and everything beside it that functions share (folders and modules
+    without a handler).
+    """
     copy_packages(("headrace", f"functions/{artifact}"), target)
     for path in sorted((REPOSITORY / "functions").iterdir()):
         if path.suffix == ".py":
@@ -70,7 +72,7 @@ def copy_sources(*, artifact: str, target: Path) -> None:
 
 
 def copy_packages(folders: Iterable[str], target: Path) -> None:
-    """Copies folders of the repository, sources alone."""
+    """Copies folders of the repository to `target`, source files only."""
     for folder in folders:
         shutil.copytree(REPOSITORY / folder, target / folder, ignore=shutil.ignore_patterns("__pycache__", "*.pyc"))
 
@@ -82,7 +84,7 @@ ARCHITECTURES = {ARM: lambda_.Architecture.ARM_64, X86: lambda_.Architecture.X86
 
 
 class PythonFunction(Construct):
-    """`functions/<artifact>/handler.py`, with a role and a log group of its own.
+    """A Lambda function from `functions/<artifact>/handler.py`, with a role and a log group of its own.
 
     The role may write to that log group and nothing else; the stack grants the rest.
     """
@@ -167,7 +169,7 @@ class PythonFunction(Construct):
             )
 
     def grant(self, statements: Sequence[iam.PolicyStatement]) -> None:
-        """Adds to what the function may do."""
+        """Adds permissions to the function's role."""
         for statement in statements:
             self.role.add_to_policy(statement)
 

@@ -1,6 +1,7 @@
-"""What an operator sees first: is it answering, how fast, how far behind is what follows, and what does it cost.
+"""The dashboard for operators: whether the deployment answers, how fast, how far behind background work is, and the
+cost.
 
-Times are in milliseconds; a sum is that of five minutes. Alarms are at the top, each with its state.
+Times are in milliseconds; a sum covers five minutes. Alarms with their states are at the top.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ WIDTH, HEIGHT = 8, 6  # of a widget; a dashboard is 24 wide
 
 
 class Dashboard(Construct):
-    """One page: a row for each question."""
+    """The dashboard: one page, with a row of graphs for each question."""
 
     def __init__(
         self,

@@ -1,5 +1,6 @@
-"""How requests arrive: an HTTP API in front of the api function (the buffered door), a Function URL whose responses stream
-(the streaming door), and the first key of a deployment."""
+"""How requests reach the functions: an HTTP API in front of the api function (the buffered door), a Function URL whose
+responses stream (the streaming door), and the first API key of a deployment.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +43,7 @@ ACCESS_LOG_FIELDS = {
 
 @jsii.implements(apigatewayv2.IAccessLogSettings)
 class _AccessLog:
-    """One JSON line for each request. jsii wants an object here."""
+    """The access log's settings: one JSON line for each request. A class, because jsii requires an object here."""
 
     def __init__(self, log_group: logs.ILogGroup) -> None:
         self._destination = apigatewayv2.LogGroupLogDestination(log_group)
@@ -50,17 +51,18 @@ class _AccessLog:
 
     @property
     def destination(self) -> apigatewayv2.IAccessLogDestination:
-        """Returns where lines go."""
+        """Returns the log group that lines are written to."""
         return self._destination
 
     @property
     def format(self) -> apigateway.AccessLogFormat:
-        """Returns what a line holds."""
+        """Returns the format of a line."""
         return self._format
 
 
 class HttpDoor(Construct):
-    """Authorization, CORS and methods are the application's business: the door adds rate limits, a log and a name.
+    """The buffered door: an HTTP API with rate limits, an access log and a domain name. The application itself checks
+    keys, methods and CORS.
 
     It takes requests of up to 10 MB; as an event for the function a request may have 6 MB, so the application refuses
     bodies above 4.5 MB. It gives up after 30 s. `url` is where clients reach it.
@@ -95,7 +97,7 @@ class HttpDoor(Construct):
             self._give_name(environment)
 
     def _give_name(self, environment: Environment) -> None:
-        """Adds a custom domain, and its record if the zone is known."""
+        """Adds a custom domain, and its DNS record if the hosted zone is known."""
         domain = apigatewayv2.DomainName(
             self,
             "Domain",
@@ -126,13 +128,13 @@ MODULE = "functions.api.door.streaming"
 
 
 class StreamingDoor(Construct):
-    """A public URL; the application checks keys and answers preflights, as behind the HTTP API.
+    """The streaming door: a public Function URL whose responses stream. The application checks keys and answers
+    preflight requests, as behind the HTTP API.
 
     It has no rate limit of its own: what bounds it is the function's reserved concurrency.
 
-    The function has no SnapStart. That would need a published version, to whose alias the URL can lead, and excludes
-    provisioned concurrency; neither is in the way. But a runtime client takes part in being restored, and Lambda documents
-    that for its own clients alone.
+    The function has no SnapStart. A runtime client must take part when a snapshot is restored, and Lambda documents
+    that only for its own clients; this function uses another one.
     """
 
     def __init__(self, scope: Construct, construct_id: str, *, function: lambda_.IFunction) -> None:
@@ -152,7 +154,9 @@ KEY_CHARACTERS = 43
 
 
 class AdminKey(Construct):
-    """A bearer key with every scope. The secret's text is a list of keys, to which an operator adds more."""
+    """The secret with the first bearer key, which has every scope. Its text is a list of keys, to which an operator
+    adds more.
+    """
 
     def __init__(self, scope: Construct, construct_id: str, *, key: kms.IKey) -> None:
         super().__init__(scope, construct_id)

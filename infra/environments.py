@@ -1,8 +1,8 @@
-"""What differs between two deployments, and nothing else: every number that a platform team tunes.
+"""The settings that may differ between two deployments: every number that a platform team tunes.
 
-An environment is a preset (`dev`, `prod`) with any of its values replaced, in `cdk.json` or on the command line:
-`cdk deploy -c environment=prod -c headrace:request_burst=800`. A value is checked when it is given,
-so that a wrong one fails the synth and not a deployment that is under way.
+An environment is a preset (`dev`, `prod`) with any of its values replaced, in `cdk.json` or on the command line: `cdk
+deploy -c environment=prod -c headrace:request_burst=800`. Values are checked when they are given, so that a wrong one
+fails the synth and not a running deployment.
 
 `python -m infra.environments` prints the table in `docs/operations.md`.
 """
@@ -40,17 +40,19 @@ STREAMING_SPARE_SECONDS = 30
 
 
 class BadEnvironment(ValueError):
-    """A value makes no sense. The message names it, what is allowed and what was given."""
+    """A setting is invalid. The message names it, what is allowed, and what was given."""
 
 
 def _value(meaning: str, **bounds: Any) -> Any:
-    """Returns the field of a value: `least` and `most` of a number, `one_of`, or the `form` of a text (empty: none)."""
+    """Declares a setting: its meaning, and its bounds (`least` and `most` of a number, `one_of`, or the `form` of a
+    text; an empty text means none).
+    """
     return field(metadata={"meaning": meaning, **bounds})
 
 
 @dataclass(frozen=True, kw_only=True)
 class Environment:
-    """The values of one deployment. Raises BadEnvironment for one that is out of bounds, or that contradicts another."""
+    """The settings of one deployment. Raises BadEnvironment if one is out of bounds, or contradicts another."""
 
     name: str = _value("ends the stack's name: `headrace-<name>`", form=_NAME)
     log_retention_days: int = _value("age at which function and access logs are dropped", one_of=tuple(_RETENTION))
@@ -139,7 +141,7 @@ class Environment:
 
     @property
     def log_retention(self) -> logs.RetentionDays:
-        """Returns `log_retention_days` as the CDK wants it."""
+        """Returns `log_retention_days` as the CDK's type."""
         return _RETENTION[self.log_retention_days]
 
 
@@ -149,7 +151,7 @@ SPARK_EXECUTOR_VCPUS = 4
 
 
 def _check(one: Field[Any], value: Any) -> None:
-    """Raises BadEnvironment if a value is not of its type or out of its bounds."""
+    """Raises BadEnvironment if a setting has the wrong type or is out of bounds."""
     expected = {"int": int, "bool": bool, "str": str}[str(one.type)]
     if type(value) is not expected or not _is_within(one, value):
         raise BadEnvironment(f"{one.name} is not {allowed(one)}: {value!r}")
@@ -164,7 +166,7 @@ def _is_within(one: Field[Any], value: Any) -> bool:
 
 
 def allowed(one: Field[Any]) -> str:
-    """Returns what a value may be, in words."""
+    """Describes in words what a setting may be."""
     if "form" in one.metadata:
         return {"name": "a name", "domain_name": "a domain", "certificate_arn": "an ARN"}.get(one.name, "an id")
     if "one_of" in one.metadata:
@@ -225,13 +227,13 @@ PROD = Environment(
 )
 
 PREFIX = "headrace:"
-"""What a value's key in the CDK's context starts with."""
+"""The prefix of settings' keys in the CDK context."""
 
 ENVIRONMENTS = {environment.name: environment for environment in (DEV, PROD)}
 
 
 def table() -> str:
-    """Returns every value, with its presets, as a table of Markdown."""
+    """Returns a Markdown table of all settings with their presets."""
     rows = ["| value | dev | prod | allowed | meaning |", "|---|---|---|---|---|"]
     for one in fields(Environment):
         presets = [_shown(getattr(environment, one.name)) for environment in (DEV, PROD)]
@@ -246,11 +248,11 @@ def _shown(value: Any) -> str:
 
 
 def environment_of(context: Mapping[str, Any]) -> Environment:
-    """Returns the environment that a context describes; `dev` unless it names another. Keys without our prefix are
+    """Returns the environment that a context describes; `dev` unless it names another. Keys without `PREFIX` are
     ignored.
 
     Raises:
-        BadEnvironment: an unknown preset or value, or one that makes no sense.
+        BadEnvironment: the preset or a setting is unknown, or a setting is invalid.
     """
     preset = context.get("environment") or DEV.name
     if preset not in ENVIRONMENTS:
@@ -270,8 +272,8 @@ def environment_of(context: Mapping[str, Any]) -> Environment:
 
 
 def _parsed(kind: str, value: Any) -> Any:
-    """Returns text as the number or truth value that is wanted. Text that is neither stays as it is, and is refused
-    later.
+    """Converts text to the number or boolean that a setting of this kind needs. Text that is neither is returned
+    unchanged, and is refused later.
     """
     if not isinstance(value, str):
         return value

@@ -1,7 +1,8 @@
-"""The template's findings by cdk-nag's rules for AWS solutions and by cfn-lint, and why each that is left may stay.
+"""Accepted findings of cdk-nag (AWS Solutions rules) and cfn-lint in the template, each with the reason why it may
+stay.
 
-A synth fails on any other finding of cdk-nag, the tests on any of cfn-lint. Each is acknowledged by itself, where it was
-found, with its reason; one that is not found any more has to go, too (`tests/infra/test_lint.py`).
+A synth fails on any other finding of cdk-nag, the tests on any other of cfn-lint. Each finding is acknowledged for the
+construct where it occurs. An acknowledgement without a finding must be removed, too (`tests/infra/test_lint.py`).
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ _OPEN_ROUTE = "the application checks bearer keys, scopes and prefixes itself, a
 
 @dataclass(frozen=True)
 class Finding:
-    """A finding of a rule at a construct (its path in the stack), or below it.
+    """An accepted finding of a rule at a construct (its path in the stack) or below it.
 
-    `resource` is the pattern that a permission names, below the ARN of the construct at `of`; for IAM5 only.
+    `resource` is the ARN pattern in a permission, relative to the ARN of the construct at `of`; only for rule IAM5.
     """
 
     path: str
@@ -120,12 +121,14 @@ LINT_ACKNOWLEDGED = (
 
 
 def check(app: App) -> None:
-    """Has the app's synth fail on findings that are not acknowledged."""
+    """Makes the app's synth fail on findings that are not acknowledged."""
     Validations.of(app).add_plugins(AwsSolutionsChecks(app, verbose=True))
 
 
 def acknowledge(stack: Stack) -> None:
-    """Accepts what is known, each finding where it is. What an environment leaves out has none."""
+    """Marks the accepted findings as acknowledged in a stack, each at its construct. Constructs that the environment
+    leaves out are skipped.
+    """
     for finding in of(stack, ACKNOWLEDGED):
         rule = Acknowledgment(id=f"{PACK}::{finding.id(stack)}", reason=finding.reason)
         Validations.of(_at(stack, finding.path)).acknowledge(rule)
@@ -136,7 +139,7 @@ def acknowledge(stack: Stack) -> None:
 
 
 def of(stack: Stack, findings: Sequence[Finding]) -> list[Finding]:
-    """Returns those whose part of the template the stack has."""
+    """Returns the findings whose construct exists in the stack."""
     return [finding for finding in findings if stack.node.try_find_child(finding.path.split("/")[0]) is not None]
 
 

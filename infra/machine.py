@@ -1,4 +1,6 @@
-"""The machine that code is packed for (a processor and a Python), and the commands that pack it on this one."""
+"""The machine that code is packed for (its processor and Python version), and a helper that runs the commands that pack
+it.
+"""
 
 from __future__ import annotations
 
@@ -21,10 +23,10 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
-    """A processor and a Python. Raises ValueError for one that nothing is built for."""
+    """A processor architecture and a Python version. Raises ValueError for a combination that is not supported."""
 
     architecture: str
-    """`arm64` or `x86_64`, Lambda's words."""
+    """`arm64` or `x86_64`, as Lambda calls it."""
 
     python: str
     """Major and minor version, such as `3.13`."""
@@ -37,13 +39,13 @@ class Machine:
 
     @property
     def platform(self) -> str:
-        """Returns what uv calls wheels for it."""
+        """Returns uv's name of the wheel platform."""
         return PLATFORMS[self.architecture]
 
 
 def here(python: str = "") -> Machine:
-    """Returns this machine: what is built for it can be run at once. Its Python is the running one unless another is
-    named.
+    """Returns the machine that this runs on, so that what is built for it can be run here. Its Python is the running
+    one unless `python` names another.
     """
     architecture = ARM if platform.machine() in ("arm64", "aarch64") else X86
     return Machine(architecture=architecture, python=python or "{}.{}".format(*sys.version_info))

@@ -1,4 +1,4 @@
-"""The metrics that alarms and dashboard are made of, by namespace."""
+"""Builds the CloudWatch metrics that alarms and the dashboard use, one function per namespace."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SERVICES = ("api", "sealer", "indexer")
 
 
 def own(service: str, name: str, statistic: str = "Sum", label: str | None = None) -> cloudwatch.Metric:
-    """Returns a metric that a function writes."""
+    """Returns a metric that the functions themselves write."""
     return cloudwatch.Metric(
         namespace=NAMESPACE,
         metric_name=name,
@@ -26,27 +26,27 @@ def own(service: str, name: str, statistic: str = "Sum", label: str | None = Non
 
 
 def of_function(function: lambda_.IFunction, name: str, statistic: str, label: str) -> cloudwatch.Metric:
-    """Returns Lambda's metric of a function, all versions together."""
+    """Returns one of Lambda's metrics for a function, over all its versions."""
     return _aws("AWS/Lambda", name, {"FunctionName": function.function_name}, statistic, label)
 
 
 def of_queue(queue: sqs.IQueue, name: str, label: str) -> cloudwatch.Metric:
-    """Returns SQS's metric of a queue: its largest value."""
+    """Returns one of SQS's metrics for a queue, with statistic Maximum."""
     return _aws("AWS/SQS", name, {"QueueName": queue.queue_name}, "Maximum", label)
 
 
 def of_table(table: dynamodb.ITable, name: str, label: str) -> cloudwatch.Metric:
-    """Returns DynamoDB's metric of a table: its sum."""
+    """Returns one of DynamoDB's metrics for a table, with statistic Sum."""
     return _aws("AWS/DynamoDB", name, {"TableName": table.table_name}, "Sum", label)
 
 
 def of_door(api_id: str, name: str, statistic: str, label: str) -> cloudwatch.Metric:
-    """Returns the HTTP API's metric of all its requests."""
+    """Returns one of the HTTP API's metrics, over all its routes."""
     return _aws("AWS/ApiGateway", name, {"ApiId": api_id}, statistic, label)
 
 
 def spark_vcpus() -> cloudwatch.Metric:
-    """Returns the vCPUs that EMR Serverless runs for the account."""
+    """Returns the metric of vCPUs that EMR Serverless runs for the account."""
     dimensions = {"Service": "EMR Serverless", "Type": "Resource", "Resource": "vCPU", "Class": "None"}
     return _aws("AWS/Usage", "ResourceCount", dimensions, "Average", "vCPUs")
 

@@ -1,7 +1,8 @@
-"""What each role may do, written out, statement by statement. Nothing here names `*`, and the api deletes no object.
+"""The IAM statements of each role, written out one by one. No action or resource is `*`, and the api role deletes no
+object.
 
-Each statement is used whole: `tests/e2e/test_least_privilege.py` compares it with the calls of a complete workload. Why it
-is there is explained in `docs/permissions.md`, under its name.
+Each statement is used whole: `tests/e2e/test_least_privilege.py` compares it with the calls of a complete workload.
+`docs/permissions.md` explains each under its name.
 """
 
 from __future__ import annotations
@@ -49,7 +50,9 @@ POLL = ("ReceiveMessage", "DeleteMessage", "GetQueueAttributes")
 def api_statements(
     *, tables: Tables, bucket: s3.IBucket, key: kms.IKey, api_keys: secretsmanager.ISecret
 ) -> list[iam.PolicyStatement]:
-    """Creates, appends, reads, closes and deletes logs; never deletes or overwrites what was sealed."""
+    """Returns what the api may do: create, append to, read, close and delete logs. It never deletes or overwrites a
+    sealed object.
+    """
     return [
         # Delete is for one case: an item of our own that turned out to be below the published end. The condition check
         # is for another log's entry in one transaction (a fork and its source): its predecessor must exist.
@@ -76,7 +79,9 @@ def api_statements(
 def sealer_statements(
     *, tables: Tables, bucket: s3.IBucket, key: kms.IKey, delay: sqs.IQueue, stream_dead_letters: sqs.IQueue
 ) -> list[iam.PolicyStatement]:
-    """Seals, publishes, trims, expires and purges; is fed by the stream and by the delayed queue."""
+    """Returns what the sealer may do: seal, publish, trim, expire and purge logs, and receive from the table's stream
+    and the delayed queue.
+    """
     return [
         # It ends logs and releases the sources of forks as the api does: by entries, with the same fence.
         _on_table("Wal", tables.wal, ["Query", "PutItem", "DeleteItem", "BatchWriteItem", "ConditionCheckItem"]),
@@ -106,9 +111,10 @@ def indexer_statements(
     application: emrserverless.CfnApplication,
     job_role: iam.IRole,
 ) -> list[iam.PolicyStatement]:
-    """Looks at logs, starts and follows job runs, publishes and retires index runs, publishes merged segments.
+    """Returns what the indexer may do: look at logs, start and follow job runs, publish and retire index runs, publish
+    merged segments.
 
-    It writes no entry, and deletes no segment that was sealed.
+    It writes no entry, and deletes no sealed segment.
     """
     return [
         _on_table("Wal", tables.wal, ["Query"]),
@@ -186,18 +192,19 @@ def _on_objects(sid: str, bucket: s3.IBucket, actions: Sequence[str], *patterns:
 
 
 def _list_objects(bucket: s3.IBucket) -> iam.PolicyStatement:
-    """Returns the permission to list. Without it S3 answers 403 for an object that is absent, and readers look for the
-    first absent manifest.
+    """Returns the permission to list the bucket. Without it S3 answers 403 instead of 404 for an absent object, and
+    readers look for the first absent manifest.
 
-    It has no condition on a prefix: a GetObject carries none, so the condition would bring the 403 back.
+    It has no condition on a prefix: a GetObject request carries no prefix, so the condition would bring the 403 back.
     """
     return iam.PolicyStatement(sid="SeeAbsentObjects", actions=["s3:ListBucket"], resources=[bucket.bucket_arn])
 
 
 def _use_key_through_tables(scope: s3.IBucket, key: kms.IKey) -> iam.PolicyStatement:
-    """Returns what DynamoDB asks of the key in the name of a reader or writer of a table.
+    """Returns the permission to use the key through DynamoDB, which uses it on behalf of the role
+    that reads or writes a table.
 
-    Source: its developer guide, encryption at rest, "Authorizing use of your customer managed key".
+    Source: DynamoDB developer guide, encryption at rest, "Authorizing use of your customer managed key".
     """
     actions = ["Decrypt", "DescribeKey", "Encrypt", "GenerateDataKey", "GenerateDataKeyWithoutPlaintext"]
     actions += ["ReEncryptFrom", "ReEncryptTo"]
@@ -205,9 +212,10 @@ def _use_key_through_tables(scope: s3.IBucket, key: kms.IKey) -> iam.PolicyState
 
 
 def _use_key_through_bucket(scope: s3.IBucket, key: kms.IKey) -> iam.PolicyStatement:
-    """Returns what S3 asks of the key: it decrypts what is read, and makes a data key for what is written.
+    """Returns the permission to use the key through S3, which decrypts what is read, and makes a data key for what is
+    written.
 
-    Source: its user guide, SSE-KMS.
+    Source: S3 user guide, SSE-KMS.
     """
     return _use_key(scope, key, "Bucket", service="s3", actions=["Decrypt", "GenerateDataKey"])
 
@@ -215,7 +223,9 @@ def _use_key_through_bucket(scope: s3.IBucket, key: kms.IKey) -> iam.PolicyState
 def _use_key(
     scope: s3.IBucket, key: kms.IKey, what: str, *, service: str, actions: Sequence[str]
 ) -> iam.PolicyStatement:
-    """Returns the permission to use the key through one store only: a holder of the role decrypts nothing by hand."""
+    """Returns the permission to use the key through one AWS service only: a holder of the role can't decrypt anything
+    directly.
+    """
     stack = Stack.of(scope)
     return iam.PolicyStatement(
         sid=f"UseKeyThrough{what}",

@@ -1,10 +1,9 @@
-"""Where index jobs run, and the code that they bring along.
+"""The EMR Serverless application that runs index jobs, and the code that its job runs use.
 
-An EMR Serverless application costs nothing while it is idle. A job run brings its entry point, the packages of the
-jobs, and an environment of locked wheels without an interpreter: its `bin/python` starts the image's own. So the
-environment may be unpacked anywhere, and is packed without Python, docker or a compiler of the target. `emr-
-spark-8.0.0` brings Python 3.11, 3.12 and 3.13 (Amazon EMR Release Guide, "Amazon runtime for Apache Spark (emr-
-spark-8.0.0)", versions).
+An application costs nothing while it is idle. A job run gets three objects: its entry point, the packages of the jobs,
+and an archive of locked wheels without an interpreter, whose `bin/python` starts the image's own Python. So the archive
+may be unpacked anywhere, and is packed without Python, docker or a compiler of the target. `emr-spark-8.0.0` brings
+Python 3.11, 3.12 and 3.13 (Amazon EMR Release Guide, "Amazon runtime for Apache Spark (emr-spark-8.0.0)", versions).
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ IDLE_MINUTES = 15
 
 
 class Spark(Construct):
-    """One application. Its limits bound what a backlog can cost."""
+    """The EMR Serverless application. Its capacity limits bound what a backlog can cost."""
 
     def __init__(
         self, scope: Construct, construct_id: str, *, bucket: s3.IBucket, key: kms.IKey, environment: Environment
@@ -77,9 +76,11 @@ class Spark(Construct):
 
 
 def _warm(executors: int) -> list[emrserverless.CfnApplication.InitialCapacityConfigKeyValuePairProperty] | None:
-    """Returns a driver and executors that wait for the next job: it then starts in seconds instead of a minute or two.
+    """Returns the configuration of a driver and executors that are kept started: the next job then starts in seconds
+    instead of a minute or two.
 
-    Their sizes are those that jobs ask for (`functions/indexer/runs.py`), overhead included: others would serve none.
+    Their sizes, overhead included, are those that jobs ask for (`functions/indexer/runs.py`): warm workers of other
+    sizes would serve no job.
     """
     if not executors:
         return None
@@ -103,7 +104,7 @@ def _warm(executors: int) -> list[emrserverless.CfnApplication.InitialCapacityCo
 
 @jsii.implements(ILocalBundling)
 class _Fill:
-    """Fills an asset's folder without docker."""
+    """The CDK's local bundling of one asset: calls a function that fills its folder, without docker."""
 
     def __init__(self, fill: Callable[[Path], None]) -> None:
         self._fill = fill
@@ -115,7 +116,9 @@ class _Fill:
 
 
 class SparkAssets(Construct):
-    """Three objects, each named by the hash of its content: a job run never sees the code of another deployment."""
+    """The three uploaded objects of a job run, each named by the hash of its content: a job run never uses the code of
+    another deployment.
+    """
 
     def __init__(self, scope: Construct, construct_id: str) -> None:
         super().__init__(scope, construct_id)
@@ -124,9 +127,9 @@ class SparkAssets(Construct):
         self.environment = self._asset("Environment", pack_environment, BundlingOutput.SINGLE_FILE)
 
     def read_statements(self) -> list[iam.PolicyStatement]:
-        """Returns what a job run needs to fetch these three objects, and nothing else of the bucket.
+        """Returns the permissions that a job run needs to fetch these three objects, and nothing else of the bucket.
 
-        Spark asks whether each is a folder, which is a listing.
+        They include listing, because Spark checks whether each object is a folder.
         """
         assets = (self.entry_point, self.packages, self.environment)
         bucket = self.entry_point.bucket  # one for all assets of a stack
@@ -194,19 +197,19 @@ exit 127
 
 
 def copy_entry_point(folder: Path) -> None:
-    """Writes the file that a job run starts with."""
+    """Writes the Python file that a job run starts with."""
     shutil.copy2(REPOSITORY / "emr_jobs" / ENTRY_POINT, folder / ENTRY_POINT)
 
 
 def copy_jobs(folder: Path) -> None:
-    """Writes the packages of the jobs; zipped, the folder is what Spark puts on every path."""
+    """Copies the packages of the jobs to a folder. Zipped, it is what Spark puts on every worker's Python path."""
     copy_packages(PACKAGES, folder)
 
 
 def pack_environment(folder: Path, machine: Machine = SPARK) -> None:
-    """Writes the archive of everything that jobs import, for the Python and the processor of `machine`.
+    """Writes the archive of the wheels that jobs import, for the Python and the processor of `machine`.
 
-    Raises RuntimeError if a wheel cannot be had, ValueError if the result is too large.
+    Raises RuntimeError if a wheel can't be found, ValueError if the result is too large.
     """
     with tempfile.TemporaryDirectory() as scratch:
         root = Path(scratch)

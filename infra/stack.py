@@ -1,7 +1,7 @@
-"""The deployment on one page: what there is, who may touch it, and what neighbours need to know.
+"""The stack of a deployment, on one page: its resources, who may use them, and the outputs that other stacks need.
 
-One stack, because its parts live and die together: tables and bucket are only of use with each other, and rules,
-queues and functions in separate stacks would refer to each other in a circle.
+It is one stack because its parts are created and deleted together: tables and bucket are useless without each other,
+and rules, queues and functions in separate stacks would refer to each other in a circle.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ INDEXER_TIMEOUT = Duration.minutes(5)
 
 
 class HeadraceStack(Stack):
-    """Everything that Headrace runs on in one account and region."""
+    """All resources of one Headrace deployment, in one account and region."""
 
     def __init__(
         self,

@@ -1,5 +1,6 @@
-"""Where data are stored: the customer key, the tables and the bucket. The bucket alone is enough to recover what was
-published; a principal that may not use the key reads nothing."""
+"""Where data is stored: the customer-managed key, the tables and the bucket. The bucket alone is enough to recover
+everything that was published; a principal that may not use the key can read nothing.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +12,9 @@ from constructs import Construct
 
 
 class DataKey(Construct):
-    """The customer key of tables, bucket and secret: rotated yearly, kept after the stack where the data are."""
+    """The customer-managed key of tables, bucket and secret: rotated yearly, and kept after the stack is deleted if the
+    data is kept.
+    """
 
     def __init__(self, scope: Construct, construct_id: str, *, removal: RemovalPolicy) -> None:
         super().__init__(scope, construct_id)
@@ -29,8 +32,8 @@ DUE_INDEX = "due"
 
 
 class Tables(Construct):
-    """The tables: on demand, recoverable to any second of 35 days; protected from deletion as well where they outlive
-    the stack.
+    """The DynamoDB tables: on-demand capacity, point-in-time recovery of 35 days; protected from deletion if the
+    environment keeps data.
     """
 
     def __init__(self, scope: Construct, construct_id: str, *, key: kms.IKey, removal: RemovalPolicy) -> None:
@@ -116,7 +119,9 @@ JOBS_PREFIX = "jobs/"
 
 
 class DataBucket(Construct):
-    """The bucket: versioned, encrypted with the customer key, private, TLS only, kept after the stack."""
+    """The S3 bucket: versioned, encrypted with the customer-managed key, private, TLS only, kept after the stack is
+    deleted.
+    """
 
     def __init__(self, scope: Construct, construct_id: str, *, key: kms.IKey, noncurrent_version_days: int) -> None:
         super().__init__(scope, construct_id)

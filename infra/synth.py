@@ -1,7 +1,8 @@
-"""Writes the committed template: `uv run --frozen python -m infra.synth`. Offline, seconds, nothing is bundled.
+"""Writes the committed template: `uv run --frozen python -m infra.synth`. Works offline, takes seconds, and bundles
+nothing.
 
-The template is production's. Without a bundle the CDK names each function's code after its place in the stack, so
-the file changes when the infrastructure does, and not when the code of a function does.
+The template is that of the `prod` preset. Without bundling, the CDK names each function's code after its place in the
+stack, so the file changes when the infrastructure does, and not when a function's code does.
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ TEMPLATE = Path(__file__).resolve().parent / "template" / "headrace.template.jso
 
 
 def synthesize(*, environment: str = PROD.name, values: Mapping[str, Any] | None = None) -> str:
-    """Returns the template's text: two spaces, sorted keys, one newline at the end. `values` replace those of the
-    environment.
+    """Returns the template as text: two spaces of indentation, sorted keys, one newline at the end. `values` replace
+    settings of the environment.
 
-    Raises BadEnvironment for an unknown value, or one that makes no sense.
+    Raises BadEnvironment for an unknown or invalid setting.
     """
     context = {f"{PREFIX}{name}": value for name, value in (values or {}).items()}
     with tempfile.TemporaryDirectory() as outdir:

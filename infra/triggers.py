@@ -1,4 +1,6 @@
-"""What wakes the sealer and the indexer: the WAL's stream, queues, created manifests, job runs, clocks."""
+"""What triggers the sealer and the indexer: the WAL table's stream, queues, notifications of new manifests, job-state
+events, schedules.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ MAX_RECEIVES = 5
 
 
 class Queues(Construct):
-    """Messages name a log and a verb and never carry data, so SQS's own key encrypts them."""
+    """The queues and their dead-letter queues. Messages name a log and a verb and never carry data, so SQS's own key
+    encrypts them.
+    """
 
     def __init__(
         self, scope: Construct, construct_id: str, *, sealer_timeout: Duration, indexer_timeout: Duration
@@ -73,18 +77,22 @@ AUDIT_INTERVAL = Duration.days(1)
 
 @jsii.implements(lambda_.IEventSourceDlq)
 class _DeadLetters:
-    """The plain destination, not SqsDlq: that one also grants what Lambda does not need. jsii wants an object here."""
+    """The dead-letter queue of the stream's event source mapping. It replaces SqsDlq, which also grants what Lambda
+    does not need. A class, because jsii requires an object here.
+    """
 
     def __init__(self, queue: sqs.IQueue) -> None:
         self._arn = queue.queue_arn
 
     def bind(self, *_: Any) -> lambda_.DlqDestinationConfig:
-        """Gives the CDK the queue for the mapping and the function."""
+        """Returns the queue as the CDK's destination for failed events."""
         return lambda_.DlqDestinationConfig(destination=self._arn)
 
 
 class SealerTriggers(Construct):
-    """Each trigger ends in a dead-letter queue or in the next tick: nothing is dropped silently."""
+    """The sealer's triggers. What fails ends in a dead-letter queue or is repeated by the next scheduled run: nothing
+    is dropped silently.
+    """
 
     def __init__(
         self,
@@ -152,7 +160,9 @@ OVER = ["SUCCESS", "FAILED", "CANCELLED"]
 
 
 class IndexerTriggers(Construct):
-    """Each trigger ends in a dead-letter queue or in the next tick: nothing is dropped silently."""
+    """The indexer's triggers. What fails ends in a dead-letter queue or is repeated by the next scheduled run: nothing
+    is dropped silently.
+    """
 
     def __init__(
         self,
@@ -208,11 +218,11 @@ class IndexerTriggers(Construct):
 
 
 def _notify(bucket: s3.Bucket, queue: sqs.Queue) -> None:
-    """Has the bucket tell the queue of objects that may be manifests; the function knows which are.
+    """Makes the bucket notify the queue of new objects that may be manifests; the function checks which are.
 
-    The bucket's own property, where the CDK would make a function for it. S3 checks that it may send when the property is
-    set, so the queue's policy comes first; therefore it names the account and not the bucket, or each would wait for the
-    other.
+    It sets the bucket's own property, where the CDK would create a function for it. S3 checks that it may send when the
+    property is set, so the queue's policy must exist first. The policy therefore names the account and not the bucket:
+    otherwise each would wait for the other.
     """
     queue.add_to_resource_policy(
         iam.PolicyStatement(

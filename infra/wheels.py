@@ -1,6 +1,7 @@
-"""Locked wheels in a folder, without files that nothing imports, and byte code: for Lambda artifacts and Spark jobs.
+"""Installs locked wheels in a folder, removes files that nothing imports, and compiles byte code: for Lambda artifacts
+and Spark jobs.
 
-Everything here gives the same bytes on any machine, since what is deployed is named by its hash.
+The result has the same bytes on any machine, because artifacts are named by their hash.
 """
 
 from __future__ import annotations
@@ -61,7 +62,9 @@ _OF_WHEELS = (
 
 
 def locked_requirements(extra: str) -> str:
-    """Returns the requirements, with hashes, that `uv.lock` holds for an extra, without the client's own."""
+    """Returns the requirements, with hashes, that `uv.lock` holds for an extra, without what only the command line
+    client needs.
+    """
     # Without colours: the CDK's CLI forces them, and a requirements file must not start with an escape.
     export = "uv export --color never --quiet --frozen --no-default-groups --no-emit-project"
     client = "--prune click --prune rich --prune httpx --extra"
@@ -72,9 +75,10 @@ def install(*, extra: str, target: Path, machine: Machine, services: Iterable[st
     """Installs the wheels of an extra for `machine`, then removes what is not needed.
 
     Args:
-        services: of AWS that the code calls, as botocore names them; descriptions of others (some 400) go.
+        services: the AWS services that the code calls, as botocore names them; the descriptions of all others (some
+            400) are removed.
     Raises:
-        RuntimeError: a wheel is missing, or is not the locked one.
+        RuntimeError: a wheel is missing, or differs from the locked one.
     """
     with tempfile.NamedTemporaryFile("w", suffix=".txt") as requirements:
         requirements.write(locked_requirements(extra))
@@ -88,7 +92,7 @@ def install(*, extra: str, target: Path, machine: Machine, services: Iterable[st
 
 
 def trim(target: Path, services: Iterable[str]) -> None:
-    """Removes what no function or job imports from an installation."""
+    """Removes from an installation what no function or job imports."""
     for pattern in (*_EVERYWHERE, *_OF_WHEELS):
         for path in sorted(target.glob(pattern)):
             _remove(path)
@@ -106,15 +110,16 @@ def _remove(path: Path) -> None:
 
 
 def compile_all(folder: Path, *, version: str, shown_as: str) -> bool:
-    """Compiles everything in `folder`; False, with a warning, if there is no Python to do it with.
+    """Compiles everything in `folder` to byte code. Returns False, with a warning, if no Python of `version` is
+    installed.
 
-    Byte code of another minor version is ignored where it runs: without a Python of `version` the code ships without any,
-    works, and starts later (docs/benchmarks.md). Unchecked hashes keep file times out of the byte code, so the same sources
-    give the same artifact.
+    Lambda ignores byte code of another minor version. Without a Python of `version` the artifact has no byte code: it
+    works, but starts more slowly (docs/benchmarks.md). Unchecked hashes keep file times out of the byte code, so the
+    same sources give the same artifact.
 
     Args:
-        version: of the Python that will run it, "3.13".
-        shown_as: the folder in tracebacks: they must not show this machine's.
+        version: of the Python that will run it, such as "3.13".
+        shown_as: the folder that tracebacks show instead of this machine's.
     """
     python = matching_python(version)
     if python is None:
@@ -127,7 +132,9 @@ def compile_all(folder: Path, *, version: str, shown_as: str) -> bool:
 
 
 def matching_python(version: str) -> str | None:
-    """Returns the first interpreter of a minor version that runs; a pyenv shim may be on the path and refuse to."""
+    """Returns the first interpreter of a minor version that really runs (a pyenv shim on the path may refuse to); None
+    if there is none.
+    """
     kept = [
         (Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions", f"{version}.*"),
         (Path(run(shlex.split("uv python dir")).strip()), f"cpython-{version}.*"),

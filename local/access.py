@@ -1,4 +1,6 @@
-"""The emulator's IAM: reads the policies of a template's roles, refuses what a role may not do, and records what it did."""
+"""The emulator's IAM: reads the policies of a template's roles, refuses calls that a role may not make, and records the
+calls that roles made.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +18,13 @@ from local.access_calls import ACCOUNT, REGION, Call, arn, key_calls, role_of
 
 
 class UnknownPolicy(ValueError):
-    """A policy says something that is not evaluated here; the message names it."""
+    """A policy has an element that this module does not evaluate; the message names it."""
 
 
 class Statement(msgspec.Struct, frozen=True):
-    """One statement of a role, with every reference replaced. Conditions: each key, and patterns of which one must fit."""
+    """One statement of a role, with every reference resolved. `conditions` maps each key to patterns of which one must
+    match.
+    """
 
     sid: str
     effect: str
@@ -30,7 +34,7 @@ class Statement(msgspec.Struct, frozen=True):
 
 
 class Use(msgspec.Struct, frozen=True):
-    """The part of a statement that a call fell under."""
+    """The part of a statement that allowed a call."""
 
     sid: str
     action: str
@@ -38,7 +42,7 @@ class Use(msgspec.Struct, frozen=True):
 
 
 def read_statement(document: Mapping[str, Any]) -> Statement:
-    """Returns a statement of a policy document without references. Raises UnknownPolicy."""
+    """Reads a statement of a policy document whose references are resolved. Raises UnknownPolicy."""
     unknown = document.keys() - {"Sid", "Effect", "Action", "Resource", "Condition"}
     operators = document.get("Condition", {})
     if unknown or operators.keys() - {"StringEquals", "StringLike"}:
@@ -57,13 +61,13 @@ def read_statement(document: Mapping[str, Any]) -> Statement:
 
 
 def is_allowed(statements: Sequence[Statement], call: Call) -> bool:
-    """Returns IAM's decision."""
+    """Returns whether IAM would allow the call under these statements."""
     effects = {statement.effect for statement in statements if next(uses(statement, call), None)}
     return effects == {"Allow"}
 
 
 def uses(statement: Statement, call: Call) -> Iterator[Use]:
-    """Returns the pairs of action and resource under which the statement applies to the call."""
+    """Yields the pairs of action and resource in the statement that match the call."""
     context = dict(call.context)
     for key, values in statement.conditions:
         if key not in context or not any(_pattern(value).fullmatch(context[key]) for value in values):
@@ -78,13 +82,15 @@ def uses(statement: Statement, call: Call) -> Iterator[Use]:
 
 
 def listed(value: Any) -> list[Any]:
-    """Returns a list of a value that may be one or many."""
+    """Returns a value as a list: policies may have one value or a list of them."""
     return value if isinstance(value, list) else [value]
 
 
 @functools.cache
 def _pattern(text: str) -> re.Pattern[str]:
-    """Returns a pattern with IAM's wildcards: a star is any text, slashes included; a question mark is one character."""
+    """Compiles a pattern with IAM's wildcards: a star matches any text, slashes included; a question mark matches one
+    character.
+    """
     parts = {"*": ".*", "?": "."}
     return re.compile("".join(parts.get(character) or re.escape(character) for character in text), re.DOTALL)
 
@@ -94,14 +100,14 @@ _REMEMBERED = 100_000
 
 
 class Policies(msgspec.Struct, frozen=True):
-    """The statements of each role, and the key that encrypts the stores; empty without one."""
+    """The statements of each role, and the ARN of the key that encrypts the stores; empty if there is no key."""
 
     roles: dict[str, tuple[Statement, ...]] = {}
     key: str = ""
 
 
 class Noted(msgspec.Struct, frozen=True):
-    """A call that a role made, and whether it was allowed."""
+    """A record of a call that a role made, and whether it was allowed."""
 
     role: str
     call: Call
@@ -109,11 +115,12 @@ class Noted(msgspec.Struct, frozen=True):
 
 
 class AccessDoor:
-    """The check that every request of an emulated service passes.
+    """The check of permissions that every request to an emulated service passes.
 
     Args:
-        policies: a file of Policies, read when the first role comes: it may be written later than this is made.
-        record: a file to which each distinct call is appended as a line of JSON.
+        policies: a file of Policies, read at the first request of a role, because it may be written after this object
+            is created.
+        record: a file to which each distinct call is appended as a line of JSON, if given.
     """
 
     def __init__(self, policies: Path | None = None, record: Path | None = None) -> None:
@@ -122,9 +129,10 @@ class AccessDoor:
         self._answers: dict[tuple[str, Call], str | None] = {}
 
     def denied(self, authorization: str, calls: Callable[[], Iterable[Call]]) -> str | None:
-        """Returns why a request is refused, in a sentence that names role, action and resource; None if it is allowed.
+        """Returns the reason why a request is refused, as a sentence that names role, action and resource; None if it
+        is allowed.
 
-        `calls` returns what the request asks for; it is not called when the answer does not matter.
+        `calls` returns the calls that the request makes; it is not called if the answer does not depend on them.
         """
         role = role_of(authorization)
         if role is None or self._file is None:
@@ -158,12 +166,12 @@ class AccessDoor:
 
 
 def noted(record: Path) -> list[Noted]:
-    """Returns what a record holds."""
+    """Reads the recorded calls from a file."""
     return [msgspec.json.decode(line, type=Noted) for line in record.read_bytes().splitlines()]
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Adds the options of a process that has such a door."""
+    """Adds the command line options of a process that checks permissions."""
     parser.add_argument("--policies", type=Path, help="what roles may do; without it everything is allowed")
     parser.add_argument("--record", type=Path, help="note what roles did in this file")
 
@@ -187,14 +195,14 @@ Json = dict[str, Any]
 
 
 def read_policies(resources: Json, resolved: Mapping[str, str]) -> Policies:
-    """Returns the policies that the template's resources attach to its roles, and its one customer key, if there is
+    """Returns the policies that the template's resources attach to its roles, and its customer-managed key, if there is
     one.
 
     Args:
-        resolved: JSON text of an intrinsic, to the text that CloudFormation made of it.
+        resolved: maps the JSON text of an intrinsic function to the text that CloudFormation resolved it to.
 
     Raises:
-        UnknownPolicy: a policy that is not evaluated here.
+        UnknownPolicy: a policy has an element that this module does not evaluate.
     """
     roles: dict[str, list[Statement]] = {}
     for name, part in resources.items():

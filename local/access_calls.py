@@ -1,4 +1,4 @@
-"""Which IAM actions on which resources an HTTP request to AWS needs. Pure."""
+"""Decides which IAM actions on which resources an HTTP request to AWS needs. Does no I/O."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import msgspec
 
 
 class Call(msgspec.Struct, frozen=True):
-    """One action on one resource, as IAM is asked about it. `context` holds the condition keys that are known."""
+    """One action on one resource, for which IAM decides. `context` holds the condition keys that are known."""
 
     action: str
     resource: str
@@ -57,7 +57,7 @@ class _OnTable(msgspec.Struct):
 
 
 class _Asked(msgspec.Struct):
-    """The members of a request that say what it is about; the rest, which may be large, is skipped."""
+    """The members of a request's body that name what it acts on; the rest, which may be large, is skipped."""
 
     TableName: str = ""
     IndexName: str = ""
@@ -69,12 +69,14 @@ class _Asked(msgspec.Struct):
 
 
 def access_key(role: str) -> str:
-    """Returns the access key id with which a process says that it runs as `role`, a logical id of the template."""
+    """Returns the access key id of a role (a logical id of the template). A process that runs as this role signs with
+    it.
+    """
     return PREFIX + role
 
 
 def role_of(authorization: str) -> str | None:
-    """Returns the role that a request was signed for; None for the emulator itself or a person."""
+    """Returns the role that a request was signed for; None if the emulator itself or a person signed it."""
     found = _CREDENTIAL.search(authorization)
     return found[1].removeprefix(PREFIX) if found and found[1].startswith(PREFIX) else None
 
@@ -85,7 +87,9 @@ def arn(service: str, resource: str) -> str:
 
 
 def json_calls(target: str, body: bytes) -> list[Call]:
-    """Returns the calls of a request whose X-Amz-Target is `target`: DynamoDB, its streams, SQS, Secrets Manager."""
+    """Returns the calls of a request whose header X-Amz-Target is `target`: to DynamoDB, its streams, SQS or Secrets
+    Manager.
+    """
     service, _, action = target.rpartition(".")
     asked = msgspec.json.decode(body, type=_Asked)
     match service:
@@ -128,14 +132,12 @@ def object_calls(method: str, uri: str, headers: Mapping[str, str], body: bytes)
 
 
 def call_of_absence(calls: list[Call]) -> list[Call]:
-    """Returns the call that S3 checks before it admits that an object is absent: whether the caller may list the
-    bucket.
-    """
+    """Returns the call that S3 checks before it reveals that an object is absent: listing the bucket."""
     return [Call("s3:ListBucket", one.resource.split("/", 1)[0]) for one in calls if one.action == "s3:GetObject"]
 
 
 def job_calls(method: str, path: str, body: bytes) -> list[Call]:
-    """Returns the calls of a request to EMR Serverless. Starting a run passes its role on."""
+    """Returns the calls of a request to EMR Serverless. Starting a run also needs iam:PassRole."""
     found = _RUNS.fullmatch(path)
     if found is None:
         return [Call("unknown", f"{method} {path}")]
@@ -159,8 +161,8 @@ def job_calls(method: str, path: str, body: bytes) -> list[Call]:
 
 
 def key_calls(call: Call, key: str) -> list[Call]:
-    """Returns what a store asks of the customer key `key` in the caller's name when it does what is called; nothing
-    without a key.
+    """Returns the calls on the customer-managed key `key` that a store makes in the caller's name to execute this call;
+    none if there is no key.
     """
     if not key:
         return []

@@ -1,10 +1,10 @@
-"""One stateless API process: uvicorn on a socket that the parent has bound, or on a port that the parent has reserved.
+"""Runs one stateless API process: uvicorn on a socket that the parent has bound, or on a port that it has reserved.
 
     python -m local.api_process --listen-fd 5 --app functions.api.app:create_app
     python -m local.api_process --port 40001 --app functions.api.app:create_app
 
-Connections to an inherited socket wait while the process is replaced; to a reserved port they are refused. Prints `ready`
-when it serves.
+While the process is replaced, connections to an inherited socket wait; those to a reserved port are refused. Prints
+`ready` when it serves.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ KEEP_ALIVE_SECONDS = 3600
 
 
 def load_app(name: str) -> Any:
-    """Calls the factory behind `module:factory`. Raises ImportError or AttributeError."""
+    """Imports the factory named `module:factory`, calls it, and returns the application. Raises ImportError or
+    AttributeError.
+    """
     module, _, factory = name.partition(":")
     return getattr(importlib.import_module(module), factory)()
 
@@ -82,10 +84,10 @@ _HEAD = (
 
 
 class EnvelopeProtocol(HttpToolsProtocol):
-    """Everything else is uvicorn's."""
+    """uvicorn's HTTP protocol, except that errors have the API's JSON form."""
 
     def send_400_response(self, msg: str) -> None:
-        """Writes the error and closes the connection."""
+        """Answers an invalid HTTP request with a 400 in the API's form, and closes the connection."""
         body = orjson.dumps({"error": {"code": "bad_request", "message": msg.rstrip(".").lower()}})
         self.transport.write(b"%bcontent-length: %d\r\n\r\n%b" % (_HEAD, len(body), body))
         self.transport.close()

@@ -1,5 +1,5 @@
-"""How far the reader of a stream came, kept in a file: a dispatcher that is started again goes on where its predecessor
-had finished. What was handed over but not finished comes again, as on Lambda.
+"""Stores how far the reader of a stream has come in a file. A restarted dispatcher continues where its predecessor had
+finished. Events that were delivered but not finished are delivered again, as on Lambda.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ KEPT_BYTES = 16_000_000
 
 
 class Position(NamedTuple):
-    """A place in a shard, as GetShardIterator takes it."""
+    """A position in a shard, in the form that GetShardIterator takes."""
 
     kind: Literal["TRIM_HORIZON", "AT_SEQUENCE_NUMBER", "AFTER_SEQUENCE_NUMBER"]
     sequence: str = ""
@@ -26,13 +26,13 @@ OLDEST = Position("TRIM_HORIZON")
 
 @dataclass
 class Checkpoint:
-    """The position of one reader. Without a `path` it lasts as long as the object."""
+    """The stored position of one reader. Without a `path` it is kept only in memory."""
 
     path: Path | None = None
     position: Position = OLDEST
 
     def load(self) -> Position:
-        """Returns what any process saved last; the oldest position if nothing was saved."""
+        """Returns the position that any process saved last; the oldest position if none was saved."""
         if self.path is not None and self.path.exists():
             kind, _, sequence = self.path.read_text().partition(" ")
             assert kind in ("AT_SEQUENCE_NUMBER", "AFTER_SEQUENCE_NUMBER"), f"not a checkpoint: {self.path}"
@@ -40,7 +40,7 @@ class Checkpoint:
         return self.position
 
     def save(self, position: Position) -> None:
-        """Saves all of it or nothing: a kill in between leaves the previous checkpoint."""
+        """Saves the position atomically: a process killed meanwhile leaves the previous one."""
         if position == self.position:
             return
         self.position = position

@@ -1,4 +1,4 @@
-"""What a deployed template amounts to: names of resources, functions, and what triggers them. Plain values."""
+"""A deployed template as plain values: names of resources, functions, and what triggers them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ TASK_ROOT = "/var/task/"
 
 
 class Function(msgspec.Struct, frozen=True):
-    """A Lambda function: `handler` is a dotted name such as functions.sealer.handler.handler, `role` a logical id."""
+    """A Lambda function. `handler` is a dotted name such as functions.sealer.handler.handler; `role` is a logical
+    id.
+    """
 
     name: str
     handler: str
@@ -25,14 +27,14 @@ class Function(msgspec.Struct, frozen=True):
 
     @property
     def wrapper(self) -> str:
-        """Returns the path of the script that starts its process, within the artifact; empty where Lambda's own client
-        does.
+        """Returns the path, within the artifact, of the script that starts the function's process; empty if Lambda's
+        own client starts it.
         """
         return self.environment.get(WRAPPER_VARIABLE, "").removeprefix(TASK_ROOT)
 
 
 class StreamTrigger(msgspec.Struct, frozen=True):
-    """An event source mapping of a DynamoDB stream. -1 means without limit, as in CloudFormation."""
+    """An event source mapping of a DynamoDB stream. -1 means no limit, as in CloudFormation."""
 
     function: str
     stream_arn: str
@@ -57,7 +59,7 @@ class QueueTrigger(msgspec.Struct, frozen=True):
 
 
 class ScheduleTrigger(msgspec.Struct, frozen=True):
-    """A rule with a schedule: rate(…) or cron(…). `input` replaces the event when the target has one."""
+    """A rule with a schedule, rate(…) or cron(…). If the target has an `input`, it replaces the event."""
 
     function: str
     rule: str
@@ -66,7 +68,9 @@ class ScheduleTrigger(msgspec.Struct, frozen=True):
 
 
 class EventTrigger(msgspec.Struct, frozen=True):
-    """A rule with an event pattern, and one of the functions that it calls. `input` replaces the event if there is one."""
+    """A rule with an event pattern, and one of the functions that it calls. If the target has an `input`, it replaces
+    the event.
+    """
 
     function: str
     rule: str
@@ -76,7 +80,7 @@ class EventTrigger(msgspec.Struct, frozen=True):
 
 
 class Deployment(msgspec.Struct, frozen=True):
-    """A template as deployed at `endpoint`. `emr_endpoint` is where its job runs are; empty without any."""
+    """A template as deployed at `endpoint`. `emr_endpoint` serves its job runs; empty if there are none."""
 
     endpoint: str
     outputs: dict[str, str]
@@ -89,7 +93,7 @@ class Deployment(msgspec.Struct, frozen=True):
     policies: Policies = Policies()
 
     def role_of(self, handler: str) -> str:
-        """Returns the role of the function with this handler; empty without one."""
+        """Returns the role of the function with this handler; empty if there is no such function."""
         return next((one.role for one in self.functions.values() if one.handler == handler), "")
 
     def streaming_function(self) -> Function:
@@ -100,8 +104,8 @@ class Deployment(msgspec.Struct, frozen=True):
         raise LookupError("the template has no streaming door")
 
     def settings(self) -> dict[str, str]:
-        """Returns the HEADRACE_* settings that the template decides: its functions' own, and the names of its
-        resources.
+        """Returns the HEADRACE_* settings that the template decides: the environments of its functions, and the names
+        of its resources.
         """
         settings: dict[str, str] = {}
         for function in self.functions.values():
@@ -113,15 +117,15 @@ class Deployment(msgspec.Struct, frozen=True):
         return {s: self.outputs[output] for output, s in SETTING_OF_OUTPUT.items() if output in self.outputs}
 
     def to_json(self) -> bytes:
-        """Returns the bytes that `from_json` reads."""
+        """Encodes the deployment as JSON, for `from_json`."""
         return msgspec.json.encode(self)
 
     @staticmethod
     def from_json(data: bytes) -> Deployment:
-        """Raises msgspec.ValidationError when `data` is something else."""
+        """Decodes a deployment. Raises msgspec.ValidationError if `data` is something else."""
         return msgspec.json.decode(data, type=Deployment)
 
 
 def name_in_arn(arn: str) -> str:
-    """Returns the queue's name in a queue's ARN."""
+    """Returns the name of a queue from its ARN."""
     return arn.rsplit(":", 1)[-1]

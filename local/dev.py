@@ -1,4 +1,4 @@
-"""`headrace dev`: the whole deployment on this machine, in memory, behind one port."""
+"""The command `headrace dev`: runs the whole deployment on this machine, in memory, behind one port."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def command(**options: Any) -> None:
 
 
 def _listen(host: str, port: int) -> socket.socket:
-    """Binds now, so that a taken port is an error before anything starts."""
+    """Binds the port before anything starts, so that a taken port is reported at once."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         return socket.create_server((host, port), family=family, backlog=1024)
@@ -174,7 +174,7 @@ def _stop_on_signal() -> threading.Event:
 
 
 def _write(path: Path, state: dict[str, Any]) -> None:
-    """Writes all of the file or nothing, so that a process that waits for it never reads half of it."""
+    """Writes the file atomically, so that a process that waits for it never reads half of it."""
     scratch = path.with_name(f".{path.name}.{os.getpid()}")
     scratch.write_text(json.dumps(state, indent=2) + "\n")
     scratch.replace(path)

@@ -1,4 +1,4 @@
-"""The options of `headrace dev`, checked, and the environment that they make. Pure."""
+"""Checks the options of `headrace dev`, and turns them into environment variables. Does no I/O."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ _SETTING_OF_OPTION = {
 
 
 class InvalidSettings(ValueError):
-    """The options contradict each other or a promise; the message says what would be accepted."""
+    """The options contradict each other or would break a guarantee; the message says what is accepted."""
 
 
 @dataclass(frozen=True)
 class DevSettings:
-    """The settings of `headrace dev`. `environment` holds the HEADRACE_* settings that the options decide."""
+    """The settings of `headrace dev`. `environment` holds the HEADRACE_* variables that the options set."""
 
     host: str
     port: int
@@ -58,7 +58,9 @@ class DevSettings:
 
     @staticmethod
     def from_options(options: Mapping[str, Any], environ: Mapping[str, str]) -> DevSettings:
-        """Raises InvalidSettings for a trim age that could lose data, or an open door without keys."""
+        """Checks the options and returns the settings. Raises InvalidSettings for a trim age that could lose data, or
+        an open server without keys.
+        """
         chosen = {
             setting: str(options[option])
             for option, setting in _SETTING_OF_OPTION.items()
@@ -87,7 +89,9 @@ class DevSettings:
 
 
 def _require_sound(environ: Mapping[str, str]) -> None:
-    """Checks above all that a writer that relies on an old state still finds the item that occupies its slot."""
+    """Checks the ages against each other: most of all that a writer with an old state still finds the item that
+    occupies its slot.
+    """
     try:
         Settings.from_environment({name: environ.get(name, "") for name in _CHECKED})
     except UnsafeTrimAge as exc:
@@ -103,7 +107,9 @@ def _require_sound(environ: Mapping[str, str]) -> None:
 
 
 def _door(host: str, environ: Mapping[str, str]) -> dict[str, str]:
-    """Returns settings for a server without keys: allowed on loopback, refused anywhere else."""
+    """Returns the settings for a server without keys. It is allowed on loopback only; elsewhere it raises
+    InvalidSettings.
+    """
     has_keys = bool(environ.get("HEADRACE_API_KEYS") or environ.get("HEADRACE_API_KEYS_SECRET"))
     allowed_open = environ.get("HEADRACE_ALLOW_INSECURE_NO_AUTH") == "1"
     if not has_keys and not allowed_open and not is_loopback(host):

@@ -1,10 +1,10 @@
-"""Feeds the real Lambda handlers with real events, by Lambda's rules.
+"""Calls the real Lambda handlers with real event shapes, by Lambda's rules.
 
     python -m local.dispatcher --deployment deployment.json
 
-polls the streams and queues of a deployment, watches its schedules and hears of its job runs. One thread for each
-trigger; a function serves one event at a time, in a process of its own. Prints `ready` when it has found its place in
-every stream. With `--state-dir` a dispatcher that is started again goes on where its predecessor had finished.
+It polls the streams and queues of a deployment, watches its schedules, and receives job-state events. Each trigger has
+a thread; a function serves one event at a time, in a process of its own. Prints `ready` when it has found its position
+in every stream. With `--state-dir` a restarted dispatcher continues where its predecessor had finished.
 """
 
 from __future__ import annotations
@@ -34,13 +34,14 @@ log = logging.getLogger("headrace.dispatcher")
 
 
 class Dispatcher:
-    """The pumps of a deployment. `start` returns when every stream position is taken; `stop` waits for the pumps.
+    """All triggers of a deployment, each a pump with a thread. `start` returns when every stream position is known;
+    `stop` waits for the pumps.
 
     Args:
         seed: decides the order of events across keys.
         schedule_period_seconds: replaces the period of every schedule.
-        instance: what runs a function: this process, unless told otherwise.
-        state_dir: where the positions in streams are kept; without it they end with this object.
+        instance: creates the instance that runs a function; by default in this process.
+        state_dir: a folder for the positions in streams; without it they are kept in memory.
     """
 
     def __init__(
@@ -84,11 +85,11 @@ class Dispatcher:
             self._threads.append(thread)
 
     def wait(self) -> None:
-        """Returns after `stop`, or when a pump has failed."""
+        """Waits until `stop` is called or a pump has failed."""
         self._stop.wait()
 
     def stop(self, timeout_seconds: float = 5) -> None:
-        """Asks every pump to end after the invocation at hand."""
+        """Asks every pump to end after its current invocation, and waits for them."""
         self._stop.set()
         for thread in self._threads:
             thread.join(timeout_seconds)
@@ -105,7 +106,7 @@ class Dispatcher:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Runs until SIGTERM, SIGINT or the end of standard input. Exit code 1 when a pump fails."""
+    """Runs until SIGTERM, SIGINT or the end of standard input. Exits with 1 if a pump fails."""
     parser = argparse.ArgumentParser(prog="python -m local.dispatcher", description=__doc__)
     parser.add_argument("--deployment", type=Path, required=True, help="a Deployment as JSON")
     parser.add_argument("--state-dir", type=Path, help="keeps positions in streams, and the pids of functions")

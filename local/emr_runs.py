@@ -1,6 +1,7 @@
-"""Job runs as EMR Serverless keeps them: states, idempotency tokens, and the events that tell of each change.
+"""The job runs of the emulated EMR Serverless: states, idempotency tokens, and the event of each state change.
 
-States go SUBMITTED, SCHEDULED, RUNNING, then SUCCESS, FAILED or CANCELLED. One run at a time; the others wait, SCHEDULED.
+States go SUBMITTED, SCHEDULED, RUNNING, then SUCCESS, FAILED or CANCELLED. One run is active at a time; others wait in
+state SCHEDULED.
 """
 
 from __future__ import annotations
@@ -32,17 +33,17 @@ class Refused(Exception):
 
 
 class JobFailed(Exception):
-    """The job ended in an error; the message is for a person."""
+    """The job ended in an error; the message is for people."""
 
 
 class Worker(Protocol):
-    """The port of a process that runs jobs."""
+    """The port of a process that executes jobs."""
 
     def run(self, arguments: list[str], running: Callable[[], None]) -> None:
-        """Runs one job to its end; calls `running` when it begins in earnest. Raises JobFailed."""
+        """Runs one job to its end; calls `running` when the job really starts. Raises JobFailed."""
 
     def interrupt(self) -> None:
-        """Ends the job at hand; its `run` raises."""
+        """Ends the current job; its `run` then raises."""
 
 
 class JobRuns:
@@ -59,7 +60,7 @@ class JobRuns:
         self._forgotten = 0
 
     def start(self, application: str, request: Json) -> Json:
-        """Answers StartJobRun. The same token with the same request is the same run. Raises Refused."""
+        """Handles StartJobRun. The same token with the same request returns the same run. Raises Refused."""
         token = request.get("clientToken")
         spark = request.get("jobDriver", {}).get("sparkSubmit")
         if not token or not spark or not request.get("executionRoleArn"):
@@ -93,19 +94,19 @@ class JobRuns:
             return _started(self._runs[run_id])
 
     def get(self, application: str, run_id: str) -> Json:
-        """Answers GetJobRun. Raises Refused."""
+        """Handles GetJobRun. Raises Refused."""
         with self._changed:
             return {"jobRun": dict(self._known(application, run_id))}
 
     def list(self, application: str, states: list[str]) -> Json:
-        """Answers ListJobRuns, the newest first, in one page."""
+        """Handles ListJobRuns: newest first, all in one page."""
         with self._changed:
             runs = [run for run in self._runs.values() if run["applicationId"] == application]
         found = [run for run in reversed(runs) if not states or run["state"] in states]
         return {"jobRuns": [{**run, "id": run["jobRunId"]} for run in found]}
 
     def cancel(self, application: str, run_id: str) -> Json:
-        """Answers CancelJobRun, which does nothing to a run that is over. Raises Refused."""
+        """Handles CancelJobRun; a run that has ended is not changed. Raises Refused."""
         with self._changed:
             run = self._known(application, run_id)
             if run_id in self._waiting:
@@ -117,7 +118,9 @@ class JobRuns:
         return {"applicationId": application, "jobRunId": run_id}
 
     def events(self, after: int | None, wait_seconds: float) -> Json:
-        """Returns events after number `after`, waiting for the first; without it, the number of the newest."""
+        """Returns the events after number `after`, and waits for the first one. With `after` None, returns the number
+        of the newest event.
+        """
         with self._changed:
             if after is not None and after >= self._newest():
                 self._changed.wait(wait_seconds)
@@ -125,7 +128,7 @@ class JobRuns:
             return {"events": [] if after is None else self._events[start:], "newest": self._newest()}
 
     def work(self) -> None:
-        """Runs one job after the other, for ever."""
+        """Executes the jobs one after the other, forever."""
         while True:
             with self._changed:
                 while not self._waiting:
@@ -179,7 +182,7 @@ def _started(run: Json) -> Json:
 
 
 def _event(run: Json, previous: str, now: datetime) -> Json:
-    """Returns the event that EMR Serverless sends to EventBridge."""
+    """Returns the event that EMR Serverless sends to EventBridge for a change of state."""
     created = datetime.fromtimestamp(run["createdAt"], UTC)
     return {
         "version": "0",

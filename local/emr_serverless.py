@@ -1,9 +1,9 @@
-"""The emulator's EMR Serverless: its API for job runs on a port of loopback, with the real jobs on local Spark behind it.
+"""The emulated EMR Serverless: its API for job runs on a loopback port, which runs the real jobs on local Spark.
 
     python -m local.emr_serverless --port 0
 
-prints `ready http://127.0.0.1:PORT` and serves until SIGTERM or the end of standard input. No Java runs before the first
-job. `GET /_emulator/events?after=N` gives the events that EventBridge would get; the dispatcher asks for them.
+prints `ready http://127.0.0.1:PORT` and serves until SIGTERM or the end of standard input. Java starts with the first
+job. `GET /_emulator/events?after=N` returns the events that EventBridge would get; the dispatcher polls it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _RUNS = re.compile(r"/applications/([0-9a-z]+)/jobruns(?:/([0-9a-z]+))?")
 
 
 class EmrServer(ThreadingHTTPServer):
-    """The API over the job runs of a worker. `url` says where."""
+    """The HTTP server of the API. `url` is its address."""
 
     daemon_threads = True
 
@@ -62,7 +62,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer()
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Says nothing: each request is somebody's routine."""
+        """Suppresses the log line of each request, because requests are routine polls."""
 
     def _answer(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
@@ -116,7 +116,7 @@ def _parsed(body: bytes) -> Any:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Serves until SIGTERM or SIGINT. Port 0 takes a free one; the ready line says which."""
+    """Serves until SIGTERM or SIGINT. Port 0 means any free port; the ready line names it."""
     parser = argparse.ArgumentParser(prog="python -m local.emr_serverless", description=__doc__)
     parser.add_argument("--port", type=int, default=0)
     access.add_options(parser)

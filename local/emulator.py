@@ -1,4 +1,6 @@
-"""The process tree of `headrace dev`: store, job runs, dispatcher, API processes and, in front of several, a proxy."""
+"""The process tree of `headrace dev`: emulated AWS, job runs, dispatcher, API processes and, if there are several, a
+proxy.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,7 @@ WATCH_SECONDS = 0.1
 
 
 class Emulator:
-    """A context manager over the process tree; leaving it stops every process."""
+    """The running process tree, as a context manager; leaving it stops every process."""
 
     def __init__(self, settings: DevSettings, listener: socket.socket) -> None:
         self._settings = settings
@@ -49,9 +51,9 @@ class Emulator:
             listener.close()
 
     def start(self, scratch: Path, stop: threading.Event) -> None:
-        """Returns when every API process is healthy, or early when `stop` is set.
+        """Starts all processes. Returns when every API process is healthy, or early if `stop` is set.
 
-        Raises ChildFailed when a child ends or is not ready in time, UnusableTemplate for a bad template.
+        Raises ChildFailed if a child ends or is not ready in time, UnusableTemplate for a bad template.
         """
         template = read_template(self._settings.template)
         policies_file = scratch / "policies.json"
@@ -98,9 +100,10 @@ class Emulator:
             self._wait_until_healthy(port, stop)
 
     def watch(self, stop: threading.Event, changed: Callable[[], None] = lambda: None) -> None:
-        """Returns when `stop` is set; calls `changed` when `state()` does. Raises ChildFailed when a child ends before.
+        """Waits until `stop` is set; calls `changed` whenever `state()` changes. Raises ChildFailed if a child ends
+        before.
 
-        An API process or a dispatcher that was killed is replaced instead.
+        An API process or a dispatcher that was killed is started again instead.
         """
         state = self.state()
         while not stop.wait(WATCH_SECONDS):
@@ -110,7 +113,7 @@ class Emulator:
                 changed()
 
     def state(self) -> dict[str, Any]:
-        """Returns what tests and operators want to know: processes that are ready, ports, names of resources."""
+        """Returns the state that tests and operators need: process ids, ports, names of resources."""
         assert self._deployment is not None
         return {
             "url": self.url,
@@ -129,12 +132,14 @@ class Emulator:
         }
 
     def _function_pids(self) -> dict[str, int]:
-        """Returns the process in which each function runs, for functions that were needed so far."""
+        """Returns the process id of each function that has been called so far."""
         found = ((path.stem, path.read_text()) for path in self._state_dir.glob("*.pid"))
         return {name: int(pid) for name, pid in sorted(found) if pid}
 
     def _prompt(self, deployment: Deployment) -> Deployment:
-        """Shortens the batch windows of streams: `--seal-age 1s` must not wait for a longer window."""
+        """Returns the deployment with shorter batch windows of streams, so that `--seal-age 1s` does not wait for a
+        longer window.
+        """
         seal_age_ms = self._settings.seal_age_ms
         if seal_age_ms is None:
             return deployment
@@ -160,7 +165,7 @@ class Emulator:
         return self._supervisor.start("dispatcher", arguments, environment, replaceable=True)
 
     def _start_api(self, environment: dict[str, str]) -> None:
-        """Starts the API processes, and the proxy in front of them where there are several."""
+        """Starts the API processes and, if there are several, the proxy in front of them."""
         door = self._listener.fileno()
         if self._settings.function_url:
             self._start_function_url(door, environment)
@@ -179,7 +184,7 @@ class Emulator:
         )
 
     def _start_function_url(self, door: int, environment: dict[str, str]) -> None:
-        """Starts the streaming function of the template, and what Lambda has in front of it."""
+        """Starts the Function URL and the instances of the template's streaming function behind it."""
         assert self._deployment is not None
         function = self._deployment.streaming_function()
         self._supervisor.start(
@@ -200,7 +205,7 @@ class Emulator:
         )
 
     def _reserve_port(self) -> int:
-        """Reserves a port of loopback without listening on it, so that a process can come back to it."""
+        """Reserves a loopback port without listening on it, so that a replaced process gets the same port again."""
         reserved = socket.socket()
         self._reserved.append(reserved)
         reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -230,12 +235,12 @@ class Emulator:
 
 
 def _reachable(host: str) -> str:
-    """Returns an address of this machine for an address to listen on."""
+    """Returns an address under which clients on this machine reach a listening address (such as 0.0.0.0)."""
     return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
 
 
 def _health(host: str, port: int) -> int:
-    """Returns the status of GET /health; 0 without an answer."""
+    """Requests GET /health and returns the status; 0 if there is no answer."""
     connection = http.client.HTTPConnection(host, port, timeout=5)
     try:
         connection.request("GET", "/health")

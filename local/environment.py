@@ -1,4 +1,4 @@
-"""The environment that points a process at the emulator and at nothing else."""
+"""The environment variables that make a process use the emulator instead of AWS."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _IMPERSONAL: dict[str, tuple[None, list[str], str | None, None]] = {
 
 
 def aws_environment(endpoint: str, emr_endpoint: str = "") -> dict[str, str]:
-    """Returns what the SDK reads to talk to the emulator at `endpoint`, and to its EMR Serverless."""
+    """Returns the AWS SDK's variables for the emulator at `endpoint`, and for its EMR Serverless."""
     found = {**_FIXED, "AWS_ENDPOINT_URL": endpoint}
     if emr_endpoint:
         found["AWS_ENDPOINT_URL_EMR_SERVERLESS"] = emr_endpoint
@@ -37,12 +37,14 @@ def aws_environment(endpoint: str, emr_endpoint: str = "") -> dict[str, str]:
 
 
 def as_role(role: str) -> dict[str, str]:
-    """Returns what makes a process sign as `role`, a logical id of the template; nothing without one."""
+    """Returns the variables that make a process sign as `role` (a logical id of the template); none if the role is
+    empty.
+    """
     return {"AWS_ACCESS_KEY_ID": access_key(role)} if role else {}
 
 
 def client(service: str, endpoint: str) -> Any:
-    """Returns a boto3 client of the emulator, whatever the environment of this process says."""
+    """Returns a boto3 client of the emulator, whatever this process's environment variables say."""
     # Half a second that `headrace dev --help` need not wait for.
     import boto3
     import botocore.session

@@ -1,10 +1,12 @@
-"""A Function URL that streams: requests become events, instances of the function answer them through the Runtime API.
+"""The emulated Function URL with streaming: turns requests into events, which instances of the function answer through
+the Runtime API.
 
-    python -m local.function_url --listen-fd 5 --instances 3 --timeout 90 --bootstrap functions/api/door/streaming/bootstrap
+    python -m local.function_url --listen-fd 5 --instances 3 --timeout 90 --bootstrap
+        functions/api/door/streaming/bootstrap
 
-Instances are processes that start as on Lambda: by the wrapper script of the artifact, with the command that Lambda would
-have run. One that dies is replaced. A request waits while all are busy, where Lambda would start another one. When its
-client leaves, an instance is told by the end of its connection; Lambda would let it go on, and take the answer in vain.
+Instances are processes that start as on Lambda: by the artifact's wrapper script, with the command that Lambda would
+run. One that dies is replaced. If all are busy, a request waits, where Lambda would start another instance. If the
+client leaves, the instance sees its connection end; Lambda would let the instance continue, and discard the answer.
 """
 
 from __future__ import annotations
@@ -41,7 +43,7 @@ Json = dict[str, Any]
 
 
 def event_of(scope: Json, body: bytes, *, request_id: str, at: datetime) -> Json:
-    """Returns the event of a request, payload format 2.0: the path as it came, headers joined, cookies apart. Pure."""
+    """Returns the event for a request, in payload format 2.0: unchanged path, joined headers, cookies separately."""
     headers: dict[str, str] = {}
     for raw_name, raw_value in scope["headers"]:
         name, value = raw_name.decode("latin-1").lower(), raw_value.decode("latin-1")
@@ -80,7 +82,7 @@ def event_of(scope: Json, body: bytes, *, request_id: str, at: datetime) -> Json
 
 
 def _as_text(body: bytes, content_type: str) -> str | None:
-    """Returns the body as Lambda shows text; None for what Lambda shows as base64."""
+    """Returns the body as text if Lambda would pass it as text; None if it would pass it as base64."""
     if content_type.startswith(_TEXT):
         with suppress(UnicodeDecodeError):
             return body.decode()
@@ -88,7 +90,7 @@ def _as_text(body: bytes, content_type: str) -> str | None:
 
 
 class FunctionUrl:
-    """The ASGI application in front."""
+    """The ASGI application that clients connect to."""
 
     def __init__(self, api: RuntimeApi) -> None:
         self._api = api
@@ -114,7 +116,9 @@ class FunctionUrl:
             call.give_up()
 
     async def _pass_on(self, call: Call, send: Any) -> None:
-        """Sends the answer. One that breaks off after its start breaks the connection, for that is all HTTP can say."""
+        """Sends the function's answer to the client. If it breaks off after it has started, closes the connection
+        without an end, since HTTP has no other way to say so.
+        """
         start = b""
         started = False
         try:
@@ -148,7 +152,7 @@ def _head(prelude: Json) -> Json:
 
 
 async def _refuse(send: Any, status: int, message: str) -> None:
-    """Answers in Lambda's own name."""
+    """Sends an error answer as Lambda itself would."""
     body = json.dumps({"Message": message}).encode()
     headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
     await send({"type": "http.response.start", "status": status, "headers": headers})
@@ -162,7 +166,7 @@ async def _leave(receive: Any, call: Call) -> None:
 
 
 class Instances:
-    """The processes of the function."""
+    """The processes that run the function."""
 
     def __init__(self, bootstrap: Path, address: str) -> None:
         # What Lambda would have run: its interpreter and its own client, which is not here.
@@ -175,7 +179,9 @@ class Instances:
         }
 
     async def keep(self) -> None:
-        """Keeps one instance running. Returns only when one ends in an error of its own, not when one is killed."""
+        """Keeps one instance running, and restarts it if it is killed. Returns only if it ends with an error of its
+        own.
+        """
         while True:
             process = await asyncio.create_subprocess_exec(*self._command, env=self._environment)
             try:
@@ -189,7 +195,7 @@ class Instances:
 
 
 async def serve(listener: socket.socket, *, instances: int, bootstrap: Path, timeout_s: float) -> None:
-    """Serves until SIGTERM or SIGINT, or until an instance can't run. Raises RuntimeError then."""
+    """Serves until SIGTERM or SIGINT. Raises RuntimeError if an instance can't run."""
     api = RuntimeApi(timeout_s)
     processes = Instances(bootstrap, await api.listen())
     server = uvicorn.Server(
@@ -225,7 +231,7 @@ async def _serve_when_ready(server: uvicorn.Server, listener: socket.socket, api
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Serves an inherited listening socket, or a free port of loopback."""
+    """Serves on an inherited listening socket, or on a free loopback port."""
     parser = argparse.ArgumentParser(prog="python -m local.function_url", description=__doc__)
     parser.add_argument("--listen-fd", type=int, required=True)
     parser.add_argument("--instances", type=int, default=1)

@@ -1,4 +1,6 @@
-"""HTTP/1.1 message heads as bytes: enough to find where a message ends, and nothing rewritten. Pure."""
+"""Parses HTTP/1.1 message heads as bytes: just enough to find where a message ends; nothing is rewritten. Does no
+I/O.
+"""
 
 from __future__ import annotations
 
@@ -21,13 +23,13 @@ class BadMessage(ValueError):
 
 @dataclass(frozen=True)
 class Head:
-    """A start line, split at its spaces, and the headers as they came."""
+    """A message's start line, split at its spaces, and its headers, unchanged."""
 
     start: tuple[bytes, bytes, bytes]
     headers: Headers
 
     def get(self, name: bytes) -> bytes | None:
-        """Returns the value of the first header of that lower-case name."""
+        """Returns the value of the first header with this lower-case name; None if there is none."""
         return next((value for key, value in self.headers if key.lower() == name), None)
 
     def wants_close(self) -> bool:
@@ -37,7 +39,9 @@ class Head:
         return b"close" in options or (version == b"HTTP/1.0" and b"keep-alive" not in options)
 
     def forwarded(self, *, start: tuple[bytes, bytes, bytes] | None = None, close: bool = False) -> bytes:
-        """Returns the head for the next connection: end-to-end headers untouched, in order."""
+        """Returns the head to send to the next hop: end-to-end headers unchanged and in order; `start` replaces the
+        start line.
+        """
         lines = [b" ".join(part for part in start or self.start)]
         lines += [name + b": " + value for name, value in self.headers if name.lower() not in _HOP_BY_HOP]
         if close:
@@ -46,7 +50,7 @@ class Head:
 
 
 def parse_head(data: bytes) -> Head:
-    """Parses everything up to and with the empty line. Raises BadMessage."""
+    """Parses a head, up to and including the empty line. Raises BadMessage."""
     start_line, *lines = data[:-4].split(b"\r\n")
     parts = start_line.split(b" ", 2)
     if len(parts) == 2:
@@ -64,14 +68,16 @@ def parse_head(data: bytes) -> Head:
 
 
 def request_length(head: Head) -> Length:
-    """Returns the length of a request's body. Raises BadMessage where proxies and servers might disagree."""
+    """Returns how the length of a request's body is determined. Raises BadMessage if proxies and servers could
+    disagree.
+    """
     if head.start[2] not in (b"HTTP/1.1", b"HTTP/1.0"):
         raise BadMessage(f"not HTTP/1.x: {head.start[2][:20]!r}")
     return _stated_length(head) or 0
 
 
 def response_length(head: Head, method: bytes) -> Length:
-    """Returns the length of the body of the answer to `method`. Raises BadMessage."""
+    """Returns how the length of the body of an answer to `method` is determined. Raises BadMessage."""
     status = status_of(head)
     if method == b"HEAD" or status in (204, 304) or status < 200:
         return 0
@@ -80,7 +86,7 @@ def response_length(head: Head, method: bytes) -> Length:
 
 
 def status_of(head: Head) -> int:
-    """Returns the number in a status line. Raises BadMessage."""
+    """Returns the status code in a status line. Raises BadMessage."""
     if not head.start[0].startswith(b"HTTP/1.") or not head.start[1].isdigit():
         raise BadMessage(f"bad status line: {head.start!r}")
     return int(head.start[1])
@@ -104,7 +110,7 @@ def _stated_length(head: Head) -> Length | None:
 
 
 def chunk_size(line: bytes) -> int:
-    """Returns the size that a chunk's first line states. Raises BadMessage."""
+    """Returns the size in a chunk's first line. Raises BadMessage."""
     try:
         return int(line.split(b";", 1)[0].strip(), 16)
     except ValueError as exc:

@@ -1,4 +1,6 @@
-"""The events that Lambda hands to a function, made from answers of the AWS APIs, and patterns that filter them. Pure."""
+"""Builds the events that Lambda passes to a function from answers of AWS APIs, and evaluates the patterns that filter
+events. Does no I/O.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ Json = dict[str, Any]
 
 
 def stream_record(record: Json, stream_arn: str) -> Json:
-    """Returns a record of GetRecords as Lambda shows it: epoch seconds for the time, base64 text for bytes."""
+    """Converts a record of GetRecords to the form that Lambda passes on: times in epoch seconds, bytes as base64
+    text.
+    """
     change = dict(record["dynamodb"])
     created = change.get("ApproximateCreationDateTime")
     if isinstance(created, datetime):
@@ -35,7 +39,7 @@ def stream_record(record: Json, stream_arn: str) -> Json:
 
 
 def attribute(value: Json) -> Json:
-    """Returns a DynamoDB attribute with bytes (B, BS, at any depth) as base64 text."""
+    """Converts a DynamoDB attribute: bytes (B, BS, at any depth) become base64 text."""
     ((kind, content),) = value.items()
     match kind:
         case "B":
@@ -54,7 +58,7 @@ def _base64(content: bytes | str) -> str:
 
 
 def partition_key(record: Json) -> str:
-    """Returns what decides a stream record's shard: the table's partition key. For a table with a sort key it is
+    """Returns the value of a stream record's partition key, which decides its shard. For a table with a sort key it is
     `log_id`.
     """
     keys = record["dynamodb"]["Keys"]
@@ -63,13 +67,13 @@ def partition_key(record: Json) -> str:
 
 
 def sequence_number(record: Json) -> str:
-    """Returns the identifier that a function reports for a failed stream record."""
+    """Returns a stream record's sequence number, by which a function reports that the record failed."""
     number: str = record["dynamodb"]["SequenceNumber"]
     return number
 
 
 def queue_record(message: Json, queue_arn: str) -> Json:
-    """Returns a message of ReceiveMessage as Lambda shows it."""
+    """Converts a message of ReceiveMessage to the form that Lambda passes on."""
     return {
         "messageId": message["MessageId"],
         "receiptHandle": message["ReceiptHandle"],
@@ -93,7 +97,7 @@ def queue_record(message: Json, queue_arn: str) -> Json:
 
 
 def filterable_message(record: Json) -> Json:
-    """Returns what a queue's filter sees: the message with its body parsed where it is JSON."""
+    """Returns the form of a message to which a queue's filter applies: its body is parsed if it is JSON."""
     try:
         return {**record, "body": json.loads(record["body"])}
     except ValueError:
@@ -126,7 +130,9 @@ def failed_batch(
     condition: str,
     at: datetime,
 ) -> Json:
-    """Returns what Lambda sends to the on-failure destination: where the records are, not the records."""
+    """Returns the message that Lambda sends to the on-failure destination: it says where the records are, and does not
+    contain them.
+    """
     times = [record["dynamodb"].get("ApproximateCreationDateTime", 0.0) for record in records]
     return {
         "requestContext": {
@@ -165,13 +171,13 @@ _COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
 
 
 def matches_any(patterns: Iterable[dict[str, Any]], event: dict[str, Any]) -> bool:
-    """Returns whether one of the patterns matches, or there is none."""
+    """Returns whether the event matches one of the patterns; True if there are no patterns."""
     patterns = list(patterns)
     return not patterns or any(matches(pattern, event) for pattern in patterns)
 
 
 def matches(pattern: dict[str, Any], event: Any) -> bool:
-    """Returns whether every field of the pattern matches. Raises ValueError for a rule that does not exist."""
+    """Returns whether the event matches every field of the pattern. Raises ValueError for an unknown kind of rule."""
     for field, expected in pattern.items():
         if field == "$or":
             if not any(matches(alternative, event) for alternative in expected):

@@ -1,7 +1,8 @@
-"""Calls a Lambda handler as Lambda does: one event at a time per function, with a context, errors told apart.
+"""Calls Lambda handlers as Lambda does: one event at a time per function, with a context, and errors distinguished from
+results.
 
-`Invoker` is what the pumps need of a function. `FunctionRuntime` runs it in this process; `Sandbox` gives it a process of
-its own, which can be killed, and the next event starts another one.
+`Invoker` is the port that pumps use. `FunctionRuntime` runs a function in this process; `Sandbox` runs it in a child
+process, which may be killed: the next event starts another one.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ Clock = Callable[[], float]
 
 
 class FunctionFailed(Exception):
-    """The handler raised, or could not be loaded. `request_id` is that of the failed invocation."""
+    """The handler raised an error, or could not be loaded. `request_id` identifies the failed invocation."""
 
     def __init__(self, message: str, request_id: str) -> None:
         super().__init__(message)
@@ -41,14 +42,14 @@ class FunctionFailed(Exception):
 
 
 class Invoker(Protocol):
-    """A function that can be called."""
+    """The port of a function that can be invoked."""
 
     def invoke(self, event: Any) -> tuple[Any, str]:
         """Invokes the function and returns its answer and the request id. Raises FunctionFailed."""
 
 
 class LambdaContext:
-    """The part of Lambda's context object that Python handlers use. Deadlines are told, not enforced."""
+    """The part of Lambda's context object that Python handlers use. Deadlines are reported, but not enforced."""
 
     def __init__(self, function: Function, request_id: str, clock: Clock) -> None:
         self.aws_request_id = request_id
@@ -69,7 +70,7 @@ class LambdaContext:
 
 
 class FunctionRuntime:
-    """One instance of a function. The handler is imported at the first event, as a cold start is."""
+    """One instance of a function in this process. The handler is imported at the first event, as in a cold start."""
 
     def __init__(
         self, function: Function, new_id: Callable[[], str] = lambda: str(uuid4()), clock: Clock = time.monotonic
@@ -81,13 +82,15 @@ class FunctionRuntime:
         self._handler: Callable[[Any, Any], Any] | None = None
 
     def invoke(self, event: Any) -> tuple[Any, str]:
-        """Returns the handler's answer and the request id. Raises FunctionFailed; the traceback goes to the log."""
+        """Invokes the handler and returns its answer and the request id. Raises FunctionFailed; the traceback is
+        logged.
+        """
         request_id = self._new_id()
         # Through JSON, as on AWS: the handler cannot see or change objects of the dispatcher.
         return self.call(msgspec.json.decode(msgspec.json.encode(event)), request_id), request_id
 
     def call(self, event: Any, request_id: str) -> Any:
-        """Returns the handler's answer to an event that came as JSON. Raises FunctionFailed."""
+        """Calls the handler with an event that was JSON, and returns its answer. Raises FunctionFailed."""
         with self._one_at_a_time:
             context = LambdaContext(self.function, request_id, self._clock)
             try:
@@ -102,7 +105,7 @@ class FunctionRuntime:
 
 
 def load_handler(name: str) -> Callable[[Any, Any], Any]:
-    """Returns the function behind a dotted name. Raises ImportError or AttributeError."""
+    """Imports the function with a dotted name. Raises ImportError or AttributeError."""
     module, _, attribute = name.rpartition(".")
     handler: Callable[[Any, Any], Any] = getattr(importlib.import_module(module), attribute)
     return handler
@@ -113,7 +116,7 @@ FINISH_SECONDS = 2.0
 
 
 class Invocation(msgspec.Struct, frozen=True):
-    """One event for the function."""
+    """One event for the function, as sent to the child process."""
 
     function: Function
     request_id: str
@@ -121,17 +124,19 @@ class Invocation(msgspec.Struct, frozen=True):
 
 
 class Result(msgspec.Struct, frozen=True):
-    """The result of an invocation: the handler's answer, or the error that it raised."""
+    """The result of an invocation, as the child process returns it: the handler's answer, or the error that it
+    raised.
+    """
 
     answer: Any = None
     error: str | None = None
 
 
 class Sandbox:
-    """A function whose instance is a child process, started by the first event and after every death.
+    """A function whose instance is a child process. The first event starts it, and the next event after it has died.
 
     Args:
-        pid_file: says which process the instance is, while there is one.
+        pid_file: a file that holds the process id of the instance while it runs.
     """
 
     def __init__(self, function: Function, new_id: Callable[[], str], pid_file: Path) -> None:
@@ -143,8 +148,8 @@ class Sandbox:
         self._pipe: Connection | None = None
 
     def invoke(self, event: Any) -> tuple[Any, str]:
-        """Returns the handler's answer and the request id. Raises FunctionFailed, also when the instance dies or takes
-        too long.
+        """Invokes the handler in the child process, and returns its answer and the request id. Raises FunctionFailed,
+        also if the process dies or takes too long.
         """
         request_id = self._new_id()
         with self._one_at_a_time:
@@ -164,13 +169,13 @@ class Sandbox:
         return result.answer, request_id
 
     def close(self) -> None:
-        """Ends the instance after the invocation at hand."""
+        """Ends the child process after its current invocation."""
         with self._one_at_a_time:
             if self._process is not None:
                 self._forget()
 
     def kill(self) -> None:
-        """Ends the instance now, whatever it does. May be called by a signal's handler."""
+        """Kills the child process at once. May be called by a signal handler."""
         process = self._process
         if process is not None:
             process.kill()
@@ -212,7 +217,7 @@ class Sandbox:
 
 
 def serve(pipe: Connection) -> None:
-    """Answers events until the other end is closed."""
+    """Runs in the child process: answers events until the other end of the pipe is closed."""
     runtime: FunctionRuntime | None = None
     while True:
         try:
@@ -229,7 +234,7 @@ def serve(pipe: Connection) -> None:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Serves until the dispatcher is gone."""
+    """Runs the child process until the dispatcher has ended."""
     parser = argparse.ArgumentParser(prog="python -m local.lambda_runtime", description=__doc__)
     parser.add_argument("--fd", type=int, required=True, help="the pipe that events come from")
     options = parser.parse_args(arguments)

@@ -4,8 +4,8 @@ Stock moto 5.2.5 has no lock, rolls a failed transaction back by restoring whole
 meanwhile), sorts a table for every query and keeps every object it ever made. `install()` replaces those parts, in
 this process, for good. It is written against one version of moto and refuses any other.
 
-Two things that AWS has are lost: table backups share their items with the living table, and the data page of moto's
-own dashboard stays empty.
+Two features of moto are lost: table backups share their items with the live table, and the data page of moto's own
+dashboard stays empty.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _installed = False
 
 
 class UnsupportedMoto(RuntimeError):
-    """The installed moto is not the one that the patches were written for."""
+    """The installed version of moto is not the one that the patches were written for."""
 
 
 class IdempotentParameterMismatch(JsonRESTError):
@@ -56,9 +56,9 @@ class IdempotentParameterMismatch(JsonRESTError):
 
 
 def install() -> None:
-    """Hardens the moto of this process. Calling it again does nothing.
+    """Patches the moto of this process. A second call does nothing.
 
-    Raises UnsupportedMoto when another version of moto is installed.
+    Raises UnsupportedMoto if another version of moto is installed.
     """
     global _installed
     if _installed:
@@ -85,7 +85,7 @@ def require_supported_version(version: str) -> None:
 
 
 def _forget_instances() -> None:
-    """Stops moto from keeping every model instance it ever made: a leak of one object per item, message and stream
+    """Stops moto from keeping every model instance it ever created: a leak of one object per item, message and stream
     record.
     """
 
@@ -96,7 +96,7 @@ def _forget_instances() -> None:
 
 
 def _serialize_actions() -> None:
-    """Runs one action at a time across DynamoDB, its streams, S3 and SQS, which makes every action atomic."""
+    """Runs one action at a time across DynamoDB, its streams, S3 and SQS, so that every action is atomic."""
     entry_points: list[tuple[Any, str]] = [
         (DynamoHandler, "call_action"),
         (DynamoDBStreamsHandler, "call_action"),
@@ -117,7 +117,7 @@ def _locked(action: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _undo_only_touched_items() -> None:
-    """Makes a failed transaction restore the items it touched and remove its stream records, and nothing else."""
+    """Makes a failed transaction restore only the items that it changed, and remove only their stream records."""
     transact = DynamoDBBackend.transact_write_items
 
     def transact_write_items(self: DynamoDBBackend, transact_items: list[dict[str, Any]]) -> None:
@@ -136,7 +136,9 @@ def _undo_only_touched_items() -> None:
 
 
 def _undo_of(backend: DynamoDBBackend, transact_item: dict[str, Any]) -> Callable[[], None] | None:
-    """Returns what restores the item that one part of a transaction names; None where moto will refuse that part."""
+    """Returns a function that restores the item that one part of a transaction names; None if moto will refuse that
+    part.
+    """
     operation = next(iter(transact_item.values()))
     key = operation.get("Key") or operation.get("Item") or {}
     try:
@@ -171,7 +173,7 @@ def _restore(table: Table, hash_key: DynamoType, range_key: DynamoType | None, i
 
 
 def _remember_request_tokens(clock: Callable[[], float]) -> None:
-    """Makes a transaction that is sent again with its ClientRequestToken succeed without being applied again."""
+    """Makes a transaction that is repeated with the same ClientRequestToken succeed without being applied again."""
     transact = DynamoHandler.transact_write_items
     succeeded: dict[tuple[str, str], tuple[float, str]] = {}
 
@@ -196,7 +198,7 @@ def _remember_request_tokens(clock: Callable[[], float]) -> None:
 
 
 class Partition(dict[DynamoType, Item]):
-    """Items of one partition key by sort key, with the sort keys' values in order beside them."""
+    """The items of one partition key, by sort key, with a sorted list of the sort keys' values."""
 
     __slots__ = ("_key_of", "_values")
 
@@ -222,7 +224,9 @@ class Partition(dict[DynamoType, Item]):
         return super().pop(key, *default)
 
     def page(self, start: int, end: int, *, forward: bool, limit: int | None) -> list[Item]:
-        """Items of the positions [start, end), in order, until a page is surely full: one more than `limit`."""
+        """Returns items of the positions [start, end), in order; at most one more than `limit`, which is enough to fill
+        a page.
+        """
         positions = range(start, end) if forward else range(end - 1, start - 1, -1)
         items: list[Item] = []
         size = 0
@@ -256,11 +260,11 @@ class Partition(dict[DynamoType, Item]):
         return low, high
 
     def after(self, value: Any) -> int:
-        """Returns the first position above `value`."""
+        """Returns the first position whose sort key is above `value`."""
         return bisect.bisect_right(self._values, value)
 
     def at(self, value: Any) -> int:
-        """Returns the first position not below `value`."""
+        """Returns the first position whose sort key is not below `value`."""
         return bisect.bisect_left(self._values, value)
 
     def _end_of_prefix(self, prefix: str) -> int:
@@ -268,7 +272,9 @@ class Partition(dict[DynamoType, Item]):
 
 
 class _TableOf:
-    """A substitute for a table while moto answers a query: the same table, with fewer items to look at."""
+    """A stand-in for a table while moto answers a query: it has the same attributes, but only the items that can
+    match.
+    """
 
     def __init__(self, table: Table, items: list[Item]) -> None:
         self._table = table
@@ -282,7 +288,7 @@ class _TableOf:
 
 
 def _order_partitions() -> None:
-    """Gives every table made from now on ordered partitions, and queries that use them."""
+    """Gives every table created from now on sorted partitions, and makes queries use them."""
     make_table, query = Table.__init__, Table.query
 
     def init(self: Any, *args: Any, **kwargs: Any) -> None:

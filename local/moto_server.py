@@ -1,11 +1,11 @@
-"""The emulator's AWS: hardened moto behind HTTP/1.1, one request at a time.
+"""The emulated AWS: patched moto behind HTTP/1.1, one request at a time.
 
     python -m local.moto_server --port 0
 
 prints one line when it is ready, `ready http://127.0.0.1:PORT`, and serves until SIGTERM. Everything runs on one event
-loop and an action is never interrupted, so each one is atomic; a long poll waits without holding the loop. The four
-services on a request's path (DynamoDB, its streams, S3, SQS) go straight to moto's handlers; the rest takes moto's own
-way through Flask, which costs three times as much.
+loop and an action is never interrupted, so each one is atomic; a long poll waits without blocking the loop. Requests to
+the four most used services (DynamoDB, its streams, S3, SQS) go straight to moto's handlers; others go through moto's
+own Flask application, which costs three times as much.
 """
 
 from __future__ import annotations
@@ -41,7 +41,9 @@ _unserved_wait: ContextVar[int] = ContextVar("unserved_wait", default=0)
 
 
 class MotoApp:
-    """An ASGI application over moto, behind a door. Construct it after `moto_hardening.install()`."""
+    """An ASGI application that passes requests to moto, after a check of permissions. Create it after
+    `moto_hardening.install()`.
+    """
 
     def __init__(self, door: AccessDoor) -> None:
         from moto.core.request import Request
@@ -66,7 +68,7 @@ class MotoApp:
         _stop_moto_from_waiting()
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """Serves one request (ASGI `http`). One that breaks off before its end is not executed, as on AWS."""
+        """Serves one request (ASGI `http`). A request that breaks off before its end is not executed, as on AWS."""
         body = await _body(receive)
         if body is None:
             return
@@ -83,8 +85,8 @@ class MotoApp:
         return _access_denied(environ, reason) if reason else None
 
     def _refusal_of_absence(self, environ: dict[str, Any]) -> Answer | None:
-        """Returns the 403 response with which S3 hides from a caller that may not list the bucket that an object is
-        absent.
+        """Returns the 403 response that S3 sends instead of a 404 to a caller that may not list the bucket; None if it
+        may.
         """
         reason = self._door.denied(
             environ.get("HTTP_AUTHORIZATION", ""), lambda: call_of_absence(_calls(environ, b""))
@@ -121,7 +123,7 @@ class MotoApp:
         return int(status), _headers(headers, content, head=environ["REQUEST_METHOD"] == "HEAD"), content
 
     def _handler(self, environ: dict[str, Any]) -> Handler | None:
-        """Returns moto's handler of a frequently used service; None for all others."""
+        """Returns moto's handler for a request to one of the four most used services; None for all others."""
         target = environ.get("HTTP_X_AMZ_TARGET", "").split(".", 1)[0]
         if target:
             return self._by_target.get(target)
@@ -138,7 +140,7 @@ def _is_for_objects(environ: dict[str, Any]) -> bool:
 
 
 def _calls(environ: dict[str, Any], body: bytes) -> list[Call]:
-    """Returns the calls that IAM would be asked about for a request."""
+    """Returns the calls for which IAM decides whether the request is allowed."""
     if _is_for_objects(environ):
         headers = {
             name[5:].replace("_", "-").lower(): value for name, value in environ.items() if name[:5] == "HTTP_"
@@ -148,7 +150,7 @@ def _calls(environ: dict[str, Any], body: bytes) -> list[Call]:
 
 
 def _access_denied(environ: dict[str, Any], reason: str) -> Answer:
-    """Returns a refusal in the form of S3, or of the services that speak JSON."""
+    """Returns an AccessDenied response, in S3's XML form or the JSON form of the other services."""
     print(f"AccessDenied: {reason}", file=sys.stderr, flush=True)
     if _is_for_objects(environ):
         text = f"<Error><Code>AccessDenied</Code><Message>{escape(reason)}</Message></Error>".encode()
@@ -159,7 +161,7 @@ def _access_denied(environ: dict[str, Any], reason: str) -> Answer:
 
 
 def _stop_moto_from_waiting() -> None:
-    """Makes ReceiveMessage look once and say how long it would have waited, where moto sleeps."""
+    """Makes ReceiveMessage return at once and report how long it would have waited, where moto would sleep."""
     from moto.sqs.models import SQSBackend
 
     receive = SQSBackend.receive_message
@@ -186,7 +188,7 @@ async def _body(receive: Any) -> bytes | None:
 
 
 def _environ(scope: Any, body: bytes) -> dict[str, Any]:
-    """Returns the WSGI view of an ASGI request, with the raw path kept in RAW_URI: S3 keys need it."""
+    """Converts an ASGI request to a WSGI environment, with the raw path in RAW_URI, which S3 keys need."""
     raw_path: bytes = scope["raw_path"]
     query: bytes = scope["query_string"]
     raw_uri = (raw_path + b"?" + query if query else raw_path).decode("latin-1")
@@ -218,7 +220,7 @@ def _environ(scope: Any, body: bytes) -> dict[str, Any]:
 
 
 def _headers(headers: dict[str, Any], body: bytes, *, head: bool) -> list[tuple[bytes, bytes]]:
-    """Returns moto's headers with the one true length. An answer to HEAD keeps the length that moto states."""
+    """Returns moto's headers with the correct Content-Length. An answer to HEAD keeps the length that moto states."""
     lower = {str(name).lower(): str(value) for name, value in headers.items()}
     if not (head and "content-length" in lower):
         lower["content-length"] = str(len(body))
@@ -247,7 +249,7 @@ def _through_wsgi(application: Any, environ: dict[str, Any]) -> Answer:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Serves until SIGTERM or SIGINT. Port 0 takes a free one; the ready line says which."""
+    """Serves until SIGTERM or SIGINT. Port 0 means any free port; the ready line names it."""
     parser = argparse.ArgumentParser(prog="python -m local.moto_server", description=__doc__)
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=0)

@@ -1,4 +1,4 @@
-"""DynamoDB Streams that forget what was consumed, and iterators that the server need not remember."""
+"""DynamoDB Streams for moto that drop consumed records, with iterators that hold their own state."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PAGE_BYTES = 1_000_000
 
 
 class TrimmedDataAccess(JsonRESTError):
-    """The records asked for were consumed and are gone."""
+    """The requested records were consumed already, and are gone."""
 
     def __init__(self, sequence: int, oldest: int) -> None:
         super().__init__(
@@ -34,7 +34,7 @@ class TrimmedDataAccess(JsonRESTError):
 
 
 class StreamRecord:
-    """One change of an item. `record` has the shape of the GetRecords answer."""
+    """One change of an item. `record` has the form of the GetRecords answer."""
 
     __slots__ = ("record", "size_bytes")
 
@@ -68,7 +68,7 @@ class StreamRecord:
 
 
 class TrimmingShard(StreamShard):
-    """The one shard of a table's stream. Sequence numbers rise by one and are never used again."""
+    """The only shard of a table's stream. Sequence numbers rise by one and are never used again."""
 
     def __init__(self, account_id: str, table: Table) -> None:
         super().__init__(account_id, table)
@@ -78,29 +78,31 @@ class TrimmingShard(StreamShard):
         self._consumed_bytes = 0
 
     def next_sequence(self) -> int:
-        """Returns the number that the next record will have."""
+        """Returns the sequence number that the next record will have."""
         return self._first + len(self._records)
 
     def oldest_sequence(self) -> int:
-        """Returns the number of the oldest record that can still be read, or of the next one."""
+        """Returns the sequence number of the oldest record that can still be read; that of the next record if there is
+        none.
+        """
         return self._first
 
     def add(self, old: Item | None, new: Item | None) -> None:
-        """Records a change. A write that changes nothing leaves no record, as on AWS."""
+        """Records a change of an item. A write that changes nothing adds no record, as on AWS."""
         unchanged = old is not None and new is not None and old is not new and old.attrs == new.attrs
         if not unchanged:
             self._records.append(StreamRecord(self.table, self.next_sequence(), old, new))
 
     def take_back(self, sequence: int) -> None:
-        """Removes the records from `sequence` on: the transaction that wrote them failed."""
+        """Removes the records from `sequence` on, because the transaction that wrote them failed."""
         while self._records and self.next_sequence() > sequence:
             self._records.pop()
 
     def read(self, sequence: int, limit: int) -> list[dict[str, Any]]:
-        """Returns up to `limit` records from `sequence` on, at most about 1 MB and at least one; trims those before
-        it.
+        """Returns up to `limit` records from `sequence` on, at most about 1 MB and at least one. Drops the records
+        before `sequence`.
 
-        Raises TrimmedDataAccess when `sequence` was trimmed.
+        Raises TrimmedDataAccess if `sequence` was dropped already.
         """
         if sequence < self._first:
             raise TrimmedDataAccess(sequence, self._first)
@@ -116,7 +118,7 @@ class TrimmingShard(StreamShard):
         return page
 
     def _consume(self, sequence: int) -> None:
-        """Drops records before `sequence`, which were handed out, except the newest of them."""
+        """Drops delivered records before `sequence`, except the newest of them."""
         end = min(sequence, self.next_sequence())
         newly_consumed = islice(
             self._records, max(0, self._consumed_through - self._first), max(0, end - self._first)
@@ -131,16 +133,14 @@ class TrimmingShard(StreamShard):
 
 
 class _Iterator:
-    """A shard iterator as moto's handler wants it: something with an `arn`."""
+    """A shard iterator in the form that moto's handler needs: an object with an `arn`."""
 
     def __init__(self, stream_arn: str, sequence: int) -> None:
         self.arn = f"{stream_arn}|1|{base64.b64encode(str(sequence).encode()).decode()}"
 
 
 def parse_iterator(token: str) -> tuple[str, int]:
-    """Returns the stream's ARN and the sequence number that an iterator contains. Raises ValueError for any other
-    text.
-    """
+    """Returns the stream's ARN and the sequence number in an iterator token. Raises ValueError for any other text."""
     stream_arn, separator, position = token.rpartition("|1|")
     if not separator:
         raise ValueError(f"not a shard iterator: {token!r}")
@@ -151,7 +151,7 @@ def parse_iterator(token: str) -> tuple[str, int]:
 
 
 def install() -> None:
-    """Gives every stream made from now on a shard that trims, and the streams backend stateless iterators."""
+    """Gives every stream created from now on a shard that drops consumed records, and stateless iterators."""
 
     def get_shard_iterator(
         self: DynamoDBStreamsBackend,

@@ -1,11 +1,11 @@
-"""One port in front of several API processes: each request goes to the next one, round robin.
+"""A proxy with one port in front of several API processes: each request goes to the next process, round robin.
 
     python -m local.proxy --listen-fd 5 --upstream 127.0.0.1:40001 --upstream 127.0.0.1:40002
 
-Also on one kept-alive connection each request goes to the next process, so that a client cannot come to rely on what one
-process remembers. A process that can't be reached is passed over: nothing was sent to it. One that dies with a request
-makes a 502, and the client can't know what became of it. Bytes pass as they are: the path is not decoded, headers keep
-their case, bodies stream in both directions, and a client that leaves is a client that the API process sees leaving.
+On one kept-alive connection, too, each request goes to the next process, so that a client can't rely on what one
+process remembers. A process that can't be reached is skipped, since nothing was sent to it. If a process dies during a
+request, the client gets a 502 and can't know the outcome. Bytes pass unchanged: the path is not decoded, headers keep
+their case, bodies stream in both directions, and when a client disconnects, the API process sees that.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _LOST = (ConnectionError, asyncio.IncompleteReadError, TimeoutError, OSError)
 
 
 class _Protocol(asyncio.StreamReaderProtocol):
-    """A stream protocol that tells when the peer is gone, also while nothing is being read."""
+    """A stream protocol that reports when the peer has disconnected, even while nothing is being read."""
 
     def __init__(self, reader: asyncio.StreamReader) -> None:
         super().__init__(reader)
@@ -58,7 +58,7 @@ class Connection:
         self.gone = gone
 
     async def head(self) -> Head | None:
-        """Returns the next message head; None when the peer closed instead. Raises BadMessage."""
+        """Reads the next message head; returns None if the peer closed the connection instead. Raises BadMessage."""
         try:
             return http1.parse_head(await self.reader.readuntil(b"\r\n\r\n"))
         except asyncio.IncompleteReadError as exc:
@@ -69,18 +69,18 @@ class Connection:
             raise BadMessage(f"the head is longer than {HEAD_BYTES} bytes") from exc
 
     async def send(self, data: bytes) -> None:
-        """Writes, and waits while the peer is slower than we are."""
+        """Writes data, and waits while the peer reads more slowly than we write."""
         self.writer.write(data)
         await self.writer.drain()
 
     def abort(self) -> None:
-        """Drops the connection now."""
+        """Drops the connection at once."""
         with contextlib.suppress(Exception):
             self.writer.transport.abort()
 
 
 class Upstream:
-    """One API process and the idle connections to it."""
+    """One API process, and the idle connections to it."""
 
     def __init__(self, host: str, port: int) -> None:
         self.host, self.port = host, port
@@ -101,7 +101,7 @@ class Upstream:
         return Connection(reader, asyncio.StreamWriter(transport, protocol, reader, loop), protocol.gone)
 
     def release(self, connection: Connection) -> None:
-        """Keeps a connection whose last exchange is complete."""
+        """Keeps a connection for reuse; its last exchange must be complete."""
         if len(self._idle) < IDLE_CONNECTIONS and not connection.gone.is_set():
             self._idle.append(connection)
         else:
@@ -109,7 +109,7 @@ class Upstream:
 
 
 class Proxy:
-    """The server of one listening socket, which hands requests to the upstreams in turn."""
+    """The proxy of one listening socket, which passes requests to the upstreams in turn."""
 
     def __init__(self, upstreams: list[Upstream]) -> None:
         self._turn = itertools.cycle(upstreams)
@@ -117,7 +117,7 @@ class Proxy:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def listen(self, listener: socket.socket) -> asyncio.Server:
-        """Starts to accept; the server runs until closed."""
+        """Starts to accept connections and returns the server, which runs until it is closed."""
         loop = asyncio.get_running_loop()
 
         def protocol() -> asyncio.Protocol:
@@ -145,7 +145,9 @@ class Proxy:
                 client.writer.close()
 
     async def _until_client_leaves(self, client: Connection, head: Head) -> bool:
-        """Runs one exchange, until the client goes away, and returns whether the connection can serve another one."""
+        """Runs one exchange, or cancels it when the client disconnects. Returns whether the connection can serve
+        another request.
+        """
         exchange = asyncio.ensure_future(self._exchange(client, head))
         left = asyncio.ensure_future(client.gone.wait())
         try:
@@ -195,8 +197,8 @@ class Proxy:
                 server.abort()
 
     async def _acquire(self) -> tuple[Upstream, Connection]:
-        """Returns a connection to the next process, or to the first one after it that answers. Raises OSError when
-        none does.
+        """Returns a connection to the next process in turn, or to the first one after it that can be reached. Raises
+        OSError if there is none.
         """
         for tries_left in reversed(range(self._count)):
             upstream = next(self._turn)
@@ -208,7 +210,7 @@ class Proxy:
         raise AssertionError("the last try returns or raises")
 
     async def _final_head(self, client: Connection, server: Connection) -> Head:
-        """Returns the answer's head; interim ones (100 Continue) are passed on."""
+        """Reads and returns the head of the final answer; passes interim answers (100 Continue) on to the client."""
         while True:
             answer = await server.head()
             if answer is None:
@@ -219,7 +221,7 @@ class Proxy:
 
 
 class _ClientProtocol(_Protocol):
-    """A client's connection, handed to `accepted` once it is established."""
+    """The protocol of a client's connection; it calls `accepted` once the connection is established."""
 
     def __init__(self, reader: asyncio.StreamReader, accepted: object) -> None:
         super().__init__(reader)
@@ -234,7 +236,7 @@ class _ClientProtocol(_Protocol):
 
 
 async def _relay(source: Connection, target: Connection, length: Length) -> None:
-    """Copies a body, piece by piece as it arrives. Raises what a lost connection raises, and BadMessage."""
+    """Copies a body piece by piece as it arrives. Raises the errors of a lost connection, and BadMessage."""
     if length == http1.CHUNKED:
         await _relay_chunks(source, target)
     elif length == http1.UNTIL_CLOSE:
@@ -271,15 +273,15 @@ async def _relay_chunks(source: Connection, target: Connection) -> None:
 
 
 async def _ends_soon(upload: asyncio.Task[None]) -> bool:
-    """Returns whether the whole body was sent. An answer that overtakes it ends the connection: the rest is never
-    read.
+    """Returns whether the whole body was sent. If the answer is complete before that, the connection must be closed,
+    because the rest of the body is never read.
     """
     await asyncio.wait((upload,), timeout=OVERTAKEN_SECONDS)
     return upload.done() and upload.exception() is None
 
 
 async def _refuse(client: Connection, status: int, code: str, message: str) -> None:
-    """Answers in the proxy's own name, in the form of the API's errors."""
+    """Sends an error answer from the proxy itself, in the form of the API's errors."""
     body = json.dumps({"error": {"code": code, "message": message}}).encode()
     reason = {400: "Bad Request", 502: "Bad Gateway"}[status]
     head = f"HTTP/1.1 {status} {reason}\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n"
@@ -305,7 +307,7 @@ async def serve(listener: socket.socket, upstreams: list[Upstream]) -> None:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Serves an inherited listening socket."""
+    """Serves on an inherited listening socket."""
     parser = argparse.ArgumentParser(prog="python -m local.proxy", description=__doc__)
     parser.add_argument("--listen-fd", type=int, required=True)
     parser.add_argument("--upstream", action="append", required=True, help="host:port of an API process")

@@ -1,4 +1,4 @@
-"""What feeds queue messages, events and schedules to functions. Streams have `local.stream_pump`."""
+"""The pumps that call functions with queue messages, events and schedules. For streams see `local.stream_pump`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,9 @@ RECEIVED_AT_ONCE = 10
 
 
 class QueuePump:
-    """One mapping. A message that fails comes back after the queue's visibility timeout; redrive is the queue's."""
+    """The event source mapping of one queue. A message that fails reappears after the queue's visibility timeout; the
+    queue itself moves it to its dead letters.
+    """
 
     def __init__(self, trigger: QueueTrigger, runtime: Invoker, sqs: Any) -> None:
         self._trigger = trigger
@@ -41,7 +43,7 @@ class QueuePump:
         self._url = self._sqs.get_queue_url(QueueName=name_in_arn(self._trigger.queue_arn))["QueueUrl"]
 
     def run(self, stop: Event) -> None:
-        """Receives and dispatches until told to stop."""
+        """Receives messages and invokes the function, until `stop` is set."""
         while not stop.is_set():
             answer = self._sqs.receive_message(
                 QueueUrl=self._url,
@@ -55,7 +57,9 @@ class QueuePump:
                 self._delete(self._done(records))
 
     def _done(self, records: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Hands the records over and returns those that need not come back: refused by the filter, or succeeded."""
+        """Invokes the function with the records, and returns those to delete: the filter refused them, or they
+        succeeded.
+        """
         wanted = [r for r in records if matches_any(self._trigger.filters, filterable_message(r))]
         refused = [r for r in records if r not in wanted]
         if not wanted:
@@ -86,7 +90,9 @@ Events = Callable[[int | None], dict[str, Any]]
 
 
 class EventPump:
-    """All rules with an event pattern. As with EventBridge an event may be lost: what happens between two questions is."""
+    """All rules with an event pattern. As with EventBridge, an event may be lost, for example if it occurs between two
+    polls.
+    """
 
     def __init__(self, triggers: Sequence[EventTrigger], runtimes: dict[str, Invoker], events: Events) -> None:
         self._triggers = triggers
@@ -95,11 +101,11 @@ class EventPump:
         self._after = 0
 
     def prepare(self) -> None:
-        """Finds the newest event."""
+        """Finds the newest event, after which polling starts."""
         self._after = self._events(None)["newest"]
 
     def run(self, stop: Event) -> None:
-        """Asks and dispatches until told to stop."""
+        """Polls events and invokes the functions of matching rules, until `stop` is set."""
         while not stop.is_set():
             answer = self._events(self._after)
             for event in answer["events"]:
@@ -120,7 +126,9 @@ class EventPump:
 
 
 def events_at(endpoint: str) -> Events:
-    """Asks the emulator's EMR Serverless, again and again while it is being replaced."""
+    """Returns a function that polls events from the emulated EMR Serverless; it retries while that process is being
+    replaced.
+    """
 
     def ask(after: int | None) -> dict[str, Any]:
         query = "" if after is None else f"?after={after}&wait={WAIT_SECONDS}"
@@ -146,7 +154,9 @@ def _utc_now() -> datetime:
 
 
 class SchedulePump:
-    """One rule and one function. A failed invocation waits for the next time; `period_seconds` replaces the rule's."""
+    """One scheduled rule and one function. A failed invocation is not repeated before the next time; `period_seconds`
+    replaces the rule's period.
+    """
 
     def __init__(
         self,
@@ -161,11 +171,11 @@ class SchedulePump:
         self._clock = clock
 
     def prepare(self) -> None:
-        """Raises ValueError now, not at midnight, when the schedule cannot be read."""
+        """Checks the schedule now, so that an invalid one raises ValueError before its first run."""
         self._next(self._clock())
 
     def run(self, stop: Event) -> None:
-        """Sleeps and invokes until told to stop."""
+        """Waits for each next time and invokes the function, until `stop` is set."""
         due = self._next(self._clock())
         while not stop.is_set():
             left = (due - self._clock()).total_seconds()
@@ -199,8 +209,8 @@ _HORIZON = timedelta(days=366)
 
 
 def next_time(expression: str, after: datetime) -> datetime:
-    """Returns the first time later than `after`. Raises ValueError for a schedule that is not understood or never
-    comes.
+    """Returns the first time later than `after` at which a schedule runs. Raises ValueError for a schedule that is
+    invalid or never runs.
     """
     if rate := _RATE.fullmatch(expression):
         return after + int(rate[1]) * timedelta(**{f"{rate[2]}s": 1})

@@ -1,7 +1,8 @@
-"""Lambda's Runtime API on loopback: instances of a function ask it for invocations, and stream their answers to it.
+"""The emulated Lambda Runtime API on loopback: instances of a function poll it for invocations, and stream their
+answers to it.
 
-Any number of instances may ask; each invocation goes to one of them. An instance that is killed breaks its answer off. One
-that takes longer than the timeout is cut off, as Lambda would kill it.
+Any number of instances may poll; each invocation goes to one of them. If an instance is killed, its answer breaks off.
+An instance that takes longer than the timeout is cut off, as Lambda would kill it.
 """
 
 from __future__ import annotations
@@ -27,12 +28,12 @@ _LOST = (ConnectionError, asyncio.IncompleteReadError, asyncio.LimitOverrunError
 
 
 class Broken(Exception):
-    """The function failed, died, or took too long. The message says which."""
+    """The function failed, died or took too long. The message says which."""
 
 
 @dataclass
 class Call:
-    """An invocation and what comes back of it."""
+    """An invocation and its answer."""
 
     request_id: str
     event: dict[str, Any]
@@ -40,28 +41,28 @@ class Call:
     _pieces: asyncio.Queue[bytes | Broken] = field(default_factory=asyncio.Queue)
 
     async def pieces(self) -> AsyncIterator[bytes]:
-        """Yields the answer as it comes. Raises Broken when it is not whole."""
+        """Yields the pieces of the answer as they arrive. Raises Broken if the answer is incomplete."""
         while piece := await self._pieces.get():
             if isinstance(piece, Broken):
                 raise piece
             yield piece
 
     def give_up(self) -> None:
-        """Says that the answer is not awaited any more."""
+        """Marks that nobody waits for the answer any more."""
         self.given_up.set()
 
     def put(self, piece: bytes | Broken) -> None:
-        """Adds a piece, the end (an empty one), or why there is no more."""
+        """Adds a piece of the answer; an empty piece is its end, Broken the reason why it is incomplete."""
         self._pieces.put_nowait(piece)
 
     def expire(self, timeout_s: float) -> None:
-        """Cuts it off."""
+        """Ends the call because it took longer than the timeout."""
         self.put(Broken(f"timed out after {timeout_s:g} s"))
         self.give_up()
 
 
 class RuntimeApi:
-    """The server. `timeout_s` is the function's."""
+    """The server of the Runtime API. `timeout_s` is the function's timeout."""
 
     def __init__(self, timeout_s: float) -> None:
         self._timeout_s = timeout_s
@@ -70,17 +71,17 @@ class RuntimeApi:
         self._server: asyncio.Server | None = None
         self._asking: set[asyncio.Task[None]] = set()
         self.asked: asyncio.Semaphore = asyncio.Semaphore(0)
-        """Released at each question for an invocation."""
+        """Released each time an instance polls for an invocation."""
         self.failed_starts: list[str] = []
-        """What instances said that could not start."""
+        """The errors that instances reported because they could not start."""
 
     async def listen(self) -> str:
-        """Serves on a free port of loopback; the address that instances are told."""
+        """Serves on a free loopback port, and returns the address for instances."""
         self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0, limit=HEAD_BYTES)
         return f"127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
 
     def close(self) -> None:
-        """Ends the server; instances that ask get no answer, and end, too."""
+        """Ends the server; instances that are polling get no answer, and end, too."""
         if self._server is not None:
             self._server.close()
         self._server = None
@@ -88,7 +89,7 @@ class RuntimeApi:
             task.cancel()
 
     def invoke(self, call: Call) -> None:
-        """Has the next instance that asks work on the call."""
+        """Queues the call for the next instance that polls."""
         self._waiting.put_nowait(call)
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -123,7 +124,7 @@ class RuntimeApi:
                 await writer.wait_closed()
 
     async def _next(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Hands out an invocation, unless the instance dies while there is none."""
+        """Answers an instance's poll with the next invocation; waits for one unless the instance dies."""
         self.asked.release()
         left = asyncio.ensure_future(reader.read(1))
         taken = asyncio.ensure_future(self._take())
@@ -157,7 +158,7 @@ class RuntimeApi:
     async def _response(
         self, call: Call, head: http1.Head, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        """Reads an answer, until the caller no longer waits for it: then the connection is dropped."""
+        """Reads an instance's answer. Drops the connection when the caller no longer waits for the answer."""
         if head.get(b"lambda-runtime-function-response-mode") != b"streaming":
             raise http1.BadMessage("only streamed answers")
         reading = asyncio.ensure_future(_read_answer(reader, call))
@@ -179,7 +180,9 @@ class RuntimeApi:
 
 
 async def _read_answer(reader: asyncio.StreamReader, call: Call) -> bytes | Broken:
-    """Passes chunks on; what the end says. Raises what a lost connection raises."""
+    """Passes the chunks of an answer on to the call, and returns its end: an empty piece, or Broken. Raises the errors
+    of a lost connection.
+    """
     while size := http1.chunk_size(await reader.readuntil(b"\r\n")):
         while size:
             piece = await reader.readexactly(min(size, PIECE_BYTES))

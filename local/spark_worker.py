@@ -1,9 +1,9 @@
-"""A child process with a warm Spark session that runs the real jobs, one after the other.
+"""Runs the real index jobs, one after the other, in a child process that keeps a Spark session open.
 
     python -m local.spark_worker --fd 5
 
-It is started by the first job, since a JVM takes a gigabyte and some seconds, and again after it died. A job's own output
-goes to standard error.
+The first job starts the child, because a JVM takes a gigabyte and some seconds; after a crash, the next job starts it
+again. A job's own output goes to standard error.
 """
 
 from __future__ import annotations
@@ -31,24 +31,24 @@ NO_JAVA = (
 
 
 class Said(msgspec.Struct, frozen=True):
-    """A message of the child about a job: that it runs, or that it is over, and how."""
+    """A message from the child about its job: that it is running, or that it has ended, and how."""
 
     over: bool
     error: str | None = None
 
 
 class SparkWorker:
-    """The port `local.emr_runs.Worker` on a child process."""
+    """The port `local.emr_runs.Worker`, implemented with a child process."""
 
     def __init__(self, environment: Mapping[str, str] | None = None) -> None:
-        """Runs the child with this environment, or with that of this process."""
+        """Creates a worker whose child gets this environment; by default that of this process."""
         self._environment = dict(os.environ if environment is None else environment)
         self._process: subprocess.Popen[bytes] | None = None
         self._pipe: Connection | None = None
         self._lock = threading.Lock()
 
     def run(self, arguments: list[str], running: Callable[[], None]) -> None:
-        """Hands the job to the child and waits for its end. Raises JobFailed."""
+        """Sends the job to the child and waits for its end. Raises JobFailed."""
         if not has_java(self._environment):
             log.error(NO_JAVA)
             raise JobFailed(NO_JAVA)
@@ -101,7 +101,7 @@ class SparkWorker:
 
 
 def has_java(environment: Mapping[str, str]) -> bool:
-    """Returns whether Spark would find a Java."""
+    """Returns whether Spark would find an installed Java."""
     home = environment.get("JAVA_HOME")
     if home:
         return (Path(home) / "bin" / "java").exists()
@@ -109,7 +109,7 @@ def has_java(environment: Mapping[str, str]) -> bool:
 
 
 def serve(pipe: Connection) -> None:
-    """Runs jobs until the other end is closed."""
+    """Runs in the child process: executes jobs until the other end of the pipe is closed."""
     while True:
         try:
             arguments = msgspec.json.decode(pipe.recv_bytes(), type=list[str])
@@ -132,7 +132,7 @@ def serve(pipe: Connection) -> None:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Serves until its parent is gone."""
+    """Runs the child process until its parent has ended."""
     parser = argparse.ArgumentParser(prog="python -m local.spark_worker", description=__doc__)
     parser.add_argument("--fd", type=int, required=True, help="the pipe that jobs come from")
     options = parser.parse_args(arguments)

@@ -1,4 +1,6 @@
-"""A DynamoDB stream's event source mapping: polls, filters, batches, retries, bisects, gives up."""
+"""The event source mapping of a DynamoDB stream: polls, filters, batches, retries, bisects, and gives up as Lambda
+does.
+"""
 
 from __future__ import annotations
 
@@ -30,9 +32,11 @@ BATCH_BYTES = 6_000_000
 
 
 class StreamPump:
-    """One mapping. Batches are handed over one after the other; a failing one holds up what is behind it.
+    """One event source mapping of a stream. Batches are delivered one after the other; a failing batch blocks those
+    behind it.
 
-    The checkpoint follows what has succeeded or was given up. Reading ahead of it ends where the way back would be lost.
+    The checkpoint follows the records that succeeded or were given up. The pump reads ahead of the checkpoint only as
+    far as the stream still keeps the records after it.
     """
 
     def __init__(
@@ -60,7 +64,9 @@ class StreamPump:
         self._buffered_since = 0.0
 
     def prepare(self) -> None:
-        """Takes the checkpoint, or the oldest position, so that nothing written before the start is missed."""
+        """Loads the checkpoint, or starts at the oldest position, so that nothing written before the start is
+        missed.
+        """
         position = self._checkpoint.load()
         stream = self._streams.describe_stream(StreamArn=self._trigger.stream_arn)["StreamDescription"]
         where = {"SequenceNumber": position.sequence} if position.sequence else {}
@@ -73,7 +79,7 @@ class StreamPump:
         self._iterator = answer["ShardIterator"]
 
     def run(self, stop: Event) -> None:
-        """Polls and dispatches until told to stop."""
+        """Polls records and invokes the function, until `stop` is set."""
         pause = FIRST_PAUSE_SECONDS
         while not stop.is_set():
             if self._may_read_on() and self._poll():
@@ -91,7 +97,7 @@ class StreamPump:
         return len(self._ahead) < KEPT_RECORDS and sum(size for _, size in self._ahead) < KEPT_BYTES
 
     def _note_progress(self) -> None:
-        """Moves the checkpoint to the oldest record that is still waiting, or behind the last one read."""
+        """Moves the checkpoint to the oldest record that is still waiting, or behind the last one that was read."""
         waiting = min((int(sequence_number(record)) for record in self._buffer), default=None)
         while self._ahead and (waiting is None or self._ahead[0][0] < waiting):
             self._ahead.popleft()
@@ -101,7 +107,7 @@ class StreamPump:
             self._checkpoint.save(Position("AFTER_SEQUENCE_NUMBER", self._last_read))
 
     def _poll(self) -> bool:
-        """Reads one page into the buffer; whether there was anything in it."""
+        """Reads one page into the buffer, and returns whether it had any records."""
         answer = self._streams.get_records(ShardIterator=self._iterator, Limit=1000)
         self._iterator = answer["NextShardIterator"]
         records = [stream_record(record, self._trigger.stream_arn) for record in answer["Records"]]
@@ -133,7 +139,7 @@ class StreamPump:
         return Batch(records)
 
     def _dispatch(self, batch: Batch, stop: Event) -> None:
-        """Hands the batch over until each of its records has succeeded or was given up, in order."""
+        """Delivers a batch, in order, until each of its records has succeeded or was given up."""
         waiting: deque[Batch] = deque([batch])
         pause = FIRST_RETRY_SECONDS
         while waiting and not stop.is_set():
@@ -150,7 +156,9 @@ class StreamPump:
                 pause = min(pause * 2, LONGEST_RETRY_SECONDS)
 
     def _try(self, batch: Batch) -> tuple[Verdict | None, str]:
-        """Invokes the function once; returns None if it succeeded."""
+        """Invokes the function once with a batch. Returns None if it succeeded, else what to do next, and a request
+        id.
+        """
         failed_at: int | None = 0
         try:
             answer, request_id = self._runtime.invoke({"Records": list(batch.records)})
@@ -185,13 +193,13 @@ class StreamPump:
 
 
 def _bytes(records: list[Json]) -> int:
-    """Returns about the size of the event: base64 makes a third more of the stored bytes."""
+    """Estimates the size of the event in bytes: base64 makes stored bytes a third larger."""
     return sum(int(record["dynamodb"].get("SizeBytes", 0)) * 4 // 3 + 512 for record in records)
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Records that are handed over together, and how many times that was tried."""
+    """Records that are delivered together, and how often that was tried."""
 
     records: tuple[Json, ...]
     attempts: int = 0
@@ -199,8 +207,8 @@ class Batch:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The consequence of a failure: `again` is repeated in this order, before anything newer; `dead` goes to the
-    destination.
+    """What happens after a failure: the batches `again` are tried in this order before anything newer; records in
+    `dead` go to the dead-letter destination.
     """
 
     again: tuple[Batch, ...] = ()
@@ -209,7 +217,7 @@ class Verdict:
 
 
 def shuffled_across_keys(records: Sequence[Json], key_of: Callable[[Json], str], random: Random) -> list[Json]:
-    """Returns the same records in a random order in which those of one key keep theirs."""
+    """Returns the records in a random order, except that records of the same key keep their order."""
     waiting: dict[str, deque[Json]] = {}
     for record in records:
         waiting.setdefault(key_of(record), deque()).append(record)
@@ -220,11 +228,11 @@ def shuffled_across_keys(records: Sequence[Json], key_of: Callable[[Json], str],
 
 
 def after_failure(batch: Batch, rule: StreamTrigger, *, failed_at: int = 0, oldest_age_seconds: float = 0) -> Verdict:
-    """Decides about a batch whose invocation failed, from record number `failed_at` on.
+    """Decides what happens to a batch whose invocation failed from record number `failed_at` on.
 
-    What precedes `failed_at` has succeeded. With bisect a batch of several records is split, at the failed record
-    where the function named one and else in the middle; a split costs no attempt. Otherwise the rest is tried again
-    until its attempts or the age of its records are used up.
+    Records before `failed_at` have succeeded. With bisect, a batch of several records is split: at the failed record if
+    the function named one, otherwise in the middle; a split does not count as an attempt. Otherwise the rest is tried
+    again until its attempts or the age of its records are used up.
     """
     rest = Batch(batch.records[failed_at:], batch.attempts + 1)
     too_old = 0 <= rule.maximum_age_seconds < oldest_age_seconds
@@ -242,7 +250,7 @@ def after_failure(batch: Batch, rule: StreamTrigger, *, failed_at: int = 0, olde
 
 
 def first_failed(answer: Any, identifiers: Sequence[str]) -> int | None:
-    """Returns the position of the first record that the function's answer reports as failed; None when all succeeded.
+    """Returns the position of the first record that the function's answer reports as failed; None if all succeeded.
 
     An answer that names an unknown record, or is malformed, fails the whole batch, as on AWS.
     """
@@ -253,7 +261,9 @@ def first_failed(answer: Any, identifiers: Sequence[str]) -> int | None:
 
 
 def failed_identifiers(answer: Any, identifiers: Sequence[str]) -> set[str] | None:
-    """Returns the identifiers reported as failed; None when the answer is malformed and everything counts as failed."""
+    """Returns the identifiers that an answer reports as failed; None if the answer is malformed, so that everything
+    counts as failed.
+    """
     if answer is None:
         return set()
     if not isinstance(answer, dict):

@@ -1,7 +1,7 @@
-"""Child processes that live and die together; what they print goes to stderr behind their name.
+"""Starts and stops child processes together; prints their output on stderr, each line behind the child's name.
 
-A child that keeps nothing may be replaceable: killed by a signal after it was ready, it is started again, as AWS replaces
-an instance that dies. One that ends by itself, or before it was ready, takes the others down.
+A child without state may be marked replaceable: if it is killed by a signal after it was ready, it is started again, as
+AWS replaces an instance that dies. A child that ends by itself, or before it was ready, ends all others.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ _print_lock = threading.Lock()
 
 
 class ChildFailed(RuntimeError):
-    """A child ended, or did not become ready; the message names it and its exit code."""
+    """A child process ended, or did not become ready; the message names it and its exit code."""
 
 
 @dataclass
 class Child:
-    """A running child. Its standard input is its lifeline: it ends when ours does."""
+    """A running child process. It ends when its standard input closes, which happens when this process ends."""
 
     name: str
     process: subprocess.Popen[str]
@@ -37,25 +37,27 @@ class Child:
     _pumps: list[threading.Thread] = field(default_factory=list)
 
     def follow_logs(self) -> None:
-        """Passes on what the child prints, from now until it ends."""
+        """Prints what the child prints, from now until it ends."""
         for stream in (self.process.stdout, self.process.stderr):
             pump = threading.Thread(target=_pump, args=(self, stream), name=f"log of {self.name}", daemon=True)
             pump.start()
             self._pumps.append(pump)
 
     def close(self) -> None:
-        """Passes on the last lines of a child that has ended, and lets go of its pipes."""
+        """Prints the last lines of a child that has ended, and closes its pipes."""
         for pump in self._pumps:
             pump.join(1)
         self.let_go()
 
     def let_go(self) -> None:
-        """Ends the lifeline; what is left to read is passed on later."""
+        """Closes the child's standard input, which makes it end; its remaining output is printed later."""
         if self.process.stdin is not None:
             self.process.stdin.close()
 
     def wait_until_ready(self, timeout_seconds: float = READY_SECONDS) -> str:
-        """Returns the child's ready line. Raises ChildFailed when it ends first or takes too long."""
+        """Waits for the child's ready line and returns it. Raises ChildFailed if the child ends before or takes too
+        long.
+        """
         deadline = time.monotonic() + timeout_seconds
         while not self.ready.wait(0.02):
             self.require_alive()
@@ -65,19 +67,19 @@ class Child:
 
     @property
     def was_killed(self) -> bool:
-        """Returns whether it ended by a signal, after it had been ready."""
+        """Returns whether a signal ended the child after it had been ready."""
         code = self.process.poll()
         return code is not None and code < 0 and self.ready.is_set()
 
     def require_alive(self) -> None:
-        """Raises ChildFailed when the child has ended."""
+        """Raises ChildFailed if the child has ended."""
         code = self.process.poll()
         if code is not None:
             raise ChildFailed(f"{self.name} (pid {self.process.pid}) ended with {_exit(code)}")
 
 
 class Supervisor:
-    """A context manager: leaving it stops every child, the last started first."""
+    """The running child processes, as a context manager: leaving it stops every child, the last started first."""
 
     def __init__(self) -> None:
         self.children: list[Child] = []
@@ -98,7 +100,7 @@ class Supervisor:
         fds: Sequence[int] = (),
         replaceable: bool = False,
     ) -> Child:
-        """Runs `python -m arguments…` in a session of its own, so that Ctrl-C reaches only this process."""
+        """Starts `python -m arguments…` in a session of its own, so that Ctrl-C reaches only this process."""
 
         def run() -> Child:
             process = subprocess.Popen(
@@ -122,7 +124,7 @@ class Supervisor:
         return child
 
     def tend(self) -> None:
-        """Starts again what may be replaced and was killed. Raises ChildFailed for any other child found dead."""
+        """Restarts replaceable children that were killed. Raises ChildFailed for any other child that has ended."""
         for place, child in enumerate(self.children):
             if child.replaceable and child.was_killed:
                 log(child.name, f"{_exit(child.process.returncode)} ended pid {child.process.pid}: started again")
@@ -134,7 +136,7 @@ class Supervisor:
                 raise ChildFailed(f"{child.name} was not ready after {READY_SECONDS:.0f} s")
 
     def stop(self) -> None:
-        """Asks the children to end, all but the first at once; kills what is left after three seconds."""
+        """Asks the children to end, all but the first at once; kills those that still run after three seconds."""
         if not self.children:
             return
         # The first child is the store of the others: while they end, it must still answer.
@@ -170,7 +172,7 @@ def _pump(child: Child, stream: IO[str] | None) -> None:
 
 
 def log(name: str, line: str) -> None:
-    """Prints one line on stderr, after the name of the process that says it."""
+    """Prints one line on stderr, after the name of the process that wrote it."""
     with _print_lock:
         print(f"{name:<10} | {line}", file=sys.stderr, flush=True)
 
@@ -180,9 +182,10 @@ def _exit(code: int) -> str:
 
 
 def exit_with_parent() -> None:
-    """Ends this process at once when standard input reaches its end: the parent holds the other end open.
+    """Ends this process at once when its standard input reaches its end, because the parent, which holds the other end,
+    has ended.
 
-    It works on every system, and also when the parent is killed without a chance to clean up.
+    It works on every system, and also if the parent is killed without a chance to clean up.
     """
 
     def watch() -> None:

@@ -1,10 +1,10 @@
-"""Deploys the synthesized CDK template into the emulator, and reads from it what triggers what.
+"""Deploys the synthesized CDK template into the emulator, and reads from it which triggers call which functions.
 
-CloudFormation in moto knows few types, so only tables, buckets and queues are deployed. Everything else that matters
-here (functions, event source mappings, rules, a bucket's notifications, what roles may do) is read from the template
-itself; secrets are made with a value of our own. Whatever such a
-part refers to becomes an output of the deployed stack, so that CloudFormation, not this file, resolves names and ARNs;
-only what is not deployed (an EMR application, a role) gets a made-up name.
+moto's CloudFormation knows few types, so only tables, buckets and queues are deployed. Everything else that matters
+here (functions, event source mappings, rules, a bucket's notifications, roles' permissions) is read from the template
+itself; secrets are created with a generated value. References in these parts become outputs of the deployed stack, so
+that CloudFormation, not this file, resolves names and ARNs; only what is not deployed (an EMR application, a role) gets
+a made-up name.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ Json = dict[str, Any]
 
 
 class UnusableTemplate(ValueError):
-    """The template says something that the emulator cannot honour; the message names it."""
+    """The template has an element that the emulator does not support; the message names it."""
 
 
 def read_template(path: Path = TEMPLATE_PATH) -> Json:
-    """Returns the template as JSON. Raises UnusableTemplate when it is missing or not a template."""
+    """Reads the template as JSON. Raises UnusableTemplate if it is missing or not a template."""
     try:
         template: Json = json.loads(path.read_text())
     except FileNotFoundError as exc:
@@ -55,9 +55,10 @@ def read_template(path: Path = TEMPLATE_PATH) -> Json:
 
 
 def deploy(template: Json, endpoint: str) -> Deployment:
-    """Creates the template's tables, buckets, queues and secrets at `endpoint` and returns their names and the triggers.
+    """Creates the template's tables, buckets, queues and secrets at `endpoint`, and returns their names and the
+    triggers.
 
-    Raises UnusableTemplate when a trigger refers to something that was not deployed.
+    Raises UnusableTemplate if a trigger refers to something that was not deployed.
     """
     triggers = _parts_of_type(template, "AWS::Lambda::EventSourceMapping")
     rules = _parts_of_type(template, "AWS::Events::Rule")
@@ -101,7 +102,7 @@ def deploy(template: Json, endpoint: str) -> Deployment:
 
 
 def deployable_part(template: Json) -> Json:
-    """Returns the part of the template that moto can create. Properties that refer to the rest are left out."""
+    """Returns the part of the template that moto can create. Properties that refer to other parts are left out."""
     resources = {n: p for n, p in template["Resources"].items() if p["Type"] in DEPLOYED_TYPES}
     kept = {name: _without_dangling(part, resources.keys()) for name, part in resources.items()}
     outputs = {
@@ -122,7 +123,9 @@ def _refers_only_to(value: Any, known: Any) -> bool:
 
 
 def _references(value: Any) -> Iterator[str]:
-    """Yields the logical ids that a value refers to by Ref, Fn::GetAtt or Fn::Sub, and any condition it depends on."""
+    """Yields the logical ids that a value refers to by Ref, Fn::GetAtt or Fn::Sub, and the condition it depends on, if
+    any.
+    """
     if isinstance(value, list):
         for element in value:
             yield from _references(element)
@@ -143,7 +146,7 @@ def _references(value: Any) -> Iterator[str]:
 
 
 def _resolvable_references(values: Any, known: Any) -> list[str]:
-    """Returns every distinct intrinsic in `values` that the deployed resources can resolve, as JSON text."""
+    """Returns every distinct intrinsic function in `values` that the deployed resources can resolve, as JSON text."""
     found: dict[str, None] = {}
 
     def visit(value: Any) -> None:
@@ -176,7 +179,9 @@ def _create_stack(template: Json, endpoint: str) -> dict[str, str]:
 
 
 class _Reader:
-    """Reads functions and triggers, with references replaced by what CloudFormation said."""
+    """Reads functions and triggers from the template, with references replaced by the values that CloudFormation
+    resolved.
+    """
 
     def __init__(self, resources: Json, resolved: dict[str, str]) -> None:
         self._resources = resources
@@ -230,7 +235,7 @@ class _Reader:
         )
 
     def schedules(self, name: str, properties: Json) -> list[ScheduleTrigger]:
-        """Yields one trigger for each function that a scheduled, enabled rule calls; event-pattern rules give none."""
+        """Returns one trigger for each function that an enabled scheduled rule calls; none for event-pattern rules."""
         expression = properties.get("ScheduleExpression")
         if not expression or properties.get("State", "ENABLED") != "ENABLED":
             return []
@@ -238,7 +243,7 @@ class _Reader:
         return [ScheduleTrigger(function, name, expression, target.get("Input")) for target, function in functions]
 
     def events(self, name: str, properties: Json) -> list[EventTrigger]:
-        """Yields one trigger for each function that an enabled rule with an event pattern calls."""
+        """Returns one trigger for each function that an enabled rule with an event pattern calls."""
         pattern = properties.get("EventPattern")
         if not pattern or properties.get("State", "ENABLED") != "ENABLED":
             return []
@@ -254,7 +259,7 @@ class _Reader:
         ]
 
     def notified_queues(self, name: str, properties: Json) -> list[Json]:
-        """Returns the queues that a bucket notifies of its objects, as S3's API wants them."""
+        """Returns the queues that a bucket notifies of its objects, in the form of S3's API."""
         configurations = properties.get("NotificationConfiguration", {}).get("QueueConfigurations", [])
         found = []
         for configuration in configurations:
@@ -267,7 +272,7 @@ class _Reader:
         return found
 
     def _pattern(self, name: str, value: Any) -> Any:
-        """Returns an event pattern with its references replaced."""
+        """Returns an event pattern in which references are replaced."""
         if isinstance(value, list):
             return [self._pattern(name, element) for element in value]
         if not isinstance(value, dict):
@@ -280,7 +285,7 @@ class _Reader:
         return text
 
     def _text(self, value: Any) -> str | None:
-        """Returns a literal, or what a reference refers to; None where only AWS could say."""
+        """Returns a literal, or the value that a reference resolves to; None if only AWS could resolve it."""
         if isinstance(value, str | int):
             return str(value)
         made_up = [(name, _MADE_UP.get(self._kind(name))) for name in _references(value)]

@@ -1,4 +1,4 @@
-"""Commands for operators: they talk to AWS itself, not to a server, and need the extra `headrace[operators]`.
+"""Commands for operators. They call AWS directly, not a server, and need the extra `headrace[operators]`.
 
 The client (`cli`) finds them through the entry point `operators` of the group `headrace.commands`.
 """

@@ -1,4 +1,4 @@
-"""`headrace index rebuild`: asks the indexer, through its queue, to build runs again."""
+"""The command `headrace index rebuild`: sends the indexer a message to build index runs again."""
 
 from __future__ import annotations
 
@@ -53,13 +53,13 @@ def rebuild(stores: Stores, names: tuple[str, ...]) -> None:
 
 
 class IndexQueue(NamedTuple):
-    """A queue that the indexer listens to."""
+    """The queue from which the indexer takes requests."""
 
     client: Any
     url: str
 
     def rebuild(self, log_ids: Sequence[str]) -> None:
-        """Asks for runs of everything that is published of these logs.
+        """Sends messages that ask the indexer to build new runs of everything published in these logs.
 
         Raises:
             Unreachable: the queue did not take every message.
@@ -80,10 +80,10 @@ class IndexQueue(NamedTuple):
 
 
 def open_queue(settings: Settings) -> IndexQueue:
-    """Returns the queue that the settings name.
+    """Opens the indexer's queue that the settings name.
 
     Raises:
-        BadInput: they name none.
+        BadInput: the settings name no queue.
     """
     if not settings.index_queue_url:
         raise BadInput(

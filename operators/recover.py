@@ -1,4 +1,4 @@
-"""`headrace recover`."""
+"""The command `headrace recover`."""
 
 from __future__ import annotations
 

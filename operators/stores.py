@@ -1,4 +1,4 @@
-"""The tables and the bucket of a deployment, for commands that talk to AWS itself and not to a server."""
+"""Opens the tables and the bucket of a deployment, for commands that call AWS directly and not a server."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ EXIT_CODES = "\b\nExit codes: 0 clean, 1 findings or a log refused, 2 wrong usag
 
 
 def state_file_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds --state-file, and passes what it leads to as the argument `stores`."""
+    """Adds --state-file to a command, and passes the opened stores as the argument `stores`."""
 
     @click.option(
         "--state-file",
@@ -45,7 +45,7 @@ def state_file_option(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def open_stores(state_file: Path | None) -> Stores:
-    """Returns the stores that a state file, or the environment of this process, names."""
+    """Opens the stores that a state file, or else the environment of this process, names."""
     if state_file is not None:
         _take_environment(state_file)
     try:
@@ -74,7 +74,9 @@ def logs_of(stores: Stores, name: str, hint: str) -> list[str]:
 
 
 def _take_environment(state_file: Path) -> None:
-    """Gives this process the environment of the emulator, so that a person's own AWS identity is not used by accident."""
+    """Sets this process's environment variables from the emulator's state file, so that a person's own AWS identity is
+    not used by accident.
+    """
     try:
         given = json.loads(state_file.read_bytes())["environment"]
         environment = child_environment(os.environ, {str(name): str(value) for name, value in given.items()})
@@ -86,7 +88,7 @@ def _take_environment(state_file: Path) -> None:
 
 @contextmanager
 def store_errors(what: str) -> Iterator[None]:
-    """Turns what AWS answers into messages for a person."""
+    """Turns errors of AWS into messages for people."""
     from botocore.exceptions import BotoCoreError, ClientError
 
     try:
@@ -98,12 +100,12 @@ def store_errors(what: str) -> Iterator[None]:
 
 
 def print_json(value: object) -> None:
-    """Prints one JSON document: values of msgspec too, which the client knows nothing of."""
+    """Prints a value as one JSON document. Unlike the client's function, it also takes msgspec values."""
     click.echo(msgspec.json.encode(value))
 
 
 class Steps:
-    """Progress on standard error while that is a terminal: what is being done, and how much of it."""
+    """A display of progress on standard error if that is a terminal: the current step, and how much of it is done."""
 
     def __init__(self) -> None:
         self._progress = Progress(
@@ -125,5 +127,5 @@ class Steps:
         self._progress.stop()
 
     def __call__(self, what: str, done: int, total: int) -> None:
-        """Shows a step: the port `headrace.recovery.report.Progress`."""
+        """Shows the progress of a step; implements `headrace.recovery.report.Progress`."""
         self._progress.update(self._task, description=what, completed=done, total=total or None)

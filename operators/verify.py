@@ -1,4 +1,4 @@
-"""`headrace verify`."""
+"""The command `headrace verify`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`headrace aggregate`."""
+"""The command `headrace aggregate`."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def command(
 
 
 Group = tuple[str, dict[str, Any], dict[str, dict[str, Any]]]
-"""Start of the bucket, the group's key, its measures."""
+"""A bucket's start, the group's key, and its measures."""
 
 
 def groups(found: dict[str, Any]) -> Iterator[Group]:
@@ -157,7 +157,7 @@ def _split(given: tuple[str, ...]) -> list[str]:
 
 
 def _range(start: str | None, end: str | None, last: str | None, now_s: float) -> dict[str, Any]:
-    """Returns `from` and `to` of the request; numbers are milliseconds."""
+    """Returns the members `from` and `to` of the request; numbers are milliseconds."""
     if last is None:
         if start is None or end is None:
             raise BadInput("a range is missing", "--last 1h, or --from and --to")

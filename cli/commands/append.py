@@ -1,4 +1,4 @@
-"""`headrace append`: appends that are applied once, however often they are sent."""
+"""The command `headrace append`: each append is applied once, however often it is sent."""
 
 from __future__ import annotations
 
@@ -137,9 +137,9 @@ def command(
 
 
 def find_type(client: Client, target: Target, *, create: bool, content_type: str | None) -> str:
-    """Returns the stream's content type, after creating the stream if that was asked for.
+    """Returns the stream's content type; creates the stream first if `create` is set.
 
-    A key that may only write can't look it up: then `content_type` or JSON is assumed.
+    A key that may only write can't look the type up: then `content_type` or JSON is assumed.
     """
     answer = client.send("HEAD", target.url, what=f"look up {target.name}", expect=(403, 404))
     if answer.status_code == 404:
@@ -192,7 +192,7 @@ def batches(
 
 
 def add_progress_so_far(error: CliError, producer: Producer, *, was_named: bool) -> None:
-    """Adds to the error what had been appended by then and how to go on."""
+    """Adds to the error how much had been appended before it, and how to continue."""
     totals = producer.totals
     if totals.requests:
         error.message += (
@@ -235,7 +235,7 @@ def report(producer: Producer, seconds: float, *, closed: bool, as_json: bool) -
 
 @dataclass
 class Totals:
-    """What a run has done. `duplicates` are requests that the server already had from an earlier run."""
+    """The totals of a run. `duplicates` counts requests that the server already had from an earlier run."""
 
     requests: int = 0
     records: int = 0
@@ -246,7 +246,9 @@ class Totals:
 
 @dataclass
 class Producer:
-    """Sends batches in order, one at a time, each with the next number, so a repeated send changes nothing."""
+    """A sender of batches, in order, one at a time. Each carries the next producer number, so that sending one twice
+    changes nothing.
+    """
 
     client: Client
     target: Target
@@ -274,7 +276,7 @@ class Producer:
             self.totals.duplicates += 1
 
     def close(self) -> None:
-        """Closes the stream; closing a closed one is no error."""
+        """Closes the stream; a closed stream is no error."""
         answer = self.client.send(
             "POST",
             self.target.url,
@@ -292,8 +294,8 @@ class Producer:
         }
 
     def hint_headers(self) -> dict[str, str]:
-        """Returns the headers that hold hints. Stream-Seq must grow with every request: later requests get a suffix,
-        since text sorts after its own prefix.
+        """Returns the headers with hints for the server. Stream-Seq must grow with every request: later requests get a
+        suffix, since a text sorts after its own prefix.
         """
         headers = {}
         if self.stream_key is not None:

@@ -1,4 +1,4 @@
-"""`headrace index`: how far the indexes of streams are. `operators/index.py` joins `rebuild` to it."""
+"""The command group `headrace index`: how far the indexes of streams are. `operators/index.py` adds `rebuild` to it."""
 
 from __future__ import annotations
 
@@ -120,12 +120,13 @@ def wait(connection: Connection, names: tuple[str, ...], timeout_s: float, recor
 
 
 class State(NamedTuple):
-    """How far the indexes of a stream are.
+    """How much of a stream its indexes cover.
 
     Attributes:
-        wanted: whether its schema or profile asks for an index, or records with routing keys have one.
+        wanted: whether the stream has an index at all: its schema or profile asks for one, or it has records with
+            routing keys.
         segments: the number of published segments.
-        covered: how many of them every wanted index covers.
+        covered: how many of them are covered by every index.
         lag_ms: the largest lag of an index; None if none lags.
         bytes_at_rest: the size of all indexes.
         pending_records: the number of records that are not published yet; 0 if that was not asked.
@@ -140,18 +141,18 @@ class State(NamedTuple):
 
     @property
     def word(self) -> str:
-        """Returns the state in words."""
+        """Returns the state as a word for people."""
         if not self.wanted:
             return "not asked for"
         return "complete" if self.covered == self.segments else "behind"
 
     def done(self, *, records: bool) -> bool:
-        """Returns whether everything published is covered and, with `records`, everything is published."""
+        """Returns whether all published records are indexed and, with `records`, all records are published."""
         return self.covered >= self.segments and not (records and self.pending_records)
 
 
 def state_of(shown: dict[str, Any], pending_records: int = 0) -> State:
-    """Returns the state that a document shows."""
+    """Reads the state from a stream's description as the server shows it."""
     segments = shown["segments"]["uploaded_count"]
     parts = list(shown["search_families"])
     parts += [part for part in (shown["routing_key_index"], shown["routing_key_lexicon"]) if is_kept(part)]
@@ -169,12 +170,14 @@ def state_of(shown: dict[str, Any], pending_records: int = 0) -> State:
 
 
 def is_kept(routing_keys: dict[str, Any]) -> bool:
-    """Returns whether there is an index of routing keys: the schema asks for one, or records were appended with a key."""
+    """Returns whether an index of routing keys exists: the schema asks for one, or records were appended with a key."""
     return bool(routing_keys["configured"] or routing_keys["object_count"])
 
 
 def _bytes(shown: dict[str, Any]) -> int:
-    """Returns the size of all indexes. The exact indexes are counted in the family `exact`, and not a second time."""
+    """Returns the size of all indexes in bytes. Family `exact` already includes the exact indexes, which are therefore
+    not added again.
+    """
     own = (shown["routing_key_lexicon"], *shown["search_families"])
     return sum(int(part["bytes_at_rest"]) for part in own)
 
@@ -257,7 +260,7 @@ def _print_all(found: Sequence[tuple[Target, dict[str, Any]]]) -> None:
 
 
 def _wait(client: Client, target: Target, deadline: float, *, records: bool) -> State:
-    """Returns the last state seen: everything was covered, or the time was over."""
+    """Polls until everything is covered or the time is over, and returns the last state."""
     what = f"index status of {target.name}"
     etag = ""
     shown: dict[str, Any] | None = None

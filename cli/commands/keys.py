@@ -1,4 +1,4 @@
-"""`headrace keys`."""
+"""The command `headrace keys`."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def command(connection: Connection, name: str, after: str | None, limit: int, sh
 
 
 def pages(client: Client, target: Target, after: str | None, limit: int | None) -> Iterator[dict[str, Any]]:
-    """Yields answers until there are no more keys, or `limit` of them."""
+    """Yields answers, page by page, until there are no more keys or `limit` is reached."""
     what = f"keys of {target.name}"
     left = limit
     while True:

@@ -1,4 +1,4 @@
-"""`headrace read`."""
+"""The command `headrace read`."""
 
 from __future__ import annotations
 
@@ -110,9 +110,10 @@ def read_all(
     output_format: str,
     json_stream: bool,
 ) -> dict[str, object]:
-    """Writes the records and returns what to report.
+    """Writes the records to `out` and returns the summary to report.
 
-    `next_offset` is where reading on neither skips nor repeats; a read cut short inside a page has none.
+    The summary has `next_offset`, from which reading can continue without skipping or repeating; a read that is cut
+    short inside a page has none.
     """
     writer = WRITERS[output_format](out)
     next_offset: str | None = None

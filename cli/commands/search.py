@@ -1,4 +1,4 @@
-"""`headrace search`."""
+"""The command `headrace search`."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ Values with white space, colons, parentheses, < > = or a minus in front are quot
 
 @dataclass(frozen=True)
 class Hit:
-    """A record that was found. `source` and `fields` keep the server's text."""
+    """A record that matches the query. `source` and `fields` keep the server's text."""
 
     offset: str
     source: str
@@ -51,7 +51,7 @@ class Hit:
 
     @staticmethod
     def parse(text_: str) -> Hit:
-        """Returns the hit of this text."""
+        """Parses a hit from its JSON text."""
         given = object_members(text_)
         fields = object_members(given.get("fields", "{}"))
         return Hit(text(given["offset"]), given["source"], fields, value(given.get("score")))
@@ -146,7 +146,7 @@ def command(
 
 
 def pages(client: Client, target: Target, body: dict[str, Any], limit: int | None) -> Iterator[Members]:
-    """Yields answers from the first page on, until there are no more hits, `limit` of them, or the time is over."""
+    """Yields answers, page by page, until there are no more hits, `limit` is reached, or the server's time is over."""
     what = f"search of {target.name}"
     left = limit
     while True:
@@ -181,7 +181,7 @@ def _position(text_: str) -> list[Any]:
 
 
 def _kept(first: Members) -> Members:
-    """Returns the members that only the first page has, though they describe the whole search."""
+    """Returns the members that only the first page has, although they describe the whole search."""
     return {name: first[name] for name in ("explain",) if name in first}
 
 

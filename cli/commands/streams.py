@@ -1,4 +1,4 @@
-"""Commands about a stream as a whole: `headrace create`, `info`, `list`, `delete`."""
+"""The commands about a stream as a whole: `headrace create`, `info`, `list`, `delete`."""
 
 from __future__ import annotations
 

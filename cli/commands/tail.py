@@ -1,5 +1,5 @@
-"""`headrace tail`: follows a stream live through long-polls or server-sent events, and continues after a lost
-connection.
+"""The command `headrace tail`: follows a stream live through long-polls or server-sent events, and reconnects after a
+lost connection.
 """
 
 from __future__ import annotations
@@ -82,7 +82,9 @@ def print_page(page: Page, offset: str, content_type: str, *, as_json: bool) -> 
 
 
 def described(page: Page, offset: str, content_type: str) -> bytes:
-    """Returns one line: `offset` and `next_offset` around the data. Records keep their text, line breaks aside."""
+    """Returns a page as one line of JSON: `offset` and `next_offset` around the data. Records keep their text, except
+    that line breaks are removed.
+    """
     value: dict[str, object] = {"offset": offset, "next_offset": page.next_offset, "closed": page.closed}
     if is_json(content_type):
         records = b",".join(record.translate(LINE_BREAKS) for record in elements(page.body))
@@ -95,11 +97,13 @@ def described(page: Page, offset: str, content_type: str) -> bytes:
 
 
 IDLE_CONNECTION_S = 1.0
-"""A connection that ends sooner, without data, came through a door that does not hold connections open."""
+"""A connection that ends sooner and without data came through a proxy or gateway that does not hold connections
+open.
+"""
 
 
 def long_poll(client: Client, target: Target, offset: str) -> Iterator[Page]:
-    """Yields pages from `offset` on as they appear, empty ones included, until the stream is closed."""
+    """Yields pages from `offset` on as they arrive, empty ones included, until the stream is closed."""
     cursor: str | None = None
     while True:
         params = live_params("long-poll", offset, cursor)
@@ -112,7 +116,9 @@ def long_poll(client: Client, target: Target, offset: str) -> Iterator[Page]:
 
 
 def server_sent(client: Client, target: Target, offset: str) -> Iterator[Page]:
-    """Yields the same pages through server-sent events. Servers end a connection now and then; that is not a failure."""
+    """Yields pages from `offset` on through server-sent events, until the stream is closed. Servers end a connection
+    now and then, which is not an error.
+    """
     what = f"follow {target.name}"
     cursor: str | None = None
     failures = 0
@@ -153,7 +159,7 @@ def live_params(mode: str, offset: str, cursor: str | None) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Event:
-    """One event: its type and its data lines, joined by newlines."""
+    """One server-sent event: its type, and its data lines joined by newlines."""
 
     type: str
     data: str
@@ -161,7 +167,7 @@ class Event:
 
 @dataclass(frozen=True)
 class Control:
-    """The data of a `control` event."""
+    """The data of a `control` event, which says where to continue."""
 
     next_offset: str
     cursor: str | None
@@ -170,8 +176,8 @@ class Control:
 
 
 def events(lines: Iterable[str]) -> Iterator[Event]:
-    """Yields the events of a text/event-stream. An event cut off by the end of the input is dropped, as the format
-    asks.
+    """Parses a text/event-stream and yields its events. An event cut off by the end of the input is dropped, as the
+    format requires.
     """
     kind, data = "message", list[str]()
     for line in lines:

@@ -1,4 +1,5 @@
-"""What CloudWatch would make of captured metrics: statistics, metric math, alarm states, and a picture of the dashboard.
+"""Computes what CloudWatch would show for captured metrics: statistics, metric math, alarm states, and a picture of the
+dashboard.
 
 samples      captured values, and their statistics by period
 expressions  metric math

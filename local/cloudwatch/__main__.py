@@ -1,9 +1,10 @@
-"""Draws the dashboard of the committed template over captured metrics, and says what its alarms would:
+"""Draws the dashboard of the committed template over captured metrics, and prints which of its alarms would have been
+raised:
 
     headrace dev --metrics-file metrics.emf --seal-age 5s --index-age 1s --sweep-every 1s
     python -m local.cloudwatch metrics.emf --factor 60 --output dashboard.svg
 
-The ages of such an emulator are a sixtieth of the deployment's, so its time is seen sixty times as fast.
+The ages of such an emulator are a sixtieth of a deployment's, so `--factor 60` makes its time run 60 times as fast.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ PERIOD_S = 300
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Writes the picture; prints a line for each alarm that went off."""
+    """Writes the picture, and prints a line for each alarm that would have been raised."""
     parser = argparse.ArgumentParser(prog="python -m local.cloudwatch", description=__doc__)
     parser.add_argument("emf", type=Path, help="EMF lines, as the functions write them")
     parser.add_argument("--factor", type=float, default=1.0, help="how much faster than the deployment it ran")

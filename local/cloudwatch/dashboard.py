@@ -1,4 +1,4 @@
-"""A template's dashboard: its widgets, and its picture as SVG. A graph without data shows a dash."""
+"""Reads the dashboard of a template and draws it as SVG. A graph without data shows a dash."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _DEFAULT_PERIOD_S = 300
 
 
 class Line(NamedTuple):
-    """One line of a graph; `right` if the axis on the right is its own."""
+    """One line of a graph; `right` says whether it uses the axis on the right."""
 
     label: str
     query: Query
@@ -22,7 +22,7 @@ class Line(NamedTuple):
 
 
 class Widget(NamedTuple):
-    """A graph, or (without lines) the states of alarms. Place and size in the dashboard's units."""
+    """A graph, or (if it has no lines) a list of alarm states. Place and size are in the dashboard's units."""
 
     title: str
     x: int
@@ -33,7 +33,7 @@ class Widget(NamedTuple):
 
 
 def widgets_of(template: Mapping[str, Any]) -> list[Widget]:
-    """Returns the widgets of the only dashboard."""
+    """Returns the widgets of the template's only dashboard."""
     (part,) = (part for part in template["Resources"].values() if part["Type"] == "AWS::CloudWatch::Dashboard")
     body = json.loads(_text(part["Properties"]["DashboardBody"]))
     return [
@@ -50,7 +50,7 @@ def widgets_of(template: Mapping[str, Any]) -> list[Widget]:
 
 
 def _text(value: Any) -> str:
-    """Returns a text with each reference replaced by the logical id of what it refers to."""
+    """Returns a text in which each reference is replaced by the logical id of the resource it refers to."""
     match value:
         case {"Fn::Join": [str() as separator, list() as parts]}:
             return separator.join(map(_text, parts))
@@ -58,7 +58,7 @@ def _text(value: Any) -> str:
 
 
 def _lines(metrics: Any) -> list[Line]:
-    """Yields the lines of a graph from its rows: `[namespace, name, dimension, value, …, {options}]`, or
+    """Returns the lines of a graph from its rows: `[namespace, name, dimension, value, …, {options}]`, or
     `[{expression}]`.
     """
     stats: dict[str, Stat] = {}
@@ -97,8 +97,8 @@ _TITLE, _LEGEND_LINE, _MARGIN = 22, 13, 10
 
 
 def svg(widgets: Sequence[Widget], samples: Samples, start_s: int, end_s: int) -> str:
-    """Returns a picture of the dashboard's graphs from `start_s` to `end_s`; widgets without lines (states of alarms)
-    are left out.
+    """Draws the dashboard's graphs from `start_s` to `end_s` as SVG; widgets without lines (alarm states) are left
+    out.
     """
     graphs = [widget for widget in widgets if widget.lines]
     top = min(widget.y for widget in graphs)
@@ -158,7 +158,7 @@ def _legend(line: Line, series: Series, color: str, x: float, y: float) -> str:
 
 
 def shown(value: float) -> str:
-    """Returns a number for a person: three digits, and a letter for thousands."""
+    """Formats a number for people: three digits, and a letter for thousands."""
     for limit, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= limit:
             return f"{value / limit:.3g}{letter}"

@@ -1,4 +1,6 @@
-"""Metrics, metric math (arithmetic, comparison, AND, OR, IF, FILL) and alarms of a template, their values and states."""
+"""Evaluates a template's metrics, metric math (arithmetic, comparison, AND, OR, IF, FILL) and alarms over captured
+samples.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ Json = Mapping[str, Any]
 
 
 class Stat(NamedTuple):
-    """A statistic of a metric."""
+    """A query for one statistic of one metric."""
 
     key: Key
     statistic: str
@@ -22,7 +24,7 @@ class Stat(NamedTuple):
 
 
 class Math(NamedTuple):
-    """Metric math over statistics; all have the period of the expression."""
+    """A query for metric math over statistics, which all have the expression's period."""
 
     expression: str
     stats: tuple[tuple[str, Stat], ...]
@@ -33,7 +35,7 @@ Query = Stat | Math
 
 
 def stats_of(query: Query) -> Iterator[Stat]:
-    """Yields every statistic that a query asks for."""
+    """Yields every statistic that a query needs."""
     if isinstance(query, Stat):
         yield query
     else:
@@ -41,9 +43,7 @@ def stats_of(query: Query) -> Iterator[Stat]:
 
 
 def values(query: Query, samples: Samples, start_s: int, end_s: int, *, fills_empty: bool = True) -> Series:
-    """Returns the values of a query between two starts of periods. `fills_empty` has the meaning that `evaluate` gives
-    it.
-    """
+    """Returns the values of a query between two period starts. For `fills_empty` see `evaluate`."""
     if isinstance(query, Stat):
         return samples.series(query.key, query.statistic, query.period_s, start_s, end_s)
     periods = range(start_s, end_s, query.period_s)
@@ -54,7 +54,7 @@ def values(query: Query, samples: Samples, start_s: int, end_s: int, *, fills_em
 
 
 def dimensions(listed: Sequence[Json]) -> tuple[tuple[str, str], ...]:
-    """Returns the dimensions of a template; a reference to a resource becomes its logical id."""
+    """Returns a metric's dimensions from the template; a reference to a resource becomes its logical id."""
     return tuple(sorted((one["Name"], referred(one["Value"])) for one in listed))
 
 
@@ -62,7 +62,7 @@ def referred(value: Any) -> str:
     """Returns a literal, or the logical id of the resource that an intrinsic function refers to.
 
     Raises:
-        ValueError: it is something else.
+        ValueError: the value is neither.
     """
     match value:
         case str():
@@ -93,18 +93,18 @@ _BINARY: Mapping[type[ast.AST], _Operation] = {
 
 
 class UnknownExpression(ValueError):
-    """The expression uses what this module does not know."""
+    """The expression has a function or an operator that this module does not evaluate."""
 
 
 def evaluate(expression: str, metrics: Mapping[str, Series], periods: Sequence[int], *, fills_empty: bool) -> Series:
-    """Returns the value of each of `periods` that has one.
+    """Evaluates metric math for each of `periods`; periods without a value are left out.
 
     Args:
-        metrics: by the names that the expression uses.
+        metrics: the values of each metric, by its name in the expression.
         fills_empty: whether FILL fills a metric that has no value in any of the periods.
 
     Raises:
-        UnknownExpression: the expression has a function or an operator that is not evaluated here.
+        UnknownExpression: the expression has a function or an operator that this module does not evaluate.
     """
     text = re.sub(r"\bAND\b|&&", " and ", re.sub(r"\bOR\b|\|\|", " or ", expression))
     try:
@@ -154,7 +154,7 @@ class _Evaluation:
         return {at: series.get(at, filling) for at in self._periods}
 
     def _divide(self, one: Value, other: Value) -> Value:
-        """Divides; the result of a division by zero is missing."""
+        """Divides two values; the result of a division by zero is missing."""
         if isinstance(other, dict):
             other = {at: value for at, value in other.items() if value}
         elif not other:
@@ -162,7 +162,7 @@ class _Evaluation:
         return _combine(operator.truediv, one, other)
 
     def _choose(self, condition: Value, yes: Value, no: Value) -> Value:
-        """Chooses between two values; only the chosen one must be present."""
+        """Evaluates IF: chooses between two values; only the chosen one must be present."""
         if not isinstance(condition, dict):
             condition = dict.fromkeys(self._periods, condition)
         chosen = {at: yes if holds else no for at, holds in condition.items()}
@@ -191,7 +191,7 @@ _COMPARISONS: Mapping[str, Callable[[float, float], bool]] = {
 
 
 class Alarm(NamedTuple):
-    """An alarm. `name` is its name in the account, without the stack's."""
+    """An alarm of the template. `name` is its name in the account, without the stack's prefix."""
 
     name: str
     description: str
@@ -204,12 +204,12 @@ class Alarm(NamedTuple):
 
     @property
     def period_s(self) -> int:
-        """Returns the period of the query."""
+        """Returns the period of the alarm's query in seconds."""
         return self.query.period_s
 
 
 def alarms_of(template: Mapping[str, Any], stack_name: str) -> list[Alarm]:
-    """Returns every alarm of a template."""
+    """Reads all alarms of a template."""
     return [
         _alarm(part["Properties"], f"{stack_name}-")
         for part in template["Resources"].values()
@@ -218,9 +218,7 @@ def alarms_of(template: Mapping[str, Any], stack_name: str) -> list[Alarm]:
 
 
 def state(alarm: Alarm, samples: Samples, now_s: int, *, fills_empty: bool = True) -> State:
-    """Returns the state after the last whole period before `now_s`. `fills_empty` has the meaning that `evaluate`
-    gives it.
-    """
+    """Returns an alarm's state after the last whole period before `now_s`. For `fills_empty` see `evaluate`."""
     end_s = now_s - now_s % alarm.period_s
     start_s = end_s - alarm.periods * alarm.period_s
     found = values(alarm.query, samples, start_s, end_s, fills_empty=fills_empty)
@@ -236,10 +234,10 @@ def state(alarm: Alarm, samples: Samples, now_s: int, *, fills_empty: bool = Tru
 def states(
     alarm: Alarm, samples: Samples, start_s: int, end_s: int, *, fills_empty: bool = True
 ) -> Iterator[tuple[int, State]]:
-    """Returns the state at the end of each period after `start_s`.
+    """Yields an alarm's state at the end of each period after `start_s`.
 
-    Where missing data are bad, the first state has all its evaluation periods after `start_s`: nothing was captured
-    before.
+    If missing data raises the alarm, the first state is the one whose evaluation periods are all after `start_s`,
+    because nothing was captured before.
     """
     first = start_s + (alarm.periods if alarm.missing == "breaching" else 1) * alarm.period_s
     for now_s in range(first, end_s + 1, alarm.period_s):

@@ -1,4 +1,4 @@
-"""Captured values, from EMF lines and from elsewhere, and their statistics by period."""
+"""Captured metric values, from EMF lines or other sources, and their statistics by period."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from functions.metrics import REGISTRY
 _AGES = {(metrics.service, metric.name) for metrics in REGISTRY for metric in metrics if metric.spec.kind == "age"}
 
 Series = dict[int, float]
-"""A value for each period that has one, by the period's begin (seconds)."""
+"""The value of each period that has one, keyed by the start of the period (seconds)."""
 
 
 class Key(NamedTuple):
-    """A metric as CloudWatch tells it from others; dimensions are sorted pairs."""
+    """What identifies a metric in CloudWatch: namespace, name, and dimensions as sorted pairs."""
 
     namespace: str
     name: str
@@ -25,10 +25,10 @@ class Key(NamedTuple):
 
 
 class Lapse(NamedTuple):
-    """Time seen `factor` times as fast, from `start_ms` on, which becomes `begin_s`: a minute of an emulator whose ages
-    are a sixtieth of the deployment's is an hour of the deployment.
+    """A scale of time: captured time runs `factor` times as fast, starting at `start_ms`, which becomes `begin_s`. A
+    minute of an emulator whose ages are a sixtieth of the deployment's is then an hour of the deployment.
 
-    Ages stretch with it, since they are made by the clock; latencies and counts are what the machine made of them.
+    Metrics that are ages are multiplied, too, because the clock determines them; latencies and counts are not.
     """
 
     start_ms: int
@@ -36,29 +36,29 @@ class Lapse(NamedTuple):
     begin_s: int = 0
 
     def at(self, at_ms: float) -> float:
-        """Returns a captured time, in seconds of the deployment."""
+        """Converts a captured time to seconds in the deployment."""
         return self.begin_s + (at_ms - self.start_ms) * self.factor / 1000
 
     def value(self, key: Key, value: float) -> float:
-        """Returns a captured value as it would be in the deployment."""
+        """Converts a captured value to what it would be in the deployment."""
         return value * self.factor if (dict(key.dimensions).get("service"), key.name) in _AGES else value
 
 
 class Samples:
-    """Values of metrics at times (seconds)."""
+    """Values of metrics with their times in seconds."""
 
     def __init__(self) -> None:
         self._values: dict[Key, list[tuple[float, float]]] = defaultdict(list)
         self.units: dict[Key, set[str]] = defaultdict(set)
 
     def add(self, key: Key, at_s: float, value: float, unit: str = "None") -> None:
-        """Takes a value."""
+        """Adds a value of a metric."""
         self._values[key].append((at_s, value))
         self.units[key].add(unit)
 
     @property
     def keys(self) -> set[Key]:
-        """Returns every metric that has a value."""
+        """Returns the keys of all metrics that have a value."""
         return set(self._values)
 
     @property
@@ -80,7 +80,7 @@ class Samples:
 
 
 def of_emf(lines: Iterable[str], lapse: Lapse) -> Samples:
-    """Returns the metrics of EMF lines, by the rules of the format: each value of each metric under each set of
+    """Reads metrics from EMF lines by the rules of the format: each value counts for each metric under each set of
     dimensions.
     """
     found = Samples()

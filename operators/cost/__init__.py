@@ -1,3 +1,3 @@
-"""What Headrace costs: a workload times counted calls times a dated price table. Pure, except for reading its data
-files.
+"""Estimates what Headrace costs: a workload, times counted AWS calls per operation, times a dated price table. Does no
+I/O, except to read its data files.
 """

@@ -1,4 +1,4 @@
-"""`headrace cost`."""
+"""The command `headrace cost`."""
 
 from __future__ import annotations
 
@@ -60,12 +60,12 @@ Exit codes: 0 done, 2 wrong usage or input."""
 
 
 class Amount(click.ParamType):  # type: ignore[type-arg]
-    """A number that may be written as 10e6; not negative."""
+    """A click option type for numbers that may be written as 10e6, and must not be negative."""
 
     name = "number"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Fails with advice."""
+        """Parses the number; an invalid one ends the command with advice."""
         try:
             number = float(str(value).replace(",", "").replace("_", ""))
         except ValueError:
@@ -147,7 +147,7 @@ def command(
     show_prices: bool,
     as_json: bool,
 ) -> None:
-    """Runs the command that HELP describes."""
+    """Runs the command; its help text is `HELP`."""
     counts = counted()
     if query is not None and query not in counts.printed.queries:
         raise BadInput(f"no such class of query: {query}", f"known: {'; '.join(counts.printed.queries)}")

@@ -1,6 +1,7 @@
-"""What each operation takes in calls, units, bytes and CPU, as it was counted: `counts.json`, typed.
+"""What each operation takes in AWS calls, billing units, bytes and CPU, as measured: the file `counts.json` as typed
+values.
 
-`python -m tests.cost` measures it all again and writes the file; a test compares both exactly.
+`python -m tests.cost` measures everything again and writes the file; a test checks that both are equal.
 """
 
 from __future__ import annotations
@@ -16,11 +17,15 @@ FILE = Path(__file__).with_name("counts.json")
 _READ_BYTES = 4096
 
 Spent = Mapping[str, float]
-"""Calls by name (`PutItem`, `get`, …), `read_units` and `write_units` of DynamoDB, bytes (`get_bytes`, `put_bytes`)."""
+"""What an operation takes: calls by name (`PutItem`, `get`, …), `read_units` and `write_units` of DynamoDB, bytes
+(`get_bytes`, `put_bytes`).
+"""
 
 
 class Append(msgspec.Struct, frozen=True):
-    """A warm append of `batch` records. `stored_bytes`: of its payload, compressed; `item_bytes`: of the item."""
+    """What a warm append of `batch` records takes. `stored_bytes` is the size of its compressed payload, `item_bytes`
+    that of its DynamoDB item.
+    """
 
     record_bytes: int
     batch: int
@@ -30,17 +35,19 @@ class Append(msgspec.Struct, frozen=True):
 
     @property
     def payload_bytes(self) -> int:
-        """Returns the bytes of the records."""
+        """Returns the size of the records in bytes, uncompressed."""
         return self.record_bytes * self.batch
 
     @property
     def is_spilled(self) -> bool:
-        """Returns whether the payload went to the bucket, so that the item only names it."""
+        """Returns whether the payload was stored in the bucket, so that the item holds only its key."""
         return "put" in self.spent
 
 
 class Sealing(msgspec.Struct, frozen=True):
-    """The way of `entries` entries to one segment: a look that finds nothing due, the seal, the trim, and messages."""
+    """What it takes to seal `entries` entries into one segment: a look that finds nothing to do, the seal, the trim,
+    and messages.
+    """
 
     entries: int
     entry_bytes: int
@@ -54,7 +61,7 @@ class Sealing(msgspec.Struct, frozen=True):
 
 
 class Page(msgspec.Struct, frozen=True):
-    """One page of a read in segments."""
+    """What one page of a read takes when it comes from segments."""
 
     records: int
     payload_bytes: int
@@ -62,7 +69,9 @@ class Page(msgspec.Struct, frozen=True):
 
 
 class Query(msgspec.Struct, frozen=True):
-    """A class of query on a million events, the index opened: milliseconds, GETs and bytes. `cold_wall_ms`: if measured."""
+    """What a query of one class takes on a million events with an opened index: milliseconds, GETs and bytes.
+    `cold_wall_ms` is None if it was not measured.
+    """
 
     wall_ms: float
     cpu_ms: float
@@ -72,7 +81,9 @@ class Query(msgspec.Struct, frozen=True):
 
 
 class IndexBuild(msgspec.Struct, frozen=True):
-    """So many events indexed: CPU seconds of building runs, of merging them once, and bytes of the index."""
+    """What it takes to index a number of events: CPU seconds to build runs and to merge them once, and the size of the
+    index in bytes.
+    """
 
     events: int
     event_bytes: int
@@ -82,7 +93,7 @@ class IndexBuild(msgspec.Struct, frozen=True):
 
 
 class Printed(msgspec.Struct, frozen=True):
-    """The figures of docs/benchmarks.md, and the number of metrics of docs/operations.md."""
+    """The figures that docs/benchmarks.md prints, and the number of metrics in docs/operations.md."""
 
     append_cpu_ms: float
     seal_mb_per_cpu_s: float
@@ -93,7 +104,7 @@ class Printed(msgspec.Struct, frozen=True):
 
 
 class JobSize(msgspec.Struct, frozen=True):
-    """vCPUs and GB that a job run asks for."""
+    """The vCPUs and GB of memory that a job run asks for."""
 
     driver_vcpus: float
     driver_gb: float
@@ -102,7 +113,7 @@ class JobSize(msgspec.Struct, frozen=True):
 
 
 class Template(msgspec.Struct, frozen=True):
-    """The resources of the deployment, which are paid with or without requests."""
+    """The resources of a deployment that cost money even without requests."""
 
     keys: int
     secrets: int
@@ -117,7 +128,7 @@ class Template(msgspec.Struct, frozen=True):
 
 
 class OwnMetrics(msgspec.Struct, frozen=True):
-    """The data that an api process appends to the metrics stream each time, and adds to a log's counters of requests."""
+    """What it takes an api process to append to the metrics stream once, and to add to a log's counters of requests."""
 
     flush: dict[str, float]
     count: dict[str, float]
@@ -125,7 +136,7 @@ class OwnMetrics(msgspec.Struct, frozen=True):
 
 
 class Counts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Everything that was counted."""
+    """All measured counts, as in `counts.json`."""
 
     appends: list[Append]
     create: dict[str, float]
@@ -146,16 +157,16 @@ class Counts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def item_overhead(self) -> int:
-        """Returns the bytes of an entry's item beside its payload."""
+        """Returns the size in bytes of an entry's item without its payload."""
         return max(one.item_bytes - one.stored_bytes for one in self.appends if not one.is_spilled)
 
     @property
     def spilled_item(self) -> int:
-        """Returns the bytes of the item of an entry whose payload is in the bucket."""
+        """Returns the size in bytes of an entry's item whose payload is in the bucket."""
         return max(one.item_bytes for one in self.appends if one.is_spilled)
 
     def stored(self, payload_bytes: float) -> float:
-        """Returns the bytes of a compressed payload: interpolated between measured sizes, beyond them at the ratio of
+        """Estimates the compressed size of a payload: interpolated between measured sizes; beyond them, at the ratio of
         the nearest.
         """
         known = sorted({one.payload_bytes: one.stored_bytes for one in self.appends}.items())
@@ -167,16 +178,16 @@ class Counts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def segment_ratio(self) -> float:
-        """Returns the bytes of a full segment for each byte of payload."""
+        """Returns the size of a full segment per byte of payload."""
         return self.seal_full.object_bytes["segment"] / self.seal_full.payload_bytes
 
 
 def read_units(size: float) -> float:
-    """Returns the read units of a consistent read of that many bytes in one query."""
+    """Returns the DynamoDB read units of one consistent query that reads this many bytes."""
     return max(1.0, size / _READ_BYTES)
 
 
 @cache
 def counted() -> Counts:
-    """Returns the counts that come with Headrace."""
+    """Loads the counts that come with Headrace."""
     return msgspec.json.decode(FILE.read_bytes(), type=Counts)

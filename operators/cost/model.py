@@ -1,7 +1,7 @@
-"""A workload's bill on AWS: what was counted of each operation, times how often it happens, times prices. Pure.
+"""Computes a workload's AWS bill: the counts of each operation, times how often it happens, times prices. Does no I/O.
 
-Each function below is one part of the bill and adds to a ledger. DynamoDB bills a delete by the size of what it deletes,
-so an entry is paid twice: when it is written and when it is trimmed.
+Each function below adds one part of the bill to a ledger. DynamoDB bills a delete by the size of the deleted item, so
+an entry is paid twice: when it is written and when it is trimmed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _CALLS = ("PutItem", "GetItem", "Query", "UpdateItem", "DeleteItem", "BatchWrite
 
 @dataclass(frozen=True)
 class Estimate:
-    """Everything that a bill is drawn from."""
+    """The inputs of a bill: the workload, the counts, the prices and the assumptions."""
 
     work: Workload
     counts: Counts
@@ -35,24 +35,24 @@ class Estimate:
 
     @property
     def is_spilled(self) -> bool:
-        """Returns whether an append's payload goes to the bucket first."""
+        """Returns whether an append's payload is stored in the bucket."""
         return self.counts.stored(self.work.payload_bytes) > self.work.spill_bytes
 
     @property
     def item_bytes(self) -> float:
-        """Returns the bytes of an append's entry."""
+        """Returns the size in bytes of the DynamoDB item of an append's entry."""
         if self.is_spilled:
             return self.counts.spilled_item
         return self.counts.item_overhead + self.counts.stored(self.work.payload_bytes)
 
     @property
     def item_units(self) -> int:
-        """Returns the write units of an append's entry, which its removal costs again."""
+        """Returns the write units that an append's entry costs; its removal costs as many again."""
         return max(1, math.ceil(self.item_bytes / _WRITE_BYTES))
 
 
 def bill(estimate: Estimate) -> Bill:
-    """Returns the bill of a month of a workload on Headrace."""
+    """Computes the monthly bill of a workload on Headrace."""
     ledger = Ledger(estimate.prices)
     for part in (
         _appends,
@@ -85,7 +85,9 @@ def _appends(estimate: Estimate, ledger: Ledger) -> None:
 
 
 def _reads(estimate: Estimate, ledger: Ledger) -> None:
-    """Adds reads: each append is read while it is new; what is replayed comes from segments, a page at a time."""
+    """Adds the cost of reads: each append is read while it is new; replayed data is read from segments, page by
+    page.
+    """
     work, counts, assumed = estimate.work, estimate.counts, estimate.assumed
     fresh = work.appends * work.readers
     gets = 1 if estimate.is_spilled else 0
@@ -101,7 +103,7 @@ def _reads(estimate: Estimate, ledger: Ledger) -> None:
 
 
 def mean_query(queries: Mapping[str, Query]) -> Query:
-    """Returns the mean of all classes of queries."""
+    """Returns the mean of all query classes."""
     count = len(queries)
     return Query(
         wall_ms=sum(one.wall_ms for one in queries.values()) / count,
@@ -126,7 +128,9 @@ def _searches(estimate: Estimate, ledger: Ledger) -> None:
 
 
 def _followers(estimate: Estimate, ledger: Ledger) -> None:
-    """Adds connections held open on Lambda: each is paid by the second, and polls several times per second."""
+    """Adds the cost of connections held open on Lambda: each is billed by the second, and polls several times per
+    second.
+    """
     assumed, followers = estimate.assumed, estimate.work.followers
     polls = followers * SECONDS / assumed.long_poll_s
     _served(estimate, ledger, "follow", polls, assumed.long_poll_s * 1000, 0)
@@ -153,7 +157,9 @@ def _sealing(estimate: Estimate, ledger: Ledger) -> None:
 
 
 def _sealed(estimate: Estimate, ledger: Ledger, part: str, segments: float) -> None:
-    """Adds what each segment costs whatever it contains: calls, messages, and the invocations that they cause."""
+    """Adds the fixed cost of each segment, whatever it contains: calls, messages, and the invocations that they
+    cause.
+    """
     spent, messages = estimate.counts.seal.seal, estimate.counts.seal.messages
     fixed = {**spent, "put": spent["put"] - 1}  # the log's description is written once
     _stores(ledger, part, fixed, segments)
@@ -173,7 +179,7 @@ def _trimming(estimate: Estimate, ledger: Ledger) -> None:
 
 
 def _own_metrics(estimate: Estimate, ledger: Ledger) -> None:
-    """Adds the stream `__stream_metrics__`, and the streams' counters of requests to the bucket. Its index is in
+    """Adds the cost of the stream `__stream_metrics__`, and of the request counters in the bucket. Its index is in part
     `index`.
     """
     work, own, part = estimate.work, estimate.counts.own_metrics, "own metrics"
@@ -188,7 +194,9 @@ def _own_metrics(estimate: Estimate, ledger: Ledger) -> None:
 
 @dataclass(frozen=True)
 class Jobs:
-    """The index jobs of a month: runs of a job, index runs that they build, merges of each byte, seconds of work."""
+    """The index jobs of a month: number of job runs, of index runs that they build, how often each byte is merged, and
+    seconds of work.
+    """
 
     runs: float
     built: float
@@ -197,7 +205,7 @@ class Jobs:
 
 
 def jobs(estimate: Estimate) -> Jobs:
-    """Returns how often jobs run: at most one at a time, each for everything that waits by then."""
+    """Estimates the index jobs of a month: at most one job runs at a time, and each does everything that is waiting."""
     work, build = estimate.work, estimate.counts.printed.index
     own = work.metrics_segments if estimate.counts.own_metrics.indexed else 0
     segments, logs = (work.segments + own, work.streams + 1) if work.indexed else (own, 1)
@@ -214,7 +222,7 @@ def jobs(estimate: Estimate) -> Jobs:
 
 
 def _indexing(estimate: Estimate, ledger: Ledger) -> None:
-    """Adds job runs with a driver and one executor; more executors end sooner and cost the same."""
+    """Adds the cost of job runs with a driver and one executor; more executors end sooner and cost the same."""
     part, size, done = "index", estimate.counts.template.job, jobs(estimate)
     hours = done.wall_s / 3600
     ledger.add(part, "emr_serverless.vcpu", hours * (size.driver_vcpus + size.executor_vcpus))
@@ -239,12 +247,14 @@ def _index_ratio(estimate: Estimate) -> float:
 
 
 def _lingers(estimate: Estimate) -> float:
-    """Months that the bucket keeps what was deleted or replaced."""
+    """Returns for how many months the bucket keeps objects that were deleted or replaced."""
     return estimate.work.noncurrent_days / DAYS
 
 
 def _kept(estimate: Estimate, ledger: Ledger) -> None:
-    """Segments, key pages, manifests, the index; and the write-ahead log until it is trimmed."""
+    """Adds the cost of storage: segments, key pages, manifests, the index, and the write-ahead log until it is
+    trimmed.
+    """
     work, counts = estimate.work, estimate.counts
     months = work.retention_days / DAYS
     small, full = counts.seal.object_bytes, counts.seal_full.object_bytes
@@ -264,7 +274,7 @@ def _kept(estimate: Estimate, ledger: Ledger) -> None:
 
 
 def _standing(estimate: Estimate, ledger: Ledger) -> None:
-    """Adds what is paid even without any request."""
+    """Adds the fixed cost of a deployment without any request."""
     has, assumed, part = estimate.counts.template, estimate.assumed, "standing"
     ledger.add(part, "kms.key", has.keys)
     ledger.add(part, "kms.request", assumed.kms_requests)
@@ -282,7 +292,7 @@ def _standing(estimate: Estimate, ledger: Ledger) -> None:
 
 
 def _served(estimate: Estimate, ledger: Ledger, part: str, requests: float, milliseconds: float, body: float) -> None:
-    """Requests through the HTTP API and the api function."""
+    """Adds the cost of requests through the HTTP API and the api function."""
     ledger.add(part, "api_gateway.request", requests * max(1, math.ceil(body / _ROUTE_BYTES)))
     ledger.add(part, "lambda.snapshot_restore", requests * estimate.work.cold_share * _memory_gb(estimate))
     ledger.add("observe", "cloudwatch.logs_in", requests * estimate.assumed.access_log_bytes / GB)
@@ -304,7 +314,7 @@ def _memory_gb(estimate: Estimate) -> float:
 
 
 def _waits(estimate: Estimate, spent: Spent) -> float:
-    """Returns the milliseconds that a function waits for the calls, one after the other."""
+    """Returns how long a function waits for these calls, made one after the other, in milliseconds."""
     tables = sum(spent.get(call, 0) for call in _CALLS)
     gets, puts = spent.get("get", 0), spent.get("put", 0)
     return (
@@ -313,7 +323,7 @@ def _waits(estimate: Estimate, spent: Spent) -> float:
 
 
 def _stores(ledger: Ledger, part: str, spent: Spent, times: float) -> None:
-    """Units and requests of an operation that happens so often."""
+    """Adds the cost of the DynamoDB units and S3 requests of an operation that happens `times` times."""
     ledger.add(part, "dynamodb.write", spent.get("write_units", 0) * times)
     ledger.add(part, "dynamodb.read", spent.get("read_units", 0) * times)
     ledger.add(part, "s3.put", (spent.get("put", 0) + spent.get("list", 0)) * times)

@@ -1,4 +1,4 @@
-"""The price table (US dollars for a number of units, each price with its day and source), and bills made with it."""
+"""The price table (US dollars per number of units, each price with its date and source), and bills computed with it."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ TABLE = Path(__file__).with_name("prices.toml")
 
 
 class BadPrices(ValueError):
-    """A price table can't be used; the message says which entry, and why."""
+    """A price table is invalid; the message says which entry, and why."""
 
 
 class Price(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`usd` US dollars buy `per` units.
+    """A price: `usd` US dollars buy `per` units.
 
     Attributes:
-        as_of: the day until which it is known to have held.
-        source: the page that says so.
+        as_of: the date on which the price was last checked.
+        source: the page that states it.
     """
 
     usd: float
@@ -32,7 +32,7 @@ class Price(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     source: str
 
     def of(self, quantity: float) -> float:
-        """Returns the US dollars for that many units."""
+        """Returns the cost of a number of units in US dollars."""
         return quantity * self.usd / self.per
 
 
@@ -47,14 +47,14 @@ class Prices(msgspec.Struct, frozen=True):
 
     @property
     def oldest(self) -> date:
-        """Returns the day of the price that was checked longest ago."""
+        """Returns the date of the price that was checked longest ago."""
         return min(price.as_of for price in self.entries.values())
 
     def replaced(self, other: Prices) -> Prices:
-        """Returns these prices, with those of `other` in their place.
+        """Returns a copy in which the prices of `other` replace these.
 
         Raises:
-            BadPrices: `other` names something that nothing is paid for here.
+            BadPrices: `other` has a price that this table does not have.
         """
         unknown = sorted(set(other.entries) - set(self.entries))
         if unknown:
@@ -63,10 +63,10 @@ class Prices(msgspec.Struct, frozen=True):
 
 
 def parse(data: bytes) -> Prices:
-    """Returns the price table of a TOML document: `region`, and a table for each price, such as `[dynamodb.write]`.
+    """Parses a price table from TOML: `region`, and a table for each price, such as `[dynamodb.write]`.
 
     Raises:
-        BadPrices: it is not such a table, or a price is negative or for no units.
+        BadPrices: the document has another form, or a price is negative or for zero units.
     """
     try:
         document = tomllib.loads(data.decode())
@@ -82,13 +82,13 @@ def parse(data: bytes) -> Prices:
 
 
 def standard() -> Prices:
-    """Returns the table that comes with Headrace."""
+    """Loads the price table that comes with Headrace."""
     return parse(TABLE.read_bytes())
 
 
 @dataclass(frozen=True)
 class Line:
-    """One thing that is paid for. `price` names the entry of the price table; `part` is why it is needed."""
+    """One line of a bill. `price` names the entry of the price table; `part` says what it is needed for."""
 
     part: str
     price: str
@@ -98,7 +98,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Bill:
-    """Lines of one month, nothing twice."""
+    """The lines of a monthly bill; each part and price occurs once."""
 
     name: str
     lines: tuple[Line, ...]
@@ -106,15 +106,15 @@ class Bill:
 
     @property
     def usd(self) -> float:
-        """Returns the sum."""
+        """Returns the total in US dollars."""
         return sum(line.usd for line in self.lines)
 
     def of(self, part: str, price: str) -> float:
-        """Returns the US dollars of one line; 0 if there is none."""
+        """Returns the amount of one line in US dollars; 0 if there is no such line."""
         return sum(line.usd for line in self.lines if (line.part, line.price) == (part, price))
 
     def parts(self) -> dict[str, float]:
-        """Returns the US dollars of each part, in the order of the lines."""
+        """Returns the sum of each part in US dollars, in the order of the lines."""
         sums: dict[str, float] = {}
         for line in self.lines:
             sums[line.part] = sums.get(line.part, 0.0) + line.usd
@@ -123,17 +123,17 @@ class Bill:
 
 @dataclass
 class Ledger:
-    """Quantities by part and price, in the order in which they came."""
+    """A collection of quantities by part and price, in the order in which they are added."""
 
     prices: Prices
     _held: dict[tuple[str, str], float] = field(default_factory=dict)
 
     def add(self, part: str, price: str, quantity: float) -> None:
-        """Adds a quantity of something."""
+        """Adds a quantity to the line of this part and price."""
         self._held[part, price] = self._held.get((part, price), 0.0) + quantity
 
     def bill(self, name: str, notes: tuple[str, ...] = ()) -> Bill:
-        """Returns what was added, priced. Quantities of 0 are left out."""
+        """Returns the bill for the collected quantities; quantities of 0 are left out."""
         return Bill(name, tuple(self._lines()), notes)
 
     def _lines(self) -> Iterator[Line]:

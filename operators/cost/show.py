@@ -1,4 +1,4 @@
-"""Bills, comparisons and prices as tables of text: for the command, and the same for the documentation. Pure."""
+"""Formats bills, comparisons and prices as tables, for the command and for the documentation. Does no I/O."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class Sheet:
 
 
 def money(usd: float) -> str:
-    """Returns US dollars as text: cents, with more digits below ten cents."""
+    """Formats US dollars with cents, and with more digits below ten cents."""
     return f"{usd:,.2f}" if usd >= 0.1 or not usd else f"{usd:.4f}"
 
 
 def amount(quantity: float) -> str:
-    """Returns a quantity for people: `12.3 M`."""
+    """Formats a quantity for people: `12.3 M`."""
     for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
         if quantity >= size:
             return f"{quantity / size:,.1f} {unit}"
@@ -38,7 +38,7 @@ def amount(quantity: float) -> str:
 
 
 def bill_sheet(estimate: Estimate) -> Sheet:
-    """Returns every line of the bill: its sum, its share, and what is paid without any request."""
+    """Returns the table of a bill: each line with its sum and share, and whether it is paid without any request."""
     drawn = bill(estimate)
     empty = bill(Estimate(estimate.work.idle(), estimate.counts, estimate.prices, estimate.assumed))
     rows: list[list[object]] = []
@@ -65,19 +65,21 @@ def bill_sheet(estimate: Estimate) -> Sheet:
 
 
 def alone(estimate: Estimate) -> Estimate:
-    """Returns the workload without searches and indexes, which the peers do not have."""
+    """Returns the estimate without searches and indexes, which the compared systems do not have."""
     return replace(estimate, work=replace(estimate.work, searches=0, indexed=False))
 
 
 def comparison(estimate: Estimate) -> list[tuple[Bill, Peer | None]]:
-    """Returns Headrace's bill for the streams alone, and the peers' bills, the smallest first."""
+    """Returns Headrace's bill without searches and indexes, and the bills of the compared systems, cheapest first."""
     drawn: list[tuple[Bill, Peer | None]] = [(bill(alone(estimate)), None)]
     drawn += [(peer(estimate), peer) for peer in (kinesis, self_hosted)]
     return sorted(drawn, key=lambda found: found[0].usd)
 
 
 def comparison_sheet(estimate: Estimate) -> Sheet:
-    """Returns the sums of the three, their parts, and where Headrace costs as much as each peer."""
+    """Returns the table that compares the three bills: sums, parts, and where Headrace costs as much as each other
+    system.
+    """
     rows: list[list[object]] = []
     for drawn, peer in comparison(estimate):
         parts = ", ".join(f"{part} {money(usd)}" for part, usd in drawn.parts().items() if usd >= 0.005)
@@ -90,7 +92,7 @@ def comparison_sheet(estimate: Estimate) -> Sheet:
 
 
 def break_even(estimate: Estimate, peer: Peer) -> str:
-    """Returns words for the points at which both cost the same."""
+    """Describes in words where both systems cost the same."""
     if not estimate.work.appends:
         return "any traffic: ask with --appends-per-month"
     found = [
@@ -105,7 +107,7 @@ def break_even(estimate: Estimate, peer: Peer) -> str:
 
 
 def append_sheet(estimate: Estimate) -> Sheet:
-    """Prices of appends by size and batch."""
+    """Returns the table of append prices by record size and batch."""
     rows = [
         [
             f"{one.record_bytes:,}",
@@ -124,13 +126,13 @@ def append_sheet(estimate: Estimate) -> Sheet:
 
 
 def unit_sheet(estimate: Estimate) -> Sheet:
-    """Prices of what is not an append."""
+    """Returns the table of prices of everything but appends."""
     rows = [[one.of, money(one.usd)] for one in units.others(estimate)]
     return Sheet("Kept, read, indexed", [Column("one more"), Column("USD", True)], rows)
 
 
 def search_sheet(estimate: Estimate) -> Sheet:
-    """Prices of a million searches by class."""
+    """Returns the table of prices of a million searches, by query class."""
     rows = [
         [name, estimate.counts.printed.queries[name].gets, money(opened), money(cold) if cold is not None else None]
         for name, opened, cold in units.searches(estimate)
@@ -143,7 +145,7 @@ def search_sheet(estimate: Estimate) -> Sheet:
 
 
 def price_sheet(prices: Prices) -> Sheet:
-    """Returns the price table."""
+    """Returns the price table as a table of text."""
     rows = [
         [name, f"{price.usd:.10f}".rstrip("0").rstrip("."), f"{price.per:,}", price.unit, price.as_of, price.source]
         for name, price in prices.entries.items()
@@ -160,7 +162,7 @@ def price_sheet(prices: Prices) -> Sheet:
 
 
 def assumptions(estimate: Estimate) -> Iterator[str]:
-    """Returns what no count says: of Headrace, then of the peers."""
+    """Yields sentences about what was assumed instead of counted: first for Headrace, then for the compared systems."""
     yield "assumed: " + ", ".join(f"{name}={value:g}" for name, value in asdict(estimate.assumed).items())
     for drawn, peer in comparison(estimate):
         if peer is not None:
@@ -168,7 +170,7 @@ def assumptions(estimate: Estimate) -> Iterator[str]:
 
 
 def document(estimate: Estimate) -> dict[str, Any]:
-    """Returns everything, for scripts."""
+    """Returns the whole estimate as a JSON document, for scripts."""
     drawn = bill(estimate)
     empty = bill(Estimate(estimate.work.idle(), estimate.counts, estimate.prices, estimate.assumed))
     found: dict[str, Any] = {
@@ -199,7 +201,7 @@ def document(estimate: Estimate) -> dict[str, Any]:
 
 
 def markdown(sheet: Sheet) -> str:
-    """Returns the table as the documentation has it."""
+    """Formats a table as Markdown for the documentation."""
     head = "| " + " | ".join(column.title for column in sheet.columns) + " |"
     line = "|" + "|".join("---:" if column.is_number else "---" for column in sheet.columns) + "|"
     rows = ["| " + " | ".join("" if cell is None else str(cell) for cell in row) + " |" for row in sheet.rows]
@@ -213,12 +215,13 @@ _SEGMENT_BYTES = 16 * 1024 * 1024
 
 @dataclass(frozen=True)
 class SelfHosted:
-    """The assumptions about servers that one runs oneself.
+    """Assumptions about self-hosted servers.
 
     Attributes:
-        servers: at least: one that serves and one that takes over.
-        appends_s, bytes_s: that a server takes in a second (docs/benchmarks.md, on disk), with half of it kept in reserve.
-        disk_gb: of each.
+        servers: the least number: one that serves and one to take over.
+        appends_s, bytes_s: what a server can take per second (docs/benchmarks.md, on disk); half of it is kept in
+            reserve.
+        disk_gb: disk of each server.
     """
 
     servers: int = 2
@@ -228,8 +231,8 @@ class SelfHosted:
 
 
 def kinesis(estimate: Estimate) -> Bill:
-    """Returns the bill of one stream on demand. A batch is put as one aggregated record; a record is rounded up to 1
-    KB.
+    """Computes the bill of one Kinesis stream on demand. A batch is put as one aggregated record; a record is rounded
+    up to 1 KB.
     """
     work, ledger = estimate.work, Ledger(estimate.prices)
     billed_gb = work.appends * math.ceil(work.payload_bytes / _KIB) * _KIB / GB
@@ -247,7 +250,9 @@ def kinesis(estimate: Estimate) -> Bill:
 
 
 def self_hosted(estimate: Estimate, host: SelfHosted = SelfHosted()) -> Bill:
-    """Servers with disks, and what is older in S3, compressed as our segments are."""
+    """Computes the bill of self-hosted servers with disks, whose older data is kept in S3, compressed as our segments
+    are.
+    """
     work, ledger = estimate.work, Ledger(estimate.prices)
     pairs = max(
         work.appends / SECONDS / host.appends_s,
@@ -274,9 +279,10 @@ _BATCHES = (1, 2, 3, 5, 7, 10, 15, 20, 30, 50, 70, 100, 150, 200, 300, 500, 700,
 
 
 def crossings(estimate: Estimate, peer: Peer) -> list[tuple[float, bool]]:
-    """Appends a month at which both cost the same, all else in proportion; whether Headrace costs more above.
+    """Returns the appends per month at which both systems cost the same, if everything else grows in proportion, and
+    for each whether Headrace costs more above it.
 
-    Steps in a bill (another pair of servers) make several. Between 1e3 and 1e11 appends.
+    There can be several, because bills have steps (another pair of servers). Looks between 1e3 and 1e11 appends.
     """
 
     def dearer_by(appends: float) -> float:
@@ -292,8 +298,8 @@ def crossings(estimate: Estimate, peer: Peer) -> list[tuple[float, bool]]:
 
 
 def least_batch(estimate: Estimate, peer: Peer) -> int | None:
-    """Returns the smallest batch, of those tried, at which the same records cost no more than at the peer; None if
-    there is none.
+    """Returns the smallest tried batch size at which the same records cost no more on Headrace than on the other
+    system; None if there is none.
     """
     for batch in _BATCHES:
         at = replace(estimate, work=replace(estimate.work, appends=estimate.work.records / batch, batch=batch))
@@ -303,7 +309,9 @@ def least_batch(estimate: Estimate, peer: Peer) -> int | None:
 
 
 def scaled(work: Workload, appends: float) -> Workload:
-    """Returns the same mix with another number of appends. Followers and streams stay as they are."""
+    """Returns the workload with another number of appends, and searches and replays in proportion. Followers and
+    streams stay as they are.
+    """
     factor = appends / work.appends
     return replace(work, appends=appends, searches=work.searches * factor, replayed_gb=work.replayed_gb * factor)
 

@@ -1,4 +1,6 @@
-"""What one more of something costs: differences of bills of a deployment that has much to do already. Pure."""
+"""Computes what one more unit of something costs: the difference between two bills of a busy deployment. Does no
+I/O.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ _MAX_BODY = 6_000_000  # of a request through Lambda
 
 
 class AppendPrice(NamedTuple):
-    """US dollars of a million appends, of a million records, and of a GB of record data."""
+    """The price in US dollars of a million appends, of a million records, and of a GB of record data."""
 
     record_bytes: int
     batch: int
@@ -29,15 +31,15 @@ class AppendPrice(NamedTuple):
 
 
 class UnitPrice(NamedTuple):
-    """US dollars of so much of something."""
+    """The price in US dollars of a quantity of something."""
 
     of: str
     usd: float
 
 
 def appends(estimate: Estimate) -> Iterator[AppendPrice]:
-    """Returns the price of appends by size of a record and of a batch: written, sealed and trimmed, but neither read
-    nor kept.
+    """Yields the price of appends by size of record and batch: of writing, sealing and trimming, without reading or
+    keeping.
     """
     for size in SIZES:
         for batch in BATCHES:
@@ -58,7 +60,7 @@ def appends(estimate: Estimate) -> Iterator[AppendPrice]:
 
 
 def others(estimate: Estimate) -> Iterator[UnitPrice]:
-    """Returns the prices of keeping, reading and indexing."""
+    """Yields the prices of keeping, reading and indexing."""
     busy = _busy(estimate, record_bytes=500, batch=100)
     gb = busy.work.gb
     kept = _more(busy, retention_days=DAYS)
@@ -83,7 +85,7 @@ def others(estimate: Estimate) -> Iterator[UnitPrice]:
 
 
 def searches(estimate: Estimate) -> Iterator[tuple[str, float, float | None]]:
-    """Returns the US dollars of a million searches of each class on a million events, with the index opened, and in
+    """Yields for each query class the US dollars of a million searches on a million events, with an opened index and in
     cold processes.
     """
     for name, query in estimate.counts.printed.queries.items():
@@ -98,7 +100,7 @@ def searches(estimate: Estimate) -> Iterator[tuple[str, float, float | None]]:
 
 
 def _busy(estimate: Estimate, **fields: float | str) -> Estimate:
-    """Returns a workload that appends much, and neither reads, keeps nor searches."""
+    """Returns an estimate whose workload appends much, and neither reads, keeps nor searches."""
     calm = replace(
         estimate.work,
         appends=_MUCH,
@@ -115,5 +117,5 @@ def _busy(estimate: Estimate, **fields: float | str) -> Estimate:
 
 
 def _more(estimate: Estimate, **fields: float) -> float:
-    """Returns by how much the bill grows."""
+    """Returns by how many US dollars the bill grows when these fields of the workload change."""
     return bill(replace(estimate, work=replace(estimate.work, **fields))).usd - bill(estimate).usd  # type: ignore[arg-type]

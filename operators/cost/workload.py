@@ -1,4 +1,4 @@
-"""What is asked of a deployment in a month, and what the model assumes where nothing was counted."""
+"""The workload of a deployment in a month, and what the model assumes where nothing was measured."""
 
 from __future__ import annotations
 
@@ -12,22 +12,23 @@ GB = 1e9
 
 @dataclass(frozen=True, kw_only=True)
 class Workload:
-    """Evenly spread over a month: for the parts that cost by the time that passes this is the dearest way.
+    """A month's workload, spread evenly over the month; that is the most expensive case for everything that is billed
+    by time.
 
     Attributes:
-        appends: requests that append.
-        record_bytes: of a record.
-        batch: records of a request.
-        streams: that the appends are spread over.
-        retention_days: how long data are kept; the bill is that of a month in which as much goes as comes.
+        appends: number of append requests.
+        record_bytes: size of a record.
+        batch: records per append request.
+        streams: number of streams over which appends are spread.
+        retention_days: how long data is kept; the bill is for a month in which as much data expires as arrives.
         readers: how often each append is read while it is new, one request each.
-        replayed_gb: record data read from segments.
-        searches: of the class `query`, one of docs/benchmarks.md, or of the mean of them all.
-        cold_share: of requests that meet a process that knows nothing.
-        followers: long-polls or server-sent events that are always open on the Lambda door.
-        indexed: the stream has search fields or keys, so that job runs index it.
-        spill_bytes, seal_bytes, seal_records, seal_age_s, trim_age_s, index_age_s, metrics_s: settings; a `metrics_s` of 0
-            means no metrics stream.
+        replayed_gb: GB of record data read from segments.
+        searches: number of searches of the class `query`, one of docs/benchmarks.md, or of the mean of all classes.
+        cold_share: share of requests that reach a process with empty caches.
+        followers: number of long-polls or server-sent events that are always open on the Lambda door.
+        indexed: whether the stream has search fields or keys, so that job runs index it.
+        spill_bytes, seal_bytes, seal_records, seal_age_s, trim_age_s, index_age_s, metrics_s: settings; a `metrics_s`
+            of 0 means no metrics stream.
         noncurrent_days: how long the bucket keeps replaced and deleted objects.
     """
 
@@ -54,12 +55,12 @@ class Workload:
 
     @property
     def records(self) -> float:
-        """Returns the records of a month."""
+        """Returns the number of records of a month."""
         return self.appends * self.batch
 
     @property
     def payload_bytes(self) -> int:
-        """Returns the bytes of an append."""
+        """Returns the size of an append's records in bytes."""
         return self.record_bytes * self.batch
 
     @property
@@ -74,8 +75,8 @@ class Workload:
 
     @property
     def segments(self) -> float:
-        """Returns the segments made in a month: by size, by records, or because their first entry reached the seal
-        age.
+        """Returns the number of segments written in a month: because of size, of records, or because their first entry
+        reached the seal age.
         """
         of_one = self.appends / self.streams
         by_age = min(of_one, SECONDS / self.seal_age_s)
@@ -84,44 +85,44 @@ class Workload:
 
     @property
     def requests(self) -> float:
-        """Returns the requests of a month at the door, without those of followers."""
+        """Returns the number of requests of a month, without those of followers."""
         return self.appends * (1 + self.readers) + self.searches
 
     @property
     def flushes(self) -> float:
-        """Returns how often a process appends to the metrics stream: one process, unless there are more requests than
-        one serves.
+        """Returns how often processes append to the metrics stream in a month; there is one process, unless there are
+        more requests than one can serve.
         """
         return min(self.requests, SECONDS / self.metrics_s) if self.metrics_s else 0
 
     @property
     def metrics_segments(self) -> float:
-        """Segments of the metrics stream."""
+        """Returns the number of segments of the metrics stream in a month."""
         return min(self.flushes, SECONDS / self.seal_age_s)
 
     def idle(self) -> Workload:
-        """Returns the same deployment without requests and without data."""
+        """Returns the workload of the same deployment without requests and data."""
         return replace(self, appends=0, replayed_gb=0, searches=0, followers=0)
 
 
 @dataclass(frozen=True)
 class Assumptions:
-    """The figures that no count gives. They are printed with each bill.
+    """The figures that were not measured but assumed. They are printed with each bill.
 
     Attributes:
-        dynamodb_ms, s3_get_ms, s3_put_ms: a call's wait, during which Lambda is paid.
-        invocation_ms: of the runtime and the door, for each invocation.
-        record_ms: to check and frame a record.
-        log_bytes: that an invocation logs: the platform's three lines and one of metrics.
-        access_log_bytes: that the HTTP API logs for a request.
-        kms_requests: in a month; tables and bucket keep data keys for minutes.
-        pollers, poll_s: how Lambda waits for messages of a queue.
-        sqs_requests: of a message: sent, received, deleted.
+        dynamodb_ms, s3_get_ms, s3_put_ms: duration of a call, during which Lambda is billed.
+        invocation_ms: time that the runtime and request handling take in each invocation.
+        record_ms: time to check and frame a record.
+        log_bytes: bytes that an invocation logs: the platform's three lines and one of metrics.
+        access_log_bytes: bytes that the HTTP API logs per request.
+        kms_requests: KMS requests per month; tables and bucket cache data keys for minutes.
+        pollers, poll_s: number of Lambda's pollers per queue, and how long each poll lasts.
+        sqs_requests: SQS requests per message: send, receive, delete.
         stream_batch_s: how long Lambda gathers items of the table's stream.
-        follower_poll_s: how often an open follower looks for news.
+        follower_poll_s: how often an open follower looks for new records.
         long_poll_s: how long one long-poll is open.
-        job_start_s, job_least_s: of a job run until it works; billed at least.
-        page_bytes, page_records: of a read.
+        job_start_s, job_least_s: time until a job run works, and the least time that is billed.
+        page_bytes, page_records: size of a page of a read.
     """
 
     dynamodb_ms: float = 5

@@ -1,1 +1,3 @@
-"""Is a deployment healthy? `command` and `cloud` gather facts; `rules` decides purely what they mean."""
+"""Checks whether a deployment is healthy: `command` and `cloud` gather facts; `rules` decides, without I/O, what they
+mean.
+"""

@@ -1,4 +1,6 @@
-"""Asks AWS about a deployment. It reads and changes nothing; a question that can't be answered is a fact, too."""
+"""Gathers facts about a deployment from AWS. It only reads; a question that can't be answered is recorded as a fact,
+too.
+"""
 
 from __future__ import annotations
 
@@ -44,8 +46,8 @@ class CloudDoctor:
     """A gatherer of facts about one deployment.
 
     Args:
-        clients: makes a boto3 client of a service.
-        is_emulated: the endpoint is one of this machine.
+        clients: returns a boto3 client for a service.
+        is_emulated: whether the AWS endpoint is on this machine.
     """
 
     def __init__(
@@ -66,7 +68,7 @@ class CloudDoctor:
         self._is_emulated = is_emulated
 
     def look(self) -> CloudFacts:
-        """Returns all facts."""
+        """Gathers and returns all facts."""
         found, logs_error = _asked(self._logs)
         logs, more_logs = found or ((), False)
         waiting, waiting_error = _asked(self._waiting)
@@ -124,7 +126,9 @@ class CloudDoctor:
             yield found or QueueFacts(name, is_dead_letters, error=f"{url}: {error}")
 
     def _redriven(self, queues: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-        """Yields the dead-letter queues that queues name themselves; no queue names that of the table's stream."""
+        """Yields the dead-letter queues that the queues' own redrive policies name; the one of the table's stream is in
+        no policy.
+        """
         sqs = self._clients("sqs")
         for name, url in queues.items():
             found, _ = _asked(partial(sqs.get_queue_attributes, QueueUrl=url, AttributeNames=["RedrivePolicy"]))
@@ -143,7 +147,7 @@ class CloudDoctor:
         return QueueFacts(name, is_dead_letters, "", waiting, delayed, in_flight, oldest_s)
 
     def _oldest_s(self, queue: str) -> float | None:
-        """Returns the age of the oldest message in seconds, as CloudWatch has it; None if CloudWatch has no data."""
+        """Returns the age of a queue's oldest message in seconds, from CloudWatch; None if CloudWatch has no data."""
         now = datetime.now(UTC)
         answer = self._clients("cloudwatch").get_metric_statistics(
             Namespace="AWS/SQS",
@@ -246,7 +250,7 @@ def _bucket(s3: Any, name: str, is_emulated: bool) -> BucketFacts:
 
 
 def _asked(ask: Callable[[], T]) -> tuple[T | None, str]:
-    """Returns the answer; or None, and why there is none."""
+    """Calls a function and returns its result and an empty text; if the call fails, None and the reason."""
     try:
         return ask(), ""
     except (ClientError, BotoCoreError, HeadraceError) as exc:

@@ -1,4 +1,6 @@
-"""`headrace doctor`: asks a server over HTTP and a deployment's AWS resources, and prints what the answers mean."""
+"""The command `headrace doctor`: asks a server over HTTP and a deployment's AWS resources, and prints what the answers
+mean.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +61,7 @@ Exit codes: 0 nothing found, 1 something to watch, 2 something to do, or wrong u
 @json_option
 @connection_options
 def command(connection: Connection, stack: str | None, state_file: Path | None, as_json: bool) -> None:
-    """Runs the command that HELP describes."""
+    """Runs the command; its help text is `HELP`."""
     resources = _resources(stack, state_file)
     url = base_url(_url(connection, resources))
     checks = list(rules.server(ask_server(url, connection.key), url, VERSION))
@@ -93,14 +95,14 @@ def _resources(stack: str | None, state_file: Path | None) -> Resources | None:
 
 
 def _url(connection: Connection, resources: Resources | None) -> str:
-    """Returns the URL that was asked for, else that of the deployment."""
+    """Returns the server URL that the command line named, else that of the deployment."""
     if connection.url != DEFAULT_URL or resources is None or not resources.url:
         return connection.url
     return resources.url
 
 
 def _cloud_checks(resources: Resources) -> list[Check]:
-    """Asks AWS, in the environment of the deployment if it is an emulator's."""
+    """Gathers facts from AWS and returns the checks; for an emulator, with its environment variables."""
     import boto3
     from botocore.config import Config
 
@@ -168,7 +170,7 @@ _LOCAL = ("127.0.0.1", "::1", "localhost")
 
 
 def is_local(url: str) -> bool:
-    """Returns whether the address is one of this machine."""
+    """Returns whether the URL's address is on this machine."""
     return urlsplit(url).hostname in _LOCAL
 
 
@@ -179,7 +181,7 @@ def ask_server(
     transport: httpx.BaseTransport | None = None,
     monotonic: Callable[[], float] = time.monotonic,
 ) -> ServerFacts:
-    """Returns facts about the server at `url`. It asks each question once, without retries; an error is a fact, too."""
+    """Gathers facts about the server at `url`. Each request is made once, without retries; an error is a fact, too."""
     local = is_local(url)
     try:
         with httpx.Client(base_url=url, timeout=TIMEOUT_S, trust_env=not local, transport=transport) as http:

@@ -1,4 +1,6 @@
-"""Values of the doctor: where a deployment's parts are, what was seen of them, and checks. None means unknown."""
+"""The doctor's values: the names of a deployment's resources, the facts gathered about them, and checks. None means
+unknown.
+"""
 
 from __future__ import annotations
 
@@ -21,13 +23,13 @@ _DEAD_LETTERS = {
 
 
 class Resources(NamedTuple):
-    """Names of what there is.
+    """The names of a deployment's resources.
 
     Attributes:
-        settings: `HEADRACE_*` and, of an emulator, `AWS_*` variables that point at it.
-        dead_letters: URLs of queues, by what to call them.
-        url: the server's; empty if nothing says it.
-        stack: the stack's name; alarms begin with it.
+        settings: `HEADRACE_*` variables and, for an emulator, the `AWS_*` variables that point at it.
+        dead_letters: URLs of dead-letter queues, by the name to show.
+        url: the server's URL; empty if it is not known.
+        stack: name of the CloudFormation stack, with which the names of alarms begin.
     """
 
     settings: Mapping[str, str]
@@ -37,10 +39,10 @@ class Resources(NamedTuple):
 
 
 def of_state_file(path: Path) -> Resources:
-    """Returns the resources that `headrace dev --state-file` wrote.
+    """Reads the resources from the file that `headrace dev --state-file` wrote.
 
     Raises:
-        BadInput: the file is something else.
+        BadInput: the file is not such a file.
     """
     try:
         state = json.loads(path.read_bytes())
@@ -51,10 +53,10 @@ def of_state_file(path: Path) -> Resources:
 
 
 def of_stack(cloudformation: Any, name: str) -> Resources:
-    """Returns the resources of a CloudFormation stack.
+    """Reads the resources from the outputs of a CloudFormation stack.
 
     Raises:
-        BadInput: the stack has no outputs of Headrace. botocore's errors pass.
+        BadInput: the stack has no outputs of Headrace. Errors of botocore are passed on.
     """
     (stack,) = cloudformation.describe_stacks(StackName=name)["Stacks"]
     outputs = {output["OutputKey"]: output["OutputValue"] for output in stack.get("Outputs", [])}
@@ -69,7 +71,7 @@ def of_stack(cloudformation: Any, name: str) -> Resources:
 
 
 def of_environment(environment: Mapping[str, str]) -> Resources | None:
-    """Returns the resources that environment variables name, as the functions have them; None if they name none."""
+    """Reads the resources from environment variables, as the functions do; None if there are none."""
     if not environment.get("HEADRACE_WAL_TABLE"):
         return None
     return Resources({name: value for name, value in environment.items() if name.startswith("HEADRACE_")}, {})
@@ -80,15 +82,15 @@ def _dead_letters(outputs: Mapping[str, str]) -> dict[str, str]:
 
 
 class ServerFacts(msgspec.Struct, frozen=True):
-    """A server as it answered over HTTP.
+    """Facts about a server, from its answers over HTTP.
 
     Attributes:
         error: why there was no answer; empty if there was one.
-        latencies_ms: of `GET /health`, one after the other.
-        version: the release that the server says it is.
-        status_without_key, status_with_key: of a listing; None with a key that was not given.
-        status_as_admin: of a resource that needs a key with `admin` for every name.
-        is_local: its address is one of this machine.
+        latencies_ms: durations of several `GET /health` in sequence.
+        version: the release that the server reports.
+        status_without_key, status_with_key: statuses of a listing; None if no key was given.
+        status_as_admin: status of a request that needs a key with `admin` for every name.
+        is_local: whether its address is on this machine.
     """
 
     error: str = ""
@@ -101,7 +103,7 @@ class ServerFacts(msgspec.Struct, frozen=True):
 
 
 class TableFacts(msgspec.Struct, frozen=True):
-    """A table. `error`: why it could not be described."""
+    """Facts about a table. `error` says why it could not be described."""
 
     name: str
     error: str = ""
@@ -114,7 +116,7 @@ class TableFacts(msgspec.Struct, frozen=True):
 
 
 class BucketFacts(msgspec.Struct, frozen=True):
-    """The bucket."""
+    """Facts about the bucket."""
 
     name: str
     error: str = ""
@@ -124,7 +126,7 @@ class BucketFacts(msgspec.Struct, frozen=True):
 
 
 class QueueFacts(msgspec.Struct, frozen=True):
-    """A queue. `oldest_s`: age of the oldest message in the last minutes, as CloudWatch has it."""
+    """Facts about a queue. `oldest_s` is the age of the oldest message in the last minutes, from CloudWatch."""
 
     name: str
     is_dead_letters: bool
@@ -136,7 +138,7 @@ class QueueFacts(msgspec.Struct, frozen=True):
 
 
 class LogFacts(msgspec.Struct, frozen=True):
-    """The state of a log's sealing. `oldest_ms`: age of its oldest unsealed entry; None if all is sealed."""
+    """How far a log is sealed. `oldest_ms` is the age of its oldest unsealed entry; None if all entries are sealed."""
 
     name: str
     oldest_ms: int | None
@@ -144,7 +146,9 @@ class LogFacts(msgspec.Struct, frozen=True):
 
 
 class WaitingFacts(msgspec.Struct, frozen=True):
-    """A log that waits for an index job. `waited_ms`: how long something is unindexed, if anything is known to be."""
+    """A log that waits for an index job. `waited_ms` is how long records have been unindexed; None if that is
+    unknown.
+    """
 
     log_id: str
     waited_ms: int | None
@@ -161,7 +165,7 @@ class JobFacts(msgspec.Struct, frozen=True):
 
 
 class AlarmFacts(msgspec.Struct, frozen=True):
-    """An alarm: `OK`, `ALARM` or `INSUFFICIENT_DATA`, and CloudWatch's reason."""
+    """An alarm's state (`OK`, `ALARM` or `INSUFFICIENT_DATA`), and CloudWatch's reason."""
 
     name: str
     state: str
@@ -169,12 +173,13 @@ class AlarmFacts(msgspec.Struct, frozen=True):
 
 
 class CloudFacts(msgspec.Struct, frozen=True):
-    """The state of the resources in AWS. An error names what could not be asked.
+    """Facts about the resources in AWS. An error says what could not be asked.
 
     Attributes:
-        is_emulated: the endpoint is one of this machine, which keeps no protections.
-        logs: as many as were looked at, the first by name; `more_logs` if there are others.
-        job_in_hand_ms: how long the job that holds the first place is in its phase; None if the place is free.
+        is_emulated: whether the AWS endpoint is on this machine; an emulator has no protections to check.
+        logs: the logs that were looked at, first by name; `more_logs` says whether there are others.
+        job_in_hand_ms: how long the job that holds the first place for job runs has been in its phase; None if the
+            place is free.
     """
 
     is_emulated: bool
@@ -200,14 +205,14 @@ _EXIT = {"ok": 0, "skipped": 0, "warn": 1, "fail": 2}
 
 
 class Check(msgspec.Struct, frozen=True):
-    """One check.
+    """The result of one check.
 
     Attributes:
-        name: of what was looked at.
-        level: `skipped` where it can't be known; that is no finding.
-        found: what was seen.
-        advice: what to do; empty if nothing is to be done.
-        docs: page and section that explain it.
+        name: what was checked.
+        level: the finding; `skipped` if it can't be known, which is no finding.
+        found: what was observed.
+        advice: what to do; empty if there is nothing to do.
+        docs: the page and section that explain it.
     """
 
     name: str
@@ -223,6 +228,6 @@ def exit_code(checks: Sequence[Check]) -> int:
 
 
 def summary(checks: Sequence[Check]) -> str:
-    """Returns `9 ok, 1 warn, 0 fail`."""
+    """Returns the number of checks by level, like `9 ok, 1 warn, 0 fail`."""
     counts = [(level, sum(check.level == level for check in checks)) for level in ("ok", "skipped", "warn", "fail")]
     return ", ".join(f"{count} {level}" for level, count in counts if count or level != "skipped")

@@ -1,7 +1,7 @@
-"""What facts mean: checks with a level, and advice. Pure.
+"""Turns facts into checks with a level and advice. Does no I/O.
 
-The limits are those of a deployment that works: an entry is sealed about the seal age after its commit, plus a stream's
-window and a queue's turn; a segment is indexed the index age and a job run later.
+The limits are those of a healthy deployment: an entry is sealed about the seal age after its commit, plus the stream's
+batching window and the queue's delay; a segment is indexed after the index age plus the time of a job run.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _OPERATIONS = "docs/operations.md"
 
 
 def server(facts: ServerFacts, url: str, own_version: str) -> Iterator[Check]:
-    """Yields checks of a server over HTTP."""
+    """Yields the checks of a server, from facts gathered over HTTP."""
     if facts.error:
         advice = (
             "check that the server is running, the address and the network; `headrace dev` runs one on this machine"
@@ -90,7 +90,7 @@ def _keys(facts: ServerFacts) -> Iterator[Check]:
 
 
 def cloud(facts: CloudFacts) -> Iterator[Check]:
-    """Yields checks of the resources in AWS."""
+    """Yields the checks of the resources in AWS."""
     for table in facts.tables:
         yield _table(table, facts.is_emulated)
     if facts.bucket is not None:
