@@ -36,11 +36,20 @@ class Wiring(NamedTuple, Generic[M]):
         return boto3.client(service, region_name=self.region, config=config)
 
 
-def open_wiring(metrics: type[M], *, dynamodb_timeout_s: float, s3_read_timeout_s: float) -> Wiring[M]:
+DYNAMODB_TIMEOUT_S = 5.0  # of a worker: no client waits for its answers
+S3_READ_TIMEOUT_S = 20.0
+
+
+def open_wiring(
+    metrics: type[M],
+    *,
+    dynamodb_timeout_s: float = DYNAMODB_TIMEOUT_S,
+    s3_read_timeout_s: float = S3_READ_TIMEOUT_S,
+) -> Wiring[M]:
     """Opens what the environment names.
 
     Args:
-        dynamodb_timeout_s, s3_read_timeout_s: of one try of a call.
+        dynamodb_timeout_s, s3_read_timeout_s: of one try of a call; a worker's if not given.
 
     Raises:
         SettingsError: the environment makes no sense.

@@ -11,7 +11,8 @@ from __future__ import annotations
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Generic, TypeVar
 
 import msgspec
 from aws_lambda_powertools import Logger
@@ -20,37 +21,44 @@ from functions.metrics import Metric
 from functions.observability import Meter, is_poison
 from functions.queue import Message, Queue
 from headrace.log.stores import Stores
-from headrace.objects.observed import RequestCounts
+from headrace.manifest.store import ManifestStore
+from headrace.objects.observed import ObservedObjects, RequestCounts
 
 Json = Mapping[str, Any]
 SCHEDULED = "Scheduled Event"
 _messages = msgspec.json.Decoder(Message)
 
 
-class Context(Protocol):
-    """What the frame needs of a worker's context."""
+M = TypeVar("M", bound=Metric)
 
-    @property
-    def stores(self) -> Stores:
-        """Returns the stores of the process."""
 
-    @property
-    def queue(self) -> Queue:
-        """Returns the way to a later run."""
+@dataclass(frozen=True, slots=True)
+class Context(Generic[M]):
+    """What every worker's verbs act on: made once for each process.
 
-    @property
-    def counts(self) -> RequestCounts:
-        """Returns the requests to the object store that are not in the durable counters yet."""
+    Attributes:
+        counts: requests to the object store that are not in the durable counters yet.
+    """
 
-    @property
-    def meter(self) -> Meter[Any]:
-        """Returns the meter of the process."""
+    stores: Stores
+    manifests: ManifestStore
+    queue: Queue
+    counts: RequestCounts
+    meter: Meter[M]
 
     def now_ms(self) -> int:
-        """Returns the time by the server's clock."""
+        """Returns the time by the server's clock, in ms since the epoch."""
+        return self.stores.clock.now_ms()
 
 
-C = TypeVar("C", bound=Context)
+def count_requests(stores: Stores, meter: Meter[Any]) -> tuple[Stores, RequestCounts]:
+    """Returns the stores with their requests to the object store counted, and these counts."""
+    counts = RequestCounts()
+    objects = ObservedObjects(stores.objects, stores.clock, counts.observe, meter.observe)
+    return replace(stores, objects=objects), counts
+
+
+C = TypeVar("C", bound=Context[Any])
 
 
 class Worker(ABC, Generic[C]):

@@ -89,10 +89,53 @@ class _DeadLetters:
         return lambda_.DlqDestinationConfig(destination=self._arn)
 
 
-class SealerTriggers(Construct):
-    """The sealer's triggers. What fails ends in a dead-letter queue or is repeated by the next scheduled run: nothing
-    is dropped silently.
+class WorkerTriggers(Construct):
+    """What sealer and indexer have in common: a queue and a daily audit. What fails ends in a dead-letter queue or is
+    repeated by the next scheduled run: nothing is dropped silently.
     """
+
+    def __init__(
+        self,
+        scope: Construct,
+        construct_id: str,
+        function: lambda_.IFunction,
+        queue: sqs.IQueue,
+        queue_concurrency: int,
+        audits: str,
+    ) -> None:
+        super().__init__(scope, construct_id)
+        self._function = function
+        self.queue = lambda_.EventSourceMapping(
+            self,
+            "Queue",
+            target=function,
+            event_source_arn=queue.queue_arn,
+            batch_size=QUEUE_BATCH_MESSAGES,
+            max_concurrency=queue_concurrency,
+            report_batch_item_failures=True,
+        )
+        message = events.RuleTargetInput.from_object({"verb": "audit"})
+        self.audit = events.Rule(
+            self,
+            "Audit",
+            description=f"Headrace: {audits}",
+            schedule=events.Schedule.rate(AUDIT_INTERVAL),
+            targets=[targets.LambdaFunction(function, event=message, retry_attempts=2)],
+        )
+
+    def _tick(self, construct_id: str, does: str, interval: Duration) -> events.Rule:
+        """Creates a schedule. A run that failed is not repeated by Lambda: the next tick is the repeat."""
+        return events.Rule(
+            self,
+            construct_id,
+            description=f"Headrace: {does}",
+            schedule=events.Schedule.rate(interval),
+            targets=[targets.LambdaFunction(self._function, retry_attempts=0, max_event_age=interval)],
+        )
+
+
+class SealerTriggers(WorkerTriggers):
+    """The sealer's triggers: new entries, the delayed queue, a sweep and an audit."""
 
     def __init__(
         self,
@@ -106,7 +149,8 @@ class SealerTriggers(Construct):
         invocations_per_shard: int,
         queue_concurrency: int,
     ) -> None:
-        super().__init__(scope, construct_id)
+        audits = "seal and purge what was missed, remove orphans"
+        super().__init__(scope, construct_id, function, delay, queue_concurrency, audits)
         # The plain mapping, not DynamoEventSource: that one also grants the whole key and `*`.
         self.stream = lambda_.EventSourceMapping(
             self,
@@ -124,34 +168,7 @@ class SealerTriggers(Construct):
             retry_attempts=STREAM_RETRIES,
             on_failure=_DeadLetters(stream_dead_letters),
         )
-        self.queue = lambda_.EventSourceMapping(
-            self,
-            "Queue",
-            target=function,
-            event_source_arn=delay.queue_arn,
-            batch_size=QUEUE_BATCH_MESSAGES,
-            max_concurrency=queue_concurrency,
-            report_batch_item_failures=True,
-        )
-        # A sweep that failed is not repeated, here or by the function: the next tick is the repeat.
-        self.sweep = events.Rule(
-            self,
-            "Sweep",
-            description="Headrace: expire what is due",
-            schedule=events.Schedule.rate(SWEEP_INTERVAL),
-            targets=[targets.LambdaFunction(function, retry_attempts=0, max_event_age=SWEEP_INTERVAL)],
-        )
-        self.audit = events.Rule(
-            self,
-            "Audit",
-            description="Headrace: seal and purge what was missed, remove orphans",
-            schedule=events.Schedule.rate(AUDIT_INTERVAL),
-            targets=[
-                targets.LambdaFunction(
-                    function, event=events.RuleTargetInput.from_object({"verb": "audit"}), retry_attempts=2
-                )
-            ],
-        )
+        self.sweep = self._tick("Sweep", "expire what is due", SWEEP_INTERVAL)
 
 
 # What a lost event or message would have asked for is done at most this late.
@@ -159,10 +176,8 @@ TICK_INTERVAL = Duration.minutes(1)
 OVER = ["SUCCESS", "FAILED", "CANCELLED"]
 
 
-class IndexerTriggers(Construct):
-    """The indexer's triggers. What fails ends in a dead-letter queue or is repeated by the next scheduled run: nothing
-    is dropped silently.
-    """
+class IndexerTriggers(WorkerTriggers):
+    """The indexer's triggers: new manifests through the queue, job-state events, a tick and an audit."""
 
     def __init__(
         self,
@@ -175,17 +190,9 @@ class IndexerTriggers(Construct):
         application: emrserverless.CfnApplication,
         queue_concurrency: int,
     ) -> None:
-        super().__init__(scope, construct_id)
+        audits = "index what was missed, remove orphans"
+        super().__init__(scope, construct_id, function, queue, queue_concurrency, audits)
         _notify(bucket, queue)
-        self.queue = lambda_.EventSourceMapping(
-            self,
-            "Queue",
-            target=function,
-            event_source_arn=queue.queue_arn,
-            batch_size=QUEUE_BATCH_MESSAGES,
-            max_concurrency=queue_concurrency,
-            report_batch_item_failures=True,
-        )
         self.job_state = events.Rule(
             self,
             "JobState",
@@ -197,24 +204,7 @@ class IndexerTriggers(Construct):
             ),
             targets=[targets.LambdaFunction(function, retry_attempts=2)],
         )
-        self.tick = events.Rule(
-            self,
-            "Tick",
-            description="Headrace: follow index jobs and start what is due",
-            schedule=events.Schedule.rate(TICK_INTERVAL),
-            targets=[targets.LambdaFunction(function, retry_attempts=0, max_event_age=TICK_INTERVAL)],
-        )
-        self.audit = events.Rule(
-            self,
-            "Audit",
-            description="Headrace: index what was missed, remove orphans",
-            schedule=events.Schedule.rate(AUDIT_INTERVAL),
-            targets=[
-                targets.LambdaFunction(
-                    function, event=events.RuleTargetInput.from_object({"verb": "audit"}), retry_attempts=2
-                )
-            ],
-        )
+        self.tick = self._tick("Tick", "follow index jobs and start what is due", TICK_INTERVAL)
 
 
 def _notify(bucket: s3.Bucket, queue: sqs.Queue) -> None:

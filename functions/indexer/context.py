@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
+from functions import worker
 from functions.indexer.policy import IndexLimits
 from functions.indexer.runs import EmrRuns, JobRuns
 from functions.metrics import IndexerMetric
@@ -13,31 +14,17 @@ from headrace.index.manifest import IndexManifest, IndexManifestStore
 from headrace.log.definition import Definitions
 from headrace.log.stores import Stores
 from headrace.manifest.merging import MergeLimits
-from headrace.manifest.store import ManifestStore
-from headrace.objects.observed import ObservedObjects, RequestCounts
 from headrace.tables.jobs import DynamoJobs, Jobs
-
-_DYNAMODB_TIMEOUT_S = 5.0  # no client waits for an answer here
-_S3_READ_TIMEOUT_S = 20.0
 
 
 @dataclass(frozen=True, slots=True)
-class Context:
-    """The stores of the process, its queue, and job runs.
+class Context(worker.Context[IndexerMetric]):
+    """The worker's context, and job runs."""
 
-    Attributes:
-        counts: requests to the object store that are not in the durable counters yet.
-    """
-
-    stores: Stores
-    manifests: ManifestStore
     indexes: IndexManifestStore
     definitions: Definitions
     jobs: Jobs
     runs: JobRuns
-    queue: Queue
-    counts: RequestCounts
-    meter: Meter[IndexerMetric]
 
     @property
     def limits(self) -> IndexLimits:
@@ -68,10 +55,6 @@ class Context:
         self.stores.watermarks.publish_index(manifest.log_id, manifest.generation)
         return True
 
-    def now_ms(self) -> int:
-        """Returns the time by the server's clock, in ms since the epoch."""
-        return self.stores.clock.now_ms()
-
     def new_id(self) -> str:
         """Returns an id of a run or a job: when it was made, which its age follows from, and a nonce."""
         return f"{self.now_ms():013d}-{self.stores.log_ids()[-12:]}"
@@ -87,19 +70,10 @@ def assemble(
     stores: Stores, jobs: Jobs, runs: JobRuns, queue: Queue, meter: Meter[IndexerMetric] | None = None
 ) -> Context:
     """Makes a context on given stores, with their requests to the object store counted."""
-    counts, meter = RequestCounts(), meter or Meter(IndexerMetric)
-    stores = replace(stores, objects=ObservedObjects(stores.objects, stores.clock, counts.observe, meter.observe))
-    return Context(
-        stores=stores,
-        manifests=stores.manifests(),
-        indexes=IndexManifestStore(stores.objects),
-        definitions=Definitions(stores),
-        jobs=jobs,
-        runs=runs,
-        queue=queue,
-        counts=counts,
-        meter=meter,
-    )
+    meter = meter or Meter(IndexerMetric)
+    stores, counts = worker.count_requests(stores, meter)
+    indexes, definitions = IndexManifestStore(stores.objects), Definitions(stores)
+    return Context(stores, stores.manifests(), queue, counts, meter, indexes, definitions, jobs, runs)
 
 
 def open_context() -> Context:
@@ -108,12 +82,15 @@ def open_context() -> Context:
     Raises:
         SettingsError: the environment makes no sense.
     """
-    from functions.wiring import open_wiring  # AWS clients: not for those who bring their own stores
+    from functions.wiring import (  # AWS clients: not for those who bring their own stores
+        DYNAMODB_TIMEOUT_S,
+        open_wiring,
+    )
     from headrace.tables.dynamodb import Store
 
-    wiring = open_wiring(IndexerMetric, dynamodb_timeout_s=_DYNAMODB_TIMEOUT_S, s3_read_timeout_s=_S3_READ_TIMEOUT_S)
+    wiring = open_wiring(IndexerMetric)
     settings, refused = wiring.settings, wiring.meter.count_throttle
-    jobs = DynamoJobs(Store(wiring.region, timeout_s=_DYNAMODB_TIMEOUT_S, refused=refused), settings.jobs_table)
+    jobs = DynamoJobs(Store(wiring.region, timeout_s=DYNAMODB_TIMEOUT_S, refused=refused), settings.jobs_table)
     runs = EmrRuns(wiring.client("emr-serverless", read_timeout_s=10.0), settings)
     queue = SqsQueue(wiring.client("sqs", read_timeout_s=10.0), settings.index_queue_url)
     return assemble(wiring.stores, jobs, runs, queue, wiring.meter)
