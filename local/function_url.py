@@ -168,12 +168,12 @@ async def _leave(receive: Any, call: Call) -> None:
 class Instances:
     """The processes that run the function."""
 
-    def __init__(self, bootstrap: Path, address: str) -> None:
+    def __init__(self, bootstrap: Path, api: RuntimeApi) -> None:
+        self._api = api
         # What Lambda would have run: its interpreter and its own client, which is not here.
         self._command = (str(bootstrap), sys.executable, "/var/runtime/bootstrap.py")
         self._environment = {
             **os.environ,
-            "AWS_LAMBDA_RUNTIME_API": address,
             "AWS_LAMBDA_FUNCTION_NAME": "ApiStreaming",
             "LAMBDA_TASK_ROOT": str(REPOSITORY),
         }
@@ -183,12 +183,15 @@ class Instances:
         own.
         """
         while True:
-            process = await asyncio.create_subprocess_exec(*self._command, env=self._environment)
+            endpoint = await self._api.listen()
+            environment = {**self._environment, "AWS_LAMBDA_RUNTIME_API": endpoint.address}
+            process = await asyncio.create_subprocess_exec(*self._command, env=environment)
             try:
                 code = await process.wait()
             finally:
                 if process.returncode is None:
                     process.kill()
+                await endpoint.close()
             if code >= 0:
                 raise RuntimeError(f"an instance ended with exit code {code}")
             log.warning("signal %d ended instance %d: started again", -code, process.pid)
@@ -197,7 +200,7 @@ class Instances:
 async def serve(listener: socket.socket, *, instances: int, bootstrap: Path, timeout_s: float) -> None:
     """Serves until SIGTERM or SIGINT. Raises RuntimeError if an instance can't run."""
     api = RuntimeApi(timeout_s)
-    processes = Instances(bootstrap, await api.listen())
+    processes = Instances(bootstrap, api)
     server = uvicorn.Server(
         uvicorn.Config(
             FunctionUrl(api),

@@ -31,13 +31,13 @@ from local.access import AccessDoor
 from local.access_calls import Call, call_of_absence, json_calls, object_calls
 from local.supervisor import exit_with_parent
 
-RETRY_RECEIVE_SECONDS = 0.05
+LOOK_AGAIN_SECONDS = 0.05
 DRAIN_SECONDS = 1
 Answer = tuple[int, list[tuple[bytes, bytes]], bytes]
 Handler = Callable[..., Any]
 
-# What moto's ReceiveMessage was asked to wait for and did not: the server waits instead, off the one thread.
-_unserved_wait: ContextVar[int] = ContextVar("unserved_wait", default=0)
+# How many seconds moto's ReceiveMessage was asked to wait and did not, and its queue: the server waits, off the one thread.
+_unserved_wait: ContextVar[tuple[int, Any] | None] = ContextVar("unserved_wait", default=None)
 
 
 class MotoApp:
@@ -98,16 +98,19 @@ class MotoApp:
         deadline: float | None = None
         body = environ["wsgi.input"]
         while True:
-            _unserved_wait.set(0)
+            _unserved_wait.set(None)
             body.seek(0)
             answer = self._answer(dict(environ))
-            wait = _unserved_wait.get()
-            if not wait:
+            unserved = _unserved_wait.get()
+            if unserved is None:
                 return answer
+            wait, queue = unserved
             deadline = deadline or loop.time() + wait
             if loop.time() >= deadline:
                 return answer
-            await asyncio.sleep(RETRY_RECEIVE_SECONDS)
+            await asyncio.sleep(LOOK_AGAIN_SECONDS)
+            while not queue.messages and loop.time() < deadline:  # much cheaper than to receive in vain
+                await asyncio.sleep(LOOK_AGAIN_SECONDS)
 
     def _answer(self, environ: dict[str, Any]) -> Answer:
         handler = self._handler(environ)
@@ -168,8 +171,8 @@ def _stop_moto_from_waiting() -> None:
 
     def receive_message(self: Any, queue_name: str, count: int, wait_seconds: int, *args: Any, **kwargs: Any) -> Any:
         messages = receive(self, queue_name, count, 0, *args, **kwargs)
-        if not messages:
-            _unserved_wait.set(wait_seconds)
+        if not messages and wait_seconds:
+            _unserved_wait.set((wait_seconds, self.get_queue(queue_name)))
         return messages
 
     SQSBackend.receive_message = receive_message  # type: ignore[method-assign,assignment]

@@ -1,8 +1,8 @@
 """The emulated Lambda Runtime API on loopback: instances of a function poll it for invocations, and stream their
 answers to it.
 
-Any number of instances may poll; each invocation goes to one of them. If an instance is killed, its answer breaks off.
-An instance that takes longer than the timeout is cut off, as Lambda would kill it.
+Each instance has an endpoint of its own, as on Lambda; each invocation goes to one of those that poll. If an instance
+is killed, its invocation fails at once. One that takes longer than the timeout is cut off, as Lambda would kill it.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from local import http1
 log = logging.getLogger("headrace.function_url")
 HEAD_BYTES = 64 * 1024
 PIECE_BYTES = 64 * 1024
+SET_UP_SECONDS = 0.05
 _PATH = re.compile(r"/2018-06-01/runtime/(?:(init)/error|invocation/(next)|invocation/([^/]+)/(response|error))")
 _LOST = (ConnectionError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, http1.BadMessage)
 
@@ -62,35 +63,61 @@ class Call:
 
 
 class RuntimeApi:
-    """The server of the Runtime API. `timeout_s` is the function's timeout."""
+    """The queue of a function's invocations, which its instances poll. `timeout_s` is the function's timeout."""
 
     def __init__(self, timeout_s: float) -> None:
-        self._timeout_s = timeout_s
+        self.timeout_s = timeout_s
         self._waiting: asyncio.Queue[Call] = asyncio.Queue()
-        self._running: dict[str, Call] = {}
-        self._server: asyncio.Server | None = None
-        self._asking: set[asyncio.Task[None]] = set()
         self.asked: asyncio.Semaphore = asyncio.Semaphore(0)
         """Released each time an instance polls for an invocation."""
         self.failed_starts: list[str] = []
         """The errors that instances reported because they could not start."""
 
-    async def listen(self) -> str:
-        """Serves on a free loopback port, and returns the address for instances."""
-        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0, limit=HEAD_BYTES)
-        return f"127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
-
-    def close(self) -> None:
-        """Ends the server; instances that are polling get no answer, and end, too."""
-        if self._server is not None:
-            self._server.close()
-        self._server = None
-        for task in self._asking:
-            task.cancel()
+    async def listen(self) -> Endpoint:
+        """Returns an endpoint for one instance, which serves on a free loopback port."""
+        endpoint = Endpoint(self)
+        await endpoint.listen()
+        return endpoint
 
     def invoke(self, call: Call) -> None:
         """Queues the call for the next instance that polls."""
         self._waiting.put_nowait(call)
+
+    async def take(self) -> Call:
+        """Returns the next call whose answer is still awaited."""
+        while (call := await self._waiting.get()).given_up.is_set():
+            pass
+        return call
+
+
+class Endpoint:
+    """The Runtime API of one instance. `address` is what the instance polls."""
+
+    def __init__(self, api: RuntimeApi) -> None:
+        self._api = api
+        self._running: dict[str, Call] = {}
+        self._server: asyncio.Server | None = None
+        self._is_open = True
+        self._asking: set[asyncio.Task[None]] = set()
+        self.address = ""
+
+    async def listen(self) -> None:
+        """Starts to serve on a free loopback port."""
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0, limit=HEAD_BYTES)
+        self.address = f"127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+
+    async def close(self) -> None:
+        """Ends the service of an instance that is dead or must end: its invocation fails, and it gets no other one."""
+        self._is_open = False
+        for task in self._asking:
+            task.cancel()
+        for call in self._running.values():
+            call.put(Broken("the instance died"))
+        self._running.clear()
+        # A connection that asyncio has accepted and not yet set up would hang if the server were closed under it.
+        await asyncio.sleep(SET_UP_SECONDS)
+        if self._server is not None:
+            self._server.close()
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -99,7 +126,7 @@ class RuntimeApi:
             if found is None:
                 await _respond(writer, b"404 Not Found")
             elif found[2]:
-                if self._server is None:
+                if not self._is_open:
                     return
                 asking = asyncio.ensure_future(self._next(reader, writer))
                 self._asking.add(asking)
@@ -112,7 +139,7 @@ class RuntimeApi:
                 error = (await reader.readexactly(int(head.get(b"content-length") or 0))).decode()
                 log.error("function failed: %s", error)
                 if found[1]:
-                    self.failed_starts.append(error)
+                    self._api.failed_starts.append(error)
                 else:
                     self._running.pop(found[3]).put(Broken(error))
                 await _respond(writer, b"202 Accepted")
@@ -125,35 +152,31 @@ class RuntimeApi:
 
     async def _next(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Answers an instance's poll with the next invocation; waits for one unless the instance dies."""
-        self.asked.release()
+        self._api.asked.release()
         left = asyncio.ensure_future(reader.read(1))
-        taken = asyncio.ensure_future(self._take())
+        taken = asyncio.ensure_future(self._api.take())
+        is_there = False
         try:
             await asyncio.wait((left, taken), return_when=asyncio.FIRST_COMPLETED)
+            is_there = not left.done()
         finally:
-            is_there = left.cancel()
+            left.cancel()
             taken.cancel()
-        if not taken.done():
+            if taken.done() and not is_there:
+                self._api.invoke(taken.result())
+        if not is_there:
             return
         call = taken.result()
-        if not is_there:
-            self.invoke(call)
-            return
         self._running[call.request_id] = call
-        deadline_ms = round((time.time() + self._timeout_s) * 1000)
-        asyncio.get_running_loop().call_later(self._timeout_s, self._expire, call)
+        deadline_ms = round((time.time() + self._api.timeout_s) * 1000)
+        asyncio.get_running_loop().call_later(self._api.timeout_s, self._expire, call)
         body = json.dumps(call.event).encode()
         fields = b"Lambda-Runtime-Aws-Request-Id: %b\r\nLambda-Runtime-Deadline-Ms: %d\r\n"
         await _respond(writer, b"200 OK", body, fields % (call.request_id.encode(), deadline_ms))
 
-    async def _take(self) -> Call:
-        while (call := await self._waiting.get()).given_up.is_set():
-            pass
-        return call
-
     def _expire(self, call: Call) -> None:
         if self._running.pop(call.request_id, None) is not None:
-            call.expire(self._timeout_s)
+            call.expire(self._api.timeout_s)
 
     async def _response(
         self, call: Call, head: http1.Head, reader: asyncio.StreamReader, writer: asyncio.StreamWriter

@@ -22,7 +22,7 @@ from local.lambda_runtime import FunctionFailed, Invoker
 
 log = logging.getLogger("headrace.dispatcher")
 # Polling an idle stream backs off between these, so that an idle emulator is quiet and a busy one is prompt.
-FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.01, 0.1
+FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.01, 0.2
 # Before a retry: doubled each time.
 FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS = 0.05, 5.0
 

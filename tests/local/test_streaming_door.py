@@ -86,18 +86,18 @@ class Door:
 async def door_to(app: App, *, timeout_s: float = 30) -> AsyncIterator[Door]:
     """Yields the instance runs in a thread with a loop of its own, as it would in a process."""
     api = RuntimeApi(timeout_s)
-    address = await api.listen()
+    endpoint = await api.listen()
 
     def instance() -> None:
         with suppress(RuntimeApiError):
-            serve(TruePath(app), Client(address), SystemClock(), begin=lambda _: None, end=lambda: None)
+            serve(TruePath(app), Client(endpoint.address), SystemClock(), begin=lambda _: None, end=lambda: None)
 
     thread = threading.Thread(target=instance, daemon=True)
     thread.start()
     try:
         yield Door(FunctionUrl(api))
     finally:
-        api.close()
+        await endpoint.close()
         await asyncio.to_thread(thread.join, 10)
         assert not thread.is_alive()
 
@@ -313,15 +313,46 @@ def test_answers_have_no_limit_and_requests_that_of_an_event() -> None:
     run(scenario())
 
 
+def test_an_instance_that_dies_with_an_invocation_fails_it_at_once() -> None:
+    async def scenario() -> None:
+        api = RuntimeApi(30)
+        endpoint = await api.listen()
+        visitor = Visitor(FunctionUrl(api), "GET", "/", {}, b"")
+        assert await asyncio.to_thread(Client(endpoint.address).next)  # it is killed before it answers
+        await endpoint.close()
+        assert (await visitor.answer()).status == 502
+
+    run(scenario())
+
+
+def test_an_instance_that_died_while_it_asked_gets_no_invocation() -> None:
+    async def scenario() -> None:
+        api = RuntimeApi(30)
+        dead, alive = await api.listen(), await api.listen()
+        host, port = dead.address.split(":")
+        _, writer = await asyncio.open_connection(host, int(port))
+        writer.write(b"GET /2018-06-01/runtime/invocation/next HTTP/1.1\r\n\r\n")
+        await api.asked.acquire()
+        visitor = Visitor(FunctionUrl(api), "GET", "/", {}, b"")
+        await asyncio.sleep(0)  # the request is there, and not yet handed out
+        await dead.close()
+        assert await asyncio.to_thread(Client(alive.address).next)
+        visitor.leave()
+        await alive.close()
+        writer.close()
+
+    run(scenario())
+
+
 def test_an_instance_that_cannot_start_says_why_and_ends() -> None:
     """Started as Lambda starts it; its keys are missing."""
 
     async def scenario() -> tuple[subprocess.CompletedProcess[str], list[str]]:
         api = RuntimeApi(5)
-        address = await api.listen()
+        endpoint = await api.listen()
         environment = {
             **{name: value for name, value in os.environ.items() if not name.startswith("HEADRACE_")},
-            "AWS_LAMBDA_RUNTIME_API": address,
+            "AWS_LAMBDA_RUNTIME_API": endpoint.address,
             "AWS_LAMBDA_FUNCTION_NAME": "ApiStreaming",
             "AWS_REGION": "us-east-1",
             "LAMBDA_TASK_ROOT": str(REPOSITORY),
@@ -337,7 +368,7 @@ def test_an_instance_that_cannot_start_says_why_and_ends() -> None:
                 timeout=60,
             )
         )
-        api.close()
+        await endpoint.close()
         return done, api.failed_starts
 
     done, told = asyncio.run(scenario())

@@ -10,6 +10,7 @@ import math
 import re
 import unicodedata
 from datetime import UTC, datetime, timedelta
+from functools import cache, lru_cache
 from typing import Any
 
 Config = dict[str, Any]
@@ -25,13 +26,19 @@ def resolve(config: Config, name: str) -> str:
 def raw(config: Config, name: str, document: Document) -> list[Any]:
     """Returns everything that is at the field's place, arrays taken apart."""
     bindings = config["fields"][name]["bindings"]
+    newest = bindings[0] if len(bindings) == 1 else max(bindings, key=lambda binding: binding["version"])
     place: Any = document
-    for step in max(bindings, key=lambda binding: binding["version"])["jsonPointer"].split("/")[1:]:
-        step = step.replace("~1", "/").replace("~0", "~")
+    for step in steps(newest["jsonPointer"]):
         if not isinstance(place, dict) or step not in place:
             return []
         place = place[step]
     return flat(place)
+
+
+@cache
+def steps(pointer: str) -> list[str]:
+    """Returns the names of a JSON pointer."""
+    return [step.replace("~1", "/").replace("~0", "~") for step in pointer.split("/")[1:]]
 
 
 def flat(value: Any) -> list[Any]:
@@ -77,6 +84,7 @@ def number(value: int | float | str) -> float | None:
     return float(value)
 
 
+@lru_cache(maxsize=100_000)  # a test asks many questions about the same records
 def instant(value: int | float | str) -> int | None:
     """Milliseconds since 1970."""
     if not isinstance(value, str):
@@ -89,6 +97,7 @@ def instant(value: int | float | str) -> int | None:
         return None
 
 
+@lru_cache(maxsize=100_000)
 def words(text: str) -> list[str]:
     """Runs of letters and numbers, in lower case."""
     found, word = [], ""
