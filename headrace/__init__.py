@@ -10,4 +10,4 @@ a *record* is one message, at an *offset*; a *cursor* is where a reader goes on.
 """
 
 VERSION = "0.1.0"
-"""Of this release; that of `pyproject.toml`, which is not at hand in a function."""
+"""The version of this release. It equals that of `pyproject.toml`, which is not available inside a function."""

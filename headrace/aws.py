@@ -1,6 +1,7 @@
-"""The stores of a process on AWS, from its settings and environment: one wiring for the functions and the command line.
+"""Opens the stores of a process on AWS from its settings and environment; functions and the command line share this
+code.
 
-Endpoint and credentials are botocore's own.
+Endpoints and credentials are determined by botocore.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ DEFAULT_REGION = "us-east-1"
 
 
 def region_of(environment: Mapping[str, str]) -> str:
-    """Returns the region that the environment names."""
+    """Returns the AWS region that the environment variables name."""
     return environment.get("AWS_REGION") or environment.get("AWS_DEFAULT_REGION") or DEFAULT_REGION
 
 
@@ -34,11 +35,11 @@ def aws_stores(
     s3_read_timeout_s: float,
     refused: Callable[[], None] = lambda: None,
 ) -> Stores:
-    """Returns the four tables and the bucket that `settings` name.
+    """Opens the four tables and the bucket that `settings` name.
 
     Args:
-        dynamodb_timeout_s: of one call, which is tried once: the commit protocol repeats it.
-        s3_read_timeout_s: of one try, of which there are two.
+        dynamodb_timeout_s: timeout of one call. botocore tries it once, because the commit protocol retries itself.
+        s3_read_timeout_s: timeout of one try; there are two.
         refused: as of `Store`.
     """
     tables = settings.table_names

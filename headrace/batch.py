@@ -1,12 +1,12 @@
-"""A batch: records as one value with columns, and the frames that carry it inside an entry's payload.
+"""A batch: many records as one value with columns, and the frames that encode it in an entry's payload.
 
-A batch holds the bytes of all data end to end, the size of each record's data, and a column for each of key, node, meta,
-time and hops. A column is absent or constant (one value, None or 0 included) or a list with one value per record. Work
-that does not look into records touches a batch as a whole, with a handful of calls whatever the count.
+A batch holds the bytes of all data end to end, the size of each record's data, and a column for each of key, node,
+meta, time and hops. A column is absent or constant (one value, None or 0 included) or a list with one value per record.
+Code that does not look into records handles a batch as a whole, with a handful of calls whatever the count.
 
 Frames, version 1: a header of 6 bytes, then columns, sizes and data, all numbers little endian. `docs/formats.md` has
-every byte. The whole is compressed with zstd as one frame that knows its size and has a checksum. Offsets and times are
-not in it, so that a payload keeps its bytes when its entry moves to another slot.
+every byte. All of it is compressed with zstd as one frame that has its size and a checksum. Offsets and times are not
+included, so that a payload keeps its bytes when its entry moves to another slot.
 """
 
 from __future__ import annotations
@@ -43,7 +43,9 @@ _local = threading.local()
 
 
 class Record(NamedTuple):
-    """One committed record, for work that looks into records: its offset in the log, its append time (ms), and itself."""
+    """One committed record, for code that looks into records: its offset in the log, its append time (epoch ms), and
+    its contents.
+    """
 
     offset: int
     time_ms: int
@@ -56,17 +58,17 @@ class Record(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Consecutive records. Immutable: nothing may change its array or its lists.
+    """Consecutive records, stored as columns. Immutable: nothing may change its array or its lists.
 
     Two batches are equal if they hold equal records, since a column is a list only if its values differ.
 
     Attributes:
         data: the data of all records, end to end.
-        sizes: bytes of data, by record.
+        sizes: size of each record's data in bytes.
         key: routing key (or tag).
-        node: who wrote the record.
+        node: the writer of the record.
         meta: JSON text beside the data, never empty.
-        time_ms: append time; 0 before the commit.
+        time_ms: append time in epoch milliseconds; 0 before the commit.
         hops: how often a router copied the record.
     """
 
@@ -88,7 +90,9 @@ class Batch:
         time_ms: int | Sequence[int] = 0,
         hops: int | Sequence[int] = 0,
     ) -> Batch:
-        """Returns the batch with these data, buffers of any kind. A column is one value, or one for each record."""
+        """Builds a batch from the data of its records, buffers of any kind. A column is one value for all, or one for
+        each record.
+        """
         parts = data if isinstance(data, list | tuple) else list(data)
         return Batch(
             b"".join(parts),
@@ -101,17 +105,17 @@ class Batch:
         )
 
     def __len__(self) -> int:
-        """Returns how many records."""
+        """Returns the number of records."""
         return len(self.sizes)
 
     @property
     def keys(self) -> Iterable[str | None]:
-        """The key of each record."""
+        """The key of each record; None if it has none."""
         return self.key if isinstance(self.key, list) else repeat(self.key, len(self))
 
     @property
     def size(self) -> int:
-        """Bytes of data and keys."""
+        """The size of all data and keys in bytes."""
         if isinstance(self.key, list):
             return len(self.data) + sum(map(len, filter(None, self.key)))
         return len(self.data) + len(self.key or "") * len(self)
@@ -121,7 +125,7 @@ class Batch:
         return list(map(BytesIO(self.data).read, self.sizes))
 
     def part(self, first: int, end: int) -> Batch:
-        """Returns the records `[first, end)`; of places beyond the batch there are none."""
+        """Returns the records with indexes `[first, end)`; indexes beyond the batch are ignored."""
         first, end, _ = slice(first, end).indices(len(self))
         if first >= end:
             return EMPTY
@@ -140,7 +144,9 @@ class Batch:
         )
 
     def room_for(self, limit_bytes: int) -> int:
-        """Returns how many of the first records it takes until their data are at least `limit_bytes`; at most all."""
+        """Returns the number of records, from the first on, after which their data reaches `limit_bytes`; all if it
+        never does.
+        """
         if len(self.data) < limit_bytes:
             return len(self)
         return min(bisect_left(list(accumulate(self.sizes)), limit_bytes) + 1, len(self))
@@ -162,7 +168,7 @@ class Batch:
         )
 
     def at(self, time_ms: int | Sequence[int]) -> Batch:
-        """Returns the same records with append times: one, or one per record."""
+        """Returns the same records with append times: one time for all, or one per record."""
         return replace(self, time_ms=time_ms if isinstance(time_ms, int) else _column(time_ms, 0))
 
     def _each(self, column: V | list[V]) -> Iterable[V]:
@@ -173,7 +179,7 @@ EMPTY = Batch()
 
 
 def concat(batches: Sequence[Batch]) -> Batch:
-    """Returns the records of all batches, in order."""
+    """Concatenates batches, in order."""
     filled = [batch for batch in batches if batch]
     if len(filled) < 2:
         return filled[0] if filled else EMPTY
@@ -189,7 +195,7 @@ def concat(batches: Sequence[Batch]) -> Batch:
 
 
 def _column(values: Sequence[V] | None, empty: V) -> V | list[V]:
-    """Returns the column of these values: a list only if they differ."""
+    """Returns these values as a column: one value if all are equal, else a list."""
     if not values:
         return empty
     listed = values if isinstance(values, list) else list(values)
@@ -204,7 +210,7 @@ def _chained(batches: Sequence[Batch], columns: Sequence[V | list[V]]) -> V | li
 
 
 def encode_frames(batch: Batch) -> bytes:
-    """Returns the payload of an entry that holds `batch`."""
+    """Encodes a batch as the payload of an entry."""
     kinds = 0
     parts: list[bytes | array[int]] = [b""]
     for place, column in enumerate((batch.key, batch.node, batch.meta)):
@@ -229,14 +235,14 @@ def encode_frames(batch: Batch) -> bytes:
 
 
 def decode_frames(payload: bytes, source: str) -> Batch:
-    """Returns the batch in a payload, without times.
+    """Decodes the batch in a payload; its records have no times.
 
     Args:
-        payload: what `encode_frames` made.
-        source: the name of where it was found, for the error.
+        payload: the bytes that `encode_frames` returned.
+        source: names where the payload was read from, for the error message.
 
     Raises:
-        Damaged: it is truncated, altered or of another version.
+        Damaged: the payload is truncated, altered or of another version.
     """
     try:
         frame = zstandard.get_frame_parameters(payload)
@@ -255,7 +261,7 @@ def decode_frames(payload: bytes, source: str) -> Batch:
 
 
 class _Frames:
-    """Takes decompressed frames apart, from their start to their end."""
+    """A parser of decompressed frames."""
 
     def __init__(self, raw: bytes) -> None:
         self._raw = raw
@@ -271,7 +277,7 @@ class _Frames:
             raise ValueError(f"{self._count} records in {len(raw)} bytes")
 
     def batch(self) -> Batch:
-        """Returns what the frames hold."""
+        """Parses the frames and returns their batch."""
         keys, nodes, meta = self._texts(0), self._texts(2), self._texts(4)
         hops = self._hops()
         sizes = array("I", self._take(4 * self._count))
@@ -316,7 +322,7 @@ def _decoded(column: bytes | list[bytes | None] | None) -> str | list[str | None
 
 
 def _decompressor() -> zstandard.ZstdDecompressor:
-    """Returns one per thread: it is not safe to share."""
+    """Returns this thread's decompressor, because decompressors can't be shared by threads."""
     found: zstandard.ZstdDecompressor | None = getattr(_local, "decompressor", None)
     if found is None:
         found = _local.decompressor = zstandard.ZstdDecompressor()

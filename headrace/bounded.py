@@ -1,4 +1,4 @@
-"""The one cache that a process keeps values in: bounded by count or weight, dropping what was used least recently."""
+"""The cache that all code here uses: bounded by count or weight; it drops what was used least recently."""
 
 from __future__ import annotations
 
@@ -20,15 +20,16 @@ class _Kept(NamedTuple, Generic[V]):
 
 
 class Bounded(Generic[K, V]):
-    """Values by key, up to a total weight. Thread-safe: no call holds the lock while it loads."""
+    """A cache of values by key, up to a total weight. Thread-safe; the lock is not held while a value is loaded."""
 
     def __init__(self, limit: int, *, weigh: Callable[[V], int] | None = None, clock: Clock | None = None) -> None:
         """Creates an empty cache.
 
         Args:
-            limit: total weight to keep, inclusive. A value that weighs more alone is not kept.
-            weigh: the weight of a value, asked once, when it is put; None: every value weighs 1, so `limit` is a count.
-            clock: makes values age; needed for `max_age_s`.
+            limit: total weight to keep, inclusive. A value that alone weighs more is not kept.
+            weigh: returns the weight of a value; called once, when the value is put. If None, every value weighs 1, so
+                `limit` is a count.
+            clock: tells the age of values; required for `max_age_s`.
         """
         self._limit = limit
         self._weigh = weigh
@@ -40,7 +41,7 @@ class Bounded(Generic[K, V]):
     def get(self, key: K, *, max_age_s: float | None = None) -> V | None:
         """Returns the value under `key`, or None if there is none, or if it was read more than `max_age_s` seconds ago.
 
-        An old value stays until it is replaced: what it says may still be a place to begin at.
+        An old value is not removed, since it may still be a starting point for finding a newer one.
         """
         with self._lock:
             kept = self._values.get(key)
@@ -54,17 +55,20 @@ class Bounded(Generic[K, V]):
         return kept.value
 
     def put(self, key: K, value: V, *, read: Moment | None = None) -> list[tuple[K, V]]:
-        """Keeps a value in place of any other under its key, and returns those that had no room: perhaps the value itself.
+        """Stores a value under its key, and returns the keys and values that were dropped to make room; perhaps the new
+        value itself.
 
         Args:
-            read: when the value was read; None: now. Take it with `clock.moment` before the read, so that no value
+            read: when the value was read; None means now. Take it with `clock.moment` before the read, so that no value
                 looks younger than it is.
         """
         with self._lock:
             return self._put(key, value, read)
 
     def update(self, key: K, change: Callable[[V | None], V]) -> V:
-        """Replaces a value by what `change` makes of the one that is kept (None: none is), at once; returns the result."""
+        """Replaces the value under `key` by the result of `change`, atomically, and returns the result. `change` is
+        called with the cached value, or None.
+        """
         with self._lock:
             kept = self._values.get(key)
             value = change(kept.value if kept is not None else None)
@@ -73,7 +77,9 @@ class Bounded(Generic[K, V]):
             return value
 
     def load(self, key: K, load: Callable[[], V]) -> V:
-        """Returns the value under `key`, loaded if need be; perhaps by two threads at once, then the first one's."""
+        """Returns the value under `key`; calls `load` and caches its result if there is none. If two threads load at
+        once, both get the value that was stored first.
+        """
         value = self.get(key)
         if value is not None:
             return value
@@ -90,7 +96,7 @@ class Bounded(Generic[K, V]):
             return kept.value
 
     def clear(self) -> None:
-        """Drops everything."""
+        """Drops all values."""
         with self._lock:
             self._values.clear()
             self._weight = 0

@@ -19,29 +19,31 @@ class Clock(Protocol):
     """A source of time."""
 
     def now_ms(self) -> int:
-        """Wall clock, milliseconds since the Unix epoch. May jump."""
+        """Returns the wall clock time in milliseconds since the Unix epoch. It may jump."""
 
     def monotonic(self) -> float:
-        """Seconds that never run backwards, of this process only."""
+        """Returns seconds that never run backwards; comparable only within this process."""
 
     def sleep(self, seconds: float) -> None:
-        """Waits."""
+        """Waits for a number of seconds."""
 
 
 class Moment(NamedTuple):
-    """When something was read, on both clocks: a frozen process stops the monotonic one, a set clock moves the other."""
+    """A point in time on both clocks. Both are needed: a frozen process stops the monotonic clock, and setting the wall
+    clock moves only that one.
+    """
 
     monotonic: float
     wall_ms: int
 
 
 def moment(clock: Clock) -> Moment:
-    """Returns the present moment."""
+    """Returns the current moment on both clocks."""
     return Moment(clock.monotonic(), clock.now_ms())
 
 
 def age_s(clock: Clock, since: Moment) -> float:
-    """Returns the seconds since a moment: what the clock that says more says; infinite if the wall clock ran backwards."""
+    """Returns the seconds since a moment, by the clock that shows more; infinity if the wall clock ran backwards."""
     wall_ms = clock.now_ms() - since.wall_ms
     return max(clock.monotonic() - since.monotonic, wall_ms / 1000) if wall_ms >= 0 else math.inf
 
@@ -50,44 +52,44 @@ class SystemClock:
     """The clock of the machine."""
 
     def now_ms(self) -> int:
-        """Wall clock in ms."""
+        """Returns the wall clock time in epoch milliseconds."""
         return time.time_ns() // 1_000_000
 
     def monotonic(self) -> float:
-        """Monotonic seconds."""
+        """Returns monotonic seconds."""
         return time.monotonic()
 
     def sleep(self, seconds: float) -> None:
-        """Blocks the thread."""
+        """Blocks the calling thread for a number of seconds."""
         time.sleep(seconds)
 
 
 class ManualClock:
-    """A clock that a test moves. Sleeping moves it."""
+    """A clock for tests, which moves only when told to. Sleeping moves it."""
 
     def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
         self._now_ms = now_ms
         self._elapsed = 0.0
 
     def now_ms(self) -> int:
-        """Wall clock in ms."""
+        """Returns the wall clock time in epoch milliseconds."""
         return self._now_ms
 
     def monotonic(self) -> float:
-        """Seconds advanced so far."""
+        """Returns the seconds that the clock was moved so far."""
         return self._elapsed
 
     def sleep(self, seconds: float) -> None:
-        """Advances both clocks."""
+        """Moves both clocks forward at once, without waiting."""
         self.advance(seconds)
 
     def advance(self, seconds: float) -> None:
-        """Moves time forward by `seconds`."""
+        """Moves both clocks forward by `seconds`."""
         self._elapsed += seconds
         self._now_ms += round(seconds * 1000)
 
     def set_back(self, seconds: float) -> None:
-        """Moves the wall clock, and only it, back."""
+        """Moves only the wall clock back by `seconds`."""
         self._now_ms -= round(seconds * 1000)
 
 

@@ -1,7 +1,8 @@
-"""The definition of a log: its schema registry and what its surface adds, as one immutable value, and its object.
+"""The definition of a log: its schema registry and what its surface adds, as one immutable value and as an object of
+the bucket.
 
-The registry (schemas, lenses, search) means the same on every surface. What a surface adds is its own: a stream's profile.
-Here it is a document, with the two facts about it that indexes and listings need.
+The registry (schemas, lenses, search) means the same on every surface. A surface may add something of its own, such as
+a stream's profile. This module handles that only as a document, with the two properties that indexes and listings need.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ GENERIC = "generic"  # the kind of a definition to which a surface adds nothing
 
 
 class Document(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What the object holds.
+    """The content of a definition's object.
 
     Attributes:
-        own: what the surface adds.
-        families: index families that a surface asks for besides those of the search configuration.
+        own: the document of the surface's addition; None if there is none.
+        families: index families that the surface needs in addition to those of the search configuration.
     """
 
     version: Literal[1]
@@ -39,38 +40,38 @@ class Document(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Own(Protocol):
-    """What a surface adds to a definition."""
+    """The surface's addition to a definition, such as a stream's profile."""
 
     @property
     def kind(self) -> str:
-        """What listings show."""
+        """The name that listings show."""
 
     @property
     def families(self) -> tuple[str, ...]:
-        """Index families that it asks for besides those of the search configuration."""
+        """Index families that it needs in addition to those of the search configuration."""
 
     def document(self) -> dict[str, Any]:
-        """Returns it as it is stored."""
+        """Returns the addition as a document, for storage."""
 
 
 class Stored(msgspec.Struct, frozen=True):
-    """What a surface added, as it is stored."""
+    """A surface's addition as it was read from storage, not interpreted."""
 
     content: dict[str, Any]
     families: tuple[str, ...] = ()
 
     @property
     def kind(self) -> str:
-        """What listings show."""
+        """The name that listings show."""
         return str(self.content.get("kind", GENERIC))
 
     def document(self) -> dict[str, Any]:
-        """Returns it as it is stored."""
+        """Returns the addition as a document, for storage."""
         return self.content
 
 
 class Definition:
-    """A registry and what a surface adds, with what is compiled from them when first needed. Immutable."""
+    """A registry and a surface's addition, with values that are derived from them on first use. Immutable."""
 
     def __init__(self, registry_: Registry, own: Own) -> None:
         self.registry = registry_
@@ -91,24 +92,24 @@ class Definition:
 
     @property
     def document(self) -> Document:
-        """As it is stored."""
+        """The content of the definition's object."""
         return Document(1, self.registry, self.own.document(), tuple(self.own.families))
 
     @property
     def schema_version(self) -> int:
-        """Version of the schema in force; 0 without one."""
+        """The version of the current schema; 0 if there is none."""
         return self.registry.current_version
 
     @cached_property
     def validator(self) -> Validator | None:
-        """Of the schema in force."""
+        """The validator of the current schema; None if there is none."""
         if not self.schema_version:
             return None
         return validate.compile(self.registry.schemas[str(self.schema_version)])
 
     @cached_property
     def lenses(self) -> tuple[Lens, ...]:
-        """Number N (from 0 on) leads from version N + 1 to N + 2."""
+        """The compiled lenses. Number N (counted from 0) promotes records from version N + 1 to N + 2."""
         found = [self.registry.lenses[str(version)] for version in range(1, self.schema_version)]
         return tuple(lens.parse(one, one["schema"], version) for version, one in enumerate(found, start=1))
 
@@ -124,25 +125,27 @@ EMPTY = Definition(Registry(), Stored({"kind": GENERIC}))
 
 
 def encode(definition: Definition) -> bytes:
-    """Returns the object of a definition."""
+    """Encodes a definition as the bytes of its object."""
     return packed.encode(definition.document)
 
 
 def decode(data: bytes, source: str) -> Definition:
-    """Returns the definition in an object.
+    """Decodes a definition from the bytes of its object.
 
     Args:
-        data: what `encode` made.
+        data: the bytes that `encode` returned.
         source: the object's key, for the error.
 
     Raises:
-        Damaged: it is not a definition.
+        Damaged: the bytes are not a definition.
     """
     document = packed.decode(data, Document, source)
     return Definition(document.registry, Stored(document.own, document.families))
 
 
 def for_fork(definition: Definition, base: int) -> Definition:
-    """Returns the definition of a fork that begins at offset `base`: what it writes itself is of the current version."""
+    """Returns the definition of a fork that begins at offset `base`: records that the fork itself writes are of the
+    current schema version.
+    """
     moved = registry.cut(definition.registry, base)
     return Definition(moved, definition.own)

@@ -1,17 +1,17 @@
-"""Every error that a caller of the library can meet, by what the caller must do next.
+"""The errors that a caller of the library can get, distinguished by what the caller must do next.
 
     HeadraceError
     ├── InvalidRequest        the request is wrong; do not repeat it
     │   └── PayloadTooLarge   the same, and a smaller one would pass
     ├── NotFound              no such stream (or it has expired)
-    ├── Gone                  it was deleted and forks still need it, or the cursor is of an older incarnation
+    ├── Gone                  the stream was deleted but forks still need it, or the cursor is of an older incarnation
     ├── Conflict              the request contradicts the state of the stream
     │   └── …                 a surface has its own: `headrace.streams.errors`
     ├── Overloaded            nothing was written; repeat later
     ├── OutcomeUnknown        it may have been written; look before repeating
     ├── RequestTimeout        a read did not finish in time; repeat
-    └── Damaged               stored data contradicts itself; an operator must look
-        └── SegmentMissing    the same, if the newest manifest still names it
+    └── Damaged               stored data contradicts itself; an operator must look └── SegmentMissing    the same, if
+        the newest manifest still names it
 
 `retryable` says whether the same request can succeed later; `may_have_written` whether it can have had an effect.
 Messages are lower case, the values last.
@@ -23,7 +23,7 @@ from typing import ClassVar
 
 
 class HeadraceError(Exception):
-    """Base of all errors of this package."""
+    """The base class of all errors of this package."""
 
     code: ClassVar[str] = "internal"
     retryable: ClassVar[bool] = False
@@ -31,19 +31,19 @@ class HeadraceError(Exception):
 
 
 class InvalidRequest(HeadraceError):
-    """The request is malformed or asks for something that does not exist here."""
+    """The request is malformed, or names something that does not exist."""
 
     code = "bad_request"
 
 
 class PayloadTooLarge(InvalidRequest):
-    """The body is over the limit of this door."""
+    """The body is larger than this server accepts."""
 
     code = "payload_too_large"
 
 
 class NotFound(HeadraceError):
-    """No stream of this name, or it has expired."""
+    """There is no stream with this name, or it has expired."""
 
     code = "not_found"
 
@@ -72,7 +72,7 @@ class Overloaded(HeadraceError):
 
 
 class OutcomeUnknown(HeadraceError):
-    """The write may have happened; the store did not say."""
+    """The write may have been applied; the store did not say."""
 
     code = "append_timeout"
     may_have_written = True
@@ -98,23 +98,23 @@ class Damaged(HeadraceError):
 
 
 class SegmentMissing(Damaged):
-    """The object of a published segment, or its key page, is not there.
+    """The object of a published segment, or its key page, is missing.
 
-    It was merged with others, if a newer generation of the manifest names another one; else it is damage.
+    If a newer generation of the manifest no longer names it, it was merged with others; otherwise this is damage.
     """
 
 
 class StoreError(Exception):
-    """Base of what an adapter raises when the store did not do its work. Never leaves the library."""
+    """The base class of the errors that store adapters raise. It never leaves the library."""
 
 
 class StoreThrottled(StoreError):
-    """The store refused for load or contention; nothing was written."""
+    """The store refused because of load or contention; nothing was written."""
 
 
 class StoreTimeout(StoreError):
-    """No answer, or one that says nothing: a write may or may not have happened."""
+    """The store gave no answer, or an inconclusive one: a write may or may not have happened."""
 
 
 class DeadlineExceeded(StoreTimeout):
-    """The request's time was over before the call: this call was not made, earlier ones may have taken effect."""
+    """The request's time was over before the call. This call was not made; earlier calls may have taken effect."""

@@ -1,9 +1,9 @@
-"""Instants and durations in text, read and written: milliseconds, since 1970 without the bounds of the standard library's
-`datetime`.
+"""Reads and writes instants and durations as text. Values are milliseconds since 1970, without the bounds of the
+standard library's `datetime`.
 
-Three readers, from lenient to strict: `parse_ms` reads what `Date.parse` must read (ECMA-262 § 21.4.1.32) and a bit more;
-`parse_rfc3339_ms` reads RFC 3339 in capitals; `is_date_time` checks that alone. `render` writes what
-`Date.prototype.toISOString` writes.
+There are three readers of instants, from lenient to strict: `parse_ms` reads what `Date.parse` must read (ECMA-262 §
+21.4.1.32) and a bit more; `parse_rfc3339_ms` reads RFC 3339 in capital letters; `is_date_time` only checks the latter.
+`render` writes what `Date.prototype.toISOString` writes.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ _MAX_MS = 8_640_000_000_000_000  # ECMA-262 § 21.4.1.1: a hundred million days 
 
 
 def parse_ms(text: str) -> int | None:
-    """Returns the instant that a text names, further digits cut off, or None if it names none.
+    """Parses an instant and returns milliseconds, with further digits cut off; None if the text is no instant.
 
-    Accepts a year, a month or a day alone, a time with or without seconds, fractions of any length, and years beyond 9999
-    with a sign and six digits. Beyond ECMA-262 also a space or a small `t` for the `T`, a small `z`, and a zone without
-    its colon, all of which common programs write. The one difference: a time without a zone is in UTC, not in the zone of
-    the machine that reads it.
+    Accepts a year, a month or a day alone, a time with or without seconds, fractions of any length, and years beyond
+    9999 with a sign and six digits. In addition to ECMA-262, it accepts a space or a small `t` for the `T`, a small
+    `z`, and a zone without its colon, which common programs write. One thing is different: a time without a zone is in
+    UTC, not in the zone of the machine that reads it.
     """
     match = _INSTANT.fullmatch(text)
     if match is None:
@@ -56,9 +56,10 @@ def parse_ms(text: str) -> int | None:
 
 
 def parse_rfc3339_ms(text: str) -> int | None:
-    """Returns the instant of an RFC 3339 date-time in capitals, digits below a millisecond cut off; None if it is none.
+    """Parses an RFC 3339 date-time in capital letters and returns milliseconds, with further digits cut off; None if
+    the text is none.
 
-    It has seconds from 0 to 59, a zone, and a fraction of at most 9 digits.
+    It must have seconds from 0 to 59, a zone, and a fraction of at most 9 digits.
     """
     match = _RFC3339.fullmatch(text)
     if match is None:
@@ -68,13 +69,17 @@ def parse_rfc3339_ms(text: str) -> int | None:
 
 
 def is_date_time(text: str) -> bool:
-    """Returns whether `parse_rfc3339_ms` reads a text: the format `date-time` of JSON schemas. Faster than reading it."""
+    """Returns whether `parse_rfc3339_ms` accepts a text; faster than parsing. It is the format `date-time` of JSON
+    schemas.
+    """
     match = _RFC3339.fullmatch(text)
     return match is not None and _count_days(match[1]) is not None
 
 
 def render(ms: int) -> str:
-    """Returns an instant in UTC: `2026-02-25T12:00:00.000Z`; years beyond 0 to 9999 have a sign and 6 digits or more."""
+    """Formats an instant in UTC: `2026-02-25T12:00:00.000Z`. Years beyond 0 to 9999 have a sign and 6 digits or
+    more.
+    """
     days, within = divmod(ms, DAY_MS)
     seconds, milli = divmod(within, 1000)
     minutes, second = divmod(seconds, 60)
@@ -83,7 +88,9 @@ def render(ms: int) -> str:
 
 
 def text_of(ms: int) -> str:
-    """Returns an instant as `render` does; one beyond the year 9999 is shown as the last that RFC 3339 can say."""
+    """Formats an instant as `render` does; an instant after the year 9999 becomes the last one that RFC 3339 can
+    express.
+    """
     return render(min(ms, _LATEST_MS))
 
 
@@ -98,10 +105,11 @@ _LATEST_MS = 253_402_300_799_999  # the end of year 9999: the last moment that R
 
 
 def rfc3339_ms(text: str, what: str) -> int:
-    """Returns an RFC 3339 time with zone and up to nine fraction digits, as ms since the epoch, rounded down.
+    """Parses an RFC 3339 time from a request, with a zone and up to nine fraction digits, and returns epoch
+    milliseconds, rounded down.
 
     Raises:
-        InvalidRequest: it is not one. `what` names the header or parameter.
+        InvalidRequest: the text is no such time; the message names the header or parameter `what`.
     """
     millis = parse_rfc3339_ms(text.upper())
     if millis is None or not _EARLIEST_MS <= millis <= _LATEST_MS:
@@ -110,10 +118,10 @@ def rfc3339_ms(text: str, what: str) -> int:
 
 
 def timestamp_ms(text: str, what: str) -> int:
-    """RFC 3339, or unix nanoseconds in digits, as ms since the epoch.
+    """Parses a timestamp from a request, RFC 3339 or nanoseconds since 1970 in digits, and returns epoch milliseconds.
 
     Raises:
-        InvalidRequest: neither.
+        InvalidRequest: the text is neither; the message names `what`.
     """
     if not _NANOS.fullmatch(text):
         return rfc3339_ms(text, what)
@@ -124,10 +132,11 @@ def timestamp_ms(text: str, what: str) -> int:
 
 
 def ttl_ms(text: str, what: str) -> int:
-    """Returns whole seconds (`3600`), or a duration (`24h`, `1h30m`, `15s`) of whole seconds.
+    """Parses a TTL, in whole seconds (`3600`) or as a duration of whole seconds (`24h`, `1h30m`, `15s`), and returns
+    milliseconds.
 
     Raises:
-        InvalidRequest: neither, or above the limit.
+        InvalidRequest: the text is neither, or above the limit; the message names `what`.
     """
     millis = int(text) * 1000 if _SECONDS.fullmatch(text) else _duration_ms(text)
     if millis is None or millis % 1000:
@@ -138,10 +147,10 @@ def ttl_ms(text: str, what: str) -> int:
 
 
 def timeout_ms(text: str, what: str) -> int:
-    """Bare digits are ms; else a duration (`500ms`, `5s`, `2m`).
+    """Parses a timeout, in digits (milliseconds) or as a duration (`500ms`, `5s`, `2m`), and returns milliseconds.
 
     Raises:
-        InvalidRequest: neither.
+        InvalidRequest: the text is neither; the message names `what`.
     """
     millis = int(text) if _SECONDS.fullmatch(text) else _duration_ms(text)
     if millis is None:
@@ -160,7 +169,7 @@ def _duration_ms(text: str) -> int | None:
 def _instant_ms(
     day: str, hour: int, minute: int, second: int, fraction: str, sign: str, zone_hours: str, zone_minutes: str
 ) -> int | None:
-    """Returns milliseconds; None if the calendar has no such day. `sign` is "0" in UTC."""
+    """Converts the parts of an instant to milliseconds; None if the calendar has no such day. `sign` is "0" in UTC."""
     days = _count_days(day)
     if days is None:
         return None
@@ -173,7 +182,7 @@ def _instant_ms(
 
 @lru_cache(maxsize=1024)  # records of one time share their day
 def _count_days(text: str) -> int | None:
-    """Returns the days from 1970 to a date as `_INSTANT` finds it; None if the calendar has no such day."""
+    """Returns the number of days from 1970 to a date as `_INSTANT` matches it; None if the calendar has no such day."""
     if text.startswith("-000000"):
         return None
     year_chars = 7 if text[0] in "+-" else 4

@@ -1,4 +1,4 @@
-"""Every limit of the engine, with its reason."""
+"""The fixed limits of the engine, each with its reason."""
 
 from __future__ import annotations
 

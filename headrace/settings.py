@@ -1,6 +1,6 @@
-"""Numbers and names that an operator may change, from environment variables `HEADRACE_*`.
+"""The settings that an operator may change, read from environment variables `HEADRACE_*`.
 
-Components (clock, stores, clients) are not here: `functions/wiring.py` builds those.
+Components (clock, stores, clients) are built in `functions/wiring.py`.
 """
 
 from __future__ import annotations
@@ -24,11 +24,13 @@ SETTING_OF_OUTPUT = {
     "DelayQueueUrl": "HEADRACE_DELAY_QUEUE_URL",
     "IndexQueueUrl": "HEADRACE_INDEX_QUEUE_URL",
 }
-"""The setting that each output of the stack gives."""
+"""The setting that each output of the stack provides."""
 
 
 def child_environment(base: Mapping[str, str], *layers: Mapping[str, str]) -> dict[str, str]:
-    """Returns `base` without a person's AWS identity or service endpoints, overlaid by `layers` in order."""
+    """Returns `base` without variables that hold a person's AWS identity or service endpoints, overlaid by `layers` in
+    order.
+    """
     kept = {
         name: value
         for name, value in base.items()
@@ -40,11 +42,13 @@ def child_environment(base: Mapping[str, str], *layers: Mapping[str, str]) -> di
 
 
 class SettingsError(ValueError):
-    """A setting is missing or makes no sense. The message names the variable."""
+    """A setting is missing or invalid. The message names the variable."""
 
 
 class UnsafeTrimAge(SettingsError):
-    """Entries would be trimmed under writers that still rely on them. `settings` are the offending ones."""
+    """The trim age is so short that entries would be removed while writers still rely on them. `settings` are the
+    conflicting ones.
+    """
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(
@@ -55,33 +59,34 @@ class UnsafeTrimAge(SettingsError):
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """Every setting with its default. Field `wal_table` is read from `HEADRACE_WAL_TABLE`, and so on.
+    """All settings with their defaults. Field `wal_table` is read from `HEADRACE_WAL_TABLE`, and so on.
 
     Attributes:
-        host: the address that the API listens on, as far as it knows; without keys it starts only on a loopback one.
-        keys_age_ms: how long the api relies on the keys that it read from their secret.
-        state_age_ms: how long a process decides on state it read before, and the ack fence: a writer whose picture is
-            older verifies before it acknowledges (docs/architecture.md).
-        append_timeout_ms, request_timeout_ms: budgets of an append and of any request (docs/streams.md).
-        spill_bytes: payloads larger than this (compressed) go to the bucket first.
-        seal_bytes, seal_records, seal_age_ms: what makes a log due for sealing.
-        trim_age_ms: entries younger than this are never trimmed. At least `minimum_trim_age_ms`.
+        host: the address that the API listens on, if known; without API keys it starts only on a loopback address.
+        keys_age_ms: how long the api caches the API keys that it read from their secret.
+        state_age_ms: how long a process may decide on cached state. A writer with older state verifies its entry before
+            it acknowledges (the ack fence, docs/architecture.md).
+        append_timeout_ms, request_timeout_ms: time limits of an append and of any request (docs/streams.md).
+        spill_bytes: payloads larger than this (compressed) are stored in the bucket.
+        seal_bytes, seal_records, seal_age_ms: a log is sealed when it has so many unsealed bytes or records, or an
+            entry of this age.
+        trim_age_ms: entries younger than this are never trimmed; at least `minimum_trim_age_ms`.
         sse_seconds: how long an SSE response stays open (protocol § 10.2).
         live_timeout_ms: default wait of a long-poll.
-        request_counts_ms: how often the api adds what it asked of the object store to the streams' durable counters;
-            0: never.
-        metrics_interval_ms: how often the api appends what it measured to the stream `__stream_metrics__`; 0: never.
-        index_age_ms, index_segments: what makes a log due for indexing: a published segment has waited so long, or so many
+        request_counts_ms: how often the api adds its object store requests to the streams' durable counters; 0 means
+            never.
+        metrics_interval_ms: how often the api appends its metrics to the stream `__stream_metrics__`; 0 means never.
+        index_age_ms, index_segments: a log is indexed when a published segment has waited so long, or so many segments
             wait. A run is built from at most `index_segments` segments.
-        compact_fanout: so many neighbouring runs of one level are merged into one.
-        index_jobs: job runs at once; 0: none is started.
-        index_retire_age_ms: objects of a run that was replaced are kept at least so long, for readers that know it.
-        merge_segments: at least so many small neighbouring segments are merged into one; 0: none are.
-        merge_age_ms: only segments whose records are so old are merged.
-        merge_retire_ms: objects of a segment that was merged are kept at least so long; longer than a job run may take.
-        spark_application, spark_role: the EMR Serverless application, and the ARN of the role that job runs have.
-        spark_entry_point, spark_packages, spark_environment: where their code is (`s3://bucket/key`): the file that is
-            started, the zip of what it imports of ours, and the tgz of what that imports.
+        compact_fanout: number of neighbouring runs of one level that are merged into one.
+        index_jobs: maximum number of job runs at a time; 0 means that none is started.
+        index_retire_age_ms: objects of a replaced run are kept at least so long, for readers that still use it.
+        merge_segments: least number of small neighbouring segments that are merged into one; 0 turns merging off.
+        merge_age_ms: only segments whose records are at least this old are merged.
+        merge_retire_ms: objects of merged segments are kept at least so long; must be longer than a job run may take.
+        spark_application, spark_role: the EMR Serverless application, and the ARN of the role of its job runs.
+        spark_entry_point, spark_packages, spark_environment: locations of the job's code (`s3://bucket/key`): the file
+            that is started, the zip of our packages, and the tgz of their dependencies.
     """
 
     wal_table: str = ""
@@ -126,21 +131,23 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def minimum_trim_age_ms(self) -> int:
-        """The age of cached state plus the longest request: no writer can hold a picture older than this unfenced."""
+        """The least safe trim age: the age of cached state plus the longest request. No writer uses older state without
+        passing the ack fence.
+        """
         return self.state_age_ms + max(self.append_timeout_ms, self.request_timeout_ms)
 
     @property
     def table_names(self) -> dict[str, str]:
-        """The deployed name of each table, by what guards call it."""
+        """The deployed name of each table, by the name that guards use."""
         fields = (name for name in self.__struct_fields__ if name.endswith("_table"))
         return {name.removesuffix("_table"): getattr(self, name) for name in fields}
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> Settings:
-        """Parses `HEADRACE_*` variables; empty ones count as absent.
+        """Reads the settings from `HEADRACE_*` variables; empty ones count as absent.
 
         Raises:
-            SettingsError: a value is not of its type; `UnsafeTrimAge` for a trim age that is too short to be safe.
+            SettingsError: a value has the wrong type; `UnsafeTrimAge` for a trim age that is too short to be safe.
         """
         given: dict[str, Any] = {}
         for name in cls.__struct_fields__:

@@ -1,6 +1,8 @@
-"""The clauses of a query as questions to one run: what must be fetched for them, and what the answers mean.
+"""Plans how the clauses of a query are answered from one run: what must be fetched, and how the fetched data is
+evaluated.
 
-A clause becomes a step; what all the steps of a query need is fetched in one round, and then each says its records.
+Each clause becomes a step. Everything that the steps of a query need is fetched in one round; then each step computes
+its records.
 """
 
 from __future__ import annotations
@@ -29,21 +31,24 @@ _RARE = 8  # of so many records one has the field: then the postings of has: are
 
 
 class Sets(NamedTuple):
-    """Records that surely match, and records that may: the first are among the second."""
+    """Two sets of records: those that certainly match (`sure`), and those that may match (`maybe`), which include the
+    first.
+    """
 
     sure: Docs
     maybe: Docs
 
 
 class Step(NamedTuple):
-    """A clause, or a join of clauses, as it is answered in one run.
+    """A clause, or a combination of clauses, with how it is answered in one run.
 
     Attributes:
-        what: the clause in print, or `and`, `or`, `not`, `any of`.
-        family: that answers it; nothing of a join, or if it costs nothing.
-        parts: of a join.
-        sets: to be called when everything asked for is here.
-        scores: per row of its argument, as `headrace.query.language.scoring.score`; right where no text field is lossy.
+        what: the clause as text, or `and`, `or`, `not`, `any of`.
+        family: the family that answers it; empty for a combination, or if nothing must be read.
+        parts: the combined steps.
+        sets: computes the matching records; call it after everything was fetched.
+        scores: computes the scores of rows, as `headrace.query.language.scoring.score` does; exact only for rows
+            without lossy text fields.
     """
 
     what: str
@@ -53,7 +58,7 @@ class Step(NamedTuple):
     scores: Callable[[Rows], Any]
 
     def explain(self) -> dict[str, Any]:
-        """Returns the step as JSON."""
+        """Returns the step as JSON, for `explain=true`."""
         shown: dict[str, Any] = {"clause": self.what}
         if self.family:
             shown["family"] = self.family
@@ -63,10 +68,12 @@ class Step(NamedTuple):
 
 
 class Steps:
-    """Collects what a query needs of a run, so that it can be fetched at once."""
+    """A collection of everything that a query needs from a run, so that it can be fetched at once."""
 
     def __init__(self, descriptor: Descriptor, config: SearchConfig, chunks: tuple[int, int] | None = None) -> None:
-        """Collects for one run. Phrases are answered right for records of `chunks` alone; None: of all."""
+        """Creates an empty collection for one run. With `chunks`, phrases are only answered for records of these
+        chunks.
+        """
         self._chunks = chunks
         self.first = descriptor.first_offset
         self.families: set[str] = set()
@@ -91,13 +98,15 @@ class Steps:
             self.columns = found[-1]
 
     def term(self, request: TermRequest) -> Callable[[], Postings]:
-        """Asks for terms; what was found, once it is here."""
+        """Adds a request for terms. Returns a function that gives the postings after the fetch."""
         number = self._requests.setdefault(request, len(self._requests))
         self.families.add(request.family)
         return lambda: self._postings[number]
 
     def want_column(self, field: str) -> Callable[[], Column] | None:
-        """Asks for a column; None if the run has none of the field."""
+        """Adds a request for a field's column. Returns a function that gives it after the fetch; None if the run has no
+        such column.
+        """
         if not self._of(field).column:
             return None
         name = column_name(field, self._config.fields[field].kind)
@@ -106,14 +115,16 @@ class Steps:
         return lambda: self.columns[name]
 
     def lossy(self, field: str) -> Callable[[], Docs]:
-        """Asks for the lossy records of a field; costs nothing if there are none."""
+        """Adds a request for the lossy records of a field, and returns a function that gives them after the fetch.
+        Nothing is fetched if there are none.
+        """
         if not self._of(field).lossy:
             return lambda: Docs.none(self._size)
         found = self.term(TermRequest("kw", families.lossy_term(field)))
         return lambda: self._docs(found().merged())
 
     def of(self, node: Node) -> Step:
-        """Plans how a query is answered."""
+        """Plans how a query is answered, and adds the requests that it needs."""
         if isinstance(node, And | Or):
             return self._join(node)
         if isinstance(node, Not):
@@ -140,15 +151,15 @@ class Steps:
         return Step(what, family, (), _once(sets), _worthless)
 
     def _known(self, what: str, docs: Docs) -> Step:
-        """Returns a clause that needs nothing."""
+        """Returns a step whose matching records are known without a fetch."""
         return self._leaf(what, "", lambda: Sets(docs, docs))
 
     def _unknown(self, what: str) -> Step:
-        """Returns a clause for which the run holds nothing: every record must be looked at."""
+        """Returns a step for a clause that the run can't answer: every record may match."""
         return self._leaf(what, "", lambda: Sets(Docs.none(self._size), Docs.all(self._size)))
 
     def _exact(self, what: str, request: TermRequest) -> Step:
-        """Returns a clause that terms answer for every record, lossy or not."""
+        """Returns a step that is answered by terms, exactly for every record, lossy or not."""
         found = self.term(request)
 
         def sets() -> Sets:
@@ -158,7 +169,7 @@ class Steps:
         return self._leaf(what, request.family, sets)
 
     def _by_column(self, what: str, field: str, rows: Callable[[Column], Any]) -> Step:
-        """Returns a clause that a column answers, but of lossy records."""
+        """Returns a step that is answered by a column; lossy records only may match."""
         column, marked = self.want_column(field), self.lossy(field)
         assert column is not None, "asked before"
 
@@ -281,7 +292,7 @@ class Steps:
         return Step(what, "fts", (), once, scores)
 
     def _phrase(self, found: Sequence[Postings]) -> Docs:
-        """Returns records in which the words are next to each other, in order."""
+        """Returns the records in which the words of a phrase are next to each other, in order."""
         shared = np.ones(self._size, np.bool_)
         for one in found:
             holds = np.zeros(self._size, np.bool_)
@@ -294,11 +305,11 @@ class Steps:
         return Docs.of(self._size, docsets.drop_repeats(places >> 32))
 
     def _begins(self, found: Postings, at: int, shared: Any) -> Int64s:
-        """Returns where phrases would start of which this is word number `at`: record and place in one number,
-        ascending.
+        """Returns the places where a phrase would start if this is its word number `at`; record and place are packed in
+        one number, ascending.
 
         Args:
-            shared: which records have all the words.
+            shared: a mask of the records that have all words of the phrase.
         """
         assert found.pos is not None, "positions were asked for"
         docs = found.docs - self.first
@@ -330,12 +341,12 @@ _ABSENT = FieldStats(present=0, distinct=0)
 
 
 def _is_cheap(stats: FieldStats) -> bool:
-    """Returns whether a field's column is the better answer to questions for single values."""
+    """Returns whether a field's column is cheaper than postings for finding a single value."""
     return stats.column and stats.distinct <= _FEW_VALUES and stats.distinct * _OFTEN <= stats.present
 
 
 def _once(sets: Callable[[], Sets]) -> Callable[[], Sets]:
-    """Computes the sets when they are asked for, and not again."""
+    """Wraps `sets` in a function that computes them at the first call and returns the same result afterwards."""
     kept: list[Sets] = []
 
     def get() -> Sets:
@@ -351,7 +362,7 @@ def _worthless(rows: Rows) -> Any:
 
 
 def _word_requests(clause: Words, chunks: tuple[int, int] | None) -> list[TermRequest]:
-    """Returns the request of each word; only a phrase is asked about in a part of the run."""
+    """Returns a request for each word. Only for a phrase is the request limited to some chunks."""
     if not clause.phrase:
         chunks = None
     lows = [families.word_term(clause.field, word) for word in clause.words]

@@ -1,4 +1,4 @@
-"""Columns of `col` as NumPy arrays, and which of their rows hold a condition: equality, comparison, a keyword's start."""
+"""Columns of `col` as NumPy arrays, and tests of their values: equality, comparison, beginning of a keyword."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ class Column(NamedTuple):
     """A field's values, one per record of the run, in the order of offsets.
 
     Attributes:
-        values: int64 (integers, dates as milliseconds), float64, bool, int32 (numbers of words), or of keywords unsigned
-            numbers of `dictionary`; arbitrary where there is no value.
-        valid: where there is a value; None: everywhere.
-        dictionary: of keywords, ascending as bytes (and code points).
+        values: int64 (integers, dates as milliseconds), float64, bool, int32 (numbers of words), or for keywords
+            unsigned indexes into `dictionary`; arbitrary where there is no value.
+        valid: a mask of the rows that have a value; None means all rows.
+        dictionary: the distinct keywords, ascending as bytes (and code points); None for other kinds.
     """
 
     values: NDArray[Any]
@@ -31,14 +31,14 @@ class Column(NamedTuple):
 
     @property
     def nbytes(self) -> int:
-        """Memory that it takes, about."""
+        """The memory that the column takes, approximately."""
         masks = self.valid.nbytes if self.valid is not None else 0
         strings = sum(map(len, self.dictionary)) + 60 * len(self.dictionary) if self.dictionary else 0
         return self.values.nbytes + masks + strings
 
 
 def column(found: pa.ChunkedArray) -> Column:
-    """Returns a column of the rows of `col`."""
+    """Converts a column of Arrow rows of `col` to NumPy arrays."""
     if pa.types.is_dictionary(found.type):
         return _keywords(found)
     values = found.combine_chunks()
@@ -83,7 +83,7 @@ _LEAST, _GREATEST = -(2**63), 2**63 - 1  # what a column of integers can hold: o
 
 
 def equal_to(value: Value) -> Callable[[Column], Any]:
-    """Returns the test for values that equal this one, canonical."""
+    """Returns a function that tests the rows of a column for equality with a canonical value."""
 
     def rows(column: Column) -> Any:
         if column.dictionary is not None:
@@ -99,7 +99,9 @@ def equal_to(value: Value) -> Callable[[Column], Any]:
 
 
 def compared(comparison: str, value: Value) -> Callable[[Column], Any]:
-    """Returns the test for values on that side of this one."""
+    """Returns a function that tests whether the rows of a column are below or above a value; `comparison` is `<`, `<=`,
+    `>` or `>=`.
+    """
     holds = _HOLDS[comparison]
 
     def rows(column: Column) -> Any:
@@ -112,7 +114,7 @@ def compared(comparison: str, value: Value) -> Callable[[Column], Any]:
 
 
 def beginning(column: Column, text: str) -> Any:
-    """Returns which rows have a value that begins with a text."""
+    """Returns a mask of the rows whose keyword begins with a text."""
     assert column.dictionary is not None, "a keyword"
     begins = np.fromiter((one.startswith(text) for one in column.dictionary), np.bool_, len(column.dictionary))
     if not len(begins):

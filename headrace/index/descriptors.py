@@ -1,11 +1,12 @@
-"""What an index run is, what it must hold (its plan), and the object that describes one. Imports no pyarrow.
+"""The values that describe an index run, the plan that says what a run must hold, and the encoding of descriptors. Does
+not import pyarrow.
 
-A plan is derived from the stream's definition, never chosen. Two definitions with equal plans give equal runs of equal
-records, so a plan's hash says which runs serve a stream. `lex` depends on no definition: it holds routing keys as they were
-stored, so that of any run serves.
+A plan is derived from a log's definition and never chosen. Equal plans give equal runs of equal records, so a plan's
+hash tells which runs can serve a log. `lex` does not depend on the definition: it holds routing keys as they were
+stored, so the `lex` of any run can be used.
 
-A descriptor says what a run covers, and everything that a reader needs to fetch from its parts. It is created last, by the
-first job that is done: a run without a descriptor does not exist.
+A descriptor says what a run covers, and holds everything that a reader needs to fetch from its parts. The first job
+that finishes creates it, after all parts: a run without a descriptor does not exist.
 """
 
 from __future__ import annotations
@@ -32,13 +33,13 @@ class Part(msgspec.Struct, frozen=True):
     """One Parquet object of a family. The parts of a family are in order and their rows are sorted across them.
 
     Attributes:
-        key: the object.
-        size, sha256: of the object.
-        rows: of all its row groups.
+        key: the object's key.
+        size, sha256: size in bytes and hash of the object.
+        rows: number of rows in all its row groups.
         footer: the last bytes of the object (its Parquet footer with length and magic), so that opening costs no GET.
-        first: per row group, the sort key of its first row, cut to `families.CUT` bytes: terms of `kw` and `fts`, routing
-            keys of `lex`, empty for the other families.
-        chunks: likewise, the chunk of its first row; empty if it was written before chunks were noted.
+        first: per row group, the sort key of its first row, cut to `families.CUT` bytes: terms of `kw` and `fts`,
+            routing keys of `lex`, empty for the other families.
+        chunks: per row group, the chunk of its first row; empty for a part written before chunks were recorded.
     """
 
     key: str
@@ -51,16 +52,17 @@ class Part(msgspec.Struct, frozen=True):
 
 
 class FieldStats(msgspec.Struct, frozen=True):
-    """What a run says of one search field.
+    """Statistics of one search field in a run.
 
     Attributes:
-        present: records that have a value.
-        distinct: distinct canonical values (words, of text).
-        lossy: records whose values the families can't hold exactly (several values in `col`, several texts, numbers out
-            of range): their offsets are under the field's lossy term of `kw`, and a query that matches them looks at the
-            record.
-        column: the field is in `col`.
-        least, greatest: of the values in `col` of an integer, a float or a date (milliseconds); None without one.
+        present: number of records that have a value.
+        distinct: number of distinct canonical values (of a text field: words).
+        lossy: number of records whose values the families can't hold exactly (several values in `col`, several texts,
+            numbers out of range): their offsets are under the field's lossy term of `kw`, and a query that matches them
+            looks at the record.
+        column: whether the field has a column in `col`.
+        least, greatest: bounds of the values in `col` of an integer, float or date field (milliseconds); None if there
+            is no such value.
     """
 
     present: int
@@ -72,20 +74,21 @@ class FieldStats(msgspec.Struct, frozen=True):
 
 
 class Run(msgspec.Struct, frozen=True):
-    """What the index manifest says of a run: enough to choose runs without opening them.
+    """A run as the index manifest lists it: enough to choose runs without opening them.
 
     Attributes:
         id: unique in its log; its objects are under `keys.run(log_id, id)`.
         level: 0 for a run built from segments, one more than its inputs' for a compacted one.
-        plan: hash of the plan that it was built under.
-        first_offset, end_offset: the records covered: every one of them, without a gap.
+        plan: hash of the plan by which it was built.
+        first_offset, end_offset: the range of records that it covers, without a gap.
         min_time_ms, max_time_ms: append times of the first and last of them.
-        least_timestamp, greatest_timestamp: of their primary timestamps, milliseconds; None if none has one.
-        sizes: bytes at rest, by family, with a family's every object.
+        least_timestamp, greatest_timestamp: bounds of the records' primary timestamps, in milliseconds; None if no
+            record has one.
+        sizes: bytes of all objects of each family.
         descriptor: key of the object that holds the `Descriptor`.
-        sha256, size: of that object.
+        sha256, size: hash of that object, and its size in bytes.
         created_ms: when it was built.
-        objects: how many parts it has, by family.
+        objects: number of parts of each family.
     """
 
     id: str
@@ -106,14 +109,15 @@ class Run(msgspec.Struct, frozen=True):
 
 
 class Descriptor(msgspec.Struct, frozen=True):
-    """The object that makes a run exist: created after all of its parts, by the job that comes first.
+    """The content of the object that makes a run exist. The first job that finishes creates it, after all parts.
 
     Attributes:
         log_id, run_id, level, plan, first_offset, end_offset: as in `Run`.
         inputs: ids of the runs that it was compacted from.
-        schema_version: the records were promoted to it before their values were read.
-        parts: by family, in order; a family that the plan does not ask for is absent, an empty one has no parts.
-        fields: by search field.
+        schema_version: the version to which records were promoted before their values were read.
+        parts: the parts of each family, in order. A family that the plan does not ask for is absent; an empty family
+            has no parts.
+        fields: statistics by search field.
         rollups: names of the rollups in `agg`.
     """
 
@@ -140,19 +144,19 @@ _SORTED: frozenset[Family] = frozenset({"kw", "fts", "lex"})  # families whose p
 
 
 def encode(descriptor: Descriptor) -> bytes:
-    """Returns the object of a descriptor. Equal descriptors give equal bytes."""
+    """Encodes a descriptor as the bytes of its object. Equal descriptors give equal bytes."""
     return packed.encode_msgpack(descriptor)
 
 
 def decode(data: bytes, source: str) -> Descriptor:
-    """Returns the descriptor in an object.
+    """Decodes a descriptor from the bytes of its object.
 
     Args:
-        data: what `encode` made.
+        data: the bytes that `encode` returned.
         source: the object's key, for the error.
 
     Raises:
-        Damaged: truncated, altered, of an unknown version, or it contradicts itself.
+        Damaged: the object is truncated, altered, of an unknown version, or contradicts itself.
     """
     found = packed.decode_msgpack(data, Descriptor, source)
     if found.version != VERSION:
@@ -172,7 +176,7 @@ def decode(data: bytes, source: str) -> Descriptor:
 
 
 def describe(descriptor: Descriptor, key: str, data: bytes) -> Run:
-    """Returns what the index manifest says of a run whose descriptor is `data` at `key`."""
+    """Returns the entry for the index manifest of a run whose descriptor has the bytes `data` and the key `key`."""
     return Run(
         id=descriptor.run_id,
         level=descriptor.level,
@@ -193,10 +197,10 @@ def describe(descriptor: Descriptor, key: str, data: bytes) -> Run:
 
 
 def open_descriptor(run: Run, data: bytes) -> Descriptor:
-    """Returns the descriptor of a run, from its object.
+    """Decodes a run's descriptor, and checks it against the run's entry in the index manifest.
 
     Raises:
-        Damaged: it is not the one that the index manifest names, or contradicts itself.
+        Damaged: the descriptor is another one than the index manifest names, or contradicts itself.
     """
     found = hashlib.sha256(data).hexdigest()
     if found != run.sha256:
@@ -215,14 +219,15 @@ Column = Literal["always", "few", "none"]
 
 
 class FieldPlan(msgspec.Struct, frozen=True):
-    """What a run holds of one field.
+    """What a run holds for one field.
 
     Attributes:
-        pointer: where its values are in promoted records.
-        terms: its canonical values are in `kw`.
-        words: its words are in `fts`.
-        positions: with their places.
-        column: it is in `col`; `few`: if the run has at most `MAX_DICTIONARY` distinct values of it.
+        pointer: JSON pointer to its values in promoted records.
+        terms: whether `kw` has its canonical values.
+        words: whether `fts` has its words.
+        positions: whether `fts` also has the words' positions.
+        column: whether it has a column in `col`; `few` means only if the run has at most `MAX_DICTIONARY` distinct
+            values of it.
     """
 
     name: str
@@ -237,18 +242,18 @@ class FieldPlan(msgspec.Struct, frozen=True):
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """What runs of a stream hold.
+    """What the runs of a log must hold.
 
     Attributes:
-        version: of the format of runs.
-        schema_version: that records are promoted to.
-        origin: records below this offset are of no version, and no lens promotes them.
-        lenses: their documents, oldest first.
-        fields: in the order of their names.
-        primary_timestamp: the field that is a record's time.
-        rollups: as configured, in the order of their names.
-        names: aliases and default fields, if a rollup asks a query; what its words mean depends on them.
-        families: what a run has, besides those that turn out empty.
+        version: version of the format of runs.
+        schema_version: the version to which records are promoted.
+        origin: records below this offset have no schema version, and no lens promotes them.
+        lenses: documents of the lenses, oldest first.
+        fields: the search fields, in the order of their names.
+        primary_timestamp: name of the field that holds a record's time.
+        rollups: the configured rollups, in the order of their names.
+        names: aliases and default fields, if a rollup has a query, whose meaning depends on them.
+        families: the families of a run; some may be empty.
     """
 
     version: int
@@ -263,16 +268,18 @@ class Plan(msgspec.Struct, frozen=True):
 
     @property
     def hash(self) -> str:
-        """16 hex digits that change whenever what a run would hold could."""
+        """A hash of 16 hex digits that changes whenever the content of a run could change."""
         return hashlib.sha256(msgspec.json.encode(self, order="sorted")).hexdigest()[:16]
 
     def field(self, name: str) -> FieldPlan | None:
-        """Returns what is held of a field."""
+        """Returns what is held for a field; None if it is no search field."""
         return next((field for field in self.fields if field.name == name), None)
 
 
 def plan_of(definition: Definition) -> Plan | None:
-    """Returns the plan of a stream; None if it has no search configuration, and its runs hold routing keys alone."""
+    """Derives the plan from a definition. Returns None if there is no search configuration, so that runs hold only
+    routing keys.
+    """
     search = definition.search
     if search is None:
         return None
@@ -302,7 +309,7 @@ def plan_of(definition: Definition) -> Plan | None:
 
 
 def hash_of(definition: Definition) -> str:
-    """Returns the hash of a stream's plan, or `NONE`."""
+    """Returns the hash of a definition's plan; `NONE` if it has no plan."""
     plan = plan_of(definition)
     return plan.hash if plan else NONE
 
@@ -329,12 +336,12 @@ def _column(field: Field, is_needed: bool) -> Column:
 
 
 def _needed(rollup: Rollup) -> set[str]:
-    """Returns the fields that a rollup is computed from."""
+    """Returns the names of the fields from which a rollup is computed."""
     measured = {measure.field for measure in rollup.measures.values() if isinstance(measure, Summary)}
     return {rollup.timestamp_field, *(rollup.dimensions or ()), *measured}
 
 
 def _asks(rollup: Rollup) -> bool:
-    """Returns whether only records count that a query matches."""
+    """Returns whether a rollup has a query that selects the records to count."""
     counts = (measure for measure in rollup.measures.values() if isinstance(measure, Count))
     return rollup.include is not None or any(count.include is not None for count in counts)

@@ -1,8 +1,9 @@
-"""Sets of a run's records: ascending arrays of whole numbers, and `Docs`, which hold many rows as one bit each.
+"""Sets of a run's records: functions on ascending arrays of integers, and `Docs`, which can also hold many rows as one
+bit each.
 
-A set of a few ids in a run of millions must not cost millions, and the meeting of large sets must not be sorted. numpy's
-own `unique`, `union1d` and, of numbers far apart, `isin` hash what they are given, which takes many times as long as to
-sort it.
+A set of a few ids in a run of millions must not cost millions, and large sets must be intersected without sorting.
+numpy's own `unique`, `union1d` and, for numbers far apart, `isin` use hashing, which takes many times as long as
+sorting.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ Int64s = NDArray[np.int64]
 
 
 def sort_unique(values: Int64s) -> Int64s:
-    """Returns the values, ascending, each once."""
+    """Returns the distinct values in ascending order."""
     return drop_repeats(np.sort(values))
 
 
 def drop_repeats(values: Int64s) -> Int64s:
-    """Returns ascending values, each once."""
+    """Returns the distinct values of an array that is already ascending."""
     is_new = np.empty(len(values), np.bool_)
     is_new[:1] = True
     np.not_equal(values[1:], values[:-1], out=is_new[1:])
@@ -29,12 +30,12 @@ def drop_repeats(values: Int64s) -> Int64s:
 
 
 def unite(one: Int64s, other: Int64s) -> Int64s:
-    """Returns the values of two arrays, ascending, each once."""
+    """Returns the distinct values of two arrays in ascending order."""
     return sort_unique(np.concatenate((one, other)))
 
 
 def are_among(values: Int64s, wanted: Int64s) -> NDArray[np.bool_]:
-    """Returns which of the values are in `wanted`, which is ascending."""
+    """Returns a mask of the values that occur in `wanted`, which must be ascending."""
     if not len(wanted):
         return np.zeros(len(values), np.bool_)
     at = np.searchsorted(wanted, values)
@@ -50,7 +51,7 @@ _DENSE = 32  # a set of more than one row in so many is a mask
 
 
 class Docs(NamedTuple):
-    """A set of rows below `size`: `rows` (ascending, each once) or `mask`."""
+    """A set of row numbers below `size`, held either as `rows` (ascending, distinct) or as `mask` (one bit per row)."""
 
     size: int
     rows: Rows | None = None
@@ -63,12 +64,12 @@ class Docs(NamedTuple):
 
     @staticmethod
     def all(size: int) -> Docs:
-        """Returns every row."""
+        """Returns the set of all rows."""
         return Docs(size, mask=np.ones(size, np.bool_))
 
     @staticmethod
     def of(size: int, rows: NDArray[Any]) -> Docs:
-        """Returns these rows: ascending, each once."""
+        """Returns the set of these rows, which must be ascending and distinct."""
         if len(rows) * _DENSE <= size:
             return Docs(size, rows=rows.astype(np.int64, copy=False))
         mask = np.zeros(size, np.bool_)
@@ -76,7 +77,7 @@ class Docs(NamedTuple):
         return Docs(size, mask=mask)
 
     def __and__(self, other: Docs) -> Docs:
-        """Returns rows of both."""
+        """Returns the rows that are in both sets."""
         if self.mask is not None and other.mask is not None:
             return Docs(self.size, mask=self.mask & other.mask)
         if self.mask is not None:
@@ -90,7 +91,7 @@ class Docs(NamedTuple):
         return Docs(self.size, rows=self.rows[other.has(self.rows)])
 
     def __or__(self, other: Docs) -> Docs:
-        """Returns rows of either."""
+        """Returns the rows that are in either set."""
         if self.rows is not None and other.rows is not None:
             if not len(other.rows):
                 return self
@@ -99,11 +100,11 @@ class Docs(NamedTuple):
         return Docs(self.size, mask=mask)
 
     def __invert__(self) -> Docs:
-        """Returns all other rows."""
+        """Returns the rows that are not in this set."""
         return Docs(self.size, mask=~self.to_mask())
 
     def __sub__(self, other: Docs) -> Docs:
-        """Returns rows of this set and not of the other."""
+        """Returns the rows that are in this set and not in the other."""
         if self.rows is not None:
             return Docs(self.size, rows=self.rows[~other.has(self.rows)])
         assert self.mask is not None, "rows or a mask"
@@ -114,7 +115,7 @@ class Docs(NamedTuple):
         return Docs(self.size, mask=mask)
 
     def has(self, rows: Rows) -> Mask:
-        """Returns which of these rows are in the set."""
+        """Returns a mask of the given rows that are in the set."""
         if self.mask is not None:
             found: Mask = self.mask[rows]
             return found
@@ -123,18 +124,18 @@ class Docs(NamedTuple):
 
     @property
     def is_empty(self) -> bool:
-        """Known to hold no row: a mask is not looked at."""
+        """Whether the set is known to be empty; a mask is not examined, so False may be wrong."""
         return self.rows is not None and not len(self.rows)
 
     def to_rows(self) -> Rows:
-        """Returns the rows, ascending."""
+        """Returns the set as ascending row numbers."""
         if self.rows is not None:
             return self.rows
         assert self.mask is not None, "rows or a mask"
         return np.flatnonzero(self.mask)
 
     def to_mask(self) -> Mask:
-        """Returns a bit per row; not to be changed."""
+        """Returns the set as a mask with a bit per row, which the caller must not change."""
         if self.mask is not None:
             return self.mask
         mask = np.zeros(self.size, np.bool_)

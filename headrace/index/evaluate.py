@@ -1,4 +1,5 @@
-"""A query in one run: which records match, and which must be looked at because the run does not hold enough of them.
+"""Evaluates a query in one run: which records match, and which must be looked at because the run does not hold enough
+of them.
 
     clause            answered from
     equality          `col` if the field has few values there, else `kw`
@@ -7,9 +8,9 @@
     has:              nothing if all or none have it; else `col` if it is exact, else the field's term of `kw` or `fts`
     words, phrases    `fts`
 
-Two sets are carried through the query: records that surely match, and records that may. They differ only by lossy
-records, for which the families do not hold every value. So a negation is right as well: it surely holds where the part
-can't, and may hold where the part is not sure.
+The evaluation computes two sets: records that certainly match, and records that may match. They differ only by lossy
+records, whose values the families can't hold exactly. This keeps negation correct: a record certainly matches `not X`
+if it can't match X, and may match if it does not certainly match X.
 """
 
 from __future__ import annotations
@@ -32,18 +33,18 @@ from headrace.query.language.query import Node
 
 
 class Evaluated(NamedTuple):
-    """A query's records of a run, and what was asked for beside them.
+    """The result of a query in a run, with the other data that was requested.
 
     Attributes:
         first: offset of row 0.
-        sure: rows that match, ascending.
-        unsure: rows that may, ascending: the records decide.
-        columns: that were asked for and that the run has, by field.
-        lossy: rows of the fields that were asked for, ascending: their values are not in the columns, nor their scores
-            in `scores`.
-        words: what was found for each word that was asked for.
-        families: that were read.
-        step: how it was answered.
+        sure: rows that certainly match, ascending.
+        unsure: rows that may match, ascending; the records themselves must be checked.
+        columns: the requested columns that the run has, by field.
+        lossy: the lossy rows of each requested field, ascending: their values are not in the columns, nor their scores
+            in the step's scores.
+        words: the postings of each requested word.
+        families: the families that were read.
+        step: how the query was answered.
     """
 
     first: int
@@ -57,7 +58,9 @@ class Evaluated(NamedTuple):
 
 
 def candidates(reader: RunReader, node: Node, config: SearchConfig) -> Routine[tuple[Int64s, bool]]:
-    """Returns offsets of every record of a run that can match, ascending; and whether all of them do."""
+    """Returns the offsets of all records of a run that can match, ascending; and whether all of them certainly
+    match.
+    """
     found = yield from evaluate(reader, node, config)
     rows = docsets.unite(found.sure, found.unsure) if len(found.unsure) else found.sure
     return rows + found.first, not len(found.unsure)
@@ -73,14 +76,14 @@ def evaluate(
     words: Sequence[TermRequest] = (),
     within: tuple[int, int] | None = None,
 ) -> Routine[Evaluated]:
-    """Evaluates a query in a run, in one round of ranges.
+    """Evaluates a query in a run; everything is fetched in one round of range reads.
 
     Args:
-        within: offsets `[first, end)`: what is said of other records need not be true. It saves reading where the words
-            of phrases are in those.
-        columns: fields whose columns are wanted beside the answer.
-        lossy: fields whose lossy records are wanted.
-        words: of which postings are wanted.
+        within: offsets `[first, end)`; the result may be wrong for other records. It saves reading the word positions
+            of those.
+        columns: fields whose columns to return as well.
+        lossy: fields whose lossy records to return as well.
+        words: words whose postings to return as well.
     """
     plan = Steps(reader.descriptor, config, None if within is None else _chunks(reader, *within))
     step = plan.of(node)
@@ -105,8 +108,8 @@ def evaluate(
 
 
 def _chunks(reader: RunReader, first: int, end: int) -> tuple[int, int] | None:
-    """Returns the chunks that hold these records; None if they are those of the whole run: then others' postings serve,
-    too.
+    """Returns the chunks that hold these records. Returns None if these are all chunks of the run, so that cached
+    postings of other queries can be used.
     """
     run = reader.descriptor
     chunks = first >> CHUNK_BITS, (end - 1 >> CHUNK_BITS) + 1
@@ -119,12 +122,13 @@ FEW = 1000  # records of a key that are looked at without asking which of them p
 def select(
     reader: RunReader, first: int, end: int, key: str | None, condition: tuple[Node, SearchConfig] | None
 ) -> Routine[Int64s]:
-    """Returns offsets in `[first, end)` of records that may be wanted, ascending; of all others it is known that they
-    are not.
+    """Returns the offsets in `[first, end)` of records that may meet both conditions, ascending; all other records
+    certainly don't.
 
     Args:
-        key: the routing key that they have; None: any.
-        condition: the query that they match, under the search configuration that the run was built for; None: any.
+        key: the routing key that records must have; None means any.
+        condition: the query that records must match, with the search configuration for which the run was built; None
+            means any.
 
     Raises:
         Damaged: an object of the run is missing, or is not what it should be.

@@ -1,13 +1,13 @@
 """The families of a run: the Parquet schema of each, and the terms of `kw` and `fts`.
 
 docs/formats.md § Index runs says what each column means. chunk = offset >> 16 and docs = offset & 65535, of the log's
-offsets. Rows of `kw`, `fts` and `lex` are sorted by term (key), chunk and first doc; a term may have several rows of one
-chunk, if a compacted run holds several parts of it. Docs rise in a row; those of `fts` repeat for each occurrence, `pos`
-beside them.
+offsets. Rows of `kw`, `fts` and `lex` are sorted by term (key), chunk and first doc; a term may have several rows of
+one chunk, if a compacted run holds several parts of it. The docs of a row are ascending; in `fts` a doc is repeated for
+each occurrence, and `pos` holds the places.
 
 Terms are bytes, one namespace for all fields of a run, sorted as bytes:
 
-    field 00 text     a canonical value of a field in print, or a word of a text field
+    field 00 text     a canonical value of a field as text, or a word of a text field
     01 field          the field has a value
     02 field          the field has values that the families can't hold exactly
 
@@ -86,12 +86,12 @@ _COLUMN_TYPES: dict[Kind, pa.DataType] = {
 
 
 def column_name(field: str, kind: Kind) -> str:
-    """Returns the column of `col` that a field is in."""
+    """Returns the name of the column of `col` that holds a field."""
     return field + WORDS if kind == "text" else field
 
 
 def col(fields: Mapping[str, Kind]) -> pa.Schema:
-    """Returns the schema of `col` with these fields, in their order, behind the offset."""
+    """Returns the schema of `col` with a column for the offset and one for each of these fields, in their order."""
     columns = [pa.field(column_name(name, kind), _COLUMN_TYPES[kind]) for name, kind in fields.items()]
     return pa.schema([pa.field(OFFSET, pa.int64(), nullable=False), *columns])
 
@@ -104,42 +104,44 @@ _END = b"\x00"
 
 
 def value_term(field: str, value: str | int | float | bool) -> bytes:
-    """Returns the term of records in which a field has this canonical value."""
+    """Returns the term that lists the records in which a field has this canonical value."""
     return word_term(field, canonical.text(value))
 
 
 def word_term(field: str, word: str) -> bytes:
-    """Returns the term of records in which a text field has this word, or another field a value that is in print
-    already.
+    """Returns the term that lists the records in which a text field has this word, or another field the value with this
+    text.
     """
     return field.encode() + _END + text_bytes(word)
 
 
 def prefix_term(field: str, text: str) -> bytes:
-    """Returns where the terms of a field begin that begin with a text; they end before `after(…)` of it."""
+    """Returns the lower bound of a field's terms that begin with `text`; their upper bound is `after(…)` of it."""
     return word_term(field, text)
 
 
 def has_term(field: str) -> bytes:
-    """Returns the term of records in which a field has a value: of text fields in `fts`, of all others in `kw`."""
+    """Returns the term that lists the records in which a field has a value; in `fts` for text fields, in `kw` for all
+    others.
+    """
     return _HAS + field.encode()
 
 
 def lossy_term(field: str) -> bytes:
-    """Returns the term, in `kw`, of records that each query on this field must look at."""
+    """Returns the term of `kw` that lists a field's lossy records, which each query on the field must look at."""
     return _LOSSY + field.encode()
 
 
 def text_of(term: bytes) -> str:
-    """Returns the value or word of a `value_term` or a `word_term`."""
+    """Returns the value or word in a term of `value_term` or `word_term`."""
     return term.partition(_END)[2].decode("utf-8", "surrogatepass")
 
 
 def after(prefix: bytes) -> bytes:
-    """Returns the least bytes above everything that begins with `prefix`, which begins with a byte below FF.
+    """Returns the least byte string above all that begin with `prefix`.
 
     Raises:
-        ValueError: nothing is above.
+        ValueError: `prefix` consists of FF bytes only, so nothing is above.
     """
     kept = prefix.rstrip(b"\xff")
     if not kept:
@@ -148,10 +150,10 @@ def after(prefix: bytes) -> bytes:
 
 
 def text_bytes(text: str) -> bytes:
-    """Returns UTF-8, lone surrogates included: the order of bytes is that of code points."""
+    """Encodes text as UTF-8, lone surrogates included; the order of the bytes is that of the code points."""
     return text.encode("utf-8", "surrogatepass")
 
 
 def cut(term: bytes) -> bytes:
-    """Returns the part of a sort key that a descriptor keeps."""
+    """Cuts a sort key to the length that a descriptor keeps."""
     return term[:CUT]

@@ -1,9 +1,9 @@
-"""Ranged reads of immutable objects: routines that ask for ranges, and what a process keeps of the ranges it fetched.
+"""Ranged reads of immutable objects: routines that ask for ranges, and a cache of fetched ranges.
 
-A routine is a generator: it says which ranges it needs next, and is sent their bytes. The caller that drives routines
-decides how they are fetched: `gather` lets many of them share each round, so that what they ask for at the same time is
-one round of parallel GETs, whatever runs, parts and families it comes from. Few GETs are made of many ranges, by fetching
-what is between neighbours.
+A routine is a generator: it yields the ranges that it needs next, and is sent their bytes. The caller that drives
+routines decides how ranges are fetched. With `gather` several routines share each round: all the ranges that they ask
+for at the same time are one round of parallel GETs, whatever runs, parts and families they belong to. Neighbouring
+ranges are fetched by one GET, together with the bytes between them.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Routine = Generator[list[Range], list[bytes], T]
 
 
 class Ranges(Protocol):
-    """Where ranges come from."""
+    """The port from which ranges of objects are read."""
 
     def get_ranges(self, ranges: Sequence[Range], /) -> list[bytes]:
         """Returns the bytes of each range, in their order; fewer than asked for at the end of an object.
@@ -46,10 +46,10 @@ class Ranges(Protocol):
 
 
 def run(routine: Routine[T], source: Ranges) -> T:
-    """Drives a routine to its end.
+    """Drives a routine to its end and returns its result.
 
     Raises:
-        Damaged: an object is missing that something names, so that it should be there.
+        Damaged: an object that is named somewhere does not exist.
     """
     try:
         wanted = next(routine)
@@ -65,9 +65,9 @@ def run(routine: Routine[T], source: Ranges) -> T:
 
 
 def gather(routines: Sequence[Routine[T]]) -> Routine[list[T]]:
-    """Drives several routines in step: each round asks for the ranges of all that are not at their end.
+    """Combines several routines into one: each round asks for the ranges of all routines that have not ended.
 
-    Ends with their results, in their order. A routine that raises ends all of them.
+    Returns their results, in their order. A routine that raises an error ends all of them.
     """
     results: dict[int, T] = {}
     waiting: dict[int, list[Range]] = {}
@@ -99,10 +99,10 @@ def gather(routines: Sequence[Routine[T]]) -> Routine[list[T]]:
 
 
 class CachedRanges:
-    """A cache of what an object store holds, which must never change. Thread-safe.
+    """A cache of ranges of immutable objects. Thread-safe.
 
-    Ranges stay in memory up to a bound, then in a directory up to another one. The requests of a process share it, each
-    through `Fetches` of its own.
+    Ranges are kept in memory up to a bound, then in a directory up to another bound. All requests of a process share
+    the cache; each uses it through its own `Fetches`.
     """
 
     def __init__(
@@ -114,13 +114,13 @@ class CachedRanges:
         directory_bytes: int = 0,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Caches what `objects` holds.
+        """Creates a cache of ranges of `objects`.
 
         Args:
-            memory_bytes: to keep in memory.
-            directory: where to keep ranges that left memory; it belongs to the process.
-            directory_bytes: how much to keep there.
-            monotonic: seconds, for `FetchStats.wait_s`.
+            memory_bytes: how much to keep in memory.
+            directory: where to keep ranges that were dropped from memory; used by this process only.
+            directory_bytes: how much to keep in the directory.
+            monotonic: returns seconds, for `FetchStats.wait_s`.
         """
         self.objects = objects
         self.monotonic = monotonic
@@ -128,22 +128,22 @@ class CachedRanges:
         self._directory = _Directory(directory, directory_bytes) if directory and directory_bytes else None
 
     def fetches(self) -> Fetches:
-        """Returns the way to the cache for one request."""
+        """Returns an object through which one request reads from the cache, with statistics of its own."""
         return Fetches(self)
 
     def from_memory(self, wanted: Range) -> bytes | None:
-        """Returns a range that memory holds, or None."""
+        """Returns a range if memory holds it, else None."""
         return self._memory.get(wanted)
 
     def from_directory(self, wanted: Range) -> bytes | None:
-        """Returns a range that the directory holds, and keeps it in memory; None if it is not there."""
+        """Returns a range if the directory holds it, and keeps it in memory again; else None."""
         data = self._directory.get(wanted) if self._directory else None
         if data is not None:
             self.keep(wanted, data)
         return data
 
     def keep(self, fetched: Range, data: bytes) -> None:
-        """Keeps a range in memory; those used least recently go to the directory."""
+        """Keeps a range in memory, and moves those used least recently to the directory."""
         for old, body in self._memory.put(fetched, data):
             if self._directory:
                 self._directory.put(old, body)
@@ -151,13 +151,13 @@ class CachedRanges:
 
 @dataclass(slots=True)
 class FetchStats:
-    """What one request fetched so far.
+    """Statistics of what one request has fetched so far.
 
     Attributes:
         rounds: rounds with at least one GET; the GETs of a round are made at once.
-        gets: GETs that went to the object store.
-        bytes: what they brought, with what is between ranges.
-        memory_hits, directory_hits: ranges that the cache held.
+        gets: number of GETs sent to the object store.
+        bytes: bytes that they returned, including those between ranges.
+        memory_hits, directory_hits: number of ranges that the cache held.
         wait_s: seconds spent in rounds with GETs.
     """
 
@@ -170,7 +170,9 @@ class FetchStats:
 
 
 class _Round(NamedTuple):
-    """One call of `Fetches.get_ranges`: how long it took, what it fetched, and the length of each range that it gave."""
+    """One call of `Fetches.get_ranges`: its duration, what it fetched, and the key and length of each range that it
+    returned.
+    """
 
     seconds: float
     gets: int
@@ -179,10 +181,10 @@ class _Round(NamedTuple):
 
 
 class Fetches:
-    """Ranges for one request: the port `Ranges`. Not thread-safe.
+    """The port `Ranges` for one request: reads through the cache, and counts. Not thread-safe.
 
     Attributes:
-        stats: of this request.
+        stats: what this request has fetched.
     """
 
     def __init__(self, cache: CachedRanges) -> None:
@@ -191,7 +193,7 @@ class Fetches:
         self.stats = FetchStats()
 
     def get_ranges(self, ranges: Sequence[Range], /) -> list[bytes]:
-        """Returns ranges from the cache or, those that it lacks in one round, from the store. Raises `ObjectMissing`."""
+        """Returns ranges from the cache; fetches those that are not cached in one round. Raises `ObjectMissing`."""
         cache, stats = self._cache, self.stats
         began = cache.monotonic()
         held: dict[Range, bytes] = {}
@@ -227,7 +229,7 @@ class Fetches:
         return given
 
     def explain(self) -> dict[str, Any]:
-        """Returns the rounds of GETs and what the cache spared, as JSON: what `explain=true` shows."""
+        """Returns each round of GETs and the cache hits as JSON, for `explain=true`."""
         return {
             "gets": [
                 {
@@ -247,7 +249,7 @@ class Fetches:
 
 
 def _by_family(given: Iterable[tuple[str, int]]) -> list[dict[str, Any]]:
-    """Sums up ranges by what their objects hold: an index family, `descriptor`, or another kind of object."""
+    """Sums up ranges by the kind of their object: an index family, `descriptor`, or another kind."""
     counts, sizes = Counter[str](), Counter[str]()
     for key, size in given:
         artifact = keys.artifact(key)
@@ -261,7 +263,7 @@ def _by_family(given: Iterable[tuple[str, int]]) -> list[dict[str, Any]]:
 
 
 def join_neighbours(ranges: Iterable[Range]) -> list[tuple[Range, list[Range]]]:
-    """Returns few ranges in which all of these lie, each with those in it: neighbours with little between them join."""
+    """Joins ranges that are close to each other. Returns each joined range with the ranges inside it."""
     result: list[tuple[Range, list[Range]]] = []
     for one in sorted(ranges):
         last, members = result[-1] if result else (one, [])
@@ -279,7 +281,9 @@ def _end(one: Range) -> int:
 
 
 class _Directory:
-    """Ranges as files, each with a checksum: the disk is not trusted. Losing one is no error. Thread-safe."""
+    """A cache of ranges as files, each with a checksum, since the disk is not trusted. Losing a file is no error.
+    Thread-safe.
+    """
 
     def __init__(self, path: Path, max_bytes: int) -> None:
         self._path = path
@@ -316,16 +320,17 @@ class _Directory:
 
 
 class Opened(NamedTuple):
-    """Readers of runs, and where they get ranges from."""
+    """The open readers of runs, and the cache from which they read ranges."""
 
     runs: Runs
     ranges: CachedRanges
 
 
 class RunCache:
-    """What a process keeps of index runs: readers, what they decoded, and ranges of objects. Thread-safe.
+    """A process's cache of index runs: readers, decoded columns and postings, and ranges of objects. Thread-safe.
 
-    Searches, aggregates and reads that select records share it, so that each object is fetched once and one bound holds.
+    Searches, aggregates and reads that select records share it, so that each object is fetched once and its size has
+    one bound.
     """
 
     def __init__(
@@ -336,7 +341,7 @@ class RunCache:
         directory: Path | None = None,
         directory_bytes: int = 0,
     ) -> None:
-        """Keeps runs in `objects`; the arguments are those of `CachedRanges`."""
+        """Creates a cache of runs in `objects`; for the arguments see `CachedRanges`."""
         self._ranges = CachedRanges(
             objects, directory=directory, directory_bytes=directory_bytes, monotonic=monotonic
         )
@@ -344,7 +349,7 @@ class RunCache:
         self._runs: Runs | None = None
 
     def opened(self) -> Opened:
-        """Returns the same readers and ranges each time. The first call imports what reads indexes."""
+        """Returns the readers and ranges, always the same. The first call imports numpy and pyarrow."""
         # numpy and pyarrow take a tenth of a second to import, which plain reads need not wait for.
         from headrace.index.reading import Runs
 

@@ -1,4 +1,4 @@
-"""What a job is told, and what it answers: two small objects of the bucket under `jobs/<job id>/`."""
+"""The input and the result of an index job: two small objects under `jobs/<job id>/`."""
 
 from __future__ import annotations
 
@@ -17,17 +17,18 @@ Work = Literal["build", "compact", "merge"]
 
 
 class Task(msgspec.Struct, frozen=True):
-    """One run to make, or one segment.
+    """One run, or one merged segment, that a job is asked to make.
 
     Attributes:
         work: `build` from segments, `compact` from runs of one plan, `merge` segments into one.
-        log_id: whose.
-        run_id: of the run to make, chosen by the indexer: a task that runs twice makes one run.
-        level, plan, first_offset, end_offset: of the run to make; of `merge`, 0, empty, and the records of the segments.
-        definition: key of the definition object that the plan comes from; empty without one (then `lex` alone is built).
-        content_type: of the log's records.
-        segments: that hold the records, ascending; of `build` and of `merge`.
-        inputs: to be merged, ascending and adjacent; of `compact`.
+        log_id: the log.
+        run_id: id of the run to make. The indexer chooses it, so a task that runs twice makes one run.
+        level, plan, first_offset, end_offset: level, plan and range of the run; for `merge` 0, empty, and the range of
+            the segments.
+        definition: key of the definition object that gives the plan; if empty, only `lex` is built.
+        content_type: content type of the log's records.
+        segments: for `build` and `merge`, the segments that hold the records, ascending.
+        inputs: for `compact`, the runs to merge, ascending and adjacent.
     """
 
     work: Work
@@ -44,7 +45,9 @@ class Task(msgspec.Struct, frozen=True):
 
 
 class JobInput(msgspec.Struct, frozen=True):
-    """Written before the job is started. `created_ms` becomes that of its runs, so that repeats make equal ones."""
+    """What a job is asked to do; written before it starts. `created_ms` becomes that of its runs, so that repeated jobs
+    make equal runs.
+    """
 
     version: int
     job_id: str
@@ -53,7 +56,7 @@ class JobInput(msgspec.Struct, frozen=True):
 
 
 class Failure(msgspec.Struct, frozen=True):
-    """A task that made no run. `damaged`: what it reads contradicts itself, and a repeat will meet it again."""
+    """A task that failed. `damaged` says whether its inputs contradict themselves, so that a repeat would fail, too."""
 
     log_id: str
     run_id: str
@@ -62,12 +65,12 @@ class Failure(msgspec.Struct, frozen=True):
 
 
 class JobResult(msgspec.Struct, frozen=True):
-    """Written last. A task's run exists if its descriptor does, whether or not this object was written.
+    """What a job did; written last. A task's run exists if its descriptor does, whether or not this object was written.
 
     Attributes:
-        runs: by run id.
+        runs: the runs that were made, by run id.
         failures: the tasks that failed; they don't fail the job.
-        merged: segments that were made, by run id; their number is that of the first that they stand for.
+        merged: the merged segments, by run id; each has the number of the first segment that it replaces.
     """
 
     version: int
@@ -78,10 +81,10 @@ class JobResult(msgspec.Struct, frozen=True):
 
 
 def find_run(objects: Objects, task: Task) -> Run | None:
-    """Returns the run that a task made, from its descriptor, which alone decides; None if there is none.
+    """Returns the run that a task has made; None if its descriptor does not exist.
 
     Raises:
-        Damaged: the descriptor contradicts itself, or is not what the task asks for.
+        Damaged: the descriptor contradicts itself, or does not fit the task.
         StoreTimeout, StoreThrottled: repeat later.
     """
     key = keys.run_descriptor(task.log_id, task.run_id)

@@ -1,8 +1,9 @@
-"""A log's index manifest: which runs are read, and which no longer are but may still be in use. Values and their store.
+"""A log's index manifest, as a value and as objects: the runs that are read, and the retired runs that some readers may
+still use.
 
 Rules of every generation (`check`): runs of one plan are disjoint, runs are in the order of their first offsets, no id
-occurs twice, retired runs included. Creating generation N+1 if it is absent is the commit point: the caller that creates
-it has published, every other one has not.
+occurs twice, retired runs included. The commit point is the creation of generation N+1 on the condition that it is
+absent: only the caller that creates it has published.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ VERSION = 1
 
 
 class Retired(msgspec.Struct, frozen=True):
-    """A run that generation `generation`, made at `at_ms`, left out; its objects are still there."""
+    """A run that is no longer read since generation `generation`, created at `at_ms`; its objects still exist."""
 
     run: Run
     generation: int
@@ -32,13 +33,13 @@ class Retired(msgspec.Struct, frozen=True):
 
 
 class IndexManifest(msgspec.Struct, frozen=True):
-    """One generation.
+    """One generation of a log's index manifest.
 
     Attributes:
-        generation: from 1 on, made without gaps; 0: nothing was published, and there is no such object.
-        created_ms: when it was made.
-        runs: those to read, ascending by first offset, then by plan.
-        retired: oldest first.
+        generation: number from 1 on, without gaps; 0 means that nothing was published, and has no object.
+        created_ms: when it was created, in epoch milliseconds.
+        runs: the runs to read, ascending by first offset, then by plan.
+        retired: the retired runs, oldest first.
     """
 
     version: int
@@ -49,27 +50,27 @@ class IndexManifest(msgspec.Struct, frozen=True):
     retired: tuple[Retired, ...] = ()
 
     def of_plan(self, plan: str) -> tuple[Run, ...]:
-        """Returns the runs of one plan: disjoint, ascending."""
+        """Returns the runs of one plan, which are disjoint, in ascending order."""
         return tuple(run for run in self.runs if run.plan == plan)
 
 
 def empty(log_id: str) -> IndexManifest:
-    """Returns what a log has before its first generation."""
+    """Returns the manifest of a log without any generation."""
     return IndexManifest(VERSION, log_id, 0, 0)
 
 
 def with_runs(manifest: IndexManifest, new: Sequence[Run], now_ms: int, *, plan: str) -> IndexManifest:
-    """Returns the next generation, with those of the new runs that fit; the very manifest given if none does.
+    """Returns the next generation with the new runs that fit. Returns `manifest` itself if none fits.
 
-    A run fits if its id is new, if it covers something, if every run of its plan that it touches lies in it and is of a
-    lower level, and, unless it is of the plan in force, if runs of that one don't cover all of it. The runs in it are
-    retired, and so is each run of another plan that runs of the plan in force now cover.
+    A run fits if its id is new, if it is not empty, and if every run of its plan that it overlaps lies in it and has a
+    lower level. A run of an older plan fits only if runs of the current plan don't cover all of it. Runs that a new run
+    replaces are retired, and so are runs of other plans that runs of the current plan now cover.
 
     Args:
-        manifest: in force.
-        new: runs whose descriptors exist; of two that don't fit together the first one counts.
+        manifest: the newest generation.
+        new: runs whose descriptors exist; if two exclude each other, the first one is taken.
         now_ms: the server's clock.
-        plan: the plan in force.
+        plan: the current plan.
     """
     kept = list(manifest.runs)
     left: list[Run] = []
@@ -105,9 +106,7 @@ def with_runs(manifest: IndexManifest, new: Sequence[Run], now_ms: int, *, plan:
 
 
 def without(manifest: IndexManifest, ids: Collection[str], now_ms: int) -> IndexManifest:
-    """Returns the next generation, in which these retired runs are forgotten; the very manifest given if it has none of
-    them.
-    """
+    """Returns the next generation without these retired runs. Returns `manifest` itself if it has none of them."""
     retired = tuple(one for one in manifest.retired if one.run.id not in ids)
     if len(retired) == len(manifest.retired):
         return manifest
@@ -118,7 +117,7 @@ def gaps(runs: Iterable[Run], start: int, end: int) -> list[tuple[int, int]]:
     """Returns the parts of `[start, end)` that none of the runs covers, ascending.
 
     Args:
-        runs: in any order, of any plans.
+        runs: runs in any order, of any plans.
     """
     found: list[tuple[int, int]] = []
     at = start
@@ -139,19 +138,19 @@ def covers(runs: Iterable[Run], covered: Run) -> bool:
 
 
 def encode(manifest: IndexManifest) -> bytes:
-    """Returns the object of a generation. Equal manifests give equal bytes."""
+    """Encodes a generation as the bytes of its object. Equal manifests give equal bytes."""
     return packed.encode(manifest)
 
 
 def decode(data: bytes, source: str) -> IndexManifest:
-    """Returns the generation in an object.
+    """Decodes a generation from the bytes of its object.
 
     Args:
-        data: what `encode` made.
+        data: the bytes that `encode` returned.
         source: the object's key, for the error.
 
     Raises:
-        Damaged: truncated, altered, of an unknown version, or it breaks a rule.
+        Damaged: the object is truncated, altered, of an unknown version, or breaks a rule.
     """
     manifest = packed.decode(data, IndexManifest, source)
     if manifest.version != VERSION:
@@ -161,10 +160,10 @@ def decode(data: bytes, source: str) -> IndexManifest:
 
 
 def check(manifest: IndexManifest, source: str) -> None:
-    """Checks the rules of a generation.
+    """Checks that a generation keeps the rules above.
 
     Raises:
-        Damaged: it breaks one.
+        Damaged: it breaks a rule.
     """
     ids = [run.id for run in manifest.runs] + [retired.run.id for retired in manifest.retired]
     if len(set(ids)) != len(ids):
@@ -196,14 +195,16 @@ KEPT_MS = 24 * 3600 * 1000  # a generation is at least so long after a newer one
 
 
 class IndexManifestStore:
-    """Generations of any log. Thread-safe. Every method may raise `StoreTimeout` or `StoreThrottled`."""
+    """The store of index manifests of all logs. Thread-safe. Every method may raise `StoreTimeout` or
+    `StoreThrottled`.
+    """
 
     def __init__(self, objects: Objects) -> None:
-        """Stores in `objects`."""
+        """Creates a store over these objects."""
         self._objects = objects
 
     def load(self, log_id: str, generation: int) -> IndexManifest | None:
-        """Loads one generation; None if it was never published.
+        """Loads one generation; None if its object does not exist.
 
         Raises:
             Damaged: the object is not that generation, or breaks a rule.
@@ -221,17 +222,17 @@ class IndexManifestStore:
     def newest(self, log_id: str, known: IndexManifest | None = None, at_least: int = 0) -> IndexManifest:
         """Returns the newest generation; `manifest.empty` if nothing was published.
 
-        Costs one GET that finds nothing, and one for each generation behind the one in hand. Without one, and without
-        a number to begin at, the generations are listed if there is a first one. An index is no record: where `at_least`
-        is gone (a bucket that was restored), what is left counts.
+        Costs one GET that finds nothing, and one for each generation after `known`. Without `known` and `at_least`,
+        generations are listed if the first one exists. Indexes can be built again, so if generation `at_least` is gone
+        (in a restored bucket), the newest existing one is returned.
 
         Args:
-            known: a generation in hand, if any. It was the newest less than `KEPT_MS` ago, or `at_least` is what the
-                watermark names: else generations that follow it may be gone.
+            known: a generation that the caller has, if any. It must have been the newest less than `KEPT_MS` ago, or
+                `at_least` must come from the watermark: otherwise generations after it may have been removed.
             at_least: a generation that should exist; 0 if none is known.
 
         Raises:
-            Damaged: a generation does not hold what it should.
+            Damaged: the object of a generation is not that generation, or breaks a rule.
         """
         found = known
         if found is None or found.generation < at_least:
@@ -245,9 +246,10 @@ class IndexManifestStore:
         return found
 
     def publish(self, manifest: IndexManifest) -> bool:
-        """Creates the generation: True if it is `manifest`, False if another one took its number.
+        """Creates the generation if it is absent. Returns whether it is `manifest`; False if another caller took its
+        number.
 
-        A lost answer is cleared up by reading what is there.
+        If the store does not answer, the object is read to find out.
 
         Raises:
             Damaged: `manifest` breaks a rule; nothing was written.
@@ -261,40 +263,42 @@ class IndexManifestStore:
         return publish(self._objects, key, encode(manifest))
 
     def standing(self, log_id: str) -> list[int]:
-        """Returns the generations that a listing shows, ascending."""
+        """Lists the generations that exist, ascending."""
         found = map(keys.index_generation, self._objects.list(keys.index_manifests(log_id)))
         return sorted(generation for generation in found if generation is not None)
 
     def _listed(self, log_id: str) -> IndexManifest | None:
-        """Returns the newest generation that a listing shows; None, and nothing is listed, without a first one."""
+        """Returns the newest generation by listing. Returns None, without listing, if there is no first generation."""
         if self.load(log_id, 1) is None:
             return None
         return self.load(log_id, max(self.standing(log_id), default=0))
 
 
 class IndexManifests:
-    """The newest generations that a process has seen, by log: the one cache of them. Thread-safe."""
+    """The process's cache of the newest index manifest of each log. Thread-safe."""
 
     def __init__(self, objects: Objects, clock: Clock) -> None:
-        """Looks in `objects`."""
+        """Creates a cache of the generations in these objects."""
         self._store = IndexManifestStore(objects)
         self._clock = clock
         self._seen: Bounded[str, IndexManifest] = Bounded(_REMEMBERED, clock=clock)
 
     def recent(self, log_id: str, max_age_s: float, at_least: int = 0) -> IndexManifest | None:
-        """Returns the newest generation of up to `max_age_s` ago; None if none was seen since, or one below `at_least`."""
+        """Returns the cached generation if it was the newest at most `max_age_s` seconds ago and is at least
+        `at_least`; else None.
+        """
         seen = self._seen.get(log_id, max_age_s=max_age_s)
         return seen if seen is not None and seen.generation >= at_least else None
 
     def look(self, log_id: str, at_least: int = 0, *, trusts: bool = False) -> IndexManifest:
-        """Returns the newest generation. Costs GETs as `IndexManifestStore.newest`.
+        """Looks for the newest generation and returns it. Costs the GETs of `IndexManifestStore.newest`.
 
         Args:
-            at_least: a generation that the watermark names; 0 if it names none, which costs a list at first.
-            trusts: takes `at_least` for the newest if it is newer than what was seen: one GET.
+            at_least: the generation that the watermark names; 0 if it names none, which costs a listing the first time.
+            trusts: whether to take `at_least` as the newest if it is newer than the cached one; this costs one GET.
 
         Raises:
-            Damaged: a generation is not what it should be.
+            Damaged: the object of a generation is not that generation, or breaks a rule.
             StoreTimeout, StoreThrottled: the store did not answer.
         """
         now = moment(self._clock)

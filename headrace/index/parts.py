@@ -1,4 +1,6 @@
-"""One Parquet part, read by ranges: where its column chunks stand, and Arrow tables of those that were fetched."""
+"""Reads one Parquet part by ranges: finds the byte ranges of column chunks, and decodes fetched ranges to Arrow
+tables.
+"""
 
 from __future__ import annotations
 
@@ -18,14 +20,13 @@ from headrace.objects import Range
 
 
 class PartReader:
-    """A part whose footer is known. Thread-safe.
+    """A reader of a part, whose footer the descriptor holds. Thread-safe.
 
-    Raises (all members):
-        Damaged: the part is not what its descriptor says.
+    Raises (all members): Damaged: the part differs from what its descriptor says.
     """
 
     def __init__(self, part: Part, *, dictionaries: bool = False) -> None:
-        """Reads texts as numbers of a dictionary if `dictionaries`."""
+        """Creates a reader. With `dictionaries`, texts are read as dictionary indexes."""
         self.part = part
         self._dictionaries = dictionaries
 
@@ -39,7 +40,7 @@ class PartReader:
 
     @cached_property
     def _leaves(self) -> dict[str, tuple[int, ...]]:
-        """Numbers of the leaf columns below each column."""
+        """The numbers of the Parquet leaf columns below each column."""
         schema = self._metadata.schema
         found: dict[str, list[int]] = {}
         tops = _tops(schema.to_arrow_schema())
@@ -51,25 +52,27 @@ class PartReader:
 
     @property
     def groups(self) -> int:
-        """How many row groups it has."""
+        """The number of row groups."""
         return int(self._metadata.num_row_groups)
 
     def has(self, column: str) -> bool:
-        """Returns whether it has a column."""
+        """Returns whether the part has this column."""
         return column in self._leaves
 
     def rows(self, group: int) -> int:
-        """Returns rows of a row group."""
+        """Returns the number of rows of a row group."""
         return int(self._metadata.row_group(group).num_rows)
 
     def statistics(self, group: int, column: str) -> tuple[Any, Any] | None:
-        """Returns the least and greatest value of a flat column in a row group, if written: numbers, texts as bytes."""
+        """Returns the least and greatest value of a flat column in a row group: numbers, or texts as bytes; None if the
+        part has no statistics of it.
+        """
         with damage(self.part.key):
             found = self._metadata.row_group(group).column(self._leaves_of(column)[0]).statistics
             return (found.min_raw, found.max_raw) if found is not None and found.has_min_max else None
 
     def span(self, group: int, columns: Sequence[str]) -> Range:
-        """Returns the bytes of columns of a row group, with what is between them."""
+        """Returns the byte range that holds these columns of a row group, including what is between them."""
         starts, ends = [], []
         row_group = self._metadata.row_group(group)
         for column in columns:
@@ -86,10 +89,10 @@ class PartReader:
         return Range(self.part.key, start, end - start)
 
     def table(self, groups: Sequence[int], columns: Sequence[str], spans: Mapping[int, bytes]) -> pa.Table:
-        """Returns the rows of row groups: of these columns, in their order.
+        """Decodes the given columns of the given row groups, in these orders.
 
         Args:
-            spans: what was fetched, by the start of its range.
+            spans: the fetched bytes, by the start of their range.
         """
         leaves = [number for column in columns for number in self._leaves_of(column)]
         with damage(self.part.key):
@@ -111,7 +114,7 @@ class PartReader:
 
     @cached_property
     def _types(self) -> dict[str, pa.DataType]:
-        """Types of columns, if dictionaries are wanted."""
+        """The Arrow types of columns; empty unless texts are read as dictionary indexes."""
         schema = self._metadata.schema.to_arrow_schema() if self._dictionaries else ()
         return {field.name: field.type for field in schema}
 
@@ -124,7 +127,7 @@ class PartReader:
 
 @contextmanager
 def damage(source: str) -> Iterator[None]:
-    """Turns any error of the Parquet reader into damage of this object."""
+    """Converts any error of the Parquet reader to Damaged, naming the object."""
     try:
         yield
     except Damaged:
@@ -134,10 +137,10 @@ def damage(source: str) -> Iterator[None]:
 
 
 def check_whole(found: Sequence[bytes], asked: Sequence[Range]) -> None:
-    """Checks that ranges came whole.
+    """Checks that each fetched range has its full length.
 
     Raises:
-        Damaged: an object ends too soon.
+        Damaged: an object ends before the end of a range.
     """
     for data, one in zip(found, asked, strict=True):
         if len(data) != one.length:
@@ -145,7 +148,7 @@ def check_whole(found: Sequence[bytes], asked: Sequence[Range]) -> None:
 
 
 def _tops(schema: pa.Schema) -> list[str]:
-    """Returns the column that each leaf belongs to, in the order of leaves."""
+    """Returns the name of the top-level column of each Parquet leaf, in the order of leaves."""
     return [field.name for field in schema for _ in range(_count_leaves(field.type))]
 
 
@@ -156,7 +159,7 @@ def _count_leaves(type_: pa.DataType) -> int:
 
 
 class _Sparse(io.RawIOBase):
-    """A file of which only some ranges are here."""
+    """A read-only file of which only some ranges have been fetched; reading anything else raises OSError."""
 
     def __init__(self, part: Part, spans: Mapping[int, bytes]) -> None:
         self._part = part

@@ -1,4 +1,4 @@
-"""Postings: what is asked for of `kw`, `fts` and `lex`, and what rows of them say, without a loop per posting."""
+"""Postings: requests for terms of `kw`, `fts` and `lex`, and the decoding of rows that answer them, vectorized."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ Int32s = NDArray[np.int32]
 
 
 class TermRequest(NamedTuple):
-    """Terms of a run.
+    """A request for one term, or a range of terms, of a run.
 
     Attributes:
         family: `kw` or `fts` (terms: `headrace.index.families`), or `lex` (routing keys as UTF-8).
-        low: the term, or the least of several.
-        high: end of the range `[low, high)` of terms; None: `low` alone.
-        positions: of the words too, from `fts`.
-        chunks: numbers `[first, end)` of the chunks of offsets that are wanted; None: all.
+        low: the term, or the lowest term of a range.
+        high: end of the range `[low, high)` of terms; None requests only `low`.
+        positions: whether to return the positions of words, too; only for `fts`.
+        chunks: requests only records in these chunks of offsets, `[first, end)`; None means all.
     """
 
     family: Literal["kw", "fts", "lex"]
@@ -40,14 +40,15 @@ class TermRequest(NamedTuple):
 
     @classmethod
     def beginning(cls, family: Literal["kw", "fts", "lex"], prefix: bytes, *, positions: bool = False) -> TermRequest:
-        """Returns all terms that begin with `prefix`, which is not empty."""
+        """Returns a request for all terms that begin with `prefix`, which must not be empty."""
         return cls(family, prefix, families.after(prefix), positions)
 
 
 class Posting(NamedTuple):
-    """The records of one term: offsets, ascending, repeated for each occurrence in `fts`; `pos` beside them if asked.
+    """The records of one term: `docs` are offsets, ascending, in `fts` repeated for each occurrence; `pos` has the
+    positions, if requested.
 
-    A term without places (`has`, or a field without `positions`) has an empty `pos`.
+    A term without positions (`has`, or a field without `positions`) has an empty `pos`.
     """
 
     term: bytes
@@ -56,16 +57,16 @@ class Posting(NamedTuple):
 
 
 class Postings(Sequence[Posting]):
-    """What was found for a `TermRequest`, ascending by term.
+    """The result of a `TermRequest`: the postings of each term, ascending by term.
 
     Attributes:
-        docs: of all the terms, one after the other.
-        pos: beside them; None if positions were not asked for, empty if a term has none.
-        starts: where each term begins in `docs`, and at the end their number.
+        docs: the offsets of all terms, one term after the other.
+        pos: the position of each of `docs`; None if positions were not requested, empty if a term has none.
+        starts: the index in `docs` at which each term begins, and finally the length of `docs`.
     """
 
     def __init__(self, names: pa.Array, starts: Int64s, docs: Int64s, pos: Int32s | None) -> None:
-        """Holds the occurrences of terms; `names` has the term of each start, binary."""
+        """Creates the result; `names` holds the term of each start as binary."""
         self._names = names
         self.starts = starts
         self.docs = docs
@@ -76,14 +77,14 @@ class Postings(Sequence[Posting]):
 
     @property
     def nbytes(self) -> int:
-        """Of memory, the names' whole row groups included."""
+        """The memory that the postings take, including whole row groups of names."""
         places = self.pos.nbytes if self.pos is not None else 0
         names: int = self._names.get_total_buffer_size()
         return names + self.starts.nbytes + self.docs.nbytes + places
 
     @cached_property
     def terms(self) -> list[bytes]:
-        """As many as there are postings."""
+        """The terms, one for each posting."""
         found: list[bytes] = self._names.to_pylist()
         return found
 
@@ -104,7 +105,7 @@ class Postings(Sequence[Posting]):
         return (self[number] for number in range(len(self)))
 
     def merged(self) -> Int64s:
-        """Returns the offsets of all the terms, ascending, each once."""
+        """Returns the distinct offsets of all terms, ascending."""
         docs = self.docs
         if len(self) > 1:
             least, span = docs.min(), docs.max() - docs.min() + 1
@@ -118,10 +119,10 @@ class Postings(Sequence[Posting]):
 
 
 def groups_of(firsts: Sequence[bytes], low: bytes, high: bytes | None) -> range:
-    """Returns the row groups that may hold terms of a request.
+    """Returns the range of row groups that may hold the terms `[low, high)`, or only `low` if `high` is None.
 
     Args:
-        firsts: the first term of each row group, cut.
+        firsts: the first term of each row group, cut by `families.cut`.
     """
     begin = max(0, bisect_left(firsts, families.cut(low)) - 1)  # the term may begin at the end of the one before
     if high is None:
@@ -132,10 +133,10 @@ def groups_of(firsts: Sequence[bytes], low: bytes, high: bytes | None) -> range:
 def narrow(
     groups: range, firsts: Sequence[bytes], begins: Sequence[int], term: bytes, chunks: tuple[int, int]
 ) -> range:
-    """Returns those of the row groups that may hold a term which may hold it in chunks `[first, end)`.
+    """Returns the part of a range of row groups that may hold a term's rows of chunks `[first, end)`.
 
     Args:
-        firsts, begins: the term, cut, and the chunk of the first row of each row group.
+        firsts, begins: the term (cut) and the chunk of each row group's first row.
     """
     if len(term) >= families.CUT:
         return groups  # others may begin like it
@@ -149,15 +150,15 @@ def narrow(
 
 
 def found(request: TermRequest, tables: Sequence[pa.Table], first: int, end: int, source: str) -> Postings:
-    """Returns what the rows of consecutive row groups say of a request.
+    """Decodes the rows of consecutive row groups, and returns the postings that a request asks for.
 
     Args:
-        tables: columns as in `families.FTS` (positions only if asked for), or as in `families.LEX`.
+        tables: one per row group, with the columns of `families.FTS` (positions only if requested) or `families.LEX`.
         first, end: the offsets that the run covers.
-        source: for the error.
+        source: the object's key, for the error.
 
     Raises:
-        Damaged: offsets are not in the run, or don't rise.
+        Damaged: offsets are outside the run, or not ascending.
     """
     parts = [part for table in tables if (part := _rows(request, table)) is not None]
     if not parts:
@@ -191,7 +192,7 @@ class _Rows(NamedTuple):
 
 
 def _rows(request: TermRequest, table: pa.Table) -> _Rows | None:
-    """Returns the rows of one row group that a request asks for."""
+    """Returns the rows of one row group that match a request; None if there are none."""
     names = _array(table, 0)
     if names.type == pa.string():
         names = names.view(pa.binary())
@@ -222,7 +223,7 @@ def _rows(request: TermRequest, table: pa.Table) -> _Rows | None:
 
 
 class _Terms(Sequence[bytes]):
-    """The terms of a row group, for a search by halves."""
+    """The terms of a row group as a sequence, for binary search."""
 
     def __init__(self, names: pa.Array) -> None:
         self._names = names

@@ -1,6 +1,7 @@
-"""Reads one index run: which ranges of which parts a question needs, and what their bytes say.
+"""Reads one index run: decides which ranges of which parts answer a question, and decodes their bytes.
 
-Every method that reads is a routine (`headrace.index.fetching`): all it needs is asked for in one round where possible.
+Every method that reads is a routine (`headrace.index.fetching`): if possible, all its ranges are asked for in one
+round.
 """
 
 from __future__ import annotations
@@ -28,24 +29,26 @@ _MEMORY = 6  # times the size of a descriptor's object that its reader takes: fo
 _PLACE = ("rollup", "interval_ms", "start")  # what `agg` is sorted by
 
 Decoded = Bounded[tuple[str, Hashable], Column | Postings]
-"""What was decoded of runs, by the run's descriptor and what it is of it; kept, so that the next query need not."""
+"""A cache of decoded columns and postings, by the key of the run's descriptor and what they are of."""
 
 
 class Runs:
-    """Readers of runs, by descriptor; shared by the requests of a process. Thread-safe."""
+    """A cache of readers of runs, by descriptor; shared by the requests of a process. Thread-safe."""
 
     def __init__(self, *, readers_bytes: int = 64 * 1024 * 1024, decoded_bytes: int = 192 * 1024 * 1024) -> None:
-        """Keeps readers of about `readers_bytes`, and columns and postings, decoded, of `decoded_bytes`."""
+        """Creates a cache of readers with a total of about `readers_bytes`, and of decoded columns and postings of
+        `decoded_bytes`.
+        """
         self._decoded: Decoded = Bounded(decoded_bytes, weigh=lambda value: value.nbytes)
         self._readers: Bounded[str, RunReader] = Bounded(
             readers_bytes, weigh=lambda reader: min(reader.nbytes, readers_bytes)
         )
 
     def open(self, run: Run) -> Routine[RunReader]:
-        """Returns the reader of a run. One GET, the first time.
+        """Returns the reader of a run; the first call costs one GET.
 
-        Raises (as every routine of the reader does):
-            Damaged: an object is missing, or is not what it should be.
+        Raises (as every routine of the reader does): Damaged: an object is missing, or differs from what the index
+        manifest names.
         """
         kept = self._readers.get(run.descriptor)
         if kept is not None:
@@ -59,25 +62,26 @@ class Runs:
 
 
 class _Group(NamedTuple):
-    """A row group of a family: which part, and its number there."""
+    """A row group of a family: the part that holds it, and its number in that part."""
 
     part: PartReader
     number: int
 
 
 class RunReader:
-    """One run. Thread-safe; keeps its footers and, in a cache that runs share, what it decoded.
+    """A reader of one run. Thread-safe. It keeps the run's footers, and puts what it decodes in a cache that all runs
+    share.
 
-    Raises (as every routine of it does):
-        Damaged: an object of the run is missing, or is not what the descriptor says.
+    Raises (as every routine of it does): Damaged: an object of the run is missing, or differs from what the descriptor
+    says.
 
     Attributes:
-        descriptor: what it is.
-        nbytes: memory that it takes, about.
+        descriptor: the run's descriptor.
+        nbytes: the memory that the reader takes, approximately.
     """
 
     def __init__(self, run: Run, descriptor: Descriptor, decoded: Decoded) -> None:
-        """Reads a run. See `Runs`."""
+        """Creates a reader; use `Runs.open` instead."""
         self.descriptor = descriptor
         self.nbytes = run.size * _MEMORY
         self._key = run.descriptor
@@ -96,7 +100,9 @@ class RunReader:
         }
 
     def postings(self, requests: Sequence[TermRequest]) -> Routine[list[Postings]]:
-        """Returns what the run has of each request; one round, none if all are kept, or it can't have anything."""
+        """Returns the postings for each request. Fetches at most one round of ranges; nothing if all are cached or
+        can't exist.
+        """
         known: dict[TermRequest, Postings] = {}
         missing: list[TermRequest] = []
         for request in dict.fromkeys(requests):
@@ -137,8 +143,8 @@ class RunReader:
             ]
 
     def columns(self, names: Sequence[str]) -> Routine[dict[str, Column]]:
-        """Returns columns of `col` by name (`families.column_name`), those that the run has; one round, none if all are
-        kept.
+        """Returns those of the named columns of `col` (`families.column_name`) that the run has. Fetches at most one
+        round of ranges; nothing if all are cached.
 
         A field whose `FieldStats.column` is False has none.
         """
@@ -167,7 +173,9 @@ class RunReader:
         return result
 
     def keys_after(self, after: str | None, limit: int) -> Routine[list[str]]:
-        """Returns up to `limit` distinct routing keys above `after` (None: from the first one), ascending as bytes."""
+        """Returns up to `limit` distinct routing keys above `after`, ascending as bytes; from the first key on if
+        `after` is None.
+        """
         groups = self._family("lex")
         low = families.text_bytes(after) if after is not None else None
         at = max(0, bisect_right(self._firsts.get("lex", ()), families.cut(low)) - 1) if low is not None else 0
@@ -186,18 +194,18 @@ class RunReader:
         return keys
 
     def rows_of_key(self, key: str) -> Routine[Int64s]:
-        """Returns offsets of the records with this routing key, ascending."""
+        """Returns the offsets of the records with this routing key, ascending."""
         found = yield from self.postings([TermRequest("lex", families.text_bytes(key))])
         return found[0].merged()
 
     def groups(
         self, rollup: str, interval_ms: int, start_ms: int, end_ms: int, columns: Sequence[str]
     ) -> Routine[pa.Table]:
-        """Returns rows of `agg` (`families.AGG`) of one rollup and interval that start in `[start_ms, end_ms)`, in
-        their order.
+        """Returns the rollup rows (`families.AGG`) of one rollup and interval whose time bucket starts in `[start_ms,
+        end_ms)`, in order.
 
         Args:
-            columns: those wanted of the table.
+            columns: the columns to return.
         """
         read = list(dict.fromkeys((*_PLACE, *columns)))
         wanted = [group for group in self._family("agg") if _may_hold(group, rollup, interval_ms, start_ms, end_ms)]
@@ -232,7 +240,7 @@ class RunReader:
         return postings.narrow(groups, firsts, chunks, request.low, request.chunks)
 
     def _family(self, family: Family) -> tuple[_Group, ...]:
-        """Returns the row groups of a family, in order."""
+        """Returns the row groups of a family in all its parts, in order."""
         with self._lock:
             groups = self._groups.get(family)
             if groups is None:
@@ -246,7 +254,9 @@ class RunReader:
 
 
 def _take_keys(keys: list[str], found: pa.ChunkedArray, after: str | None, limit: int) -> None:
-    """Adds to `keys` those that are found above `after`, each once: rows of a key are neighbours."""
+    """Appends the distinct keys above `after` to `keys`, until there are `limit`. Rows of the same key are
+    neighbours.
+    """
     names = pa.concat_arrays(found.chunks)
     if after is not None:
         names = names.filter(pc.greater(names, after))
@@ -257,7 +267,9 @@ def _take_keys(keys: list[str], found: pa.ChunkedArray, after: str | None, limit
 
 
 def _may_hold(group: _Group, rollup: str, interval_ms: int, start_ms: int, end_ms: int) -> bool:
-    """Returns whether a row group of `agg` may have rows of a rollup's interval that start in a range."""
+    """Returns whether a row group of `agg` can have rows of this rollup and interval that start in this range, by its
+    statistics.
+    """
     names, lengths, starts = (group.part.statistics(group.number, column) for column in _PLACE)
     name = rollup.encode()
     has_name = names is None or names[0] <= name <= names[1]
@@ -267,8 +279,8 @@ def _may_hold(group: _Group, rollup: str, interval_ms: int, start_ms: int, end_m
 
 
 def _spans(group: _Group, columns: Sequence[str]) -> list[Range]:
-    """Returns what to fetch of a row group of `agg`: the columns that it is sorted by in one range, each other one by
-    itself.
+    """Returns the ranges to fetch of a row group of `agg`: one for all columns by which it is sorted, and one for each
+    other column.
     """
     others = [column for column in columns if column not in _PLACE]
     return [group.part.span(group.number, list(_PLACE)), *(group.part.span(group.number, [one]) for one in others)]

@@ -1,7 +1,8 @@
-"""Writes the parts of a run: sorted rows to Parquet objects, with what the descriptor says of them.
+"""Writes the parts of a run: sorted rows as Parquet objects, with the facts that the descriptor needs about them.
 
-Terms are front coded and numbers are packed as differences, then zstd: of the lab's encodings the smallest that every
-Parquet reader knows. Row groups are the unit of a ranged read, so they are small where one term is looked up.
+Terms are front coded, numbers are stored as packed differences, and everything is compressed with zstd; by measurement
+the smallest encoding that every Parquet reader supports. A row group is the unit of a ranged read, so row groups are
+small in families where single terms are looked up.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ Floats = NDArray[np.float64]
 
 
 class WrittenPart(NamedTuple):
-    """An object before it is put: `part` describes `data`, which goes under `part.key`."""
+    """A finished object that is not stored yet: `part` describes `data`, which belongs under `part.key`."""
 
     part: Part
     data: bytes
@@ -42,16 +43,18 @@ class WrittenPart(NamedTuple):
 def write(
     family: Family, schema: pa.Schema, batches: Iterable[pa.RecordBatch], keys: Iterator[str]
 ) -> Iterator[WrittenPart]:
-    """Returns the parts that hold the rows of `batches`, none if there are no rows; each is complete when it is given.
+    """Yields the parts that hold the rows of `batches`; none if there are no rows. Each part is complete when it is
+    yielded.
 
     Args:
-        family: says how row groups, pages and encodings are chosen.
-        schema: of the rows (`headrace.index.families`); batches are cast to it.
+        family: decides sizes of row groups and pages, and encodings.
+        schema: schema of the rows (`headrace.index.families`), to which batches are cast.
         batches: rows in the family's order, across batches.
-        keys: gives the key of each part.
+        keys: yields the key of each part.
 
     Raises:
-        ValueError: rows of `kw`, `fts` or `lex` are out of order, or their docs are, or beside their positions.
+        ValueError: rows of `kw`, `fts` or `lex` are out of order, or their docs are, or docs and positions differ in
+            number.
     """
     groups: Iterator[pa.Table]
     if family == "col":
@@ -149,7 +152,7 @@ def _options(family: Family, schema: pa.Schema, sample: pa.Table) -> dict[str, A
 
 
 def _repeats(field: pa.Field, column: pa.ChunkedArray) -> bool:
-    """Returns whether a dictionary pays."""
+    """Returns whether values repeat so often that a dictionary makes the column smaller."""
     if pa.types.is_dictionary(field.type):
         return True
     if pa.types.is_timestamp(field.type) or pa.types.is_boolean(field.type) or field.name == families.OFFSET:
@@ -159,7 +162,7 @@ def _repeats(field: pa.Field, column: pa.ChunkedArray) -> bool:
 
 
 def _with_sorted_dictionaries(table: pa.Table) -> pa.Table:
-    """Returns the table with small dictionaries in order, so that readers of a column need not renumber it."""
+    """Returns the table with small dictionaries sorted, so that readers of a column need not renumber them."""
     columns = []
     for column in table.columns:
         array = column.chunk(0)
@@ -196,7 +199,7 @@ def _by_rows(batches: Iterable[pa.RecordBatch], schema: pa.Schema, most: int) ->
 def _by_weight(
     batches: Iterable[pa.RecordBatch], schema: pa.Schema, most: int, weigh: Callable[[pa.Table], Floats]
 ) -> Iterator[pa.Table]:
-    """Groups whose rows weigh `most` bytes, or one row's weight more."""
+    """Cuts rows into groups of `most` bytes by `weigh`; a group exceeds that by less than one row."""
     held: list[pa.Table] = []
     weight = 0.0
     for batch in batches:
@@ -222,12 +225,12 @@ def _as(batch: pa.RecordBatch, schema: pa.Schema) -> pa.Table:
 
 
 def _joined(tables: list[pa.Table]) -> pa.Table:
-    """Joins tables into one chunk per column, with one dictionary."""
+    """Joins tables to one with a single chunk and a single dictionary per column."""
     return pa.concat_tables(tables).unify_dictionaries().combine_chunks()
 
 
 def _posting_weights(table: pa.Table) -> Floats:
-    """Estimates the bytes that each row takes in the object: within a third, by measurements on a million events."""
+    """Estimates the bytes of each row in the object; within a third, as measured on a million events."""
     names: Floats = pc.binary_length(table.column(0)).to_numpy() * 0.4
     docs = pc.list_value_length(table.column("docs")).to_numpy().astype(np.float64)
     bits = np.maximum(np.log2(65536.0 / np.maximum(docs, 1.0)), 0.0) + 1.5
@@ -245,7 +248,7 @@ def _memory_weights(table: pa.Table) -> Floats:
 
 
 def _ordered(groups: Iterator[pa.Table], family: Family) -> Iterator[pa.Table]:
-    """Yields the groups, checked.
+    """Checks the order of each group's rows, also across groups, and yields the groups.
 
     Raises:
         ValueError: see `write`.
@@ -259,7 +262,7 @@ def _ordered(groups: Iterator[pa.Table], family: Family) -> Iterator[pa.Table]:
 
 
 def _check_order(table: pa.Table) -> None:
-    """Checks that rows rise by term, chunk and first doc."""
+    """Checks that rows are ascending by term, chunk and first doc."""
     names, chunks = (_array(table, number) for number in (0, 1))
     docs = _array(table, 2)
     starts = docs.offsets.to_numpy()
@@ -274,7 +277,9 @@ def _check_order(table: pa.Table) -> None:
 
 
 def _check_docs(table: pa.Table, family: Family) -> None:
-    """Checks that docs rise within a row, strictly if there is no reason for one to repeat."""
+    """Checks that the docs within a row are ascending, and distinct except in `fts`; and that positions and docs are
+    equal in number.
+    """
     docs = _array(table, 2)
     offsets, values = docs.offsets.to_numpy(), docs.values.to_numpy()[: docs.offsets[-1].as_py()]
     values = values[offsets[0] :]

@@ -1,12 +1,12 @@
-"""What the records of a stream look like: a registry of JSON schemas, how they evolve, and what is searched in them.
+"""The schemas of a log's records: a registry of JSON schemas, their evolution by lenses, and the search configuration.
 
-jsontext       JSON as bytes and as values
+jsontext       parses and writes JSON
 pointer        JSON pointers
-draft07        where the subschemas of a schema are, and what checking a document against it can cost
-validate       documents against a schema
-lens           documents of one version as documents of the next
-search_config  what is searched
-registry       all of a stream's together, and how an update changes it
+draft07        finds the subschemas of a schema, and bounds the cost of checking a document
+validate       validates documents against a schema
+lens           converts documents of one schema version to the next
+search_config  the search configuration: fields, aliases, rollups
+registry       all of these for one log, and how an update changes them
 
-Everything here is a function of its arguments.
+All functions here are pure: the result depends only on the arguments.
 """

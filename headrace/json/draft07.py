@@ -1,10 +1,11 @@
-"""A JSON schema of draft-07 as a graph: where its subschemas are, where references lead, what a check can cost.
+"""A JSON schema of draft-07 as a graph of subschemas and references, and a bound on the cost of evaluating it.
 
-Without references a check costs at most (subschemas × values). With them a schema of a few lines can cost two to the
-power of its size, or overflow the stack of the process; `measure` refuses such schemas before anything runs them.
+Without references, a check costs at most (subschemas × values). With references, a schema of a few lines can cost two
+to the power of its size, or overflow the process's stack; `measure` refuses such schemas before anything evaluates
+them.
 
-The cost model is that of jsonschema-rs: a reference back to a schema under evaluation is memoised, per value; any
-other one is evaluated each time that a path leads to it.
+The cost model is that of jsonschema-rs: it remembers, for each value, the result of a reference back to a schema that
+is being evaluated; any other reference is evaluated each time that a path leads to it.
 """
 
 from __future__ import annotations
@@ -30,13 +31,14 @@ _NEVER_EVALUATED = ("definitions", "$defs")  # `$defs` is of a later draft, but 
 
 @dataclass(eq=False)
 class Subschema:
-    """One subschema, and where evaluating it leads. A group holds alternatives: a value meets one of them at most.
+    """One subschema, and the subschemas that are evaluated after it, in groups. A group holds alternatives, of which at
+    most one applies to a value.
 
     Attributes:
-        path: where it is in the schema.
-        keywords: the object itself; empty for a boolean schema.
-        here: groups that see the same value.
-        members, items: groups that see the members of an object, the items of an array.
+        path: its JSON pointer in the schema.
+        keywords: the JSON object of the subschema; empty for a boolean schema.
+        here: groups that are evaluated on the same value.
+        members, items: groups that are evaluated on the members of an object, or the items of an array.
     """
 
     path: Path
@@ -48,14 +50,14 @@ class Subschema:
 
 @dataclass(frozen=True)
 class Cost:
-    """What evaluating a schema costs at most.
+    """An upper bound on the cost of evaluating a schema.
 
     Attributes:
-        weight: subschemas evaluated per value of the document.
-        height: the longest path of subschemas, up to where the schema repeats itself.
-        recursive: it repeats itself, as deep as the document goes.
-        ambiguous: there are several ways to do so for one value. Then only a yes or no is cheap, by memory of earlier
-            answers; a description of what is wrong takes each way again.
+        weight: number of subschemas evaluated per value of the document.
+        height: length of the longest path of subschemas before one is repeated.
+        recursive: whether the schema refers to itself, so that it is evaluated as deep as the document is nested.
+        ambiguous: whether it can refer to itself in several ways for one value. Then only a yes or no is cheap, because
+            earlier results are remembered; a description of errors takes each way again.
     """
 
     weight: int
@@ -65,15 +67,15 @@ class Cost:
 
 
 class Graph:
-    """The subschemas of a schema, references resolved.
+    """The subschemas of a schema, with references resolved.
 
     Args:
-        schema: an object or a boolean, nested no deeper than `jsontext.MAX_DEPTH`. What no draft-07 schema may look
-            like is passed over: the metaschema refuses it.
+        schema: an object or a boolean, nested no deeper than `jsontext.MAX_DEPTH`. Parts that are invalid in draft-07
+            are skipped, because the metaschema refuses them.
 
     Raises:
-        InvalidRequest: a reference leads out of the schema, or to what is no subschema of it; or there are more than
-            `MAX_SUBSCHEMAS`.
+        InvalidRequest: a reference leads outside the schema, or to something that is no subschema; or there are more
+            than `MAX_SUBSCHEMAS`.
     """
 
     def __init__(self, schema: Any) -> None:
@@ -87,7 +89,7 @@ class Graph:
                 subschema.here, subschema.members, subschema.items = [[target]], [], []  # siblings don't count
 
     def __iter__(self) -> Iterator[Subschema]:
-        """Returns all subschemas, the schema itself first."""
+        """Yields all subschemas, the schema itself first."""
         return iter(self._by_path.values())
 
     def _walk(self, path: Path, schema: Any) -> Subschema:
@@ -152,11 +154,12 @@ class Graph:
 
 
 class _Measure(NamedTuple):
-    """Of one subschema.
+    """The cost of one subschema, computed from those below it.
 
     Attributes:
         weight, height: as in `Cost`.
-        by_members, by_items: ways to repeat the schema for one member of an object, for one item of an array.
+        by_members, by_items: number of ways to get back to a schema being evaluated, for one member of an object or one
+            item of an array.
     """
 
     weight: int
@@ -166,7 +169,7 @@ class _Measure(NamedTuple):
 
     @property
     def ways(self) -> int:
-        """To repeat the schema for one value, which is an object or an array."""
+        """The number of ways to get back to a schema being evaluated, for one value (an object or an array)."""
         return max(self.by_members, self.by_items)
 
 
@@ -174,10 +177,10 @@ _REPEATED = _Measure(weight=1, height=0, by_members=1, by_items=1)  # what a way
 
 
 def measure(root: Subschema) -> Cost:
-    """Returns what evaluating a schema costs.
+    """Computes an upper bound on the cost of evaluating a schema.
 
     Raises:
-        InvalidRequest: too much.
+        InvalidRequest: the cost is above the limits.
     """
     measures: dict[Subschema, _Measure] = {}
     repeated: set[Subschema] = set()
@@ -215,7 +218,9 @@ def _next(subschema: Subschema) -> Iterator[Subschema]:
 
 
 def _combine(subschema: Subschema, measures: dict[Subschema, _Measure]) -> _Measure:
-    """Combines the measures of the next subschemas; one that has none yet leads back to where the walk came from."""
+    """Combines the measures of the following subschemas; one without a measure is still being evaluated, so it counts
+    as a repetition.
+    """
 
     def total(groups: list[list[Subschema]], of: Callable[[_Measure], int]) -> int:
         return sum(max((of(measures.get(one, _REPEATED)) for one in group), default=0) for group in groups)

@@ -1,7 +1,7 @@
-"""JSON as bytes and as Python values, both ways.
+"""Converts JSON between bytes and Python values.
 
-Integers of any size survive (a double holds them only to 2^53), and so does the order of keys. Fractions are doubles.
-Of msgspec, orjson and the standard library, msgspec alone is fast and keeps large integers.
+Integers of any size are kept (a double holds them only to 2^53), and so is the order of keys. Fractions become doubles.
+Of msgspec, orjson and the standard library, only msgspec is both fast and exact for large integers.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ _encoder = msgspec.json.Encoder()
 
 
 def loads(data: bytes) -> Any:
-    """Parses a JSON text. Of equal keys in an object the last one counts.
+    """Parses a JSON text. If an object has a key twice, the last one counts.
 
     Raises:
-        InvalidRequest: it is not JSON (RFC 8259) in UTF-8, holds half of a surrogate pair or a number beyond a
-            double, or is nested deeper than `MAX_DEPTH`.
+        InvalidRequest: the text is not JSON (RFC 8259) in UTF-8, has an unpaired surrogate or a number beyond a double,
+            or is nested deeper than `MAX_DEPTH`.
     """
     try:
         value = _decoder.decode(data)
@@ -41,7 +41,9 @@ def loads(data: bytes) -> Any:
 
 
 def dumps(value: Any) -> bytes:
-    """Returns the compact JSON text of a value as `loads` makes them: keys in their order, non-ASCII text as it is."""
+    """Writes a value as compact JSON, with keys in their order and non-ASCII text unescaped. Accepts the values that
+    `loads` returns.
+    """
     return _encoder.encode(value)
 
 

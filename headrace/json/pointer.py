@@ -1,4 +1,4 @@
-"""JSON pointers (RFC 6901), and reading and replacing what they point at.
+"""JSON pointers (RFC 6901): parsing them, and reading, replacing and removing the value at a pointer.
 
 A parsed pointer is a tuple of keys; the empty tuple is the whole document. A key means a member of an object or, in an
 array, an index written without leading zeros. `put` and `drop` never change the document that they are given: they
@@ -20,7 +20,7 @@ _INDEX_DIGITS = 9  # an array of a billion items does not come in one record
 
 
 class Missing(enum.Enum):
-    """The type of `MISSING`: null is a value, absence is not."""
+    """The type of `MISSING`, which means that there is no value; null is a value."""
 
     MISSING = "missing"
 
@@ -32,7 +32,7 @@ def parse(text: str) -> Path:
     """Parses a pointer, and returns its keys.
 
     Raises:
-        InvalidRequest: it does not begin with a slash, or has a `~` that is neither `~0` nor `~1`.
+        InvalidRequest: the pointer does not begin with a slash, or has a `~` that is neither `~0` nor `~1`.
     """
     if not text:
         return ()
@@ -47,14 +47,14 @@ def render(path: Path) -> str:
 
 
 def index(key: str) -> int | None:
-    """Returns the array index that a key means, or None if it means none: leading zeros and `-` do not."""
+    """Returns the array index that a key stands for; None if it is no index: leading zeros and `-` are not allowed."""
     if not (key.isascii() and key.isdecimal()) or len(key) > _INDEX_DIGITS or (key[0] == "0" and key != "0"):
         return None
     return int(key)
 
 
 def get(document: Any, path: Path) -> Any:
-    """Returns the value at the path, or `MISSING`."""
+    """Returns the value at the path; `MISSING` if there is none."""
     for key in path:
         if isinstance(document, dict):
             document = document.get(key, MISSING)
@@ -67,15 +67,15 @@ def get(document: Any, path: Path) -> Any:
 
 
 def put(document: Any, path: Path, value: Any, *, create: bool = False) -> Any:
-    """Returns a document with `value` at the path, in place of what is there.
+    """Returns a copy of the document with `value` at the path, replacing what is there.
 
     A new member goes to the end of its object; an array is not extended.
 
     Args:
-        document: is not changed.
-        path: its parent must exist, unless `create`.
-        value: is shared, not copied.
-        create: makes an object of each missing parent.
+        document: the document, which is not changed.
+        path: the path; its parent must exist unless `create` is set.
+        value: the value, which is shared and not copied.
+        create: whether to create an object for each missing parent.
 
     Raises:
         InvalidRequest: the parent is missing, is neither object nor array, or an array has no such item.
@@ -109,10 +109,10 @@ def _put(document: Any, path: Path, at: int, value: Any, create: bool) -> Any:
 
 
 def drop(document: Any, path: Path) -> Any:
-    """Returns the document without the value at the path; later items of an array move up.
+    """Returns a copy of the document without the value at the path; later items of an array move up.
 
     Raises:
-        InvalidRequest: nothing is there, or the path is the whole document.
+        InvalidRequest: there is no value at the path, or the path is the whole document.
     """
     if not path:
         raise InvalidRequest("the whole document cannot be removed")

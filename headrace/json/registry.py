@@ -1,7 +1,8 @@
-"""The schema registry of a stream: its schemas by version, where each begins, the lenses between them, routing key, search.
+"""The schema registry of a stream: schema versions and the offsets where each begins, lenses between them, the routing
+key, and the search configuration.
 
-An update is read strictly, then applied to the registry in force; both are pure, so that the change can be decided again
-on a newer state. Documents as in the contract of Prisma Streams, `durable.streams/schema-registry/v1`.
+An update is parsed strictly, then applied to the current registry. Both are pure functions, so that an update can be
+applied again to a newer state. The documents are those of Prisma Streams, `durable.streams/schema-registry/v1`.
 """
 
 from __future__ import annotations
@@ -31,28 +32,29 @@ _path = lru_cache(1024)(pointer.parse)  # every record asks for the same one
 
 
 class Boundary(msgspec.Struct, frozen=True):
-    """Records from `offset` on are of `version`, up to the next boundary."""
+    """The start of a schema version: records from `offset` on are of `version`, up to the next boundary."""
 
     offset: int
     version: int
 
 
 class RoutingKey(msgspec.Struct, frozen=True):
-    """Where a document's routing key is, and whether each document must have one."""
+    """The JSON pointer to a document's routing key, and whether each document must have one."""
 
     json_pointer: str
     required: bool
 
 
 class Registry(msgspec.Struct, frozen=True):
-    """What is in force for a stream. Never changed in place, the documents in it neither.
+    """The schemas of a stream and everything that depends on them. Neither the registry nor the documents in it are
+    ever changed.
 
     Attributes:
-        current_version: of the schema that appends are checked against; 0 without one.
-        schemas: by version, as text.
-        lenses: "N" leads from version N to N + 1.
-        boundaries: in the order of their offsets; of equal offsets the last one counts.
-        routing_key: where it is taken from; None: from the request.
+        current_version: version of the schema that appends are checked against; 0 if there is no schema.
+        schemas: the schemas, by version as text.
+        lenses: the lenses by version as text; "N" leads from version N to N + 1.
+        boundaries: ascending by offset; if several have the same offset, the last one counts.
+        routing_key: where a record's key is taken from; None means from the request.
         search: the normalised search configuration, if there is one.
     """
 
@@ -65,12 +67,13 @@ class Registry(msgspec.Struct, frozen=True):
 
 
 class Update(msgspec.Struct, frozen=True):
-    """A change that was asked for. Of `routing_key` and `search`, unset keeps what there is, None removes it.
+    """A requested change of a registry. If `routing_key` or `search` is unset, it is kept; None removes it.
 
     Attributes:
-        schema: the next version; a change without one changes only the routing key or only the search configuration.
-        lens: from the version in force to the next one, not looked at yet.
-        search: not looked at yet.
+        schema: the schema of the next version; without it, only the routing key or only the search configuration
+            changes.
+        lens: the lens from the current version to the next one, not checked yet.
+        search: the search configuration, not checked yet.
     """
 
     schema: Schema | UnsetType = UNSET
@@ -80,7 +83,7 @@ class Update(msgspec.Struct, frozen=True):
 
 
 def document(registry: Registry, name: str) -> dict[str, Any]:
-    """Returns what `GET …/_schema` answers. `name` is the stream's."""
+    """Returns the document that `GET …/_schema` answers. `name` is the stream's."""
     shown: dict[str, Any] = {
         "apiVersion": API_VERSION,
         "schema": name,
@@ -98,14 +101,14 @@ def document(registry: Registry, name: str) -> dict[str, Any]:
 
 
 def parse_update(body: bytes, name: str) -> Update:
-    """Returns the update in the body of `POST …/_schema`: `{schema, lens?, routingKey?, search?}`, `{routingKey}` or
-    `{search}`.
+    """Parses the body of `POST …/_schema`: `{schema, lens?, routingKey?, search?}`, `{routingKey}` or `{search}`.
 
     Args:
-        name: the stream's, which a lens must name as well.
+        name: the stream's name, which a lens must contain, too.
 
     Raises:
-        InvalidRequest: not JSON, another shape, a lens for something else, or a schema that is not valid.
+        InvalidRequest: the body is not JSON or has another shape, the lens is for another stream, or the schema is
+            invalid.
     """
     update = _update(jsontext.loads(body))
     named = update.lens.get("schema", name) if isinstance(update.lens, dict) else name
@@ -163,16 +166,16 @@ def apply(registry: Registry, update: Update, *, name: str, next_offset: int, is
     """Applies an update, and returns the new registry.
 
     Args:
-        registry: in force.
-        update: as `parse_update` gives it.
-        name: the stream's.
-        next_offset: of the first record that the new schema will check.
-        is_empty: the stream never had a record.
+        registry: the current registry.
+        update: as `parse_update` returns it.
+        name: the stream's name.
+        next_offset: offset of the first record that the new schema will check.
+        is_empty: whether the stream never had a record.
 
     Raises:
-        Conflict: the lens does not lead from the version in force to the next one.
-        InvalidRequest: a first schema and the stream has records; no lens for a later one; a lens or a search
-            configuration that is not valid; a lens that is not proven; search without a schema.
+        Conflict: the lens does not lead from the current version to the next one.
+        InvalidRequest: the first schema comes after records; a later schema comes without a lens; a lens or search
+            configuration is invalid; a lens can't be proven; there is search without a schema.
         PayloadTooLarge: the registry would outgrow `MAX_REGISTRY_BYTES`.
     """
     changed = registry
@@ -222,19 +225,21 @@ def _search(value: Any, version: int) -> dict[str, Any] | None:
 
 
 def install(update: dict[str, Any], *, name: str, next_offset: int) -> Registry:
-    """Returns the registry that a profile puts in place of any other: its schema as version 1, from `next_offset` on.
+    """Returns the registry with which a profile replaces any other: its schema is version 1, from `next_offset` on.
 
     Records before it are of version 0: nothing is known of them, and no lens promotes them.
 
     Raises:
-        InvalidRequest: the update is not valid.
+        InvalidRequest: the update is invalid.
     """
     fresh = apply(Registry(), _update(update), name=name, next_offset=0, is_empty=True)
     return replace(fresh, boundaries=tuple(Boundary(next_offset, one.version) for one in fresh.boundaries))
 
 
 def cut(registry: Registry, base: int) -> Registry:
-    """Returns the registry of a fork that begins at `base`: what it appends itself is of the current version."""
+    """Returns the registry of a fork that begins at offset `base`: records that the fork itself appends are of the
+    current version.
+    """
     kept = tuple(one for one in registry.boundaries if one.offset < base)
     if registry.current_version and (not kept or kept[-1].version != registry.current_version):
         kept = (*kept, Boundary(base, registry.current_version))
@@ -242,16 +247,16 @@ def cut(registry: Registry, base: int) -> Registry:
 
 
 def version_at(registry: Registry, offset: int) -> int:
-    """Returns the version of the record at an offset; 0 before the first boundary."""
+    """Returns the schema version of the record at an offset; 0 before the first boundary."""
     position = bisect_right(registry.boundaries, offset, key=lambda one: one.offset)
     return registry.boundaries[position - 1].version if position else 0
 
 
 def routing_key_of(routing_key: RoutingKey, document: Any) -> str | None:
-    """Returns a document's routing key, None if it has none and needs none.
+    """Extracts a document's routing key; None if it has none and none is required.
 
     Raises:
-        InvalidRequest: it is missing and required, or is no string (null neither).
+        InvalidRequest: the key is missing although it is required, or is not a string (null included).
     """
     found = pointer.get(document, _path(routing_key.json_pointer))
     if isinstance(found, str):

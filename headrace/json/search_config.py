@@ -1,15 +1,15 @@
-"""The search configuration of a schema registry, checked in full: document to values.
+"""Parses the search configuration of a schema registry, and checks every rule.
 
-Each rule that a document can break is here, and is told with the place (a JSON pointer below the body). What can be
-asked of which kind of field:
+All rules for the document are here; an error names the place as a JSON pointer below the body. The options that each
+kind of field allows:
 
     keyword                       normalizer, exact, prefix, column, exists, sortable, aggregatable, contains
-    text                          analyzer (needed), exists, positions, contains
+    text                          analyzer (required), exists, positions, contains
     integer, float, date, bool    exact, column, exists, sortable, aggregatable
 
-Rules after the registry of Prisma Streams, which accepts without effect what is refused here: `exact`, `prefix` and
-`normalizer` on text, `analyzer` on typed fields, bare words over typed fields, an `include` that is no query, an alias
-that hides a field, a field with no binding for the schema in force.
+The rules follow the registry of Prisma Streams, except that these are refused, which it accepts and ignores: `exact`,
+`prefix` and `normalizer` on text, `analyzer` on typed fields, bare words over typed fields, an `include` that is no
+valid query, an alias that hides a field, a field with no binding for the current schema.
 """
 
 from __future__ import annotations
@@ -72,15 +72,16 @@ T = TypeVar("T")
 
 
 def parse(search: Any, current_version: int) -> SearchConfig:
-    """Returns the configuration that a document describes; `.document()` of it is its normal form, and parses to the
-    same.
+    """Parses a search configuration. `.document()` of the result is its normal form, which parses to an equal
+    configuration.
 
     Args:
-        search: JSON, as a client sent it or a registry keeps it.
-        current_version: of the schema that it is for. Each field needs a binding at or below it; 0 checks none.
+        search: the document, as a client sent it or a registry stores it.
+        current_version: version of the schema that it is for. Each field must have a binding for that version or an
+            earlier one; 0 means that this is not checked.
 
     Raises:
-        InvalidRequest: it breaks a rule. Says which and where.
+        InvalidRequest: the document breaks a rule; the message says which and where.
     """
     at = "/search"
     outline = _shape(search, _Outline, at)
@@ -102,7 +103,7 @@ def parse(search: Any, current_version: int) -> SearchConfig:
 
 
 class _Outline(msgspec.Struct, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """A document of which only the upper part is known to be sound."""
+    """The document with only its upper levels checked."""
 
     profile: str | None = None
     primary_timestamp_field: str
@@ -229,7 +230,7 @@ def _check_aliases(config: SearchConfig, at: str) -> None:
 
 
 def _check_includes(config: SearchConfig, at: str) -> None:
-    """Checks the queries of rollups, last, when there is a configuration to understand them by."""
+    """Checks the queries of rollups (`include`). This comes last, because it needs the complete configuration."""
     for name, rollup in (config.rollups or {}).items():
         includes = {f"{at}/{name}/include": rollup.include}
         for measure_name, measure in rollup.measures.items():
@@ -292,7 +293,7 @@ _PLACE = re.compile(r"(.*?)(?: - at `\$(.*)`)?", re.DOTALL)
 
 
 def _shape(document: Any, shape: type[T], at: str) -> T:
-    """Returns the document as a value of this type; types, needed and unknown members are checked."""
+    """Converts a document to a value of this type; checks types, required members and unknown members."""
     try:
         return msgspec.convert(document, shape)
     except msgspec.ValidationError as exc:

@@ -1,9 +1,9 @@
-"""Checking documents against a JSON schema of draft-07.
+"""Validates documents against a JSON schema of draft-07.
 
-Of formats only `date-time` is checked, and no content encoding, whatever the schema says of them. `$schema` is not
-looked at: every schema is read as draft-07. References lead to subschemas of the same schema.
+The only format that is checked is `date-time`; content encodings are not checked. `$schema` is ignored: every schema is
+read as draft-07. References must lead to subschemas of the same schema.
 
-A schema comes from a client, so that its cost is bounded: patterns run in linear time, or, with look-around or back
+Schemas come from clients, so their cost is bounded: patterns run in linear time, or, with look-around or back
 references, for a bounded number of steps; `draft07` bounds the rest.
 """
 
@@ -30,11 +30,11 @@ _PATTERN_CACHE_BYTES = 2 * 1024 * 1024
 
 
 class Validator:
-    """A compiled schema.
+    """A compiled schema that checks documents.
 
     Args:
-        compiled: what decides.
-        cost: of the schema.
+        compiled: the schema library's validator.
+        cost: bound on the cost of evaluating the schema.
     """
 
     def __init__(self, compiled: Draft7Validator, cost: draft07.Cost) -> None:
@@ -42,11 +42,12 @@ class Validator:
         self._cost = cost
 
     def check(self, document: Any) -> None:
-        """Checks a document as `jsontext.loads` gives it.
+        """Checks a document as `jsontext.loads` returns it.
 
         Raises:
-            InvalidRequest: it does not match. Says where and why, up to `MAX_ERRORS` times, unless that would be
-                costly: a large document, or a recursive schema with many alternatives.
+            InvalidRequest: the document does not match the schema. The message has up to `MAX_ERRORS` errors with their
+                places, unless finding them would be expensive: for a large document, or a recursive schema with many
+                alternatives.
         """
         if not self._compiled.is_valid(document):
             raise InvalidRequest(self._explain(document))
@@ -83,7 +84,7 @@ class Validator:
 
 
 def compile(schema: Any) -> Validator:
-    """Compiles the validator of a schema. Costs some milliseconds the first time, when the library is loaded.
+    """Compiles a schema. The first call takes some milliseconds to load the library.
 
     Raises:
         InvalidRequest: the schema is not one of draft-07, refers to something outside itself, or is too costly.

@@ -1,7 +1,7 @@
-"""Manifests: the published part of a log, in numbered generations that are never changed.
+"""Manifests: what is published of a log, in numbered generations that never change.
 
-manifest    the value, and the pure functions that make the next generation from it
-merging     which segments are merged, and the generation that says so
-invariants  what must hold between a generation and the next
-store       loading and publishing through an `Objects` port: create-if-absent is the commit point of sealing
+manifest    the value, and the pure functions that compute the next generation
+merging     which segments are merged, and the generation that publishes a merge
+invariants  the rules for a generation and for its difference from the one before
+store       loads and publishes generations through an `Objects` port: create-if-absent is the commit point of sealing
 """

@@ -1,7 +1,8 @@
-"""What must hold of a generation, and between it and the one before it. Checked before every publication.
+"""The rules for a manifest generation, and for its difference from the one before. They are checked before every
+publication.
 
-A generation that breaks a rule is never published: sealing stops, the log stays readable from its tail, and
-the error names the rule. Readers check the rules of a single generation when they load it.
+A generation that breaks a rule is never published: sealing stops, the log stays readable from its tail, and the error
+names the rule. Readers check the rules of a single generation when they load it.
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ from headrace.wal.state import LogState
 
 
 def check(previous: Manifest | None, new: Manifest) -> None:
-    """`new` may follow `previous` (None: it may be the first).
+    """Checks that `new` may follow `previous`, or may be the first generation if `previous` is None.
 
     Raises:
-        Damaged: it may not; the message says which rule, what was expected and what was found.
+        Damaged: a rule is broken; the message says which one, what was expected and what was found.
     """
     check_whole(new)
     if previous is None:
@@ -46,10 +47,10 @@ def check(previous: Manifest | None, new: Manifest) -> None:
 
 
 def check_whole(manifest: Manifest) -> None:
-    """Checks the rules that a generation keeps by itself.
+    """Checks the rules that concern a single generation.
 
     Raises:
-        Damaged: as `check`.
+        Damaged: a rule is broken, as in `check`.
     """
     _require(manifest, "version", VERSION, manifest.version)
     _require_that(manifest, "generation counts from 1", manifest.generation >= 1, manifest.generation)
@@ -68,7 +69,9 @@ def check_whole(manifest: Manifest) -> None:
 
 
 def _check_contiguous(manifest: Manifest) -> None:
-    """Pages and open segments are numbered, and reach from the base offset to the end without gap or overlap."""
+    """Checks that pages and open segments have consecutive numbers, and cover the offsets from base to end without gap
+    or overlap.
+    """
     number, offset, time_ms = 0, manifest.config.base_offset, 0
     for part in _parts(manifest):
         first, segments = (part.first_number, part.count) if isinstance(part, ManifestPage) else (part.number, 1)
@@ -106,7 +109,7 @@ def _check_progress(previous: Manifest, new: Manifest) -> None:
 
 
 def _check_nothing_lost(previous: Manifest, new: Manifest) -> None:
-    """Checks that what was published stays as it was: in its page, in the open page, or in one page sealed since."""
+    """Checks that every published segment is unchanged: in its page, in the open page, or in one page sealed since."""
     kept = new.pages[: len(previous.pages)]
     _require(new, "sealed pages", previous.pages, kept)
     sealed = new.pages[len(previous.pages) :]
@@ -122,7 +125,7 @@ def _check_nothing_lost(previous: Manifest, new: Manifest) -> None:
 
 
 def _check_merge(previous: Manifest, new: Manifest) -> None:
-    """Checks that one segment stands for neighbours of the open page; nothing else is other than it was."""
+    """Checks that one segment replaces neighbours of the open page, and that nothing else has changed."""
     _require(new, "generation", previous.generation + 1, new.generation)
     fewer = new.merged_away - previous.merged_away
     old, now = previous.open_page, new.open_page
@@ -155,7 +158,7 @@ def _check_merge(previous: Manifest, new: Manifest) -> None:
 
 
 def _check_replaced(previous: Manifest, new: Manifest) -> None:
-    """Checks that what was replaced is named for two generations at least, and sealing replaces nothing."""
+    """Checks that replaced segments are named for at least two generations, and that sealing replaces none."""
     kept = tuple(one for one in previous.replaced if one in new.replaced)
     _require(new, "replaced segments", kept, new.replaced)
     missing = [one for one in previous.replaced if one not in kept and previous.generation - one.generation < 2]
@@ -163,7 +166,7 @@ def _check_replaced(previous: Manifest, new: Manifest) -> None:
 
 
 def _check_segment(manifest: Manifest, segment: Segment) -> None:
-    """Checks that a descriptor agrees with itself: readers rely on it before they allocate."""
+    """Checks that a segment's descriptor is consistent, because readers allocate memory by it."""
     pages = segment.pages
     lists = {len(pages.sizes), len(pages.counts), len(pages.payload)}
     _require_that(manifest, "page lists are equally long", len(lists) == 1, lists)

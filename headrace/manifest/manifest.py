@@ -1,7 +1,7 @@
-"""A manifest generation, as a value.
+"""A manifest generation as a value, and the pure functions that compute the next one.
 
-The newest segments stand inline in `open_page`; each time it holds `PAGE_SEGMENTS` of them they leave as one immutable
-page object, so that a generation's size does not grow with the log.
+The newest segments are listed in `open_page`. Each time it has `PAGE_SEGMENTS` of them, they move to an immutable page
+object, so that a generation's size does not grow with the log.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ PAGE_SEGMENTS = 256
 
 
 class ManifestPage(msgspec.Struct, frozen=True):
-    """A sealed page of descriptors.
+    """A reference to a sealed page, an object with segment descriptors.
 
     Attributes:
-        key: its object.
-        sha256: of the object, hex.
-        first_number, count: the segments in it.
-        first_offset, end_offset: the records in them.
+        key: key of the page object.
+        sha256: hash of the object, in hex.
+        first_number, count: the range of segments in it.
+        first_offset, end_offset: the range of records in those segments.
         max_time_ms: append time of the last record.
     """
 
@@ -41,12 +41,12 @@ class ManifestPage(msgspec.Struct, frozen=True):
 
 
 class Replaced(msgspec.Struct, frozen=True):
-    """A segment that a merged one replaced: its objects stay a while, for readers that know an older generation.
+    """A segment that a merged one has replaced. Its objects are kept for a while, for readers with an older generation.
 
     Attributes:
-        key: of the segment's object; its key page is beside it.
-        generation: the first one without the segment.
-        at_ms: when that was made.
+        key: key of the segment's object, beside which its key page is.
+        generation: the first generation without the segment.
+        at_ms: when that generation was created, in epoch milliseconds.
     """
 
     key: str
@@ -55,19 +55,19 @@ class Replaced(msgspec.Struct, frozen=True):
 
 
 class Manifest(msgspec.Struct, frozen=True):
-    """One generation: everything published of a log, and the log's full state as of its end slot.
+    """One generation: the list of everything published of a log, and the log's full state as of the end slot.
 
     Attributes:
-        generation: from 1 on, without gaps.
-        end_slot: slot after the last entry folded in: entries below it are published.
-        last_slot, last_id, last_committed_ms: the last entry folded in; joins the manifest to the tail.
+        generation: number from 1 on, without gaps.
+        end_slot: the slot after the last published entry.
+        last_slot, last_id, last_committed_ms: the last published entry, where the manifest joins the tail.
         end_offset: offset after the last published record.
         sealed_bytes: bytes of record data published (this log's own).
         state: the log's state as of `end_slot`, so that trimmed control entries are not forgotten.
-        created_ms: when the generation was made.
-        sealed_ms: when the end was published, if generations that merged came after it; else 0 (`end_published_ms`).
-        merged_away: how many segments more were ever sealed than there are now. `sealed_count` never falls.
-        replaced: segments that are not part of the log any more, and whose objects may still be read.
+        created_ms: when the generation was created, in epoch milliseconds.
+        sealed_ms: when the end was published, if merging generations came after that; else 0 (see `end_published_ms`).
+        merged_away: number of segments by which merging has reduced the list, so that `sealed_count` never falls.
+        replaced: segments that are no longer part of the log, but whose objects may still be read.
     """
 
     version: int
@@ -91,17 +91,17 @@ class Manifest(msgspec.Struct, frozen=True):
 
     @property
     def end_published_ms(self) -> int:
-        """When the newest generation was made that published something."""
+        """When the newest generation that published new entries was created, in epoch milliseconds."""
         return self.sealed_ms or self.created_ms
 
     @property
     def sealed_count(self) -> int:
-        """How many segments were ever sealed: the number in the key of the next one."""
+        """The number of segments that were ever sealed; it is the number in the next segment's key."""
         return self.segment_count + self.merged_away
 
 
 def first(*, log_id: str, config: LogConfig, segments: Sequence[Segment], last_entry: Entry, now_ms: int) -> Manifest:
-    """Generation 1: `successor` of nothing."""
+    """Returns generation 1, as `successor` of None."""
     return successor(
         None,
         log_id=log_id,
@@ -124,17 +124,17 @@ def successor(
     now_ms: int,
     forgotten: Collection[str] = (),
 ) -> Manifest:
-    """Returns the generation after `manifest`, with `segments` added and everything up to `last_entry` folded in.
+    """Returns the generation after `manifest`, with `segments` added, which publishes everything up to `last_entry`.
 
     Args:
         manifest: the newest generation; None before the first one.
-        segments: what was sealed since, ascending; none if only control entries were folded in.
-        last_entry: the last entry folded in; its state becomes the manifest's.
-        sealed_page: the page that took over `full_page(manifest)`, if that was not None.
+        segments: the new segments, ascending; empty if there were only control entries.
+        last_entry: the last entry to publish; its state becomes the manifest's.
+        sealed_page: the page object that holds `full_page(manifest)`, if that was not None.
         now_ms: the server's clock.
-        forgotten: keys of replaced segments whose objects are removed, so that they need not be named on.
+        forgotten: keys of replaced segments whose objects are removed, so that they are no longer named.
 
-    It computes and does not judge: `headrace.manifest.invariants.check` does, before the result is published.
+    The result is not checked here; `headrace.manifest.invariants.check` checks it before it is published.
     """
     open_page = manifest.open_page if manifest else ()
     replaced = manifest.replaced if manifest else ()
@@ -166,25 +166,25 @@ def successor(
 def full_page(manifest: Manifest) -> tuple[Segment, ...] | None:
     """Returns the segments that must leave the open page with the next generation; None while there is room.
 
-    Put `encode_page` of them under a new key first, then give `describe_page` of that object to `successor`.
+    Store `encode_page` of them under a new key first, then pass `describe_page` of that object to `successor`.
     """
     return manifest.open_page[:PAGE_SEGMENTS] if len(manifest.open_page) >= PAGE_SEGMENTS else None
 
 
 def encode(manifest: Manifest) -> bytes:
-    """Returns the object of a generation. Equal manifests give equal bytes."""
+    """Encodes a generation as the bytes of its object. Equal manifests give equal bytes."""
     return packed.encode(manifest)
 
 
 def decode(data: bytes, source: str) -> Manifest:
-    """Returns the generation in an object.
+    """Decodes a generation from the bytes of its object.
 
     Args:
-        data: what `encode` made.
+        data: the bytes that `encode` returned.
         source: the object's key, for the error.
 
     Raises:
-        Damaged: truncated, altered, or of an unknown version.
+        Damaged: the object is truncated, altered, or of an unknown version.
     """
     manifest = packed.decode(data, Manifest, source, decode_extension)
     if manifest.version != VERSION:
@@ -193,12 +193,14 @@ def decode(data: bytes, source: str) -> Manifest:
 
 
 def encode_page(segments: tuple[Segment, ...]) -> bytes:
-    """Returns the object of a sealed page."""
+    """Encodes segments as the bytes of a page object."""
     return packed.encode(_Page(version=VERSION, segments=segments))
 
 
 def describe_page(key: str, data: bytes, segments: tuple[Segment, ...]) -> ManifestPage:
-    """Returns what a manifest says of the page object `data`, made by `encode_page(segments)`, put under `key`."""
+    """Returns the manifest's reference to a page object: the bytes `data` of `encode_page(segments)`, stored under
+    `key`.
+    """
     return ManifestPage(
         key=key,
         sha256=hashlib.sha256(data).hexdigest(),
@@ -211,10 +213,10 @@ def describe_page(key: str, data: bytes, segments: tuple[Segment, ...]) -> Manif
 
 
 def decode_page(data: bytes, page: ManifestPage) -> tuple[Segment, ...]:
-    """Returns the segments in the object of `page`.
+    """Decodes the segments from the bytes of a page object.
 
     Raises:
-        Damaged: it is not the object that was published.
+        Damaged: the object is not the one that was published.
     """
     found = hashlib.sha256(data).hexdigest()
     if found != page.sha256:

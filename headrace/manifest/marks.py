@@ -1,4 +1,6 @@
-"""The two small objects beside a log's manifests: what the log is, and that it is gone. Plain JSON, version 1."""
+"""The two small objects beside a log's manifests: `log.json` describes the log, `deleted.json` says that it is gone.
+Both are plain JSON, version 1.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ from headrace.wal.state import LogConfig
 
 
 class Description(msgspec.Struct, frozen=True):
-    """`log.json`: what recovery needs to rebuild the catalog row, should the log have been published."""
+    """The content of `log.json`: what recovery needs to rebuild the catalog row of a published log."""
 
     log_id: str
     config: LogConfig
@@ -18,7 +20,9 @@ class Description(msgspec.Struct, frozen=True):
 
 
 class Tombstone(msgspec.Struct, frozen=True):
-    """`deleted.json`: the log has ended and its data are gone. The configuration has the incarnation in force."""
+    """The content of `deleted.json`: the log has ended and its data is gone. The configuration holds the
+    incarnation.
+    """
 
     log_id: str
     config: LogConfig

@@ -1,7 +1,7 @@
-"""Merging: neighbouring small segments of the open page are replaced by one that holds the same records. Pure.
+"""Merging: neighbouring small segments of the open page are replaced by one that holds the same records. Does no I/O.
 
-A slow log seals a small segment per age. A generation that merges changes nothing else: who holds an older one reads the
-same records from the replaced objects, which therefore stay for a while.
+A slow log seals a small segment per seal age. A generation that merges changes nothing else: a reader with an older
+generation reads the same records from the replaced objects, which are therefore kept for a while.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ _DOMINANT = 4  # a segment with more than this part of a group would be written 
 
 
 class MergeLimits(NamedTuple):
-    """What is worth merging.
+    """The limits that decide which segments are merged.
 
     Attributes:
-        segments: at least so many at once; 0: nothing is merged.
-        payload_bytes, records: what one segment holds at most.
-        age_ms: how old the newest record of a segment must be.
+        segments: the least number of segments to merge at once; 0 turns merging off.
+        payload_bytes, records: the maximum size of a merged segment.
+        age_ms: the least age of a segment's newest record.
     """
 
     segments: int
@@ -37,7 +37,7 @@ class MergeLimits(NamedTuple):
 
 
 def groups(open_page: Sequence[Segment], now_ms: int, limits: MergeLimits) -> list[tuple[Segment, ...]]:
-    """Returns what to merge now: neighbours that fit one segment together, the oldest first."""
+    """Returns the groups of segments to merge now, oldest first: neighbours that together fit one segment."""
     old = 0
     while old < len(open_page) and open_page[old].max_time_ms <= now_ms - limits.age_ms:
         old += 1
@@ -45,13 +45,17 @@ def groups(open_page: Sequence[Segment], now_ms: int, limits: MergeLimits) -> li
 
 
 def due_ms(open_page: Sequence[Segment], limits: MergeLimits) -> int | None:
-    """Returns when `groups` will find something at the latest, as the page is now; None if it will not."""
+    """Returns the time (epoch ms) at which `groups` will find something at the latest if nothing changes; None if it
+    will not.
+    """
     found = _groups(open_page, limits)
     return found[0][-1].max_time_ms + limits.age_ms if found else None
 
 
 def _groups(segments: Sequence[Segment], limits: MergeLimits) -> list[tuple[Segment, ...]]:
-    """Returns groups by tiers: a segment that makes up most of a group waits until it has neighbours of its size."""
+    """Returns groups by tiers: a segment that makes up most of a group waits until it has neighbours of its own
+    size.
+    """
     found: list[tuple[Segment, ...]] = []
     at = 0
     while limits.segments and at + limits.segments <= len(segments):
@@ -77,14 +81,14 @@ def _is_worth(group: Sequence[Segment]) -> bool:
 
 
 def merged(manifest: Manifest, replaced: Sequence[Segment], by: Segment, now_ms: int) -> Manifest | None:
-    """Returns the generation after `manifest`, with `by` in the place of `replaced`.
+    """Returns the generation after `manifest` in which the segment `by` takes the place of `replaced`.
 
     Args:
-        replaced: neighbours, whatever their numbers are by now.
+        replaced: neighbouring segments; their numbers may have changed since.
         now_ms: the server's clock.
 
     Returns:
-        None if they don't are in the open page any more, these very ones and side by side.
+        None if these segments are no longer in the open page as neighbours.
     """
     start = next((at for at, one in enumerate(manifest.open_page) if one.key == replaced[0].key), None)
     if start is None:
@@ -111,15 +115,16 @@ def merged(manifest: Manifest, replaced: Sequence[Segment], by: Segment, now_ms:
 
 
 def names(manifest: Manifest, key: str) -> bool:
-    """Returns whether a segment of the open page, or one that was replaced lately, is under this key."""
+    """Returns whether a segment of the open page, or one replaced recently, has this key."""
     in_force = {one.key for one in manifest.open_page}
     return key in in_force or any(one.key == key for one in manifest.replaced)
 
 
 def removable(manifest: Manifest, now_ms: int, age_ms: int) -> list[str]:
-    """Keys of replaced segments that no reader can ask for any more: two generations and the age later.
+    """Returns the keys of replaced segments that no reader can need any more: at least two generations and `age_ms`
+    have passed.
 
-    Without a second generation, a multiple of the age decides.
+    If there was no second generation, a multiple of `age_ms` must have passed.
     """
     return [
         one.key
@@ -129,7 +134,7 @@ def removable(manifest: Manifest, now_ms: int, age_ms: int) -> list[str]:
 
 
 def forgettable(manifest: Manifest, now_ms: int, age_ms: int) -> list[str]:
-    """Returns those of them that the next generation need not name, once their objects are removed."""
+    """Returns those of the removable keys that the next generation need not name, once their objects are removed."""
     return [one.key for one in manifest.replaced if now_ms - one.at_ms >= age_ms and _is_passed(manifest, one)]
 
 

@@ -1,8 +1,7 @@
-"""Loading and publishing manifests through an `Objects` port.
+"""Loads and publishes manifests through an `Objects` port.
 
-Creating generation N+1 if it is absent is the commit point of sealing: anyone who creates it has published,
-everyone else has not. Generations and sealed pages never change, so what was loaded once is kept (a few of
-each).
+The commit point of sealing is the creation of generation N+1 on the condition that it is absent: only the caller that
+creates it has published. Generations and sealed pages never change, so a few of each are cached.
 """
 
 from __future__ import annotations
@@ -22,16 +21,16 @@ _KEEP_SEGMENTS = 2048  # descriptors of each kind; one of 16 MiB of data takes a
 
 
 class ManifestStore:
-    """Generations of any log. Thread-safe. Every method may raise `StoreTimeout` or `StoreThrottled`."""
+    """The store of manifests of all logs. Thread-safe. Every method may raise `StoreTimeout` or `StoreThrottled`."""
 
     def __init__(self, objects: Objects) -> None:
-        """Stores in `objects`."""
+        """Creates a store over these objects."""
         self._objects = objects
         self._manifests: Bounded[str, Manifest] = Bounded(_KEEP_SEGMENTS, weigh=lambda one: 1 + len(one.open_page))
         self._pages: Bounded[str, tuple[Segment, ...]] = Bounded(_KEEP_SEGMENTS, weigh=len)
 
     def load(self, log_id: str, generation: int) -> Manifest | None:
-        """Returns one generation; None if it was never published.
+        """Loads one generation; None if its object does not exist.
 
         Raises:
             Damaged: the object is not that generation, or breaks a rule.
@@ -43,14 +42,15 @@ class ManifestStore:
             return None
 
     def publish(self, manifest: Manifest) -> bool:
-        """Creates the generation: True if it is `manifest`, False if another one took its number.
+        """Creates the generation if it is absent. Returns whether it is `manifest`; False if another caller took its
+        number.
 
-        Checks the invariants against the generation before, which is in memory if this store loaded it. A
-        lost answer is cleared up by reading what is there.
+        Checks the invariants against the generation before, which is cached if this store loaded it. If the object
+        store does not answer, the object is read to find out.
 
         Raises:
             Damaged: `manifest` breaks a rule; nothing was written.
-            StoreTimeout: nobody knows whether it was published; look with `newest`.
+            StoreTimeout: it is unknown whether it was published; look with `newest`.
             StoreThrottled: it was not published.
         """
         previous = self._previous(manifest)
@@ -64,11 +64,11 @@ class ManifestStore:
         Costs one GET that finds nothing, and one for each generation that this store has not seen.
 
         Args:
-            known: a generation in hand, if any.
+            known: a generation that the caller has, if any.
             at_least: a generation that is known to exist (from the watermark); 0 if none is.
 
         Raises:
-            Damaged: generation `at_least` does not exist, or one does not hold what it should.
+            Damaged: generation `at_least` does not exist, or an object is not the generation that it should be.
         """
         found = known
         if known is None or known.generation < at_least:
@@ -80,7 +80,8 @@ class ManifestStore:
         return found
 
     def segments_from(self, manifest: Manifest, offset: int) -> Iterator[Segment]:
-        """Published segments that hold records at or after `offset`, ascending; sealed pages load as needed.
+        """Yields the published segments that hold records at or after `offset`, ascending; loads sealed pages as
+        needed.
 
         Raises:
             Damaged: a sealed page is missing or altered.

@@ -1,4 +1,4 @@
-"""What a manifest says about one segment: enough to fetch any of its records with one ranged read."""
+"""A segment as a manifest describes it: enough to fetch any of its records with one ranged read."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import msgspec
 
 
 class PageIndex(msgspec.Struct, frozen=True, array_like=True):
-    """Where the data pages of a column are in the object. The three lists have one element per page.
+    """The positions of a column's data pages in the object. The three lists have one element per page.
 
     Attributes:
         start: byte offset of the first page's header.
         sizes: bytes of each page, its header included; pages are contiguous.
-        counts: records in each page.
-        payload: decoded bytes of values in each page, length prefixes not counted.
+        counts: number of records in each page.
+        payload: decoded bytes of values in each page, without length prefixes.
     """
 
     start: int
@@ -25,16 +25,16 @@ class Segment(msgspec.Struct, frozen=True, omit_defaults=True):
     """One published segment.
 
     Attributes:
-        number: its place in the log, from 0 on.
+        number: its position in the log, from 0 on.
         key: the object's key; its key page is at `headrace.objects.keys.segment_keys(key)`.
-        first_offset, count: the records in it; ranges of consecutive segments touch.
-        min_time_ms, max_time_ms: append times of its first and last record.
-        payload_bytes: bytes of record data, decoded.
+        first_offset, count: the range of its records; consecutive segments have adjacent ranges.
+        min_time_ms, max_time_ms: append times of its first and last record, in epoch milliseconds.
+        payload_bytes: decoded bytes of record data.
         size: bytes of the object.
-        sha256: of the object, hex.
-        keys_sha256: of the key page object, hex.
+        sha256: hash of the object, in hex.
+        keys_sha256: hash of the key page object, in hex.
         pages: the page index of the `data` column.
-        meta: that of the `meta` column; None if no record has meta.
+        meta: the page index of the `meta` column; None if no record has meta.
     """
 
     number: int
@@ -52,5 +52,5 @@ class Segment(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def end_offset(self) -> int:
-        """Offset after its last record."""
+        """The offset after its last record."""
         return self.first_offset + self.count

@@ -1,9 +1,9 @@
-"""The key page of a segment: what is asked of its records without their data. Version 1.
+"""The key page of a segment: facts about its records that are needed without their data. Version 1.
 
-An object beside the segment: which rows a key (or tag) has, and each row's node, size, hops and append time. A read by key
-or by time costs one small GET before any index exists. It is one zstd frame (with content size and checksum) of columns,
-numbers little endian; `docs/formats.md` has every byte. All of it follows from the segment. Row r of a segment is the
-record at offset `first_offset + r`. The manifest holds the object's SHA-256.
+It is an object beside the segment with the rows of each key (or tag), and each row's node, size, hops and append time.
+With it, a read by key or by time costs one small GET even before an index exists. It is one zstd frame (with content
+size and checksum) of columns, numbers little endian; `docs/formats.md` has every byte. All of it can be computed from
+the segment. Row r of a segment is the record at offset `first_offset + r`. The manifest holds the object's SHA-256.
 """
 
 from __future__ import annotations
@@ -27,16 +27,18 @@ VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class KeyPage:
-    """The value.
+    """A decoded key page.
 
     Attributes:
-        sizes: bytes of data, by row.
-        times: append times of all rows in row order, as runs of equal times.
-        hops: by row, or of every row.
-        nodes: names of nodes, in order of first use; none if no row has one.
-        node_codes: by row; 0: no node, else the node's place in `nodes`, from 1 on. Empty without nodes.
-        keys: sorted by their UTF-8 bytes.
-        key_rows: by key the first row that has it, then differences. Rows without a key appear nowhere.
+        sizes: size of each row's data in bytes.
+        times: append times in row order, as runs of equal times.
+        hops: the hops of each row, or one number for all rows.
+        nodes: names of nodes, in order of first use; empty if no row has one.
+        node_codes: for each row, 0 for no node, else the node's position in `nodes` counted from 1. Empty if there are
+            no nodes.
+        keys: the distinct keys, sorted by their UTF-8 bytes.
+        key_rows: for each key, the first row that has it, then differences to the next ones. Rows without a key do not
+            appear.
     """
 
     sizes: array[int]
@@ -55,7 +57,7 @@ class KeyPage:
         return list(accumulate(self.key_rows[at]))
 
     def key_by_row(self) -> list[str | None]:
-        """Returns the key of each row."""
+        """Returns the key of each row; None if it has none."""
         found: list[str | None] = [None] * len(self.sizes)
         for key, differences in zip(self.keys, self.key_rows, strict=True):
             for row in accumulate(differences):
@@ -63,7 +65,7 @@ class KeyPage:
         return found
 
     def row_at(self, time_ms: int) -> int:
-        """Returns the first row appended at `time_ms` or later; the number of rows if there is none."""
+        """Returns the first row appended at `time_ms` or later; the number of rows if there is no such row."""
         row = 0
         for run in self.times:
             if run.time_ms >= time_ms:
@@ -73,7 +75,7 @@ class KeyPage:
 
 
 def encode(records: Batch) -> bytes:
-    """Returns the key page of a segment that holds `records`."""
+    """Encodes the key page of a segment that holds these records."""
     times = records.time_ms if isinstance(records.time_ms, list) else [records.time_ms] * len(records)
     runs = [(sum(1 for _ in run), time_ms) for time_ms, run in groupby(times)]
     nodes, codes = _node_codes(records)
@@ -122,16 +124,16 @@ def _differences(rows: Sequence[int]) -> array[int]:
 
 
 def decode(data: bytes, *, sha256: str, count: int, source: str) -> KeyPage:
-    """Returns the key page in an object.
+    """Decodes a key page from the bytes of its object.
 
     Args:
-        data: the object.
-        sha256: what the manifest says of it.
-        count: records in the segment.
+        data: the bytes of the object.
+        sha256: the hash that the manifest states.
+        count: number of records in the segment.
         source: the object's key, for the error.
 
     Raises:
-        Damaged: it is not the object that was published, or contradicts the segment.
+        Damaged: the object is not the one that was published, or contradicts the segment.
     """
     found = hashlib.sha256(data).hexdigest()
     if found != sha256:

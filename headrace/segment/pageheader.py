@@ -1,7 +1,7 @@
-"""The header in front of a Parquet data page: Thrift's compact protocol, as far as our pages use it.
+"""Parses the header of a Parquet data page: Thrift's compact protocol, as far as our pages use it.
 
-A header of ours holds five fields: page type, both sizes, CRC-32 and the data page part (values and encodings). Anything
-else is refused: the writer would notice at once, a reader must not guess.
+Our headers have five fields: page type, both sizes, CRC-32 and the data page part (values and encodings). Anything else
+is refused: the writer would notice at once, and a reader must not guess.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ _HEADER = re.compile(
 
 
 class BadHeader(ValueError):
-    """These bytes are not the header of one of our data pages."""
+    """The bytes are not the header of one of our data pages."""
 
 
 class PageHeader(NamedTuple):
     """What a reader needs to know about a page.
 
     Attributes:
-        size: bytes of the header itself; the page's body follows.
-        body: bytes of the body, compressed.
-        decoded: bytes of the body, decompressed.
+        size: size of the header itself in bytes; the page's body follows.
+        body: compressed size of the body in bytes.
+        decoded: decompressed size of the body in bytes.
         crc: CRC-32 of the compressed body.
-        values: how many records the page holds.
+        values: number of records in the page.
     """
 
     size: int
@@ -43,10 +43,10 @@ class PageHeader(NamedTuple):
 
 
 def parse(data: bytes | memoryview, at: int) -> PageHeader:
-    """Returns the header that begins at `data[at]`.
+    """Parses the header that begins at `data[at]`.
 
     Raises:
-        BadHeader: there is none, or one of a page that is not plain data with a checksum.
+        BadHeader: there is no header, or it is of a page that is not plain data with a checksum.
     """
     found = _HEADER.match(data, at)
     if found is None:

@@ -1,8 +1,8 @@
-"""Segments, ranges or scattered records of them, read through an `Objects` port. Never imports pyarrow.
+"""Reads records of segments, in ranges or scattered, through an `Objects` port. Never imports pyarrow.
 
-A page of the `data` column is `header | zstd(u32 length, bytes, u32 length, bytes, …)`. The manifest says
-where pages stand and what they hold; every claim in the object is checked against it, and every page against
-its CRC-32, before anything is allocated or returned.
+A page of the `data` column is `header | zstd(u32 length, bytes, u32 length, bytes, …)`. The manifest says where pages
+are and what they hold. Every number in the object is checked against it, and every page against its CRC-32, before
+memory is allocated or anything is returned.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ _local = threading.local()
 
 
 class _Span(NamedTuple):
-    """Pages `[first, end)`, the bytes `[start, start + length)` they take, records to skip in the first one."""
+    """Pages `[first, end)`, their bytes `[start, start + length)`, and the number of records to skip in the first
+    page.
+    """
 
     first: int
     end: int
@@ -47,9 +49,9 @@ def read_data(objects: Objects, segment: Segment, start_offset: int, max_records
 
     Raises:
         ValueError: `start_offset` is not in the segment.
-        SegmentMissing: the object is not there; perhaps the manifest is old.
-        Damaged: the object is not what the manifest says.
-        StoreTimeout, StoreThrottled: as the port.
+        SegmentMissing: the object does not exist; perhaps the manifest is old.
+        Damaged: the object differs from what the manifest says.
+        StoreTimeout, StoreThrottled: from the object store.
     """
     return _read(objects, segment, segment.pages, start_offset, max_records, max_bytes)
 
@@ -57,7 +59,7 @@ def read_data(objects: Objects, segment: Segment, start_offset: int, max_records
 def read_meta(
     objects: Objects, segment: Segment, start_offset: int, max_records: int, max_bytes: int
 ) -> list[bytes | None]:
-    """Returns the meta of consecutive records, None for those without, as `read_data` does their data.
+    """Returns the meta of consecutive records (None for those without), in the way `read_data` returns their data.
 
     A segment without meta costs no GET.
     """
@@ -83,14 +85,14 @@ def _read(
 
 
 def find_time(objects: Objects, segment: Segment, time_ms: int) -> int:
-    """Offset of the first record appended at `time_ms` or later; the segment's end offset if there is none.
+    """Returns the offset of the first record appended at `time_ms` or later; the segment's end offset if there is none.
 
     Costs one GET of the key page, none if the answer is the segment's first record or its end.
 
     Raises:
-        SegmentMissing: the key page is not there; perhaps the manifest is old.
-        Damaged: it is altered.
-        StoreTimeout, StoreThrottled: as the port.
+        SegmentMissing: the key page does not exist; perhaps the manifest is old.
+        Damaged: the key page is altered.
+        StoreTimeout, StoreThrottled: from the object store.
     """
     if time_ms <= segment.min_time_ms:
         return segment.first_offset
@@ -100,18 +102,19 @@ def find_time(objects: Objects, segment: Segment, time_ms: int) -> int:
 
 
 def rows_of_key(objects: Objects, segment: Segment, key: str) -> list[int]:
-    """Offsets of the records with this key, ascending. Costs one GET of the key page.
+    """Returns the offsets of the records with this key, ascending. Costs one GET of the key page.
 
     Raises:
-        SegmentMissing: the key page is not there; perhaps the manifest is old.
-        Damaged: it is altered.
-        StoreTimeout, StoreThrottled: as the port.
+        SegmentMissing: the key page does not exist; perhaps the manifest is old.
+        Damaged: the key page is altered.
+        StoreTimeout, StoreThrottled: from the object store.
     """
     return [segment.first_offset + row for row in _key_page(objects, segment).rows(key)]
 
 
 def read_rows(objects: Objects, segment: Segment, offsets: Sequence[int]) -> Iterator[tuple[int, bytes]]:
-    """Records at ascending offsets, each with its offset. One ranged GET for each run of pages that hold some of them.
+    """Yields the data of records at ascending offsets, each with its offset. Costs one ranged GET for each run of pages
+    that hold some of them.
 
     Raises:
         SegmentMissing, Damaged, StoreTimeout, StoreThrottled: as `read_data`.
@@ -137,11 +140,11 @@ def read_rows(objects: Objects, segment: Segment, offsets: Sequence[int]) -> Ite
 
 
 def page_rows(segment: Segment, page: int, view: memoryview, rows: Sequence[int]) -> list[bytes]:
-    """Returns the data of some records of page number `page`, whose bytes are `view`; `rows` are ascending, from 0
-    on.
+    """Returns the data of some records of page number `page`, whose bytes are `view`. `rows` are positions in the page,
+    ascending.
 
     Raises:
-        Damaged: they are not that page.
+        Damaged: the bytes are not that page.
     """
     body = _page_body(segment, segment.pages, page, view, 0)
     found: list[bytes] = []
@@ -171,7 +174,7 @@ def _key_page(objects: Objects, segment: Segment) -> keypage.KeyPage:
 
 
 def _span(segment: Segment, pages: PageIndex, row: int, max_records: int, max_bytes: int) -> _Span:
-    """Returns the fewest pages that are sure to hold what is asked for from `row` on."""
+    """Returns the fewest pages that are certain to hold the requested records from `row` on."""
     row_ends = list(accumulate(pages.counts))
     if not len(pages.sizes) == len(pages.counts) == len(pages.payload) or row_ends[-1:] != [segment.count]:
         raise Damaged(f"page index contradicts itself: object={segment.key}")
@@ -205,7 +208,7 @@ def _decode(
 
 
 def _split(body: bytes, count: int, where: str) -> list[bytes]:
-    """Returns the `count` values in a page's body."""
+    """Splits a page's body into its `count` values."""
     read = BytesIO(body).read
     # Each step of the outer map reads a length, then so many bytes: a loop that Python does not see.
     lengths: Iterator[int] = map(int.from_bytes, iter(partial(read, _LENGTH.size), b""), repeat("little"))  # type: ignore[arg-type]
@@ -219,7 +222,7 @@ def _split(body: bytes, count: int, where: str) -> list[bytes]:
 
 
 def _page_body(segment: Segment, index: PageIndex, page: int, view: memoryview, at: int) -> bytes:
-    """Returns the decompressed body of page `page`, whose header begins at `view[at]`."""
+    """Checks and decompresses the body of page `page`, whose header begins at `view[at]`."""
     where = f"object={segment.key} page={page}"
     size, count, decoded = index.sizes[page], index.counts[page], index.payload[page] + 4 * index.counts[page]
     try:
@@ -244,7 +247,7 @@ def _page_body(segment: Segment, index: PageIndex, page: int, view: memoryview, 
 
 
 def _decompressor() -> zstandard.ZstdDecompressor:
-    """Returns one per thread: it is not safe to share."""
+    """Returns this thread's decompressor, because decompressors can't be shared by threads."""
     found: zstandard.ZstdDecompressor | None = getattr(_local, "decompressor", None)
     if found is None:
         found = _local.decompressor = zstandard.ZstdDecompressor()
@@ -252,7 +255,7 @@ def _decompressor() -> zstandard.ZstdDecompressor:
 
 
 class _Page(NamedTuple):
-    """A page, the offset of its first record, and which of its records are wanted."""
+    """A page, the offset of its first record, and the requested offsets in it."""
 
     segment: Segment
     number: int
@@ -264,13 +267,14 @@ class _Page(NamedTuple):
 def read_scattered(
     wanted: Sequence[tuple[Segment, Sequence[int]]],
 ) -> Generator[list[Range], list[bytes], dict[int, bytes]]:
-    """Yields the data of records, by offset: asks for ranges once, and is sent their bytes.
+    """Returns the data of scattered records, by offset. It is a generator that yields the needed ranges once, and is
+    sent their bytes.
 
     Args:
-        wanted: segments with ascending offsets that are in them.
+        wanted: segments, each with ascending offsets in it.
 
     Raises:
-        Damaged: an object is not what the manifest says.
+        Damaged: an object differs from what the manifest says.
     """
     pages = [page for segment, offsets in wanted for page in _pages(segment, offsets)]
     raws = yield [page.where for page in pages]

@@ -1,6 +1,6 @@
-"""Segments, records to bytes: format version 1. Only this module imports pyarrow.
+"""Encodes records as segments, format version 1. The only module here that imports pyarrow.
 
-Parquet with one row group, zstd level 3, and these columns:
+A segment is a Parquet object with one row group, zstd level 3, and these columns:
 
     offset        INT64, DELTA_BINARY_PACKED
     append_time   TIMESTAMP(ms) in UTC, DELTA_BINARY_PACKED; declared without a zone, so that engines show UTC
@@ -10,7 +10,7 @@ Parquet with one row group, zstd level 3, and these columns:
     meta          BYTE_ARRAY (string if it is UTF-8), PLAIN, required: empty for none; only if a record has one
     data          BYTE_ARRAY (string for text), PLAIN, required: no levels, no dictionary, no statistics
 
-Every page carries a CRC-32. The file's metadata hold `headrace.version` and `headrace.log_id`.
+Every page has a CRC-32. The file's metadata has `headrace.version` and `headrace.log_id`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,9 @@ _BATCHES = (32, 16, 8, 4, 2, 1)
 
 
 class BuiltSegment(NamedTuple):
-    """A segment before it has a place: the object, its key page, and what the manifest must say of them."""
+    """An encoded segment that is not stored yet: the bytes of its object and of its key page, and what the manifest
+    must say of them.
+    """
 
     data: bytes
     key_page: bytes
@@ -50,7 +52,7 @@ class BuiltSegment(NamedTuple):
     records: int
 
     def describe(self, number: int, key: str) -> Segment:
-        """Returns the descriptor of this segment as number `number` of its log, stored under `key`."""
+        """Returns the segment's descriptor for the manifest, as number `number` of its log, stored under `key`."""
         return Segment(
             number=number,
             key=key,
@@ -68,18 +70,18 @@ class BuiltSegment(NamedTuple):
 
 
 def build(first_offset: int, records: Batch, *, text: bool = False, log_id: str = "") -> BuiltSegment:
-    """Returns the segment that holds `records`: at least one, append times that never fall.
+    """Encodes a segment of these records: at least one, with append times that never decrease.
 
     Args:
-        first_offset: of the first record.
+        first_offset: offset of the first record.
         records: up to about 100,000 of up to 64 MiB each, 2 GiB together; all are in memory at once, and so is the
             result.
-        text: the data are text (a JSON log): declared as a string, so that SQL engines show it. Should one
-            record not be UTF-8 after all, the column stays binary.
+        text: whether the data is text (a JSON log). Then it is declared as a string, so that SQL engines show it; if a
+            record is not UTF-8 after all, the column stays binary.
         log_id: written into the file's metadata.
 
     Raises:
-        ValueError: `records` is empty, or its times fall.
+        ValueError: `records` is empty, or its times decrease.
     """
     _require_order(records)
     metas = _meta_sizes(records)
@@ -100,7 +102,7 @@ def build(first_offset: int, records: Batch, *, text: bool = False, log_id: str 
 
 
 def is_text(content_type: str) -> bool:
-    """Returns whether records of this type are text."""
+    """Returns whether records of this content type are text."""
     media_type = content_type.partition(";")[0].strip().lower()
     return media_type == "application/json" or media_type.startswith("text/")
 
@@ -148,7 +150,7 @@ def _meta_sizes(records: Batch) -> array[int] | None:
 
 
 def _binary(data: bytes, sizes: array[int]) -> pa.Array:
-    """Returns the array of these values; its memory is that of `data`."""
+    """Returns these values as an Arrow array that shares the memory of `data`."""
     ends = array("i", accumulate(sizes, initial=0))
     return pa.BinaryArray.from_buffers(pa.binary(), len(sizes), [None, pa.py_buffer(ends), pa.py_buffer(data)])
 
@@ -158,7 +160,9 @@ def _listed(column: Any, count: int, type_: pa.DataType) -> pa.Array:
 
 
 def _batch_size(sizes: Sequence[int]) -> int:
-    """Records per write batch: the most with which no batch of several records exceeds the window."""
+    """Returns the number of records per write batch: the largest for which no batch of several records exceeds the
+    window.
+    """
     if max(sizes) * _BATCHES[0] <= _WINDOW_BYTES:
         return _BATCHES[0]
     ends = list(accumulate(sizes, initial=0))
@@ -196,7 +200,7 @@ def _write(table: pa.Table, batch_size: int, log_id: str) -> bytes:
 
 
 def _page_index(data: bytes, name: str, sizes: Sequence[int]) -> PageIndex:
-    """Walks the page headers of a column, as the reader will."""
+    """Builds the page index of a column by walking its page headers, as a reader does."""
     file = pq.ParquetFile(pa.BufferReader(data))
     column = file.metadata.row_group(0).column(file.schema_arrow.names.index(name))
     start = at = column.data_page_offset

@@ -1,7 +1,7 @@
-"""Lenses (`durable.lens/v1`): how records of one schema version are read as records of the next.
+"""Lenses (`durable.lens/v1`): they convert records of one schema version to the next when records are read.
 
-`parse` reads a lens strictly. `prove` shows, before it is installed, that it turns every document that the old schema
-accepts into one that the new schema accepts, or refuses it. `promote` runs a chain of lenses on a record.
+`parse` reads a lens strictly. `prove` shows, before a lens is installed, that it converts every document that the old
+schema accepts to one that the new schema accepts, or refuses the lens. `promote` runs a chain of lenses on a record.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""A lens at work: each operation compiled into a function from document to document; tables and builtins.
+"""Compiles the operations of a lens to functions from document to document; includes conversion tables and builtins.
 
-No function changes its argument: containers along the touched paths are copied, the rest is shared. So a copied value
-and its source never alias in a way that a later operation could show. Every function is deterministic and raises
-`InvalidRequest` for a value outside its domain. Integers keep every digit; a number without a fraction counts as an
-integer however it is written, as in JSON Schema.
+No function changes its argument: containers along the changed paths are copied, the rest is shared. So a copied value
+and its source never affect each other. Every function is deterministic and raises `InvalidRequest` for a value outside
+its domain. Integers keep every digit; a number without a fraction counts as an integer however it is written, as in
+JSON Schema.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,4300}")  # CPython refuses to parse 
 
 
 def compile_convert(op: Convert) -> Transformation:
-    """Returns the function of a `convert`; it checks the types that the operation names before and after.
+    """Compiles a `convert` operation to a function on values, which checks the types before and after that the
+    operation names.
 
     Raises (the function):
         InvalidRequest: the value or the result is of another type, or the value is outside the transform's domain.
@@ -47,7 +48,7 @@ def compile_convert(op: Convert) -> Transformation:
 
 
 def compile_transform(transform: Transform) -> Transformation:
-    """Returns the function of a table or a builtin."""
+    """Compiles a conversion table or a builtin to a function on values."""
     if transform.builtin is not UNSET:
         return _BUILTINS[transform.builtin]
     if transform.map is UNSET:  # not reachable: a transform is one of both
@@ -65,14 +66,14 @@ def compile_transform(transform: Transform) -> Transformation:
 
 
 def is_type(value: Any, name: str) -> bool:
-    """Returns whether a JSON value is of a type, in JSON Schema's sense."""
+    """Returns whether a JSON value is of a type, as JSON Schema defines it."""
     if name == "integer":
         return type(value) is int or (type(value) is float and value.is_integer())
     return isinstance(value, _TYPES[name]) and (name != "number" or type(value) is not bool)
 
 
 def text_of(value: Any) -> str | None:
-    """Returns the key under which a table lists a scalar; None for an object or array, which no table lists.
+    """Returns the key under which a conversion table lists a scalar; None for an object or array, which no table lists.
 
     Numbers are written as JavaScript does, except that integers keep all their digits.
     """
@@ -93,7 +94,9 @@ def text_of(value: Any) -> str | None:
 
 
 def _float_text(value: float) -> str:
-    """Prints as ECMAScript's Number::toString, except that numbers from 1e21 on have all digits and no exponent."""
+    """Formats a number as ECMAScript's Number::toString does, except that numbers from 1e21 on have all digits and no
+    exponent.
+    """
     if value.is_integer():
         return str(int(value))
     digits, _, exponent = f"{value!r}".partition("e")
@@ -159,19 +162,19 @@ Step = Callable[[Any], Any]
 
 
 def compile_ops(operations: Sequence[ops.Op]) -> tuple[Step, ...]:
-    """Returns the operations as functions, to be run in order.
+    """Compiles operations to functions on documents, to be run in order.
 
     Raises:
-        InvalidRequest: an operation has a pointer that is none.
+        InvalidRequest: an operation has an invalid JSON pointer.
 
-    Raises (each function):
-        InvalidRequest: the document has not the shape that the operation asks for. Says why, not where.
+    Raises (each function): InvalidRequest: the document does not have the shape that the operation requires. The
+    message says why, but not where.
     """
     return tuple(_compile(op) for op in operations)
 
 
 def run(steps: Sequence[Step], document: Any) -> Any:
-    """Runs all steps, and returns the document after them."""
+    """Runs all steps in order, and returns the resulting document."""
     for step in steps:
         document = step(document)
     return document

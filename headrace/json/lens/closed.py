@@ -1,7 +1,8 @@
-"""Schemas in the form in which the proof reads them: what the validator checks, nothing else, references in one place.
+"""Rewrites schemas for the proof: keeps only what the validator checks, and moves the targets of all references to one
+place.
 
-A closed schema is a pair of a fragment and definitions; all references, in both, lead to `#/definitions/NAME`. So a
-part of a fragment means the same wherever it is put, as long as the definitions come along.
+A closed schema is a pair of a fragment and definitions; all references in both lead to `#/definitions/NAME`. So a part
+of a fragment means the same wherever it is moved, as long as the definitions come along.
 """
 
 from __future__ import annotations
@@ -46,17 +47,17 @@ _PLAIN_NAME: Final = re.compile(r"(?!at_)[A-Za-z0-9_-]+")
 
 @dataclass(frozen=True)
 class Closed:
-    """A schema as a fragment, and the definitions that it and they refer to."""
+    """A schema as a fragment, and the definitions to which it and they refer."""
 
     fragment: Fragment
     definitions: dict[str, Fragment]
 
 
 def close(schema: Fragment) -> Closed:
-    """Returns the closed form of a schema of draft-07.
+    """Rewrites a draft-07 schema in closed form.
 
     Raises:
-        InvalidRequest: a reference leads out of the schema, or to what is no subschema of it.
+        InvalidRequest: a reference leads outside the schema, or to something that is no subschema.
     """
     targets = {
         subschema.path: subschema.here[0][0].path
@@ -74,7 +75,7 @@ class _Rewriter:
         self._targets = targets
 
     def rewrite(self, path: Path) -> Fragment:
-        """Returns the subschema at a path, closed."""
+        """Rewrites the subschema at a path in closed form."""
         schema = pointer.get(self._schema, path)
         if not isinstance(schema, dict):
             return bool(schema)
@@ -101,17 +102,20 @@ class _Rewriter:
         return rewritten
 
     def _are_exclusive(self, path: Path, count: int) -> bool:
-        """Returns whether the branches of a `oneOf` are objects told apart by a text that each has: then it is an
-        `anyOf`.
+        """Returns whether the branches of a `oneOf` are objects with a member whose constant text differs in each
+        branch. Then it equals an `anyOf`.
 
-        Containment in a large `oneOf` is beyond the schema library; and this is how events of many types are written.
+        The schema library can't decide containment in a large `oneOf`, and events of many types are usually written
+        this way.
         """
         branches = [self._marks((*path, "oneOf", str(at))) for at in range(count)]
         names = set.intersection(*(set(marks) for marks in branches)) if branches else set()
         return any(len({marks[name] for marks in branches}) == count for name in names)
 
     def _marks(self, path: Path) -> dict[str, str]:
-        """Returns members that an object schema requires, with the one text that each can be."""
+        """Returns the members that an object schema requires and whose value must be one constant text, with that
+        text.
+        """
         for _ in range(_MAX_REFERENCES):
             path = self._targets.get(path, path)
         schema = pointer.get(self._schema, path)
@@ -126,7 +130,9 @@ class _Rewriter:
 
 
 def _name(path: Path) -> str:
-    """Returns a definition's name: its own where it has one, so that two versions of a schema share it."""
+    """Returns the name under which the subschema at a path becomes a definition. A definition of the schema keeps its
+    own name, so that two versions of a schema share it.
+    """
     if len(path) == 2 and path[0] == "definitions" and _PLAIN_NAME.fullmatch(path[1]):
         return path[1]
     return "at_" + pointer.render(path).encode().hex()

@@ -1,7 +1,8 @@
-"""Lens documents: read strictly, bounded in what they can make of a record, proven, and run on records.
+"""Lens documents: parsed strictly, limited in how large they can make a record, proven, and run on records.
 
-What `parse` accepts can be run, though nothing is proven yet. Operations share what they copy, so that a few of them make
-a value of a few kilobytes that would be written as terabytes. Most lenses cannot: their results need no measuring.
+A lens that `parse` accepts can be run, but nothing is proven yet. Operations share what they copy, so a few of them can
+make a value of a few kilobytes that would be terabytes when written out. Most lenses can't do that, and their results
+need not be measured.
 """
 
 from __future__ import annotations
@@ -28,12 +29,13 @@ _MEMBER_CHARS = 4  # quotes, colon and comma
 
 
 class Growth(NamedTuple):
-    """What operations can do to the size of a document at most.
+    """An upper bound on how much operations can enlarge a document.
 
     Attributes:
-        copies: how many leave a value in two places: each can double the document.
-        maps: one of them is `map`, which adds to each item. Others add no more than the length of the lens.
-        levels: by how much they deepen it.
+        copies: number of operations that leave a value in two places; each can double the document.
+        maps: whether one of them is `map`, which can add to each item. Other operations add no more than the length of
+            the lens.
+        levels: number of levels of nesting that they add.
     """
 
     copies: int
@@ -42,7 +44,7 @@ class Growth(NamedTuple):
 
 
 def growth_of(operations: Iterable[ops.Op]) -> Growth:
-    """Returns the growth by operations, nested ones listed too."""
+    """Computes the growth by operations; nested operations must be listed, too."""
     copies, maps, levels = 0, False, 0
     for op in operations:
         match op:
@@ -64,7 +66,7 @@ def growth_of(operations: Iterable[ops.Op]) -> Growth:
 
 
 def can_be_large(growths: Iterable[Growth]) -> bool:
-    """Returns whether the result of lenses with these growths, together, has to be measured."""
+    """Returns whether the result of lenses with these growths must be measured."""
     copies, levels = 0, 0
     for growth in growths:
         if growth.maps:
@@ -76,7 +78,7 @@ def can_be_large(growths: Iterable[Growth]) -> bool:
 def exceeds(value: Any, limit_chars: int) -> bool:
     """Returns whether the JSON text of a value is longer than a limit, or nested deeper than `MAX_LEVELS`.
 
-    Roughly: a number counts as eight characters. What is shared is looked at once.
+    The result is approximate: a number counts as eight characters. Shared parts are examined once.
     """
     return _chars(value, {}, limit_chars, MAX_LEVELS) > limit_chars
 
@@ -106,7 +108,7 @@ def _depth_of(path: str) -> int:
 
 
 def _levels(value: Any) -> int:
-    """Returns the levels of nesting of a value as `jsontext` reads it."""
+    """Returns the nesting depth of a value, as `jsontext` counts it."""
     children = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     return max((1 + _levels(child) for child in children), default=0)
 
@@ -119,13 +121,13 @@ _LOCATION: Final = re.compile(r" - at `\$(.*)`$")
 
 
 class Lens(msgspec.Struct, frozen=True):
-    """How documents of version `from_version` become documents of version `to_version`.
+    """A conversion of documents of version `from_version` to version `to_version`.
 
     Attributes:
         document: the lens as it was sent.
         ops: its operations, as values.
-        steps: the same as functions, for `apply.run`.
-        growth: how much larger they can make a document.
+        steps: its operations as functions, for `apply.run`.
+        growth: bound on how much they can enlarge a document.
     """
 
     document: dict[str, Any]
@@ -137,12 +139,12 @@ class Lens(msgspec.Struct, frozen=True):
 
 
 def parse(document: Any, name: str, version: int) -> Lens:
-    """Reads the lens from `version` to the next, for the stream `name`.
+    """Parses a lens document; it must lead from `version` to the next version of the stream `name`.
 
     Raises:
-        InvalidRequest: it is not a lens: a key too many or too few, a pointer that is none, a value moved into itself;
-            or it is a lens of another stream, or over the limits of this module.
-        Conflict: it leads from another version, or to another.
+        InvalidRequest: the document is no lens (missing or unknown keys, an invalid pointer, a value moved into
+            itself), is of another stream, or exceeds the limits of this module.
+        Conflict: the lens leads from or to another version.
     """
     envelope = _envelope(document)
     if envelope.schema != name:
@@ -182,7 +184,7 @@ def _envelope(document: Any) -> ops.Envelope:
 
 
 def _walk(operations: Iterable[ops.Op], location: str, depth: int = 1) -> Iterator[tuple[str, ops.Op]]:
-    """Returns all operations, nested ones too, each with its pointer in the lens."""
+    """Yields all operations, including nested ones, each with its pointer in the lens."""
     if depth > MAX_NESTING:
         raise InvalidRequest(f"invalid lens: {location}: nested too deeply: limit={MAX_NESTING}")
     for number, op in enumerate(operations):
@@ -192,7 +194,9 @@ def _walk(operations: Iterable[ops.Op], location: str, depth: int = 1) -> Iterat
 
 
 def _check(op: ops.Op) -> None:
-    """Checks what the document's schema cannot say: pointers are well formed, and nothing is moved into itself."""
+    """Checks what parsing does not: pointers are well formed and not too long, nothing is moved into itself, and the
+    whole document is not removed.
+    """
     match op:
         case ops.Rename():
             _check_move(_path(op.from_), _path(op.to))
@@ -236,17 +240,17 @@ MAX_CHARS = 64 * 1024 * 1024  # of a promoted record as JSON; a record as writte
 def promote(lenses: Sequence[Lens], document: Any) -> Any:
     """Runs a chain of lenses on a document, and returns the result; the document itself is not changed.
 
-    The result may share parts with the document and with the lenses: it is to be read, not to be changed.
+    The result may share parts with the document and with the lenses: the caller must not change it.
 
     Numbers that no operation touches are kept as they are, and so is the order of keys; a key that is added goes
     to the end of its object.
 
     Args:
-        lenses: from the version under which the document was written, up to the current one.
+        lenses: the lenses from the version under which the document was written up to the current version.
 
     Raises:
-        InvalidRequest: an operation fails, which no document does that was accepted by the schema of the lens's proof;
-            or the result is longer than `MAX_CHARS` or deeper than `growth.MAX_LEVELS`.
+        InvalidRequest: an operation fails, which can't happen with documents that the lens's old schema accepts; or the
+            result is longer than `MAX_CHARS` or deeper than `MAX_LEVELS`.
     """
     for lens in lenses:
         for number, step in enumerate(lens.steps):
@@ -261,17 +265,18 @@ def promote(lenses: Sequence[Lens], document: Any) -> Any:
 
 
 def prove(lens: Lens, old_schema: dict[str, Any] | bool, new_schema: dict[str, Any] | bool) -> dict[str, Any]:
-    """Shows that the lens turns every document of the old schema into one of the new schema.
+    """Proves that the lens converts every document that the old schema accepts to one that the new schema accepts.
 
-    The operations are followed, in order, on a description of all documents that the old schema accepts; what comes
-    out has to be within the new schema. An `add` or `remove` with a default must have one that fits its own `schema`.
+    The operations are followed, in order, on a description of all documents that the old schema accepts; the resulting
+    description must be within the new schema. A default in an `add` or `remove` must fit the `schema` in the same
+    operation.
 
     Returns:
-        The lens's document, with a default from the new schema in every `add` that had none.
+        The lens's document; every `add` without a default now has one from the new schema.
 
     Raises:
-        InvalidRequest: a document might make an operation fail, or come out as one that the new schema refuses; or
-            the schemas are too complex to tell. Names the operation and the path.
+        InvalidRequest: a document might make an operation fail, or become one that the new schema refuses; or the
+            schemas are too complex to decide. The message names the operation and the path.
     """
     # Loads the schema library, which a process that only promotes does not need.
     from headrace.json.lens import proof

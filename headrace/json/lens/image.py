@@ -1,10 +1,10 @@
-"""A lens run on a set of documents: from a description of what goes in to a description of what comes out.
+"""Runs a lens on a set of documents: computes a description of all possible results from a description of all inputs.
 
-Each operation here is the counterpart of one in `apply`, and refuses a set in which some document might make that one
+Each operation here is the counterpart of one in `apply`, and refuses a set if some document in it might make that one
 fail.
 
-A path into a set of documents has cases: a value that may be there or not, or whose parent can be one thing or another, is
-followed in each case by itself. So what an operation moves stays together with where it came from.
+A path into a set of documents has several cases if a value may be present or absent, or if its parent can be of several
+kinds. Each case is followed separately, so that a moved value stays together with the case it came from.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ Rebuild = Callable[[Fragment | None], Fragment]
 
 @dataclass(frozen=True)
 class Place:
-    """One case of what is at a path.
+    """One case of what can be at a path in a set of documents.
 
     Attributes:
-        value: what is there; None: nothing.
-        rebuild: the whole set in this case with another value there, or without (None). None where that is not
-            possible: the parent is missing, or cannot have such a member.
+        value: a description of the value; None if it is absent.
+        rebuild: returns the whole set, in this case, with another value at the path, or without it (None). None if that
+            is impossible because the parent is missing or can't have such a member.
     """
 
     value: Fragment | None
@@ -46,13 +46,13 @@ class Place:
 
 
 def places(shapes: Shapes, whole: Fragment, path: Path, *, create: bool = False) -> list[Place]:
-    """Returns all cases of what is at a path.
+    """Returns all cases of what can be at a path.
 
     Args:
-        create: where a parent is missing, treats it as an empty object.
+        create: whether to treat a missing parent as an empty object.
 
     Raises:
-        InvalidRequest: there are too many, or a schema is too complex.
+        InvalidRequest: there are too many cases, or a schema is too complex.
     """
     found = list(_places(shapes, whole, path, create))
     if len(found) > MAX_CASES:
@@ -88,7 +88,7 @@ def _compose(outer: Rebuild, inner: Rebuild | None) -> Rebuild | None:
 
 
 def _members(shapes: Shapes, case: Case, key: str) -> Iterator[Place]:
-    """Returns what is under a key of a case: at most one place with it and one without."""
+    """Yields what can be under a key in one case: at most one place where it is present, and one where it is absent."""
     if isinstance(case, ObjectCase):
         value = _member(shapes, case, key)
         if value is not None:
@@ -108,14 +108,16 @@ def _members(shapes: Shapes, case: Case, key: str) -> Iterator[Place]:
 
 
 def _member(shapes: Shapes, case: ObjectCase, name: str) -> Fragment | None:
-    """Returns what a member is if it is there; None: it never is."""
+    """Returns a description of a member's value; None if the member is never present."""
     member = case.member(name)
     may_be_named_so = case.names is True or not shapes.covers({"not": case.names}, {"const": name})
     return member if may_be_named_so and not shapes.is_empty(member) else None
 
 
 def _with_member(shapes: Shapes, case: ObjectCase, name: str, was: bool, value: Fragment | None) -> ObjectCase:
-    """Returns the case with a member set or, for None, absent. `was`: in this case the member is there."""
+    """Returns the case with the member set to a value, or removed if `value` is None. `was` says whether the member is
+    present in this case.
+    """
     properties = {**case.properties, name: False if value is None else value}
     required = case.required - {name} if value is None else case.required | {name}
     grown = (value is not None) - was
@@ -140,7 +142,9 @@ def _with_member(shapes: Shapes, case: ObjectCase, name: str, was: bool, value: 
 
 
 def _with_item(case: ArrayCase, position: int, value: Fragment | None) -> ArrayCase:
-    """Returns the case, which has an item there, with another one or, for None, with the later items moved up."""
+    """Returns the case with the item at `position` replaced; if `value` is None, with the item removed and later items
+    moved up. The case must have the item.
+    """
     size = max(len(case.prefix), position + 1)
     items = [case.item(at) for at in range(size)]
     if value is not None:
@@ -153,7 +157,7 @@ def _with_item(case: ArrayCase, position: int, value: Fragment | None) -> ArrayC
 
 @dataclass(frozen=True)
 class _Total:
-    """A builtin never fails on `domain`, and what it makes of it is within `result`."""
+    """A set of values (`domain`) on which a builtin never fails, and a set (`result`) that includes all its results."""
 
     domain: dict[str, Any]
     result: dict[str, Any]
@@ -183,11 +187,11 @@ _TOTAL: Final[dict[str, list[_Total]]] = {
 
 
 def convert_set(shapes: Shapes, op: ops.Convert, value: Fragment) -> Fragment:
-    """Returns the set of results.
+    """Runs a `convert` on a set of values, and returns the set of results.
 
     Raises:
-        InvalidRequest: a value may be of another type than the operation says, be outside what the transform is
-            defined for, or give a result of another type.
+        InvalidRequest: a value may have another type than the operation says, may be outside the transform's domain, or
+            may give a result of another type.
     """
     listed = shapes.values(value)
     if listed is not None:
@@ -201,7 +205,7 @@ def convert_set(shapes: Shapes, op: ops.Convert, value: Fragment) -> Fragment:
 
 
 def _of_each(op: ops.Convert, values: list[Any]) -> Fragment:
-    """Tries each value, where the schema lists them."""
+    """Converts each of the values that a schema lists, and returns the set of results."""
     function = compile_convert(op)
     results = []
     for value in values:
@@ -236,7 +240,8 @@ def run(shapes: Shapes, operations: Sequence[ops.Op], whole: Fragment, location:
     """Runs the operations on a set, and returns the set of results.
 
     Raises:
-        InvalidRequest: an operation may fail on a document of the set, or that cannot be decided. Says which one.
+        InvalidRequest: an operation may fail on a document of the set, or that cannot be decided. The message names the
+            operation.
     """
     for number, op in enumerate(operations):
         here = f"{location}/{number}"
@@ -281,7 +286,7 @@ def _apply(shapes: Shapes, op: ops.Op, whole: Fragment) -> Fragment:
 
 
 def _nested(shapes: Shapes, op: ops.In | ops.Map, whole: Fragment, location: str) -> Fragment:
-    """Runs `in` and `map`; errors of their inner operations name those."""
+    """Runs an `in` or `map` operation on a set; errors of its inner operations name the inner operation."""
     path = pointer.parse(op.path)
     inner = f"{location}/ops"
     try:
@@ -310,7 +315,7 @@ def _nested(shapes: Shapes, op: ops.In | ops.Map, whole: Fragment, location: str
 
 
 def _move(shapes: Shapes, whole: Fragment, source: Path, target: Path, *, removes: bool) -> Fragment:
-    """Runs `rename`, `copy` and `hoist`."""
+    """Runs a `rename`, `copy` or `hoist` operation on a set."""
     taken = _taken(shapes, whole, source, removes)
     if removes and source == target:
         return whole
@@ -365,7 +370,9 @@ def _require_kind(shapes: Shapes, value: Fragment, path: Path, kind: dict[str, A
 
 
 def _taken(shapes: Shapes, whole: Fragment, source: Path, removes: bool) -> list[tuple[Fragment, Fragment]]:
-    """Returns the cases of a value that has to be there, each with what the set then is: without it, if it is removed."""
+    """Returns the cases of a value that must be present, each with a description of the whole set; without the value if
+    `removes` is set.
+    """
     found = _present(shapes, whole, source)
     if removes and source:
         return [(value, rebuild(None)) for value, rebuild in found]
@@ -375,7 +382,9 @@ def _taken(shapes: Shapes, whole: Fragment, source: Path, removes: bool) -> list
 
 
 def _present(shapes: Shapes, whole: Fragment, path: Path) -> list[tuple[Fragment, Rebuild]]:
-    """Returns the cases of a value that has to be there."""
+    """Returns the cases of a value, each with its `rebuild` function. Raises InvalidRequest if the value may be
+    missing.
+    """
     found = []
     for place in places(shapes, whole, path):
         if place.value is None or place.rebuild is None:

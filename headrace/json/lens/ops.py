@@ -1,7 +1,7 @@
 """The operations of `durable.lens/v1`, as values.
 
-Field names, defaults and strictness follow the peer's published JSON Schema of a lens. Paths are JSON pointers,
-relative to the document or, inside `in` and `map`, to the nested object or item.
+Field names, defaults and strictness follow the JSON Schema of a lens that Prisma Streams publishes. Paths are JSON
+pointers, relative to the document or, inside `in` and `map`, to the nested object or item.
 """
 
 from __future__ import annotations
@@ -22,29 +22,31 @@ Version = Annotated[int, Meta(ge=0)]
 
 
 class _Strict(Struct, frozen=True, forbid_unknown_fields=True):
-    """Takes no key that it does not name."""
+    """The base of values that refuse unknown keys."""
 
 
 class _Op(_Strict, frozen=True, tag_field="op", tag=str.lower):
-    """An operation, told from the others by its `op`."""
+    """The base of operations; the key `op` tells which one it is."""
 
 
 class Rename(_Op, frozen=True):
-    """Moves a value. What is at `to` is replaced."""
+    """Moves a value from one path to another. A value that is already at `to` is replaced."""
 
     from_: str = field(name="from")
     to: str
 
 
 class Copy(_Op, frozen=True):
-    """Duplicates a value. What is at `to` is replaced."""
+    """Copies a value to another path. A value that is already at `to` is replaced."""
 
     from_: str = field(name="from")
     to: str
 
 
 class Add(_Op, frozen=True):
-    """Sets a value. What is at `path` is replaced: as the peer does, although its reference says "if missing"."""
+    """Sets a value at a path. A value that is already there is replaced, as in Prisma Streams, although its reference
+    says "if missing".
+    """
 
     path: str
     schema: dict[str, Any] | bool
@@ -52,7 +54,7 @@ class Add(_Op, frozen=True):
 
 
 class Remove(_Op, frozen=True):
-    """Deletes a value that must be there. `schema` and `default` tell a reader what it was."""
+    """Deletes a value, which must exist. `schema` and `default` document what it was."""
 
     path: str
     schema: dict[str, Any] | bool
@@ -60,7 +62,7 @@ class Remove(_Op, frozen=True):
 
 
 class Hoist(_Op, frozen=True):
-    """Moves (or, without `removeFromHost`, copies) a member out of its object."""
+    """Moves a member out of its object to another path; copies it if `removeFromHost` is false."""
 
     host: str
     name: Name
@@ -69,7 +71,9 @@ class Hoist(_Op, frozen=True):
 
 
 class Plunge(_Op, frozen=True):
-    """Moves (or, without `removeFromSource`, copies) a value into an object, which `createHost` makes if missing."""
+    """Moves a value into an object; copies it if `removeFromSource` is false. If the object is missing, `createHost`
+    creates it.
+    """
 
     from_: str = field(name="from")
     host: str
@@ -79,7 +83,7 @@ class Plunge(_Op, frozen=True):
 
 
 class Wrap(_Op, frozen=True):
-    """Makes an array of one item of a value."""
+    """Replaces a value by an array with that value as its only item."""
 
     path: str
     mode: Literal["singleton"]
@@ -94,7 +98,9 @@ class Head(_Op, frozen=True):
 
 
 class Transform(_Strict, frozen=True):
-    """A table from the text of a scalar to a scalar, `default` for all that is not listed; or a builtin by name."""
+    """A conversion of scalars: either a table from a scalar's text to a scalar, with `default` for values that are not
+    listed, or a builtin by name.
+    """
 
     map: dict[str, Scalar] | UnsetType = UNSET
     default: Scalar | UnsetType = UNSET
@@ -108,7 +114,7 @@ class Transform(_Strict, frozen=True):
 
 
 class Convert(_Op, frozen=True):
-    """Replaces a value of one type by one of another. `backward` is kept, not run."""
+    """Replaces a value of one type by one of another type. `backward` is stored, but never run."""
 
     path: str
     from_type: JsonType = field(name="fromType")
@@ -135,7 +141,7 @@ Op = Rename | Copy | Add | Remove | Hoist | Plunge | Wrap | Head | Convert | In 
 
 
 class Envelope(_Strict, frozen=True):
-    """A lens document."""
+    """A lens document: its stream, its versions, and its operations."""
 
     api_version: Literal["durable.lens/v1"] = field(name="apiVersion")
     schema: Name

@@ -1,7 +1,8 @@
-"""The parts of a lens's proof, and why one fails; and the defaults that an `add` leaves out, taken from the new schema.
+"""Checks for a lens's proof, explanations of failures, and defaults for every `add` without one, taken from the new
+schema.
 
-Defaults follow the peer: the schema's own `default` at that path, or else an empty object or array where it may be one.
-What is found is written into the lens, so that a later change of mind about this rule changes no record.
+Defaults follow Prisma Streams: the new schema's own `default` at that path, otherwise an empty object or array if the
+schema allows one there. The default is written into the lens, so that a later change of this rule changes no record.
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ _EVERY_ITEM = "0"  # stands for an item of an array on the way down into `map`
 
 
 def with_defaults(document: dict[str, Any], operations: Sequence[ops.Op], new_schema: Any) -> dict[str, Any]:
-    """Returns the lens document with a default in every `add`; itself if nothing was missing.
+    """Returns the lens document with a default in every `add`; the same document if none was missing.
 
     Raises:
-        InvalidRequest: the new schema suggests none.
+        InvalidRequest: a default is missing and the new schema has none.
     """
     if not any(_lacks(op) for op in operations):
         return document
@@ -71,7 +72,7 @@ def _derive(schemas: Sequence[Subschema], path: Path) -> Any:
 
 
 def _all_of(schemas: Sequence[Subschema]) -> Iterator[Subschema]:
-    """Returns the schemas and those that they demand too, by reference or `allOf`."""
+    """Yields the schemas, and all schemas that they include by reference or `allOf`."""
     waiting, seen = list(reversed(schemas)), set()
     while waiting:
         schema = waiting.pop()
@@ -88,7 +89,7 @@ def _is_demand(schema: Subschema, child: Subschema) -> bool:
 
 
 def _children(schema: Subschema, key: str) -> Iterator[Subschema]:
-    """Returns what the schema says of a member or an item under a key by name; `items` stand for each."""
+    """Yields the subschemas that a schema applies to the member or item `key`; `items` applies to every item."""
     for group in schema.members:
         yield from (child for child in group if child.path[len(schema.path) :] == ("properties", key))
     if pointer.index(key) is not None:
@@ -107,7 +108,7 @@ def check_defaults(operations: Sequence[ops.Op], location: str = "/ops") -> None
     """Checks that the default of an `add` or `remove` fits the schema that the operation itself declares.
 
     Raises:
-        InvalidRequest: one does not, or the declared schema is none.
+        InvalidRequest: a default does not fit, or the declared schema is invalid.
     """
     for number, op in enumerate(operations):
         here = f"{location}/{number}"
@@ -124,10 +125,10 @@ def check_defaults(operations: Sequence[ops.Op], location: str = "/ops") -> None
 
 
 def check(operations: Sequence[ops.Op], old_schema: Fragment, new_schema: Fragment) -> None:
-    """Checks that the operations make a document of the new schema of any document of the old one.
+    """Checks that the operations convert every document of the old schema to a document of the new schema.
 
     Raises:
-        InvalidRequest: that cannot be shown.
+        InvalidRequest: this can't be proven.
     """
     old, new = close(old_schema), close(new_schema)
     shapes = Shapes(old.definitions)
@@ -146,7 +147,7 @@ def check(operations: Sequence[ops.Op], old_schema: Fragment, new_schema: Fragme
 
 
 def _reason(shapes: Shapes, goal: CanonicalSchema, case: Case, path: Path) -> tuple[Path, str]:
-    """Returns where and why a case is not within the goal: as deep down as it can be told."""
+    """Explains why a case is not within the goal. Returns a path, as deep as possible, and a message."""
     deeper: Iterator[tuple[str, Fragment, CanonicalSchema]] = iter(())
     if isinstance(case, ObjectCase):
         wanted = _only(goal, canonical.ObjectView)
@@ -181,7 +182,7 @@ def _items(case: ArrayCase, wanted: canonical.ArrayView) -> Iterator[tuple[str, 
 
 
 def _only(goal: CanonicalSchema, kind: type, references: int = MAX_REFERENCES) -> canonical.CanonicalViewType | None:
-    """Returns the one alternative of the goal that is of a kind; None if there are several or none."""
+    """Returns the only alternative of the goal that is of this kind; None if there are several or none."""
     view = goal.view()
     if isinstance(view, canonical.ReferenceView) and references:
         target = goal.definition(view.uri)
@@ -193,7 +194,7 @@ def _only(goal: CanonicalSchema, kind: type, references: int = MAX_REFERENCES) -
 
 
 def _show(schema: Any) -> str:
-    """Returns a schema in short, without what belongs to the whole."""
+    """Formats a schema for a message: shortened, without its definitions."""
     kept = schema
     if isinstance(schema, dict):
         kept = {name: value for name, value in schema.items() if name not in ("$schema", "definitions")}
@@ -202,7 +203,9 @@ def _show(schema: Any) -> str:
 
 
 def _blame(operations: Sequence[ops.Op], path: Path) -> str:
-    """Returns the last operation that has to do with a path, if any."""
+    """Returns the beginning of a message that names the last operation that changes something at this path, or says
+    that none does.
+    """
     blamed = "no operation changes it: "
     for number, op in enumerate(operations):
         if any(_meet(pointer.parse(written), path) for written in _written(op)):

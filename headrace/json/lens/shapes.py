@@ -1,13 +1,13 @@
-"""Sets of documents, described by schemas: what they contain, taken apart and put together again.
+"""Sets of documents, described by schemas: comparing them, splitting them into cases, and putting them together again.
 
-The proof follows a lens with such sets: it begins with what the old schema accepts and ends with what must be within
-the new one. Containment and the normal form of a schema are jsonschema-rs's, which is also what validates records.
+The proof follows a lens with such sets: it starts with what the old schema accepts, and ends with a set that must be
+within the new schema. Containment and the normal form of schemas come from jsonschema-rs, which also validates records.
 
-Every description may be wider than the set it stands for, never narrower. So what is shown of a description holds for
-the documents, and a constraint that is hard to follow may be forgotten.
+A description may be wider than the set it stands for, never narrower. So what is proven of a description is true of the
+documents, and a constraint that is hard to follow may be dropped.
 
-A case is what a value can be: an object, an array, or something without parts. It is immutable and says what it knows as a
-fragment of a schema; it may know too little.
+A case is one kind of value that a set can contain: an object, an array, or a value without parts. It is immutable, and
+describes its values by fragments of a schema; the description may be too wide.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from headrace.json.lens.closed import Fragment
 
 
 class CaseFragment(dict[str, Any]):
-    """A schema that was made from cases and remembers them, so that it need not be taken apart again."""
+    """A schema that was built from cases and keeps them, so that it need not be split into cases again."""
 
     def __init__(self, *cases: Case, **keywords: Any) -> None:
         super().__init__(keywords)
@@ -36,14 +36,14 @@ class CaseFragment(dict[str, Any]):
 
 @dataclass(frozen=True)
 class ObjectCase:
-    """An object.
+    """The case that a value is an object.
 
     Attributes:
-        required: names of members that are there.
-        properties: what a member is if it is there; False: it is not.
-        patterns: the same for all members whose names match.
-        additional: the same for members with no entry in either.
-        names: what the name of a member may be.
+        required: names of members that are always present.
+        properties: a description of each member's value if it is present; False if it is never present.
+        patterns: descriptions for all members whose names match a pattern.
+        additional: a description for all other members.
+        names: a description of members' names.
         low, high: bounds on the number of members.
     """
 
@@ -56,7 +56,7 @@ class ObjectCase:
     high: int | None = None
 
     def member(self, name: str) -> Fragment:
-        """Returns what the member of a name is, if it is there; `names` aside."""
+        """Returns a description of a member's value if it is present; ignores `names`."""
         demands = [child for pattern, child in self.patterns.items() if matches(pattern, name)]
         if name in self.properties:
             demands.append(self.properties[name])
@@ -66,7 +66,7 @@ class ObjectCase:
 
     @property
     def fragment(self) -> CaseFragment:
-        """The case as a schema."""
+        """The schema of this case."""
         found = CaseFragment(self, type="object")
         if self.required:
             found["required"] = sorted(self.required)
@@ -90,11 +90,11 @@ class ObjectCase:
 
 @dataclass(frozen=True)
 class ArrayCase:
-    """An array.
+    """The case that a value is an array.
 
     Attributes:
-        prefix: what the first items are, if there are so many.
-        rest: what each item after those is.
+        prefix: a description of each of the first items, if the array has so many.
+        rest: a description of the items after those.
         low, high: bounds on the number of items.
     """
 
@@ -104,12 +104,12 @@ class ArrayCase:
     high: int | None = None
 
     def item(self, position: int) -> Fragment:
-        """Returns what the item at a position is, if it is there."""
+        """Returns a description of the item at a position, if the array has it."""
         return self.prefix[position] if position < len(self.prefix) else self.rest
 
     @property
     def fragment(self) -> CaseFragment:
-        """The case as a schema."""
+        """The schema of this case."""
         found = CaseFragment(self, type="array")
         if self.prefix:
             found["items"], found["additionalItems"] = list(self.prefix), self.rest
@@ -124,7 +124,7 @@ class ArrayCase:
 
 @dataclass(frozen=True)
 class Other:
-    """A value that the proof does not look into: no object, no array."""
+    """The case that a value is neither an object nor an array; the proof does not look into it."""
 
     fragment: Fragment
 
@@ -134,12 +134,12 @@ Case = ObjectCase | ArrayCase | Other
 
 @functools.lru_cache(maxsize=1024)
 def matches(pattern: str, name: str) -> bool:
-    """Returns whether a name matches a pattern of a schema, as the validator sees it."""
+    """Returns whether a name matches a schema's pattern, by the validator's rules."""
     return jsonschema_rs.Draft7Validator({"pattern": pattern}).is_valid(name)
 
 
 def of_value(value: Any) -> Case:
-    """Returns the case of exactly one value."""
+    """Returns the case that describes exactly one value."""
     if isinstance(value, dict):
         properties: dict[str, Fragment] = {name: {"const": member} for name, member in value.items()}
         return ObjectCase(frozenset(value), properties, additional=False, low=len(value), high=len(value))
@@ -162,7 +162,7 @@ _UNKNOWN: tuple[Case, ...] = (ObjectCase(), ArrayCase(), Other({"type": ["null",
 
 
 class Shapes:
-    """Reads fragments under one set of definitions.
+    """Operations on fragments, which all refer to the same definitions.
 
     Raises (every method):
         InvalidRequest: a schema is too complex to reason about.
@@ -173,7 +173,7 @@ class Shapes:
         self._work = 0
 
     def covers(self, wide: Fragment | CanonicalSchema, narrow: Fragment) -> bool:
-        """Returns whether every value of `narrow` is shown to be one of `wide`."""
+        """Returns whether it can be proven that every value of `narrow` is a value of `wide`."""
         if wide is True or narrow is False:
             return True
         outer = wide if isinstance(wide, CanonicalSchema) else self.normal(wide)
@@ -183,17 +183,17 @@ class Shapes:
             return False
 
     def is_empty(self, fragment: Fragment) -> bool:
-        """Returns whether a fragment is shown to have no value."""
+        """Returns whether it can be proven that a fragment has no value."""
         if isinstance(fragment, bool):
             return not fragment
         return "const" not in fragment and self.normal(fragment).satisfiability() == canonical.Satisfiability.NO
 
     def accepts(self, fragment: Fragment, value: Any) -> bool:
-        """Returns whether a fragment has the value; undecided counts as no."""
+        """Returns whether it can be proven that a value is in a fragment."""
         return self.covers(fragment, {"const": value})
 
     def union(self, fragments: Sequence[Fragment]) -> Fragment:
-        """Returns all values of all fragments."""
+        """Returns a fragment that has all values of all these fragments."""
         distinct = list({jsontext.dumps(fragment): fragment for fragment in fragments}.values())
         if len(distinct) < 2:
             return distinct[0] if distinct else NOTHING
@@ -204,11 +204,11 @@ class Shapes:
         return self._fragment(self.normal({"anyOf": distinct}))
 
     def values(self, fragment: Fragment) -> list[Any] | None:
-        """Returns all values of a fragment that has finitely many and says so; else None."""
+        """Returns all values of a fragment that lists them; else None."""
         return _values(self.normal(fragment))
 
     def cases(self, fragment: Fragment) -> list[Case]:
-        """Returns what a value of the fragment can be: it is in one of the cases at least."""
+        """Splits a fragment into cases; each of its values is in at least one case."""
         if isinstance(fragment, CaseFragment):
             return list(fragment.cases)
         found = list(self._cases(self.normal(fragment), MAX_REFERENCES))
@@ -217,7 +217,7 @@ class Shapes:
         return found
 
     def normal(self, fragment: Fragment) -> CanonicalSchema:
-        """Returns the normal form of a fragment, with the definitions."""
+        """Returns the normal form of a fragment together with its definitions."""
         whole = {**fragment, "definitions": self._definitions} if isinstance(fragment, dict) else fragment
         try:
             found = jsonschema_rs.canonicalize(whole, draft=jsonschema_rs.Draft7, validate_formats=True, offline=True)
@@ -299,7 +299,7 @@ class Shapes:
 
 
 def _of_values(values: Sequence[Any]) -> list[Case]:
-    """Returns a case for each object and array, and one for all the rest."""
+    """Returns the cases of a list of values: one for each object and array, and one for all others."""
     others = [value for value in values if not isinstance(value, (dict, list))]
     found = [of_value(value) for value in values if isinstance(value, (dict, list))]
     return [*found, Other({"enum": others})] if others else found
@@ -324,8 +324,8 @@ def _values(schema: CanonicalSchema) -> list[Any] | None:
 
 
 def _is_exact(value: Any) -> bool:
-    """Returns whether equal numbers are one Python value here, whatever their spelling. Larger ones lose digits as
-    doubles.
+    """Returns whether equal numbers are always the same Python value here, however they are written. Larger numbers
+    lose digits as doubles.
     """
     return not isinstance(value, Decimal) and (not isinstance(value, (int, float)) or abs(value) <= _MAX_EXACT)
 
