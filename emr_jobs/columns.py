@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.json import pointer
+from headrace.json import jsontext
 from headrace.query.language import canonical
 from headrace.query.language.canonical import Field, SearchConfig, Value
 
@@ -52,7 +52,11 @@ def read(config: SearchConfig, version: int, documents: Sequence[Any], name: str
     """
     field = config.fields[name]
     binding = field.bound_at(version)
-    raw = [None] * len(documents) if binding is None else locate(documents, pointer.parse(binding.json_pointer))
+    raw = (
+        [None] * len(documents)
+        if binding is None
+        else locate(documents, jsontext.parse_pointer(binding.json_pointer))
+    )
     kinds = set(map(type, raw))
     if list in kinds:
         only = frozenset({name})
@@ -68,7 +72,7 @@ def read(config: SearchConfig, version: int, documents: Sequence[Any], name: str
     return Column(rows, values, found, _out_of_range(field, found, len(found)))
 
 
-def locate(documents: Sequence[Any], path: pointer.Path) -> list[Any]:
+def locate(documents: Sequence[Any], path: jsontext.Path) -> list[Any]:
     """Returns the value at a path in each document; None if it is null or missing."""
     found = list(documents)
     for depth, key in enumerate(path):
@@ -79,7 +83,7 @@ def locate(documents: Sequence[Any], path: pointer.Path) -> list[Any]:
             found = [None if one is None else one.get(key) for one in found]
         else:
             rest = path[depth:]
-            return [None if (one := pointer.get(each, rest)) is pointer.MISSING else one for each in found]
+            return [None if (one := jsontext.get(each, rest)) is jsontext.MISSING else one for each in found]
     return found
 
 

@@ -13,7 +13,7 @@ import msgspec
 import pyarrow as pa
 
 from headrace.index import families
-from headrace.query.language import rollup, rollup_text
+from headrace.query.language import rollup, rollup_request
 from headrace.query.language.rollup import CompiledRollup, Part, Row
 
 _BATCH = 4096
@@ -65,7 +65,7 @@ def _shown(row: Row, compiled: CompiledRollup) -> dict[str, Any]:
         "dimensions": row.dimensions,
         "count": row.records,
         "measures": [_measure(part) for part in row.parts],
-        "fragment": rollup_text.fragment(compiled, row),
+        "fragment": rollup_request.fragment(compiled, row),
     }
 
 

@@ -1,13 +1,24 @@
 """Every metric that the functions write: its name, unit, meaning, and who writes it. Nothing else can be written.
 
+They are written as EMF lines: on Lambda on standard output, elsewhere nowhere, or in the file that `HEADRACE_METRICS_FILE`
+names. Writing them calls no store.
+
 All of them are in one namespace with one dimension, `service`. None has a dimension per stream: each value of a dimension
 is a metric that is billed, and streams are many. Which stream it was, the log line says.
 """
 
 from __future__ import annotations
 
+import json
+import os
+import threading
+from collections.abc import Callable, Mapping
 from enum import Enum, unique
-from typing import ClassVar, Literal, NamedTuple, cast
+from typing import Any, ClassVar, Generic, Literal, NamedTuple, TypeVar, cast
+
+from aws_lambda_powertools.metrics.provider.cloudwatch_emf.cloudwatch import AmazonCloudWatchEMFProvider
+
+from headrace.objects.observed import Request
 
 NAMESPACE = "Headrace"
 DIMENSION = "service"
@@ -182,3 +193,91 @@ def _shown(spec: Spec) -> str:
 
 if __name__ == "__main__":
     print(table(), end="")
+
+
+METRICS_FILE = "HEADRACE_METRICS_FILE"
+# Of one metric in one EMF line:
+# https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/CloudWatch_Embedded_Metric_Format_Specification.html
+_MAX_VALUES = 100
+
+
+M = TypeVar("M", bound=Metric)
+Write = Callable[[str], None]
+
+
+class Meter(Generic[M]):
+    """Metrics of one function; `flush` writes what was added since the last flush. Thread-safe.
+
+    Args:
+        metrics: the only ones that it takes.
+        write: takes a line; without it nothing is kept.
+    """
+
+    def __init__(self, metrics: type[M], write: Write | None = None) -> None:
+        self._metrics = metrics
+        self._emf = AmazonCloudWatchEMFProvider(namespace=NAMESPACE, service=metrics.service)
+        self._write = write
+        self._lock = threading.Lock()
+        self._values: dict[M, list[int]] = {}
+
+    def add(self, metric: M, value: int = 1) -> None:
+        """Adds to a counter, or notes a value of another metric."""
+        if self._write is None:
+            return
+        is_counter = metric.spec.kind == "counter"
+        if is_counter and not value and not metric.spec.zeros:
+            return
+        with self._lock:
+            values = self._values.setdefault(metric, [])
+            if is_counter and values:
+                values[0] += value
+            else:
+                values.append(value)
+
+    def observe(self, request: Request) -> None:
+        """Counts a request to the object store: every function has metrics of these names."""
+        if request.operation == "get":
+            self.add(self._metrics["ObjectGets"], len(request.keys))
+        elif request.operation == "put":
+            self.add(self._metrics["ObjectPuts"])
+        if request.outcome == "throttled":
+            self.count_throttle()
+
+    def count_throttle(self) -> None:
+        """Counts a call that a store refused for load."""
+        self.add(self._metrics["StoreThrottles"])
+
+    def flush(self) -> None:
+        """Writes one line if there is anything; more only for more than 100 values of one metric. Never raises."""
+        with self._lock:
+            values, self._values = self._values, {}
+        while values and self._write is not None:
+            self._write(self._line({metric: some[:_MAX_VALUES] for metric, some in values.items()}))
+            values = {metric: some[_MAX_VALUES:] for metric, some in values.items() if len(some) > _MAX_VALUES}
+
+    def _line(self, values: Mapping[M, list[int]]) -> str:
+        metrics = {metric.name: {"Unit": metric.spec.unit, "Value": some} for metric, some in values.items()}
+        found: Any = self._emf.serialize_metric_set(metrics=metrics)
+        return json.dumps(found, separators=(",", ":"))
+
+
+def make_meter(metrics: type[M], environment: Mapping[str, str]) -> Meter[M]:
+    """Returns the meter of a function in this environment."""
+    path = environment.get(METRICS_FILE)
+    if path:
+        return Meter(metrics, _to_file(path))
+    return Meter(metrics, _print if "AWS_LAMBDA_FUNCTION_NAME" in environment else None)
+
+
+def _print(line: str) -> None:
+    print(line, flush=True)
+
+
+def _to_file(path: str) -> Write:
+    """Returns one write for each line, so that processes can share the file."""
+    file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+
+    def write(line: str) -> None:
+        os.write(file, f"{line}\n".encode())
+
+    return write

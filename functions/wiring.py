@@ -1,20 +1,36 @@
-"""What every function needs of AWS, from its environment: settings, meter, stores, clients."""
+"""What every function needs, from its environment: logger, settings, meter, stores, clients.
+
+Log events are short texts; everything else is a field, never a payload or a key.
+"""
 
 from __future__ import annotations
 
+import logging
 import os
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import boto3
+from aws_lambda_powertools import Logger
+from aws_lambda_powertools.logging.utils import copy_config_to_registered_loggers
 from botocore.config import Config
 
-from functions.metrics import Metric
-from functions.observability import Meter, make_meter
+from functions.metrics import Meter, Metric, make_meter
 from headrace.aws import aws_stores, region_of
 from headrace.log.stores import Stores
 from headrace.settings import Settings
 
+_PACKAGES = {"functions", "headrace"}  # they log with the standard library; in a function that becomes structured
+
 M = TypeVar("M", bound=Metric)
+
+
+def make_logger(service: str) -> Logger:
+    """Returns the structured logger of a function, and of the packages that it is made of."""
+    logger = Logger(service=service)
+    for package in _PACKAGES:
+        logging.getLogger(package)
+    copy_config_to_registered_loggers(logger, include=_PACKAGES)
+    return logger
 
 
 class Wiring(NamedTuple, Generic[M]):

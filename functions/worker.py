@@ -16,10 +16,11 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 import msgspec
 from aws_lambda_powertools import Logger
+from botocore.exceptions import BotoCoreError, ClientError
 
-from functions.metrics import Metric
-from functions.observability import Meter, is_poison
+from functions.metrics import Meter, Metric
 from functions.queue import Message, Queue
+from headrace.errors import HeadraceError, StoreError
 from headrace.log.stores import Stores
 from headrace.manifest.store import ManifestStore
 from headrace.objects.observed import ObservedObjects, RequestCounts
@@ -174,3 +175,10 @@ class Worker(ABC, Generic[C]):
         for message in self.run_each(wanted):
             failed += wanted[message]
         return sorted(set(failed))
+
+
+def is_poison(error: BaseException | None) -> bool:
+    """No repeat heals this failure: damaged data, or a bug. What a store or a queue refuses, it may take later."""
+    if isinstance(error, HeadraceError):
+        return not (error.retryable or error.may_have_written)
+    return not isinstance(error, StoreError | BotoCoreError | ClientError)

@@ -9,7 +9,7 @@ from typing import Any
 
 from cli.units import format_duration
 from functions.api.door.access import is_loopback
-from functions.observability import METRICS_FILE
+from functions.metrics import METRICS_FILE
 from headrace.settings import Settings, SettingsError, UnsafeTrimAge
 
 _CHECKED = (

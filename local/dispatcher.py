@@ -22,12 +22,11 @@ from random import Random
 from typing import Any
 from uuid import uuid4
 
-from local.checkpoints import Checkpoint
 from local.deployment import Deployment, Function
 from local.environment import client
 from local.lambda_runtime import FunctionRuntime, Invoker, Sandbox
 from local.pumps import EventPump, QueuePump, SchedulePump, events_at
-from local.stream_pump import StreamPump
+from local.stream_pump import Checkpoint, StreamPump
 from local.supervisor import exit_with_parent
 
 log = logging.getLogger("headrace.dispatcher")

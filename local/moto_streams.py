@@ -16,7 +16,7 @@ from moto.dynamodb.models.table import StreamShard, Table
 from moto.dynamodbstreams.models import DynamoDBStreamsBackend
 from moto.moto_api._internal import mock_random
 
-from local.checkpoints import KEPT_BYTES, KEPT_RECORDS
+from local.stream_pump import KEPT_BYTES, KEPT_RECORDS
 
 # A GetRecords page, as AWS has it.
 PAGE_RECORDS = 1_000

@@ -1,5 +1,8 @@
 """The event source mapping of a DynamoDB stream: polls, filters, batches, retries, bisects, and gives up as Lambda
 does.
+
+A checkpoint stores how far it has come in a file. A restarted dispatcher continues where its predecessor had finished.
+Events that were delivered but not finished are delivered again, as on Lambda.
 """
 
 from __future__ import annotations
@@ -11,14 +14,56 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from pathlib import Path
 from random import Random
 from threading import Event
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
-from local.checkpoints import KEPT_BYTES, KEPT_RECORDS, Checkpoint, Position
 from local.deployment import StreamTrigger, name_in_arn
 from local.lambda_events import failed_batch, matches_any, partition_key, sequence_number, stream_record
 from local.lambda_runtime import FunctionFailed, Invoker
+
+# What the emulator's streams keep behind their foremost reader, so that a checkpoint can be read again. AWS keeps 24
+# hours. A reader that gets further ahead of its checkpoint than this would lose its way back.
+KEPT_RECORDS = 1_000
+KEPT_BYTES = 16_000_000
+
+
+class Position(NamedTuple):
+    """A position in a shard, in the form that GetShardIterator takes."""
+
+    kind: Literal["TRIM_HORIZON", "AT_SEQUENCE_NUMBER", "AFTER_SEQUENCE_NUMBER"]
+    sequence: str = ""
+
+
+OLDEST = Position("TRIM_HORIZON")
+
+
+@dataclass
+class Checkpoint:
+    """The stored position of one reader. Without a `path` it is kept only in memory."""
+
+    path: Path | None = None
+    position: Position = OLDEST
+
+    def load(self) -> Position:
+        """Returns the position that any process saved last; the oldest position if none was saved."""
+        if self.path is not None and self.path.exists():
+            kind, _, sequence = self.path.read_text().partition(" ")
+            assert kind in ("AT_SEQUENCE_NUMBER", "AFTER_SEQUENCE_NUMBER"), f"not a checkpoint: {self.path}"
+            self.position = Position(kind, sequence)  # type: ignore[arg-type]
+        return self.position
+
+    def save(self, position: Position) -> None:
+        """Saves the position atomically: a process killed meanwhile leaves the previous one."""
+        if position == self.position:
+            return
+        self.position = position
+        if self.path is not None:
+            scratch = self.path.with_suffix(".new")
+            scratch.write_text(f"{position.kind} {position.sequence}")
+            scratch.replace(self.path)
+
 
 log = logging.getLogger("headrace.dispatcher")
 # Polling an idle stream backs off between these, so that an idle emulator is quiet and a busy one is prompt.

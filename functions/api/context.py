@@ -19,8 +19,7 @@ from functions.api.streams.inspection import process
 from functions.api.streams.inspection.inspector import Inspector
 from functions.api.streams.system.emitter import Emitter, gauges
 from functions.api.streams.system.recorder import MeasuredLogs, Recorder
-from functions.metrics import ApiMetric
-from functions.observability import Meter
+from functions.metrics import ApiMetric, Meter
 from functions.wiring import Wiring, open_wiring
 from headrace.clock import Clock, SystemClock
 from headrace.index.fetching import RunCache

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functions.api.app import create_app
 from functions.api.context import open_context
 from functions.api.door.requests import TruePath
-from functions.observability import make_logger
+from functions.wiring import make_logger
 
 logger = make_logger("api")
 _context = open_context()

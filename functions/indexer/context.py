@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from functions import worker
 from functions.indexer.policy import IndexLimits
 from functions.indexer.runs import EmrRuns, JobRuns
-from functions.metrics import IndexerMetric
-from functions.observability import Meter
+from functions.metrics import IndexerMetric, Meter
 from functions.queue import Queue, SqsQueue
 from headrace.index.manifest import IndexManifest, IndexManifestStore
 from headrace.log.definition import Definitions

@@ -22,8 +22,8 @@ from functions.indexer.look import audit, look
 from functions.indexer.retire import rebuild, remove_generations, sweep_orphans
 from functions.indexer.start import start
 from functions.metrics import IndexerMetric
-from functions.observability import make_logger
 from functions.queue import Message
+from functions.wiring import make_logger
 from functions.worker import SCHEDULED, Worker
 from headrace.objects import keys
 

@@ -6,8 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from functions import worker
-from functions.metrics import SealerMetric
-from functions.observability import Meter
+from functions.metrics import Meter, SealerMetric
 from functions.queue import Queue, SqsQueue
 from functions.sealer.policy import SealLimits
 from headrace.log.control import worker_controls

@@ -16,7 +16,6 @@ from typing import Any, ClassVar
 import msgspec
 
 from functions.metrics import Metric, SealerMetric
-from functions.observability import make_logger
 from functions.queue import Message
 from functions.sealer import policy
 from functions.sealer.audit import audit, sweep
@@ -25,6 +24,7 @@ from functions.sealer.policy import Hint
 from functions.sealer.purge import purge
 from functions.sealer.seal import seal
 from functions.sealer.trim import sweep_orphans, trim
+from functions.wiring import make_logger
 from functions.worker import Json, Worker
 
 RETRY_AFTER_MS = 15_000

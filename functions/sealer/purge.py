@@ -30,7 +30,7 @@ import msgspec
 from functions.queue import Message
 from functions.sealer.context import Context
 from headrace.errors import Damaged, StoreError
-from headrace.manifest.marks import Tombstone
+from headrace.manifest.manifest import Tombstone
 from headrace.objects import ObjectMissing, keys
 from headrace.tables.catalog import Row
 from headrace.wal.state import Entry, LogConfig, incarnation_of

@@ -35,8 +35,7 @@ from headrace.log.payload import PayloadTrimmed, read_payload
 from headrace.log.stores import Stores
 from headrace.manifest import manifest as manifests
 from headrace.manifest import merging
-from headrace.manifest.manifest import Manifest, ManifestPage
-from headrace.manifest.marks import Description
+from headrace.manifest.manifest import Description, Manifest, ManifestPage
 from headrace.objects import keys
 from headrace.segment import writer
 from headrace.segment.descriptor import Segment

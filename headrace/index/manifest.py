@@ -19,7 +19,7 @@ from headrace.clock import Clock, moment
 from headrace.errors import Damaged
 from headrace.index.descriptors import Run
 from headrace.objects import ObjectMissing, Objects, keys, packed
-from headrace.objects.publishing import publish
+from headrace.objects.packed import publish
 
 VERSION = 1
 

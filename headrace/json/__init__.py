@@ -1,7 +1,6 @@
 """The schemas of a log's records: a registry of JSON schemas, their evolution by lenses, and the search configuration.
 
-jsontext       parses and writes JSON
-pointer        JSON pointers
+jsontext       parses and writes JSON, and what pointers into it name
 draft07        finds the subschemas of a schema, and bounds the cost of checking a document
 validate       validates documents against a schema
 lens           converts documents of one schema version to the next

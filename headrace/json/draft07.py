@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 from headrace.errors import InvalidRequest
-from headrace.json import pointer
-from headrace.json.pointer import Path
+from headrace.json import jsontext
+from headrace.json.jsontext import Path
 
 MAX_WEIGHT = 10_000  # subschemas evaluated per value: some 0.1 ms
 MAX_SUBSCHEMAS = 10_000  # some 0.4 s to look at
@@ -138,7 +138,7 @@ class Graph:
 
     def _target(self, source: Subschema) -> Subschema:
         reference = source.keywords["$ref"]
-        at = pointer.render(source.path)
+        at = jsontext.render_pointer(source.path)
         if not isinstance(reference, str):
             raise InvalidRequest(f"$ref must be a string: at={at}/$ref")
         if not reference.startswith("#"):
@@ -147,7 +147,7 @@ class Graph:
             raise InvalidRequest(f"$ref under a nested $id is not supported: at={at}/$ref")
         name = unquote(reference[1:])
         is_pointer = not name or name.startswith("/")
-        target = self._by_path.get(pointer.parse(name)) if is_pointer else self._by_name.get(name)
+        target = self._by_path.get(jsontext.parse_pointer(name)) if is_pointer else self._by_name.get(name)
         if target is None:
             raise InvalidRequest(f"$ref leads to no subschema: at={at}/$ref")
         return target

@@ -1,12 +1,18 @@
-"""Converts JSON between bytes and Python values.
+"""Converts JSON between bytes and Python values, and reads, replaces and removes the value at a pointer.
 
 Integers of any size are kept (a double holds them only to 2^53), and so is the order of keys. Fractions become doubles.
 Of msgspec, orjson and the standard library, only msgspec is both fast and exact for large integers.
+
+Also JSON pointers (RFC 6901): a parsed pointer is a tuple of keys; the empty tuple is the whole document. A key means a
+member of an object or, in an array, an index written without leading zeros. `put` and `drop` never change the document that
+they are given: they copy the containers along the path and share the rest.
 """
 
 from __future__ import annotations
 
-from typing import Any
+import enum
+import re
+from typing import Any, Final
 
 import msgspec
 
@@ -57,3 +63,129 @@ def _is_shallow(value: Any) -> bool:
             if isinstance(child, (dict, list))
         ]
     return not level
+
+
+Path = tuple[str, ...]
+
+_BAD_ESCAPE = re.compile(r"~(?![01])")
+_INDEX_DIGITS = 9  # an array of a billion items does not come in one record
+
+
+class Missing(enum.Enum):
+    """The type of `MISSING`, which means that there is no value; null is a value."""
+
+    MISSING = "missing"
+
+
+MISSING: Final = Missing.MISSING
+
+
+def parse_pointer(text: str) -> Path:
+    """Parses a pointer, and returns its keys.
+
+    Raises:
+        InvalidRequest: the pointer does not begin with a slash, or has a `~` that is neither `~0` nor `~1`.
+    """
+    if not text:
+        return ()
+    if not text.startswith("/") or _BAD_ESCAPE.search(text):
+        raise InvalidRequest(f"invalid json pointer: {text!r}")
+    return tuple(key.replace("~1", "/").replace("~0", "~") for key in text[1:].split("/"))
+
+
+def render_pointer(path: Path) -> str:
+    """Returns the text of a parsed pointer."""
+    return "".join("/" + key.replace("~", "~0").replace("/", "~1") for key in path)
+
+
+def index_of(key: str) -> int | None:
+    """Returns the array index that a key stands for; None if it is no index: leading zeros and `-` are not allowed."""
+    if not (key.isascii() and key.isdecimal()) or len(key) > _INDEX_DIGITS or (key[0] == "0" and key != "0"):
+        return None
+    return int(key)
+
+
+def get(document: Any, path: Path) -> Any:
+    """Returns the value at the path; `MISSING` if there is none."""
+    for key in path:
+        if isinstance(document, dict):
+            document = document.get(key, MISSING)
+        elif isinstance(document, list):
+            position = index_of(key)
+            document = MISSING if position is None or position >= len(document) else document[position]
+        else:
+            return MISSING
+    return document
+
+
+def put(document: Any, path: Path, value: Any, *, create: bool = False) -> Any:
+    """Returns a copy of the document with `value` at the path, replacing what is there.
+
+    A new member goes to the end of its object; an array is not extended.
+
+    Args:
+        document: the document, which is not changed.
+        path: the path; its parent must exist unless `create` is set.
+        value: the value, which is shared and not copied.
+        create: whether to create an object for each missing parent.
+
+    Raises:
+        InvalidRequest: the parent is missing, is neither object nor array, or an array has no such item.
+    """
+    return _put(document, path, 0, value, create)
+
+
+def _put(document: Any, path: Path, at: int, value: Any, create: bool) -> Any:
+    if at == len(path):
+        return value
+    key = path[at]
+    if isinstance(document, dict):
+        changed = document.copy()
+        if at + 1 < len(path):
+            child = document.get(key, MISSING)
+            if child is MISSING:
+                if not create:
+                    raise InvalidRequest("parent is missing")
+                child = {}
+            value = _put(child, path, at + 1, value, create)
+        changed[key] = value
+        return changed
+    if isinstance(document, list):
+        position = index_of(key)
+        if position is None or position >= len(document):
+            raise InvalidRequest("array has no such item")
+        items = document.copy()
+        items[position] = _put(document[position], path, at + 1, value, create)
+        return items
+    raise InvalidRequest("parent is neither object nor array")
+
+
+def drop(document: Any, path: Path) -> Any:
+    """Returns a copy of the document without the value at the path; later items of an array move up.
+
+    Raises:
+        InvalidRequest: there is no value at the path, or the path is the whole document.
+    """
+    if not path:
+        raise InvalidRequest("the whole document cannot be removed")
+    key, rest = path[0], path[1:]
+    if isinstance(document, dict):
+        if key not in document:
+            raise InvalidRequest("path is missing")
+        changed = document.copy()
+        if rest:
+            changed[key] = drop(document[key], rest)
+        else:
+            del changed[key]
+        return changed
+    if isinstance(document, list):
+        position = index_of(key)
+        if position is None or position >= len(document):
+            raise InvalidRequest("path is missing")
+        items = document.copy()
+        if rest:
+            items[position] = drop(document[position], rest)
+        else:
+            del items[position]
+        return items
+    raise InvalidRequest("path is missing")

@@ -17,7 +17,7 @@ from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from headrace.errors import InvalidRequest, PayloadTooLarge
-from headrace.json import jsontext, lens, pointer, search_config, validate
+from headrace.json import jsontext, lens, search_config, validate
 from headrace.limits import MAX_SAFE_INTEGER
 
 API_VERSION = "durable.streams/schema-registry/v1"
@@ -28,7 +28,7 @@ Schema = dict[str, Any] | bool
 _UPDATE_KEYS = ("apiVersion", "schema", "lens", "routingKey", "search")
 _ROUTING_KEY_KEYS = ("jsonPointer", "required")
 
-_path = lru_cache(1024)(pointer.parse)  # every record asks for the same one
+_path = lru_cache(1024)(jsontext.parse_pointer)  # every record asks for the same one
 
 
 class Boundary(msgspec.Struct, frozen=True):
@@ -149,7 +149,7 @@ def _routing_key(value: Any) -> RoutingKey | None:
         raise InvalidRequest("routingKey.jsonPointer must be a string")
     if not isinstance(required, bool):
         raise InvalidRequest("routingKey.required must be a boolean")
-    pointer.parse(text)
+    jsontext.parse_pointer(text)
     return RoutingKey(text, required)
 
 
@@ -258,10 +258,10 @@ def routing_key_of(routing_key: RoutingKey, document: Any) -> str | None:
     Raises:
         InvalidRequest: the key is missing although it is required, or is not a string (null included).
     """
-    found = pointer.get(document, _path(routing_key.json_pointer))
+    found = jsontext.get(document, _path(routing_key.json_pointer))
     if isinstance(found, str):
         return found
-    if found is not pointer.MISSING:
+    if found is not jsontext.MISSING:
         raise InvalidRequest("routing key must be string")
     if routing_key.required:
         raise InvalidRequest("routing key missing")

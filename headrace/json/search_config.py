@@ -21,7 +21,7 @@ from typing import Annotated, Any, NoReturn, TypeVar
 import msgspec
 
 from headrace.errors import InvalidRequest
-from headrace.json import pointer
+from headrace.json import jsontext
 from headrace.query.language import query
 from headrace.query.language.canonical import (
     Count,
@@ -259,7 +259,7 @@ def _check_name(name: str, at: str) -> None:
 
 def _check_pointer(text: str, at: str) -> None:
     try:
-        pointer.parse(text)
+        jsontext.parse_pointer(text)
     except InvalidRequest as exc:
         raise InvalidRequest(f"{at}: {exc}") from exc
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.errors import InvalidRequest
 from headrace.instants import is_date_time
-from headrace.json import draft07, jsontext, pointer
+from headrace.json import draft07, jsontext
 
 if TYPE_CHECKING:
     from jsonschema_rs import Draft7Validator, ValidationError
@@ -127,5 +127,5 @@ def _drop_what_is_not_checked(keywords: dict[str, Any]) -> None:
 
 
 def _text(error: ValidationError, whole: str) -> str:
-    where = pointer.render(tuple(str(key) for key in error.instance_path))
+    where = jsontext.render_pointer(tuple(str(key) for key in error.instance_path))
     return f"{where or whole}: {error.message}"[:MAX_ERROR_CHARS]

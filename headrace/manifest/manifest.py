@@ -2,12 +2,16 @@
 
 The newest segments are listed in `open_page`. Each time it has `PAGE_SEGMENTS` of them, they move to an immutable page
 object, so that a generation's size does not grow with the log.
+
+Two small objects are beside a log's manifests, in plain JSON: `log.json` describes the log, `deleted.json` says that it is
+gone.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Sequence
+from typing import Literal
 
 import msgspec
 
@@ -231,3 +235,23 @@ def decode_page(data: bytes, page: ManifestPage) -> tuple[Segment, ...]:
 class _Page(msgspec.Struct, frozen=True):
     version: int
     segments: tuple[Segment, ...]
+
+
+class Description(msgspec.Struct, frozen=True):
+    """The content of `log.json`: what recovery needs to rebuild the catalog row of a published log."""
+
+    log_id: str
+    config: LogConfig
+    version: int = 1
+
+
+class Tombstone(msgspec.Struct, frozen=True):
+    """The content of `deleted.json`: the log has ended and its data is gone. The configuration holds the
+    incarnation.
+    """
+
+    log_id: str
+    config: LogConfig
+    ended: Literal["", "deleted", "expired"]
+    next_offset: int
+    version: int = 1

@@ -14,7 +14,7 @@ from headrace.errors import Damaged
 from headrace.manifest import invariants
 from headrace.manifest.manifest import Manifest, ManifestPage, decode, decode_page, encode
 from headrace.objects import ObjectMissing, Objects, keys
-from headrace.objects.publishing import publish
+from headrace.objects.packed import publish
 from headrace.segment.descriptor import Segment
 
 _KEEP_SEGMENTS = 2048  # descriptors of each kind; one of 16 MiB of data takes about 20 KB in memory

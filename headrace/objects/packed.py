@@ -1,4 +1,5 @@
-"""How small values are stored in objects: JSON or MessagePack in one zstd frame that knows its size and carries a checksum.
+"""How small values are stored in objects: JSON or MessagePack in one zstd frame that knows its size and carries a checksum;
+and publishing one by creating it if it is absent: the caller that creates it has published, every other has not.
 
 Equal values give equal bytes, so that a writer can recognise its own object after a lost answer.
 """
@@ -11,7 +12,8 @@ from typing import Any, TypeVar
 import msgspec
 import zstandard
 
-from headrace.errors import Damaged
+from headrace.errors import Damaged, StoreThrottled, StoreTimeout
+from headrace.objects import ObjectMissing, Objects
 
 _LEVEL = 3
 _MAX_BYTES = 512 * 1024 * 1024  # bound on what a reader allocates: a key page of 100,000 keys of 4 KB fits
@@ -78,3 +80,45 @@ def unframe(data: bytes, source: str) -> bytes:
         return zstandard.ZstdDecompressor().decompress(data, max_output_size=size, allow_extra_data=False)
     except zstandard.ZstdError as exc:
         raise Damaged(f"object does not decompress: object={source}") from exc
+
+
+_TRIES = 4
+
+
+def publish(objects: Objects, key: str, data: bytes) -> bool:
+    """Creates an object: True if `data` is under `key`, False if something else is.
+
+    A lost answer is cleared up by reading what is there; equal bytes are one's own, no matter which call wrote them.
+
+    Raises:
+        StoreTimeout: it is unknown whether it was published; look again later.
+        StoreThrottled: it was not published.
+    """
+    doubt: StoreTimeout | None = None
+    for _ in range(_TRIES):
+        try:
+            if objects.create(key, data):
+                return True
+            existing: bytes | None = objects.get(key)
+        except StoreTimeout as exc:
+            doubt = exc
+            existing = _look(objects, key)
+        except StoreThrottled as exc:
+            if doubt is None:
+                raise
+            raise StoreTimeout(f"publication is unclear: object={key}") from exc
+        except ObjectMissing:
+            existing = None
+        if existing is not None:
+            return existing == data
+    raise StoreTimeout(f"publication is unclear: object={key}") from doubt
+
+
+def _look(objects: Objects, key: str) -> bytes | None:
+    """Returns what is under `key` after a lost answer. Throttled is unclear too: it may have been written."""
+    try:
+        return objects.get(key)
+    except ObjectMissing:
+        return None
+    except StoreThrottled as exc:
+        raise StoreTimeout(f"publication is unclear: object={key}") from exc

@@ -10,8 +10,7 @@ from headrace.log.picture import Pictures
 from headrace.log.seam import AnySurface
 from headrace.log.stores import Stores
 from headrace.manifest import manifest as manifests
-from headrace.manifest.manifest import Manifest
-from headrace.manifest.marks import Description
+from headrace.manifest.manifest import Description, Manifest
 from headrace.manifest.store import ManifestStore
 from headrace.objects import keys
 from headrace.recovery.plan import Plan, plan

@@ -16,8 +16,7 @@ from msgspec.structs import replace
 from headrace.errors import Damaged
 from headrace.log.stores import Stores
 from headrace.manifest import invariants
-from headrace.manifest.manifest import Manifest, decode
-from headrace.manifest.marks import Description, Tombstone
+from headrace.manifest.manifest import Description, Manifest, Tombstone, decode
 from headrace.objects import ObjectMissing, Objects, keys
 from headrace.recovery.report import Progress, no_progress
 from headrace.tables.catalog import Row

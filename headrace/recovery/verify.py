@@ -14,8 +14,7 @@ from msgspec.structs import replace
 
 from headrace.errors import Damaged, HeadraceError, StoreError
 from headrace.log.stores import Stores
-from headrace.manifest.manifest import Manifest
-from headrace.manifest.marks import Description, Tombstone
+from headrace.manifest.manifest import Description, Manifest, Tombstone
 from headrace.objects import keys
 from headrace.recovery import bucket, chain, names
 from headrace.recovery.chain import Link

@@ -21,7 +21,7 @@ import zstandard
 
 from headrace.errors import Damaged, SegmentMissing
 from headrace.objects import ObjectMissing, Objects, Range, keys
-from headrace.segment import keypage, pageheader
+from headrace.segment import descriptor, keypage
 from headrace.segment.descriptor import PageIndex, Segment
 
 _RUN_BYTES = 1024 * 1024  # payload that one GET of scattered rows fetches
@@ -226,8 +226,8 @@ def _page_body(segment: Segment, index: PageIndex, page: int, view: memoryview, 
     where = f"object={segment.key} page={page}"
     size, count, decoded = index.sizes[page], index.counts[page], index.payload[page] + 4 * index.counts[page]
     try:
-        header = pageheader.parse(view, at)
-    except pageheader.BadHeader as exc:
+        header = descriptor.parse_header(view, at)
+    except descriptor.BadHeader as exc:
         raise Damaged(f"{exc}: {where}") from exc
     published, found = (size, count, decoded), (header.size + header.body, header.values, header.decoded)
     if found != published:

@@ -26,7 +26,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from headrace.batch import Batch
-from headrace.segment import keypage, pageheader
+from headrace.segment import descriptor, keypage
 from headrace.segment.descriptor import PageIndex, Segment
 
 VERSION = 1
@@ -208,7 +208,7 @@ def _page_index(data: bytes, name: str, sizes: Sequence[int]) -> PageIndex:
     page_sizes, counts, payload = [], [], []
     row = 0
     while at < end:
-        header = pageheader.parse(data, at)
+        header = descriptor.parse_header(data, at)
         page_sizes.append(header.size + header.body)
         counts.append(header.values)
         payload.append(sum(sizes[row : row + header.values]))

@@ -12,7 +12,7 @@ import msgspec
 
 from headrace.definition import Definition, Document
 from headrace.errors import Conflict, Damaged, InvalidRequest, PayloadTooLarge
-from headrace.json import jsontext, lens, pointer, registry, validate
+from headrace.json import jsontext, lens, registry, validate
 from headrace.json.registry import Registry
 from headrace.log.definition import Definitions
 from headrace.memory import memory_stores
@@ -102,34 +102,34 @@ def json_pointer(data: bytes) -> None:
     """The first line is a pointer, the rest chooses a document. Reading, setting and dropping agree with each other."""
     first, _, rest = data.partition(b"\n")
     text = first.decode("utf-8", "replace")
-    path = accepted(pointer.parse, text)
+    path = accepted(jsontext.parse_pointer, text)
     assert (path is not None) == (not text or (text.startswith("/") and not _BAD_ESCAPE.search(text)))
     if path is None:
         return
-    assert pointer.render(path) == text
+    assert jsontext.render_pointer(path) == text
     document = jsontext.loads(json_text(rest))
     before = jsontext.dumps(document)
-    found = pointer.get(document, path)
+    found = jsontext.get(document, path)
     assert found is _at(document, path)
     for create in (False, True):
-        changed = accepted(pointer.put, document, path, "new", create=create)
-        assert changed is None or pointer.get(changed, path) == "new"
-        assert changed is not None or found is pointer.MISSING
-    dropped = accepted(pointer.drop, document, path)
-    assert (dropped is not None) == (found is not pointer.MISSING and path != ())
-    if dropped is not None and isinstance(pointer.get(document, path[:-1]), dict):
-        assert pointer.get(dropped, path) is pointer.MISSING
+        changed = accepted(jsontext.put, document, path, "new", create=create)
+        assert changed is None or jsontext.get(changed, path) == "new"
+        assert changed is not None or found is jsontext.MISSING
+    dropped = accepted(jsontext.drop, document, path)
+    assert (dropped is not None) == (found is not jsontext.MISSING and path != ())
+    if dropped is not None and isinstance(jsontext.get(document, path[:-1]), dict):
+        assert jsontext.get(dropped, path) is jsontext.MISSING
     assert jsontext.dumps(document) == before, "a document was changed in place"
 
 
-def _at(document: Any, path: pointer.Path) -> Any:
+def _at(document: Any, path: jsontext.Path) -> Any:
     for key in path:
         if isinstance(document, dict) and key in document:
             document = document[key]
         elif isinstance(document, list) and _INDEX.fullmatch(key) and int(key[:5]) < len(document) and len(key) < 5:
             document = document[int(key)]
         else:
-            return pointer.MISSING
+            return jsontext.MISSING
     return document
 
 

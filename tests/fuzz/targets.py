@@ -29,7 +29,7 @@ from headrace.manifest import invariants
 from headrace.manifest import manifest as manifests
 from headrace.manifest.manifest import Manifest
 from headrace.objects.memory import MemoryObjects
-from headrace.segment import keypage, pageheader, reader
+from headrace.segment import descriptor, keypage, reader
 from headrace.segment.descriptor import Segment
 from headrace.streams.values import check_name
 from headrace.tables.catalog import item_row, row_item
@@ -227,12 +227,12 @@ def page_header(data: bytes) -> None:
     """A page header that is accepted is of the one form that we write, and says where its body is."""
     at = data[0] % 4 if data else 0
     try:
-        header = pageheader.parse(memoryview(data), at)
-    except pageheader.BadHeader:
+        header = descriptor.parse_header(memoryview(data), at)
+    except descriptor.BadHeader:
         return
     assert 0 < header.size <= len(data) - at and header.values >= 1
     assert header.body >= 0 and header.decoded >= 0 and 0 <= header.crc < 1 << 32
-    assert pageheader.parse(data[at : at + header.size], 0) == header
+    assert descriptor.parse_header(data[at : at + header.size], 0) == header
 
 
 def segment(data: bytes) -> None:

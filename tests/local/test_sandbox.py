@@ -13,10 +13,10 @@ from uuid import uuid4
 import msgspec
 import pytest
 
-from local.checkpoints import KEPT_RECORDS, Checkpoint, Position
 from local.deployment import Function, StreamTrigger
 from local.dispatcher import Dispatcher
 from local.lambda_runtime import FunctionFailed, Sandbox
+from local.stream_pump import KEPT_RECORDS, Checkpoint, Position
 from tests.local.test_dispatcher import eventually, write
 from tests.support.emulated_cloud import Cloud
 

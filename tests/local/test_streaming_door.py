@@ -20,8 +20,7 @@ from urllib.parse import quote
 import pytest
 
 from functions.api.door.requests import TruePath
-from functions.api.door.streaming.__main__ import serve
-from functions.api.door.streaming.answer import answer
+from functions.api.door.streaming.__main__ import answer, serve
 from functions.api.door.streaming.runtime_api import Invocation, RuntimeApiError
 from functions.api.door.streaming.runtime_api import RuntimeApi as Client
 from headrace.clock import SystemClock

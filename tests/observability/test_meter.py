@@ -9,8 +9,18 @@ from pathlib import Path
 import pytest
 from botocore.exceptions import ClientError, ReadTimeoutError
 
-from functions.metrics import DIMENSION, NAMESPACE, REGISTRY, ApiMetric, Metric, SealerMetric
-from functions.observability import METRICS_FILE, Meter, is_poison, make_meter
+from functions.metrics import (
+    DIMENSION,
+    METRICS_FILE,
+    NAMESPACE,
+    REGISTRY,
+    ApiMetric,
+    Meter,
+    Metric,
+    SealerMetric,
+    make_meter,
+)
+from functions.worker import is_poison
 from headrace.errors import Damaged, OutcomeUnknown, Overloaded, StoreThrottled, StoreTimeout
 
 

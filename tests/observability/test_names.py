@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from functions.metrics import DIMENSION, NAMESPACE, REGISTRY, ApiMetric, table
-from functions.observability import Meter
-from local.cloudwatch.dashboard import widgets_of
+from functions.metrics import DIMENSION, NAMESPACE, REGISTRY, ApiMetric, Meter, table
+from local.cloudwatch.__main__ import widgets_of
 from local.cloudwatch.queries import Stat, alarms_of, stats_of
 from local.cloudwatch.samples import Key, Lapse, of_emf
 from local.template import read_template

@@ -26,8 +26,7 @@ from functions.api.door import errors
 from functions.api.door.access import Grant, Keys
 from functions.api.door.errors import Row
 from functions.api.door.requests import Headers
-from functions.metrics import ApiMetric
-from functions.observability import Meter
+from functions.metrics import ApiMetric, Meter
 from headrace.errors import Overloaded
 from headrace.limits import QUEUE_BYTES, QUEUE_REQUESTS
 

@@ -16,10 +16,10 @@ from msgspec import UNSET
 
 from headrace import instants
 from headrace.errors import InvalidRequest
-from headrace.json import pointer
+from headrace.json import jsontext
+from headrace.json.jsontext import MISSING, Path
 from headrace.json.lens import ops
 from headrace.json.lens.ops import Convert, Transform
-from headrace.json.pointer import MISSING, Path
 
 Transformation = Callable[[Any], Any]
 
@@ -183,36 +183,38 @@ def run(steps: Sequence[Step], document: Any) -> Any:
 def _compile(op: ops.Op) -> Step:
     match op:
         case ops.Rename():
-            return _move(pointer.parse(op.from_), pointer.parse(op.to))
+            return _move(jsontext.parse_pointer(op.from_), jsontext.parse_pointer(op.to))
         case ops.Copy():
-            return _copy(pointer.parse(op.from_), pointer.parse(op.to))
+            return _copy(jsontext.parse_pointer(op.from_), jsontext.parse_pointer(op.to))
         case ops.Add():
-            return _add(pointer.parse(op.path), op.default)
+            return _add(jsontext.parse_pointer(op.path), op.default)
         case ops.Remove():
-            path = pointer.parse(op.path)
-            return lambda document: pointer.drop(document, path)
+            path = jsontext.parse_pointer(op.path)
+            return lambda document: jsontext.drop(document, path)
         case ops.Hoist():
             return _hoist(op)
         case ops.Plunge():
             return _plunge(op)
         case ops.Wrap():
-            return _change(pointer.parse(op.path), lambda value: [value])
+            return _change(jsontext.parse_pointer(op.path), lambda value: [value])
         case ops.Head():
-            return _change(pointer.parse(op.path), _head)
+            return _change(jsontext.parse_pointer(op.path), _head)
         case ops.Convert():
-            return _change(pointer.parse(op.path), compile_convert(op))
+            return _change(jsontext.parse_pointer(op.path), compile_convert(op))
         case ops.In():
             steps = compile_ops(op.ops)
-            return _change(pointer.parse(op.path), lambda value: run(steps, _object(value)))
+            return _change(jsontext.parse_pointer(op.path), lambda value: run(steps, _object(value)))
         case ops.Map():
             steps = compile_ops(op.ops)
-            return _change(pointer.parse(op.path), lambda value: [run(steps, item) for item in _array(value)])
+            return _change(
+                jsontext.parse_pointer(op.path), lambda value: [run(steps, item) for item in _array(value)]
+            )
 
 
 def _move(source: Path, target: Path) -> Step:
     def move(document: Any) -> Any:
         value = _value(document, source)
-        return pointer.put(pointer.drop(document, source), target, value)
+        return jsontext.put(jsontext.drop(document, source), target, value)
 
     def move_member(document: Any) -> Any:
         if not isinstance(document, dict) or source_name not in document:
@@ -235,7 +237,7 @@ def _move(source: Path, target: Path) -> Step:
 
 def _add(path: Path, default: Any) -> Step:
     def add(document: Any) -> Any:
-        return pointer.put(document, path, default)
+        return jsontext.put(document, path, default)
 
     def add_member(document: Any) -> Any:
         return {**document, name: default} if isinstance(document, dict) else add(document)
@@ -247,11 +249,11 @@ def _add(path: Path, default: Any) -> Step:
 
 
 def _copy(source: Path, target: Path) -> Step:
-    return lambda document: pointer.put(document, target, _value(document, source))
+    return lambda document: jsontext.put(document, target, _value(document, source))
 
 
 def _hoist(op: ops.Hoist) -> Step:
-    host, target = pointer.parse(op.host), pointer.parse(op.to)
+    host, target = jsontext.parse_pointer(op.host), jsontext.parse_pointer(op.to)
     source = (*host, op.name)
     step = _move(source, target) if op.remove_from_host else _copy(source, target)
 
@@ -263,7 +265,7 @@ def _hoist(op: ops.Hoist) -> Step:
 
 
 def _plunge(op: ops.Plunge) -> Step:
-    source, host = pointer.parse(op.from_), pointer.parse(op.host)
+    source, host = jsontext.parse_pointer(op.from_), jsontext.parse_pointer(op.host)
     target, removes, creates = (*host, op.name), op.remove_from_source, op.create_host
 
     def plunge(document: Any) -> Any:
@@ -271,18 +273,18 @@ def _plunge(op: ops.Plunge) -> Step:
         if removes and source == target:
             return document
         if removes:
-            document = pointer.drop(document, source)
-        found = pointer.get(document, host)
+            document = jsontext.drop(document, source)
+        found = jsontext.get(document, host)
         if found is not MISSING or not creates:
             _object(found)
-        return pointer.put(document, target, value, create=creates)
+        return jsontext.put(document, target, value, create=creates)
 
     return plunge
 
 
 def _change(path: Path, function: Step) -> Step:
     def change(document: Any) -> Any:
-        return pointer.put(document, path, function(_value(document, path)))
+        return jsontext.put(document, path, function(_value(document, path)))
 
     def change_member(document: Any) -> Any:
         if not isinstance(document, dict) or name not in document:
@@ -296,7 +298,7 @@ def _change(path: Path, function: Step) -> Step:
 
 
 def _value(document: Any, path: Path) -> Any:
-    value = pointer.get(document, path)
+    value = jsontext.get(document, path)
     if value is MISSING:
         raise InvalidRequest("path is missing")
     return value

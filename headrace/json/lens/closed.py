@@ -11,8 +11,8 @@ import re
 from dataclasses import dataclass
 from typing import Any, Final
 
-from headrace.json import draft07, pointer
-from headrace.json.pointer import Path
+from headrace.json import draft07, jsontext
+from headrace.json.jsontext import Path
 
 Fragment = dict[str, Any] | bool
 """A schema whose references lead to definitions kept elsewhere."""
@@ -76,7 +76,7 @@ class _Rewriter:
 
     def rewrite(self, path: Path) -> Fragment:
         """Rewrites the subschema at a path in closed form."""
-        schema = pointer.get(self._schema, path)
+        schema = jsontext.get(self._schema, path)
         if not isinstance(schema, dict):
             return bool(schema)
         if path in self._targets:
@@ -118,7 +118,7 @@ class _Rewriter:
         """
         for _ in range(_MAX_REFERENCES):
             path = self._targets.get(path, path)
-        schema = pointer.get(self._schema, path)
+        schema = jsontext.get(self._schema, path)
         if not isinstance(schema, dict) or schema.get("type") != "object" or path in self._targets:
             return {}
         members = {name: schema.get("properties", {}).get(name) for name in schema.get("required", ())}
@@ -135,4 +135,4 @@ def _name(path: Path) -> str:
     """
     if len(path) == 2 and path[0] == "definitions" and _PLAIN_NAME.fullmatch(path[1]):
         return path[1]
-    return "at_" + pointer.render(path).encode().hex()
+    return "at_" + jsontext.render_pointer(path).encode().hex()

@@ -15,10 +15,10 @@ import msgspec
 from msgspec import UNSET
 
 from headrace.errors import Conflict, InvalidRequest
-from headrace.json import pointer
+from headrace.json import jsontext
+from headrace.json.jsontext import Path
 from headrace.json.lens import ops
 from headrace.json.lens.apply import Step, compile_ops
-from headrace.json.pointer import Path
 
 MAX_LEVELS = 500  # of nesting; half of what a writer of JSON can take
 
@@ -104,7 +104,7 @@ def _chars(value: Any, known: dict[int, int], limit_chars: int, levels: int) -> 
 
 
 def _depth_of(path: str) -> int:
-    return len(pointer.parse(path))
+    return len(jsontext.parse_pointer(path))
 
 
 def _levels(value: Any) -> int:
@@ -228,7 +228,7 @@ def _check_removal(path: Path) -> None:
 
 
 def _path(text: str) -> Path:
-    path = pointer.parse(text)
+    path = jsontext.parse_pointer(text)
     if len(path) > MAX_PATH:
         raise InvalidRequest(f"pointer is too long: limit={MAX_PATH} actual={len(path)}")
     return path

@@ -17,12 +17,12 @@ from msgspec import UNSET
 
 from headrace import instants
 from headrace.errors import InvalidRequest
-from headrace.json import jsontext, pointer
+from headrace.json import jsontext
+from headrace.json.jsontext import Path
 from headrace.json.lens import envelope, ops
 from headrace.json.lens.apply import compile_convert
 from headrace.json.lens.closed import DATE_TIME, Fragment
 from headrace.json.lens.shapes import MAX_CASES, ArrayCase, Case, ObjectCase, Shapes, matches
-from headrace.json.pointer import Path
 
 MAX_POSITION = 64  # of an array item that a proof looks at
 
@@ -95,7 +95,7 @@ def _members(shapes: Shapes, case: Case, key: str) -> Iterator[Place]:
             yield Place(value, lambda new: _with_member(shapes, case, key, True, new).fragment)
         if key not in case.required:
             yield Place(None, lambda new: _with_member(shapes, case, key, False, new).fragment)
-    elif isinstance(case, ArrayCase) and (position := pointer.index(key)) is not None:
+    elif isinstance(case, ArrayCase) and (position := jsontext.index_of(key)) is not None:
         if position > MAX_POSITION:
             raise InvalidRequest(f"array index is too high to follow: limit={MAX_POSITION} actual={position}")
         if (case.high is None or case.high > position) and not shapes.is_empty(case.item(position)):
@@ -260,34 +260,41 @@ def run(shapes: Shapes, operations: Sequence[ops.Op], whole: Fragment, location:
 def _apply(shapes: Shapes, op: ops.Op, whole: Fragment) -> Fragment:
     match op:
         case ops.Rename():
-            return _move(shapes, whole, pointer.parse(op.from_), pointer.parse(op.to), removes=True)
+            return _move(shapes, whole, jsontext.parse_pointer(op.from_), jsontext.parse_pointer(op.to), removes=True)
         case ops.Copy():
-            return _move(shapes, whole, pointer.parse(op.from_), pointer.parse(op.to), removes=False)
+            return _move(
+                shapes, whole, jsontext.parse_pointer(op.from_), jsontext.parse_pointer(op.to), removes=False
+            )
         case ops.Add():
-            return _put(shapes, whole, pointer.parse(op.path), {"const": op.default})
+            return _put(shapes, whole, jsontext.parse_pointer(op.path), {"const": op.default})
         case ops.Remove():
-            path = pointer.parse(op.path)
+            path = jsontext.parse_pointer(op.path)
             return shapes.union([rebuild(None) for _, rebuild in _present(shapes, whole, path)])
         case ops.Hoist():
-            host = pointer.parse(op.host)
+            host = jsontext.parse_pointer(op.host)
             _require(shapes, whole, host, _OBJECT)
-            return _move(shapes, whole, (*host, op.name), pointer.parse(op.to), removes=op.remove_from_host)
+            return _move(shapes, whole, (*host, op.name), jsontext.parse_pointer(op.to), removes=op.remove_from_host)
         case ops.Plunge():
             return _plunge(shapes, whole, op)
         case ops.Wrap():
             return _change(
-                shapes, whole, pointer.parse(op.path), lambda value: ArrayCase((value,), False, 1, 1).fragment
+                shapes,
+                whole,
+                jsontext.parse_pointer(op.path),
+                lambda value: ArrayCase((value,), False, 1, 1).fragment,
             )
         case ops.Head():
-            return _change(shapes, whole, pointer.parse(op.path), lambda value: _head(shapes, value))
+            return _change(shapes, whole, jsontext.parse_pointer(op.path), lambda value: _head(shapes, value))
         case ops.Convert():
-            return _change(shapes, whole, pointer.parse(op.path), lambda value: convert_set(shapes, op, value))
+            return _change(
+                shapes, whole, jsontext.parse_pointer(op.path), lambda value: convert_set(shapes, op, value)
+            )
     raise TypeError(f"not a plain operation: {op!r}")
 
 
 def _nested(shapes: Shapes, op: ops.In | ops.Map, whole: Fragment, location: str) -> Fragment:
     """Runs an `in` or `map` operation on a set; errors of its inner operations name the inner operation."""
-    path = pointer.parse(op.path)
+    path = jsontext.parse_pointer(op.path)
     inner = f"{location}/ops"
     try:
         kind = _OBJECT if isinstance(op, ops.In) else _ARRAY
@@ -323,7 +330,7 @@ def _move(shapes: Shapes, whole: Fragment, source: Path, target: Path, *, remove
 
 
 def _plunge(shapes: Shapes, whole: Fragment, op: ops.Plunge) -> Fragment:
-    source, host = pointer.parse(op.from_), pointer.parse(op.host)
+    source, host = jsontext.parse_pointer(op.from_), jsontext.parse_pointer(op.host)
     taken = _taken(shapes, whole, source, op.remove_from_source)
     if op.remove_from_source and source == (*host, op.name):
         return whole
@@ -401,4 +408,4 @@ def _rebuilds(found: list[Place], path: Path) -> list[Rebuild]:
 
 
 def _show(path: Path) -> str:
-    return pointer.render(path) or "the document"
+    return jsontext.render_pointer(path) or "the document"

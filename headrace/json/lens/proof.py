@@ -15,12 +15,12 @@ from jsonschema_rs import CanonicalSchema, canonical
 from msgspec import UNSET
 
 from headrace.errors import InvalidRequest
-from headrace.json import draft07, jsontext, pointer, validate
+from headrace.json import draft07, jsontext, validate
 from headrace.json.draft07 import Subschema
+from headrace.json.jsontext import Path
 from headrace.json.lens import image, ops
 from headrace.json.lens.closed import Fragment, close
 from headrace.json.lens.shapes import MAX_REFERENCES, ArrayCase, Case, ObjectCase, Shapes
-from headrace.json.pointer import Path
 
 _EVERY_ITEM = "0"  # stands for an item of an array on the way down into `map`
 
@@ -47,10 +47,10 @@ def _lacks(op: ops.Op) -> bool:
 def _fill(documents: list[Any], operations: Sequence[ops.Op], schema: Subschema, base: Path, location: str) -> None:
     for number, (document, op) in enumerate(zip(documents, operations, strict=True)):
         if isinstance(op, ops.In | ops.Map):
-            inner = (*base, *pointer.parse(op.path), *((_EVERY_ITEM,) if isinstance(op, ops.Map) else ()))
+            inner = (*base, *jsontext.parse_pointer(op.path), *((_EVERY_ITEM,) if isinstance(op, ops.Map) else ()))
             _fill(document["ops"], op.ops, schema, inner, f"{location}/{number}/ops")
         elif isinstance(op, ops.Add) and op.default is UNSET:
-            path = (*base, *pointer.parse(op.path))
+            path = (*base, *jsontext.parse_pointer(op.path))
             try:
                 document["default"] = _derive([schema], path)
             except LookupError as exc:
@@ -92,7 +92,7 @@ def _children(schema: Subschema, key: str) -> Iterator[Subschema]:
     """Yields the subschemas that a schema applies to the member or item `key`; `items` applies to every item."""
     for group in schema.members:
         yield from (child for child in group if child.path[len(schema.path) :] == ("properties", key))
-    if pointer.index(key) is not None:
+    if jsontext.index_of(key) is not None:
         own = len(schema.path)
         for group in schema.items:
             yield from (child for child in group if child.path[own:] in (("items",), ("items", key)))
@@ -143,7 +143,7 @@ def check(operations: Sequence[ops.Op], old_schema: Fragment, new_schema: Fragme
     for case in cases:
         if not shapes.covers(goal, case.fragment):
             path, why = _reason(shapes, goal, case, ())
-            raise InvalidRequest(f"{_blame(operations, path)}{pointer.render(path) or 'the document'} {why}")
+            raise InvalidRequest(f"{_blame(operations, path)}{jsontext.render_pointer(path) or 'the document'} {why}")
 
 
 def _reason(shapes: Shapes, goal: CanonicalSchema, case: Case, path: Path) -> tuple[Path, str]:
@@ -208,7 +208,7 @@ def _blame(operations: Sequence[ops.Op], path: Path) -> str:
     """
     blamed = "no operation changes it: "
     for number, op in enumerate(operations):
-        if any(_meet(pointer.parse(written), path) for written in _written(op)):
+        if any(_meet(jsontext.parse_pointer(written), path) for written in _written(op)):
             blamed = f"/ops/{number} ({type(op).__name__.lower()}): "
     return blamed
 

@@ -25,7 +25,7 @@ from headrace.query.engine.grouping import Int64s, Shape, Sums
 from headrace.query.engine.groups import OfRun, RunGroups, check_size
 from headrace.query.engine.routing_keys import published_segments
 from headrace.query.engine.sources import Snapshot
-from headrace.query.language import query, rollup_request, rollup_text
+from headrace.query.language import query, rollup_request
 from headrace.query.language.canonical import SearchConfig
 from headrace.query.language.rollup import Cell, Key, Row, add
 from headrace.query.language.rollup_request import AggregateRequest, Window
@@ -247,7 +247,7 @@ class _Aggregation:
                 runs_of_groups.append(_runs(found.starts[at], [found.groups[row] for row in at.tolist()]))
         interval = self._request.interval_ms
         for start, groups in sorted(one for runs in runs_of_groups for one in runs):
-            yield rollup_text.bucket(start, interval, groups)
+            yield rollup_request.bucket(start, interval, groups)
 
     @staticmethod
     def _shared(printed: Sequence[Int64s], others: Sequence[Int64s]) -> Int64s:
@@ -266,7 +266,7 @@ class _Aggregation:
             if number % 1024 == 0:
                 check_deadline()
                 check_size(size)
-            text = rollup_text.group(
+            text = rollup_request.group(
                 key, {name: (kind, part) for (name, kind), part in zip(shown, parts, strict=True)}
             )
             size += len(text)

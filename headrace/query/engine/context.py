@@ -20,7 +20,7 @@ from headrace.definition import Definition
 from headrace.errors import Damaged
 from headrace.index.fetching import CachedRanges, Routine
 from headrace.index.reading import Runs
-from headrace.json import jsontext, lens, pointer, registry
+from headrace.json import jsontext, lens, registry
 from headrace.log.logs import Log
 from headrace.log.stores import Stores
 from headrace.objects import Objects
@@ -230,7 +230,7 @@ class Promoter:
         """Returns what is where the declared fields are, as it was written: one value alone, several as an array."""
         found: dict[str, Any] = {}
         for name, path, counts in self._places:
-            raw = pointer.get(document.value, path)
+            raw = jsontext.get(document.value, path)
             if isinstance(raw, list):
                 several = [one for one in canonical.flat(raw) if counts(one)]
                 if several:
@@ -240,11 +240,11 @@ class Promoter:
         return found
 
     @cached_property
-    def _places(self) -> list[tuple[str, pointer.Path, Callable[[Any], bool]]]:
+    def _places(self) -> list[tuple[str, jsontext.Path, Callable[[Any], bool]]]:
         """Returns per field: its name, where it is, and what says whether a value counts."""
         search = self._definition.search
         return [
-            (name, pointer.parse(binding.json_pointer), _counts(field))
+            (name, jsontext.parse_pointer(binding.json_pointer), _counts(field))
             for name, field in (search.fields.items() if search is not None else ())
             if (binding := field.bound_at(self._current)) is not None
         ]

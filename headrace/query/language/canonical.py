@@ -28,7 +28,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from headrace import instants
-from headrace.json import pointer
+from headrace.json import jsontext
 from headrace.limits import MAX_SAFE_INTEGER
 
 Kind = Literal["keyword", "text", "integer", "float", "date", "bool"]
@@ -303,7 +303,7 @@ def _float_text(number: float) -> str:
     return "-" * sign + printed
 
 
-_Step = tuple[str, pointer.Path, Callable[[Any], Value | None]]
+_Step = tuple[str, jsontext.Path, Callable[[Any], Value | None]]
 
 
 def values(
@@ -321,7 +321,7 @@ def values(
     """
     found: dict[str, list[Value]] = {}
     for name, path, read in _plan(config, version, fields):
-        raw = pointer.get(document, path)
+        raw = jsontext.get(document, path)
         if isinstance(raw, list):
             read_values = [value for item in flat(raw) if (value := read(item)) is not None]
             if read_values:
@@ -335,7 +335,7 @@ def values(
 def _plan(config: SearchConfig, version: int, fields: frozenset[str] | None) -> tuple[_Step, ...]:
     """Returns per field: its name, where it is, and what reads it."""
     return tuple(
-        (name, pointer.parse(binding.json_pointer), reader(field))
+        (name, jsontext.parse_pointer(binding.json_pointer), reader(field))
         for name, field in config.fields.items()
         if (fields is None or name in fields) and (binding := field.bound_at(version)) is not None
     )

@@ -10,7 +10,7 @@ A record contributes to a rollup as a whole or not at all. It does if `include` 
 at most one value of each dimension, and everything that each measure asks for: exactly one number of a `summary`, all four
 numbers of a `summary_parts`. Values are canonical; a number that no double holds is none.
 
-A row of the family `agg` is a `Row`, with `fragment` (headrace.query.language.rollup_text) beside it:
+A row of the family `agg` is a `Row`, with `fragment` (headrace.query.language.rollup_request) beside it:
 
     rollup string, interval_ms int64, start timestamp(ms, UTC), dimensions list<string>, count int64,
     measures list<struct<count double, sum double, min double, max double,
@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from headrace.json import jsontext, pointer
+from headrace.json import jsontext
 from headrace.query.language import canonical, histogram, query
 from headrace.query.language.canonical import Count, Measure, Rollup, SearchConfig, Summary, SummaryParts, interval_ms
 from headrace.query.language.histogram import Histogram
@@ -165,14 +165,16 @@ def _parts_reader(measure: SummaryParts) -> Callable[[Values, Any], Part | None]
         measure.min_json_pointer,
         measure.max_json_pointer,
     )
-    paths = [pointer.parse(place) for place in places]
-    buckets = None if measure.histogram_json_pointer is None else pointer.parse(measure.histogram_json_pointer)
+    paths = [jsontext.parse_pointer(place) for place in places]
+    buckets = (
+        None if measure.histogram_json_pointer is None else jsontext.parse_pointer(measure.histogram_json_pointer)
+    )
 
     def read(values: Values, document: Any) -> Part | None:  # noqa: ARG001
-        count, total, least, greatest = (histogram.number(pointer.get(document, path)) for path in paths)
+        count, total, least, greatest = (histogram.number(jsontext.get(document, path)) for path in paths)
         if count is None or total is None or least is None or greatest is None:
             return None
-        brought = None if buckets is None else histogram.parse(pointer.get(document, buckets))
+        brought = None if buckets is None else histogram.parse(jsontext.get(document, buckets))
         return Part(count, total, least, greatest, brought)
 
     return read

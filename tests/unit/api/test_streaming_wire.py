@@ -10,7 +10,7 @@ import pytest
 
 from functions.api.door.requests import ENDS_AT, is_buffered, is_event
 from functions.api.door.streaming import runtime_api
-from functions.api.door.streaming.answer import body_of, scope_of
+from functions.api.door.streaming.__main__ import body_of, scope_of
 from local.http1 import parse_head
 
 EVENT: dict[str, Any] = {

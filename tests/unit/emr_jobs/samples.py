@@ -18,7 +18,7 @@ from headrace.index.job import JobInput, Task, Work
 from headrace.json import jsontext, lens, registry
 from headrace.json.registry import Registry
 from headrace.objects import Objects, keys, packed
-from headrace.query.language import canonical, rollup, rollup_text
+from headrace.query.language import canonical, rollup, rollup_request
 from headrace.query.language.rollup import Groups
 from headrace.segment import writer
 from headrace.segment.descriptor import Segment
@@ -317,7 +317,7 @@ def _groups(
         groups.add(of_record, document_of(record, definition_))
     rows = sorted(groups.rows(), key=lambda row: rollup.sort_key(row, compiled))
     return [
-        {"place": row[:4], "count": row.records, "fragment": rollup_text.fragment(compiled[row.rollup], row)}
+        {"place": row[:4], "count": row.records, "fragment": rollup_request.fragment(compiled[row.rollup], row)}
         for row in rows
     ]
 

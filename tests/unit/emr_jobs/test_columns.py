@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from emr_jobs import columns
 from headrace.index import families
-from headrace.json import pointer
+from headrace.json import jsontext
 from headrace.query.language import canonical
 from tests.unit.emr_jobs import samples
 
@@ -50,8 +50,8 @@ def test_a_column_of_a_run_holds_what_it_can(documents: list[Any], name: str) ->
 
 @given(st.lists(samples.documents, max_size=8), st.sampled_from(["", "/a", "/deep/id", "/tags/0", "/tags/1/0"]))
 def test_places_are_found_where_pointers_lead(documents: list[Any], text: str) -> None:
-    path = pointer.parse(text)
-    naive = [None if (one := pointer.get(each, path)) is pointer.MISSING else one for each in documents]
+    path = jsontext.parse_pointer(text)
+    naive = [None if (one := jsontext.get(each, path)) is jsontext.MISSING else one for each in documents]
     assert repr(columns.locate(documents, path)) == repr(naive)
 
 

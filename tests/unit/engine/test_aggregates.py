@@ -17,7 +17,7 @@ from headrace.objects import keys
 from headrace.query.engine import groups
 from headrace.query.engine.aggregate import Aggregated, aggregate
 from headrace.query.engine.context import Budget
-from headrace.query.language import rollup_text
+from headrace.query.language import rollup_request
 from tests.support.examples import examples
 from tests.unit.engine.streams import EVERYTHING, Stream, behind
 
@@ -391,7 +391,7 @@ def test_whole_groups_of_one_run_are_shown_as_they_were_rendered(monkeypatch: py
     def never(*_: Any) -> str:
         raise AssertionError("rendered")
 
-    monkeypatch.setattr(rollup_text, "group", never)
+    monkeypatch.setattr(rollup_request, "group", never)
     answer = ask(stream, WHOLE)
     assert buckets(answer) == wanted == naive([document for _, document in stream.records], WHOLE)
     assert (answer.used_rollups, answer.families, answer.indexed_segments) == (True, ("agg",), 3)
@@ -407,8 +407,8 @@ def test_intervals_that_two_runs_share_are_summed_and_others_are_not(monkeypatch
     stream.seal()
     stream.index(span=3)
     rendered: list[str] = []
-    render = rollup_text.group
-    monkeypatch.setattr(rollup_text, "group", lambda key, measures: rendered.append(key) or render(key, measures))
+    render = rollup_request.group
+    monkeypatch.setattr(rollup_request, "group", lambda key, measures: rendered.append(key) or render(key, measures))
     assert buckets(ask(stream, WHOLE)) == naive([document for _, document in stream.records], WHOLE)
     assert len(rendered) == 3  # the groups of minute 1
 

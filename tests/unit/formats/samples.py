@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headrace.batch import Batch
-from headrace.manifest.marks import Description, Tombstone
+from headrace.manifest.manifest import Description, Tombstone
 from headrace.streams.values import StreamState
 from headrace.tables.catalog import Row
 from headrace.wal.state import (

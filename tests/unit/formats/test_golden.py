@@ -18,8 +18,7 @@ from msgspec.structs import replace
 from headrace import offset
 from headrace.batch import Batch, decode_frames, encode_frames
 from headrace.errors import Damaged
-from headrace.manifest.manifest import decode, encode
-from headrace.manifest.marks import Description, Tombstone
+from headrace.manifest.manifest import Description, Tombstone, decode, encode
 from headrace.tables.catalog import Row, item_row, row_item
 from headrace.tables.items import Item
 from headrace.tables.producers import producer_item

@@ -8,7 +8,7 @@ import pytest
 
 from headrace.errors import StoreThrottled, StoreTimeout
 from headrace.objects.memory import MemoryObjects
-from headrace.objects.publishing import publish
+from headrace.objects.packed import publish
 from tests.support.shaky import ShakyObjects
 
 

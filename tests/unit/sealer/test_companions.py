@@ -10,7 +10,7 @@ from functions.sealer.audit import audit, sweep
 from functions.sealer.handler import hints_by_log
 from functions.sealer.purge import purge
 from headrace.errors import Damaged
-from headrace.manifest.marks import Description
+from headrace.manifest.manifest import Description
 from headrace.objects import keys
 from headrace.tables.catalog import Row
 from tests.support.pairs import NOTES, PAIRS

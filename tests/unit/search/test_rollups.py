@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from headrace import instants
 from headrace.errors import InvalidRequest
 from headrace.json import search_config
-from headrace.query.language import canonical, histogram, rollup, rollup_request, rollup_text
+from headrace.query.language import canonical, histogram, rollup, rollup_request
 from headrace.query.language.canonical import SearchConfig
 from headrace.query.language.rollup import Groups, Part, Row
 
@@ -61,7 +61,7 @@ def rows_of(search: SearchConfig, *documents: Any) -> dict[tuple[int, int, rollu
 
 
 def shown(search: SearchConfig, row: Row) -> Any:
-    return json.loads(rollup_text.fragment(rollup.rollups(search)[row.rollup], row))
+    return json.loads(rollup_request.fragment(rollup.rollups(search)[row.rollup], row))
 
 
 def test_a_record_is_in_one_group_of_every_interval() -> None:
@@ -229,7 +229,7 @@ def test_groups_are_in_the_order_of_their_keys_as_bytes() -> None:
     made.sort(key=lambda row: rollup.sort_key(row, compiled))
     keys = [rollup.key_text(("service", "status"), row.dimensions).encode() for row in made]
     assert keys == sorted(keys)
-    fragments = [rollup_text.fragment(compiled["requests"], row).encode() for row in made]
+    fragments = [rollup_request.fragment(compiled["requests"], row).encode() for row in made]
     assert fragments == sorted(fragments)
 
 

@@ -15,7 +15,7 @@ import zstandard
 from headrace.errors import Damaged
 from headrace.objects import keys, packed
 from headrace.objects.memory import MemoryObjects
-from headrace.segment import keypage, pageheader
+from headrace.segment import descriptor, keypage
 from headrace.segment.descriptor import PageIndex, Segment
 from headrace.segment.reader import find_time, read_data, rows_of_key
 from tests.support.builders import batch_of
@@ -182,5 +182,5 @@ def test_a_key_page_of_another_version_or_segment_is_damaged() -> None:
     ],
 )
 def test_what_is_no_page_header_of_ours_is_refused(raw: bytes) -> None:
-    with pytest.raises(pageheader.BadHeader):
-        pageheader.parse(raw, 0)
+    with pytest.raises(descriptor.BadHeader):
+        descriptor.parse_header(raw, 0)
