@@ -111,7 +111,10 @@ def write_through_a_change(server: DevServer) -> str:
     while len(read_all(url)) < WRITERS * BATCHES * RECORDS // 3:
         assert all(writer.error is None for writer in writers), [writer.error for writer in writers]
         time.sleep(PAUSE_S)
-    answer = httpx.post(f"{url}/_schema", json=SECOND, timeout=30)
+    deadline = time.monotonic() + DEADLINE_S
+    while (answer := httpx.post(f"{url}/_schema", json=SECOND, timeout=30)).status_code == 429:
+        assert time.monotonic() < deadline, answer.text
+        time.sleep(int(answer.headers["retry-after"]))  # the writers were faster: the change is asked for again
     changed.set()
     assert (answer.status_code, answer.json().get("currentVersion")) == (200, 2), answer.text
     for writer in writers:
