@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from types import TracebackType
-from typing import BinaryIO, Protocol
+from typing import BinaryIO
 
 from rich.console import Console
 from rich.progress import (
@@ -21,14 +21,6 @@ from rich.table import Column
 from rich.text import Text
 
 LINE_BREAKS = bytes.maketrans(b"\r\n", b"  ")
-
-
-class RecordWriter(Protocol):
-    """A writer of records, one by one. `finish` completes the document."""
-
-    def write(self, record: bytes) -> None: ...
-
-    def finish(self) -> None: ...
 
 
 class ArrayWriter:

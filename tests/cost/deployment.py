@@ -13,7 +13,6 @@ from functions.indexer import context as indexer
 from functions.queue import MemoryQueue
 from functions.queue import MemoryQueue as WakeQueue
 from functions.sealer import context as sealer
-from headrace.clock import ManualClock
 from headrace.log.stores import Stores
 from headrace.settings import Settings
 from headrace.streams.verbs import Streams
@@ -24,6 +23,7 @@ from headrace.tables.watermarks import DynamoWatermarks
 from headrace.wal.dynamodb import DynamoWal
 from tests.cost.metered import Metered, MeteredObjects, Meters
 from tests.support.aws import create_jobs_table, create_tables, in_process_aws
+from tests.support.clocks import ManualClock
 from tests.unit.indexer.world import FakeRuns
 
 

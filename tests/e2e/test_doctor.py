@@ -17,10 +17,10 @@ import pytest
 
 from headrace.aws import aws_stores
 from headrace.batch import Batch
-from headrace.clock import ManualClock
 from headrace.settings import Settings
 from headrace.streams.values import AppendRequest, CreateRequest
 from headrace.streams.verbs import Streams
+from tests.support.clocks import ManualClock
 from tests.support.emulated_cloud import DevServer, dev_server
 from tests.support.pipeline import NO_METRICS, Pipeline
 

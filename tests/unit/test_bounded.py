@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from headrace.bounded import Bounded
-from headrace.clock import ManualClock, age_s, moment
+from headrace.clock import age_s, moment
+from tests.support.clocks import ManualClock
 
 
 def test_what_was_used_least_recently_goes() -> None:

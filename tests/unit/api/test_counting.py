@@ -10,12 +10,13 @@ import pytest
 from functions.api.context import assemble
 from functions.api.door.access import Access
 from functions.api.door.background import CountKeeper
-from headrace.clock import ManualClock, SystemClock
+from headrace.clock import SystemClock
 from headrace.log.stores import Stores
 from headrace.memory import memory_stores
 from headrace.objects.observed import RequestCounts
 from headrace.settings import Settings
 from headrace.tables.watermarks import MemoryWatermarks
+from tests.support.clocks import ManualClock
 from tests.support.faults import Faulty
 from tests.unit.api.asgi import TEXT, Server
 

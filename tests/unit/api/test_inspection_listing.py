@@ -9,9 +9,9 @@ from functions.api.door.access import Access, parse
 from functions.queue import MemoryQueue
 from functions.sealer.context import assemble as assemble_sealer
 from functions.sealer.seal import seal
-from headrace.clock import ManualClock
 from headrace.log.stores import Stores
 from headrace.memory import memory_stores
+from tests.support.clocks import ManualClock
 from tests.support.faults import Faulty
 from tests.unit.api.asgi import JSON, QUIET, TEXT, Server
 

@@ -8,9 +8,9 @@ import pytest
 
 from functions.api.context import assemble
 from functions.api.door.access import Access, AccessError, Keyring, Unauthorized, check_exposure
-from headrace.clock import ManualClock
 from headrace.memory import memory_stores
 from headrace.settings import Settings
+from tests.support.clocks import ManualClock
 from tests.unit.api.asgi import Server
 
 AGE_MS = 60_000

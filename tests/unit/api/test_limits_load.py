@@ -16,13 +16,14 @@ from functions.api.context import assemble
 from functions.api.door.access import Access
 from functions.api.door.layers import Load
 from functions.api.streams.records import PATH
-from headrace.clock import ManualClock, check_deadline
+from headrace.clock import check_deadline
 from headrace.errors import StoreThrottled, StoreTimeout
 from headrace.limits import QUEUE_BYTES, QUEUE_REQUESTS
 from headrace.log.commit import MAX_TRIES
 from headrace.memory import memory_stores
 from headrace.settings import Settings
 from tests.support.builders import appending
+from tests.support.clocks import ManualClock
 from tests.support.faults import Faulty
 from tests.unit.api.asgi import JSON, TEXT, Answer, Server
 

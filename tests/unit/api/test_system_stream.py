@@ -18,12 +18,12 @@ from functions.api.door.access import Access
 from functions.queue import MemoryQueue
 from functions.sealer.context import assemble as assemble_sealer
 from functions.sealer.seal import seal
-from headrace.clock import ManualClock
 from headrace.errors import StoreThrottled, StoreTimeout
 from headrace.log.stores import Stores
 from headrace.memory import memory_stores
 from headrace.settings import Settings
 from headrace.streams.values import OWN_STREAMS, SYSTEM_STREAM
+from tests.support.clocks import ManualClock
 from tests.support.faults import Faulty
 from tests.unit.api.asgi import JSON, TEXT, Server
 from tests.unit.api.test_limits_load import write_routes

@@ -6,11 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from functions.api.streams.system.recorder import MAX_STREAMS, Recorder, Series, Summary, Window
-from headrace.clock import ManualClock
 from headrace.objects import keys
 from headrace.objects.observed import Request
 from headrace.streams.profiles.metrics import Metrics
 from headrace.streams.values import SYSTEM_STREAM
+from tests.support.clocks import ManualClock
 
 BYTES = Series("tieredstore.append.bytes", "bytes", "orders")
 VALUES = st.lists(st.integers(0, 2**70), max_size=30)

@@ -11,7 +11,6 @@ from functions.queue import MemoryQueue
 from functions.sealer.context import assemble as assemble_sealer
 from functions.sealer.seal import seal
 from headrace.batch import Batch
-from headrace.clock import ManualClock
 from headrace.index.descriptors import Run
 from headrace.index.manifest import IndexManifestStore
 from headrace.offset import Cursor
@@ -20,6 +19,7 @@ from headrace.query.engine.sources import Snapshot
 from headrace.streams.values import AppendRequest, CreateRequest, ForkRequest
 from tests.support import index_runs
 from tests.support.builders import JSON
+from tests.support.clocks import ManualClock
 from tests.unit.log.test_definitions import installing
 from tests.unit.log.world import World
 

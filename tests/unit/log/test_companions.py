@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.clock import ManualClock
 from headrace.errors import NotFound
 from headrace.log.requests import JSON, At
 from headrace.log.seam import Which
@@ -12,6 +11,7 @@ from headrace.memory import memory_stores
 from headrace.offset import BEGINNING
 from headrace.tables.catalog import PutRow, Row
 from tests.support.builders import BYTES
+from tests.support.clocks import ManualClock
 from tests.support.faults import Faulty
 from tests.support.pairs import NOTES, PAIRS, Pairs, pairs_wal
 

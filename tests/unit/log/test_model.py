@@ -15,13 +15,13 @@ from functions.queue import MemoryQueue
 from functions.sealer.context import assemble
 from functions.sealer.seal import seal
 from functions.sealer.trim import trim
-from headrace.clock import ManualClock
 from headrace.errors import HeadraceError
 from headrace.log.requests import At
 from headrace.offset import Cursor
 from headrace.streams.values import CreateRequest, ForkRequest
 from tests.support.builders import BYTES, appending
 from tests.support.builders import producing as produced
+from tests.support.clocks import ManualClock
 from tests.unit.log.world import Process, World
 
 NAMES = ("a", "b", "c", "d")

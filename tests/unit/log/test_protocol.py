@@ -6,7 +6,6 @@ import threading
 
 import pytest
 
-from headrace.clock import ManualClock
 from headrace.errors import Gone, NotFound, OutcomeUnknown, Overloaded, StoreThrottled
 from headrace.log.requests import At
 from headrace.offset import BEGINNING, Cursor
@@ -14,6 +13,7 @@ from headrace.streams.errors import ProducerGap, SequenceConflict, StaleProducer
 from headrace.streams.values import CreateRequest, ForkRequest
 from headrace.wal import slot as slots
 from tests.support.builders import BYTES, appending, closing, first_entry, producing
+from tests.support.clocks import ManualClock
 from tests.unit.log.world import World
 
 

@@ -10,7 +10,6 @@ from functions.queue import MemoryQueue
 from functions.sealer.context import assemble
 from functions.sealer.seal import seal
 from functions.sealer.trim import trim
-from headrace.clock import ManualClock
 from headrace.errors import OutcomeUnknown, Overloaded, StoreThrottled, StoreTimeout
 from headrace.log.commit import Committer
 from headrace.log.picture import Pictures
@@ -21,6 +20,7 @@ from headrace.streams.decide import SURFACE
 from headrace.streams.values import CreateRequest, ForkRequest
 from headrace.wal import Committed
 from tests.support.builders import BYTES, appending, next_entry
+from tests.support.clocks import ManualClock
 from tests.unit.log.world import Process, World
 
 BIG = random.Random(1).randbytes(1000)

@@ -15,7 +15,6 @@ from functions.queue import MemoryQueue
 from functions.sealer.context import assemble
 from functions.sealer.seal import SourceUnsealed, seal
 from functions.sealer.trim import trim
-from headrace.clock import ManualClock
 from headrace.log import read, tail, view
 from headrace.log.requests import At, ReadPage, Selection
 from headrace.offset import Cursor
@@ -24,6 +23,7 @@ from headrace.segment import writer
 from headrace.streams.values import CreateRequest, ForkRequest
 from headrace.wal import memory as wal_memory
 from tests.support.builders import JSON, appending
+from tests.support.clocks import ManualClock
 from tests.support.examples import examples
 from tests.unit.log import selections
 from tests.unit.log.selections import KEYS, LAST_VERSION, Made, Tree

@@ -6,7 +6,6 @@ import itertools
 from dataclasses import replace
 from typing import Any
 
-from headrace.clock import ManualClock
 from headrace.log.requests import At
 from headrace.memory import memory_stores
 from headrace.offset import BEGINNING, Cursor
@@ -15,6 +14,7 @@ from headrace.streams.values import CreateRequest
 from headrace.streams.verbs import Streams
 from headrace.wal.memory import MemoryWal
 from tests.support.builders import BYTES
+from tests.support.clocks import ManualClock
 from tests.support.faults import Faulty
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.clock import ManualClock
 from headrace.errors import StoreThrottled, StoreTimeout
 from headrace.objects import ObjectMissing, Range, keys
 from headrace.objects.memory import MemoryObjects
 from headrace.objects.observed import ObservedObjects, RequestCounts
 from headrace.tables.watermarks import MemoryWatermarks
+from tests.support.clocks import ManualClock
 from tests.support.faults import Faulty
 
 LOG = "0" * 32

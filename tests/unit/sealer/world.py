@@ -14,7 +14,6 @@ from functions.sealer.context import Context, assemble
 from functions.sealer.handler import Sealer
 from functions.sealer.seal import Sealed, seal
 from headrace.batch import Batch
-from headrace.clock import ManualClock
 from headrace.errors import StoreTimeout
 from headrace.manifest.manifest import Manifest
 from headrace.memory import memory_stores
@@ -25,6 +24,7 @@ from headrace.streams.values import STREAMS, AppendRequest, CreateRequest, ForkR
 from headrace.streams.verbs import Streams
 from headrace.wal.entry import entry_item
 from headrace.wal.state import Entry
+from tests.support.clocks import ManualClock
 from tests.support.pairs import PAIRS, Pairs, pairs_wal
 
 BYTES = "application/octet-stream"

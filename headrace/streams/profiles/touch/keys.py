@@ -39,11 +39,6 @@ def template_id(entity: str, fields: Iterable[str]) -> int:
     return _hash(b"tpl", entity.encode(), *map(str.encode, fields))
 
 
-def template_key(template: int) -> int:
-    """Returns what the waiters of a template fall back to."""
-    return _hash(b"tpl", _id_bytes(template))
-
-
 def membership_key(template: int, arguments: Iterable[str]) -> int:
     """Touched when a row enters or leaves the tuple."""
     return _hash(b"mem", _id_bytes(template), *map(str.encode, arguments))

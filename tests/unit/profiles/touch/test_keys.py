@@ -28,11 +28,6 @@ def test_the_template_of_the_peers_documentation() -> None:
     assert keys.as_hex(keys.template_id("public.todos", ("status", "tenantId"))) == "03d5826f0bf1e3e7"
 
 
-def test_a_template_key_is_not_its_id() -> None:
-    template = keys.template_id("public.todos", FIELDS)
-    assert keys.template_key(template) != template
-
-
 @pytest.mark.parametrize(
     ("value", "encoding", "argument"),
     [
