@@ -1,10 +1,11 @@
-"""Every metric that the functions write: its name, unit, meaning, and who writes it. Nothing else can be written.
+"""The registry of all metrics that the functions write (names, units, meanings, writers), and the meter that writes
+them.
 
-They are written as EMF lines: on Lambda on standard output, elsewhere nowhere, or in the file that `HEADRACE_METRICS_FILE`
-names. Writing them calls no store.
+No other metric can be written. Metrics are written as EMF lines: to standard output on Lambda, elsewhere to the file
+that `HEADRACE_METRICS_FILE` names, if any. Writing them calls no store.
 
-All of them are in one namespace with one dimension, `service`. None has a dimension per stream: each value of a dimension
-is a metric that is billed, and streams are many. Which stream it was, the log line says.
+All metrics are in one namespace with one dimension, `service`. None has a dimension per stream: each value of a
+dimension is a metric that is billed, and there may be many streams. The log line of an event names its stream.
 """
 
 from __future__ import annotations
@@ -28,13 +29,14 @@ Kind = Literal["counter", "value", "age"]
 
 
 class Spec(NamedTuple):
-    """What a metric is.
+    """The definition of a metric.
 
     Attributes:
-        kind: `counter`: one sum for each invocation. `value`: each measurement. `age`: a measurement of how long something
-            has waited for work that is done by the clock.
-        zeros: of a counter: zero is written, too, because an alarm sets it against another metric, and CloudWatch
-            computes nothing from what is missing. Zeros of the others are not: a metric costs only while it is written.
+        kind: `counter`: one sum for each invocation; `value`: each measurement; `age`: a measurement of how long
+            something has waited for scheduled work.
+        zeros: whether a counter is also written when it is zero, because an alarm compares it with another metric, and
+            CloudWatch computes nothing from missing data. Other counters are not, because a metric costs only while it
+            is written.
     """
 
     unit: Unit
@@ -50,7 +52,7 @@ class Metric(Enum):
 
     @property
     def spec(self) -> Spec:
-        """What it is."""
+        """The definition of the metric."""
         return cast(Spec, self.value)
 
 
@@ -76,7 +78,7 @@ def _age(meaning: str) -> Spec:
 
 @unique
 class ApiMetric(Metric):
-    """Of the api."""
+    """The metrics of the api."""
 
     Requests = _counter("requests answered, but for preflights and `/health`")
     Creates = _counter("streams created")
@@ -116,7 +118,7 @@ class ApiMetric(Metric):
 
 @unique
 class SealerMetric(Metric):
-    """Of the sealer."""
+    """The metrics of the sealer."""
 
     Sweeps = _counter("runs of the sweep, one a minute whatever else happens: the sealer's sign of life")
     StreamEvents = _counter("new entries that the WAL's stream told of", zeros=True)
@@ -144,7 +146,7 @@ class SealerMetric(Metric):
 
 @unique
 class IndexerMetric(Metric):
-    """Of the indexer."""
+    """The metrics of the indexer."""
 
     Ticks = _counter("looks at job runs, at least one a minute: the indexer's sign of life")
     JobsStarted = _counter("job runs started")
@@ -176,7 +178,7 @@ REGISTRY: tuple[type[Metric], ...] = (ApiMetric, SealerMetric, IndexerMetric)
 
 
 def table() -> str:
-    """Returns the registry as rows of a table in Markdown."""
+    """Returns all metrics as rows of a Markdown table."""
     head = "| service | metric | unit | what |\n|---|---|---|---|\n"
     rows = (
         f"| {metrics.service} | `{metric.name}` | {_shown(metric.spec)} | {metric.spec.meaning} |"
@@ -206,11 +208,11 @@ Write = Callable[[str], None]
 
 
 class Meter(Generic[M]):
-    """Metrics of one function; `flush` writes what was added since the last flush. Thread-safe.
+    """A collector of one function's metrics; `flush` writes what was added since the last flush. Thread-safe.
 
     Args:
-        metrics: the only ones that it takes.
-        write: takes a line; without it nothing is kept.
+        metrics: the metrics that it accepts.
+        write: writes a line; without it, metrics are dropped.
     """
 
     def __init__(self, metrics: type[M], write: Write | None = None) -> None:
@@ -221,7 +223,7 @@ class Meter(Generic[M]):
         self._values: dict[M, list[int]] = {}
 
     def add(self, metric: M, value: int = 1) -> None:
-        """Adds to a counter, or notes a value of another metric."""
+        """Adds to a counter, or records a measured value of another metric."""
         if self._write is None:
             return
         is_counter = metric.spec.kind == "counter"
@@ -235,7 +237,7 @@ class Meter(Generic[M]):
                 values.append(value)
 
     def observe(self, request: Request) -> None:
-        """Counts a request to the object store: every function has metrics of these names."""
+        """Counts a request to the object store; every function has metrics for that."""
         if request.operation == "get":
             self.add(self._metrics["ObjectGets"], len(request.keys))
         elif request.operation == "put":
@@ -244,11 +246,13 @@ class Meter(Generic[M]):
             self.count_throttle()
 
     def count_throttle(self) -> None:
-        """Counts a call that a store refused for load."""
+        """Counts a call that a store refused because of load."""
         self.add(self._metrics["StoreThrottles"])
 
     def flush(self) -> None:
-        """Writes one line if there is anything; more only for more than 100 values of one metric. Never raises."""
+        """Writes everything as one line, or as several if a metric has more than 100 values; nothing if nothing was
+        added. Never raises.
+        """
         with self._lock:
             values, self._values = self._values, {}
         while values and self._write is not None:
@@ -262,7 +266,7 @@ class Meter(Generic[M]):
 
 
 def make_meter(metrics: type[M], environment: Mapping[str, str]) -> Meter[M]:
-    """Returns the meter of a function in this environment."""
+    """Creates the meter of a function for this environment."""
     path = environment.get(METRICS_FILE)
     if path:
         return Meter(metrics, _to_file(path))
@@ -274,7 +278,9 @@ def _print(line: str) -> None:
 
 
 def _to_file(path: str) -> Write:
-    """Returns one write for each line, so that processes can share the file."""
+    """Returns a function that appends each line to a file with one write, so that several processes can share the
+    file.
+    """
     file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
 
     def write(line: str) -> None:

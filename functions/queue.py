@@ -1,9 +1,9 @@
-"""Messages to a later run of a function: what to do, for which log, and not before when.
+"""Messages to a later run of a function: which verb, for which log, and the earliest time.
 
-Guarantees every adapter keeps:
- 1. A message that `send` accepted is delivered at least once, in no order.
+Guarantees that every adapter keeps:
+ 1. A message that `send` accepted is delivered at least once, in any order.
  2. It is not delivered long before its time. SQS delays by at most 15 minutes, so a worker that receives a message too
-    early sends it again.
+ early sends it again.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ IndexerVerb = Literal["look", "rebuild", "tick", "audit", "orphans"]
 
 
 class Message(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One verb, for one log or for none.
+    """A request to run one verb, for one log or for none.
 
     Attributes:
-        not_before_ms: wall clock before which it must not be acted on.
-        force: of seal: everything that is there, due or not.
-        surface, after: where an audit goes on.
+        not_before_ms: the earliest time to run it, in epoch milliseconds.
+        force: for the verb seal, whether to seal everything, due or not.
+        surface, after: where an audit continues.
     """
 
     verb: SealerVerb | IndexerVerb
@@ -41,25 +41,27 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class NotQueued(StoreError):
-    """The queue did not take every message; some may have been taken."""
+    """The queue did not accept every message; it may have accepted some."""
 
 
 class Queue(Protocol):
-    """The way to a later run."""
+    """The port of a queue of messages."""
 
     def send(self, messages: Sequence[Message], now_ms: int) -> None:
-        """Delivers each message at its `not_before_ms`, or when it can wait no longer. Raises if one fails."""
+        """Sends each message so that it is delivered at its `not_before_ms`, or earlier if the queue can't delay it so
+        long. Raises an error if one fails.
+        """
 
 
 class SendsBatches(Protocol):
-    """The part of the SQS client that is used."""
+    """The part of the SQS client that is used here."""
 
     def send_message_batch(self, *, QueueUrl: str, Entries: list[dict[str, Any]]) -> Any:  # noqa: N803
         """Sends up to ten messages."""
 
 
 class SqsQueue:
-    """The port on SQS. Raises what the client raises, and `NotQueued`."""
+    """The port on SQS. Raises the client's errors, and `NotQueued`."""
 
     def __init__(self, client: SendsBatches, url: str) -> None:
         self._client = client
@@ -90,13 +92,13 @@ class MemoryQueue:
         self._sent = 0
 
     def send(self, messages: Sequence[Message], now_ms: int) -> None:
-        """Keeps the messages."""
+        """Stores the messages."""
         for message in messages:
             self._sent += 1
             heapq.heappush(self._heap, (now_ms + delay_s(message, now_ms) * 1000, self._sent, message))
 
     def receive(self, now_ms: int) -> list[Message]:
-        """Takes the messages whose delay is over, the earliest first."""
+        """Removes and returns the messages whose time has come, earliest first."""
         taken = []
         while self._heap and self._heap[0][0] <= now_ms:
             taken.append(heapq.heappop(self._heap)[2])
@@ -104,10 +106,10 @@ class MemoryQueue:
 
     @property
     def waiting(self) -> list[Message]:
-        """Every message that was not taken, the earliest first."""
+        """The messages that were not received yet, earliest first."""
         return [message for _, _, message in sorted(self._heap)]
 
 
 def delay_s(message: Message, now_ms: int) -> int:
-    """Returns how many seconds the queue must hold the message: rounded up, at most what it can."""
+    """Returns for how many seconds the queue must hold the message, rounded up, and at most what the queue can."""
     return min(MAX_DELAY_S, max(0, -(-(message.not_before_ms - now_ms) // 1000)))

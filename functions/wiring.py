@@ -1,6 +1,6 @@
-"""What every function needs, from its environment: logger, settings, meter, stores, clients.
+"""What every function needs from its environment: logger, settings, meter, stores and AWS clients.
 
-Log events are short texts; everything else is a field, never a payload or a key.
+Log events are short texts with fields; they never contain a payload or a key.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ M = TypeVar("M", bound=Metric)
 
 
 def make_logger(service: str) -> Logger:
-    """Returns the structured logger of a function, and of the packages that it is made of."""
+    """Returns the structured logger of a function and of the packages that it consists of."""
     logger = Logger(service=service)
     for package in _PACKAGES:
         logging.getLogger(package)
@@ -34,7 +34,7 @@ def make_logger(service: str) -> Logger:
 
 
 class Wiring(NamedTuple, Generic[M]):
-    """The environment of a process, opened. Throttled calls to its tables are counted by its meter."""
+    """The settings, meter and stores of a process. The meter counts throttled calls to its tables."""
 
     settings: Settings
     region: str
@@ -45,7 +45,7 @@ class Wiring(NamedTuple, Generic[M]):
         """Returns a boto3 client of a service.
 
         Args:
-            read_timeout_s: of one try, of which there are at most `tries`.
+            read_timeout_s: timeout of one try; there are at most `tries`.
         """
         retries = {"mode": "standard", "total_max_attempts": tries}
         config = Config(connect_timeout=1.0, read_timeout=read_timeout_s, retries=retries)
@@ -62,13 +62,13 @@ def open_wiring(
     dynamodb_timeout_s: float = DYNAMODB_TIMEOUT_S,
     s3_read_timeout_s: float = S3_READ_TIMEOUT_S,
 ) -> Wiring[M]:
-    """Opens what the environment names.
+    """Reads the settings from the environment, and opens the stores and the meter.
 
     Args:
-        dynamodb_timeout_s, s3_read_timeout_s: of one try of a call; a worker's if not given.
+        dynamodb_timeout_s, s3_read_timeout_s: timeouts of one try of a call; the defaults are for workers.
 
     Raises:
-        SettingsError: the environment makes no sense.
+        SettingsError: a setting is missing or invalid.
     """
     settings = Settings.from_environment(os.environ)
     region = region_of(os.environ)

@@ -1,9 +1,9 @@
-"""The frame of a worker function, such as the sealer or the indexer: events to verbs, and who repeats what failed.
+"""The frame of a worker function (sealer or indexer): which events run which verbs, and who repeats what failed.
 
-queue      each message is one verb, or some; equal ones run once. SQS repeats those that fail.
-stream     a hint that names logs, if the worker listens to one
-schedule   the worker's `scheduled` verb, or the message that the rule's constant input is (`{"verb": "audit"}`).
-           A failure fails the invocation; Lambda repeats it, and the next schedule does anyway.
+queue      each message is one verb, or several; equal ones run once. SQS repeats those that fail.
+stream     hints that name logs, if the worker listens to a stream
+schedule   the worker's `scheduled` verb, or the message in the rule's constant input (`{"verb": "audit"}`).
+           A failure fails the invocation; Lambda repeats it, and the next schedule runs the verb anyway.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ M = TypeVar("M", bound=Metric)
 
 @dataclass(frozen=True, slots=True)
 class Context(Generic[M]):
-    """What every worker's verbs act on: made once for each process.
+    """What the verbs of every worker need; created once for each process.
 
     Attributes:
         counts: requests to the object store that are not in the durable counters yet.
@@ -48,12 +48,12 @@ class Context(Generic[M]):
     meter: Meter[M]
 
     def now_ms(self) -> int:
-        """Returns the time by the server's clock, in ms since the epoch."""
+        """Returns the server's clock in epoch milliseconds."""
         return self.stores.clock.now_ms()
 
 
 def count_requests(stores: Stores, meter: Meter[Any]) -> tuple[Stores, RequestCounts]:
-    """Returns the stores with their requests to the object store counted, and these counts."""
+    """Returns the stores with counted requests to the object store, and the object that counts them."""
     counts = RequestCounts()
     objects = ObservedObjects(stores.objects, stores.clock, counts.observe, meter.observe)
     return replace(stores, objects=objects), counts
@@ -63,12 +63,12 @@ C = TypeVar("C", bound=Context[Any])
 
 
 class Worker(ABC, Generic[C]):
-    """The verbs of one function.
+    """The frame of one worker function; a subclass adds the verbs.
 
     Attributes:
-        scheduled: what an event of one of the kinds `scheduled_by` asks for.
-        failed: counts verbs that failed, unless a verb is in `failed_verbs`, which names another metric for it.
-        poisoned: counts failures that no repeat heals.
+        scheduled: the message that an event of one of the kinds `scheduled_by` stands for.
+        failed: the metric that counts failed verbs; `failed_verbs` names other metrics for some verbs.
+        poisoned: the metric that counts failures for which a repeat would fail again.
     """
 
     scheduled: ClassVar[Message]
@@ -83,10 +83,10 @@ class Worker(ABC, Generic[C]):
 
     @abstractmethod
     def run(self, message: Message) -> None:
-        """Runs one verb and adds its metrics. Raises what the verb raises."""
+        """Runs the verb of a message and adds its metrics. Raises the verb's errors."""
 
     def handle(self, event: dict[str, Any], lambda_context: object) -> dict[str, Any]:
-        """Answers one invocation: what `dispatch` does, with what was counted written at its end."""
+        """Handles one invocation: calls `dispatch`, and writes the metrics and request counts at the end."""
         self.logger.append_keys(request_id=getattr(lambda_context, "aws_request_id", None))
         try:
             return self.dispatch(event)
@@ -94,11 +94,11 @@ class Worker(ABC, Generic[C]):
             self._finish()
 
     def on_stream(self, records: Sequence[Json]) -> None:
-        """Runs what the records of a stream batch ask for. Raises if the batch must be repeated."""
+        """Handles the records of a stream batch. Raises an error if the batch must be repeated."""
         raise ValueError(f"this function listens to no stream: records={len(records)}")
 
     def parse(self, body: str) -> Iterable[Message]:
-        """Returns what the body of a queue's message asks for.
+        """Returns the messages in the body of a queue message.
 
         Raises:
             ValueError, msgspec.MsgspecError: the body is malformed.
@@ -106,7 +106,9 @@ class Worker(ABC, Generic[C]):
         return (_messages.decode(body),)
 
     def run_each(self, messages: Iterable[Message]) -> list[Message]:
-        """Runs the messages of a batch and returns those that failed: one poisoned log must not repeat the others."""
+        """Runs the messages of a batch and returns those that failed, so that one poisoned log does not make others
+        repeat.
+        """
         failed = []
         for message in messages:
             try:
@@ -117,7 +119,7 @@ class Worker(ABC, Generic[C]):
         return failed
 
     def dispatch(self, event: Json) -> dict[str, Any]:
-        """Does what an event asks for, and returns what Lambda expects for the event's source.
+        """Runs the verbs that an event asks for, and returns the answer that Lambda expects for the event's source.
 
         Raises:
             ValueError: the event is of no known kind.
@@ -139,17 +141,17 @@ class Worker(ABC, Generic[C]):
         raise ValueError(f"event is of no known kind: keys={sorted(event)} source={source}")
 
     def note_failure(self, verb: str, log_id: str = "") -> None:
-        """Logs and counts the error that is being handled."""
+        """Logs and counts the error that is being handled, for one verb and log."""
         self.logger.exception("verb failed", verb=verb, log_id=log_id)
         self.context.meter.add(self.failed_verbs.get(verb, self.failed))
         self.count_poisoned(sys.exc_info()[1])
 
     def count_poisoned(self, error: BaseException | None) -> None:
-        """Counts the error if no repeat heals it."""
+        """Counts the error if a repeat would fail again."""
         self.context.meter.add(self.poisoned, int(is_poison(error)))
 
     def _finish(self) -> None:
-        """Nothing fails because of a counter."""
+        """Writes metrics and request counts. Ignores errors, because no verb may fail because of a counter."""
         try:
             self.context.counts.flush(self.context.stores.watermarks)
         except Exception:
@@ -157,7 +159,9 @@ class Worker(ABC, Generic[C]):
         self.context.meter.flush()
 
     def _run_batch(self, records: Sequence[Json]) -> list[str]:
-        """Runs equal messages once: a busy log has many trims waiting. Returns the ids of messages to repeat."""
+        """Runs the messages of a batch; equal ones only once, since a busy log has many trims waiting. Returns the ids
+        of messages to repeat.
+        """
         wanted: dict[Message, list[str]] = {}
         failed: list[str] = []
         for record in records:

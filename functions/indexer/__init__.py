@@ -1,14 +1,14 @@
-"""The indexer: has job runs build, compact and rebuild index runs, and publishes them.
+"""The indexer: starts job runs that build, compact and rebuild index runs, and publishes the results.
 
-handler      the Lambda entry: events to verbs, verbs to metrics; the frame is `functions/worker.py`
-context      what the verbs act on
-policy       pure: what of a log is due, which tasks that gives, when to look again
-look         verbs: notes that a log waits; finds logs that every event missed (audit)
+handler      the Lambda entry: from events to verbs, from verbs to metrics; the frame is `functions/worker.py`
+context      what the verbs need: stores, settings, clock
+policy       pure: what is due for a log, the tasks that follow, when to look again
+look         verbs: look (notes that a log waits) and audit (finds logs that every event missed)
 start        verb: gathers the work of many logs and starts one job run for it
-runs         port: job runs, on EMR Serverless; the objects that tell a job its task and hold its answer
-follow       verb: asks what became of job runs, publishes what they made, frees their places
-retire       verbs: removes what no reader can hold and what nothing names; rebuilds a log's runs
+runs         port: job runs on EMR Serverless; the input and result objects of a job
+follow       verb: asks for the state of job runs, publishes their results, and frees their places
+retire       verbs: remove runs that no reader can use and objects that nothing names; rebuild a log's runs
 
-No verb is needed for correctness twice: what is published is decided by create-if-absent on the index manifest alone, so
-each may run twice, at once, late, or not at all.
+Only create-if-absent on the index manifest decides what is published. So each verb may run twice, several times at
+once, late, or not at all.
 """

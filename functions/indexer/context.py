@@ -1,4 +1,4 @@
-"""What the indexer's verbs act on: made once for each process."""
+"""What the indexer's verbs need; created once for each process."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from headrace.tables.jobs import DynamoJobs, Jobs
 
 @dataclass(frozen=True, slots=True)
 class Context(worker.Context[IndexerMetric]):
-    """The worker's context, and job runs."""
+    """A worker's context, with the limits of indexing and the port for job runs."""
 
     indexes: IndexManifestStore
     definitions: Definitions
@@ -44,10 +44,11 @@ class Context(worker.Context[IndexerMetric]):
         )
 
     def publish(self, manifest: IndexManifest) -> bool:
-        """Creates a generation of an index manifest, and says so beside the log; False if another took its number.
+        """Publishes a generation of an index manifest, and raises its number in the log's watermark row. Returns False
+        if another caller took the number.
 
         Raises:
-            StoreTimeout, StoreThrottled: it may be published; look again.
+            StoreTimeout, StoreThrottled: it may have been published; look again.
         """
         if not self.indexes.publish(manifest):
             return False
@@ -55,12 +56,12 @@ class Context(worker.Context[IndexerMetric]):
         return True
 
     def new_id(self) -> str:
-        """Returns an id of a run or a job: when it was made, which its age follows from, and a nonce."""
+        """Returns a new id for a run or a job: the current time, from which its age can be told, and a nonce."""
         return f"{self.now_ms():013d}-{self.stores.log_ids()[-12:]}"
 
 
 def made_ms(made_id: str) -> int | None:
-    """Returns when a run or a job was made, from its id; None if it is no such id."""
+    """Returns the time at which a run or job id was created, from the id itself; None if it is no such id."""
     time_ms, dash, _ = made_id.partition("-")
     return int(time_ms) if dash and len(time_ms) == 13 and time_ms.isdecimal() else None
 
@@ -68,7 +69,7 @@ def made_ms(made_id: str) -> int | None:
 def assemble(
     stores: Stores, jobs: Jobs, runs: JobRuns, queue: Queue, meter: Meter[IndexerMetric] | None = None
 ) -> Context:
-    """Makes a context on given stores, with their requests to the object store counted."""
+    """Creates a context on given stores, and counts their requests to the object store."""
     meter = meter or Meter(IndexerMetric)
     stores, counts = worker.count_requests(stores, meter)
     indexes, definitions = IndexManifestStore(stores.objects), Definitions(stores)
@@ -76,10 +77,10 @@ def assemble(
 
 
 def open_context() -> Context:
-    """Makes the context that the environment names.
+    """Creates the context from this process's environment variables.
 
     Raises:
-        SettingsError: the environment makes no sense.
+        SettingsError: a setting is missing or invalid.
     """
     from functions.wiring import (  # AWS clients: not for those who bring their own stores
         DYNAMODB_TIMEOUT_S,

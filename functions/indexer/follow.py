@@ -1,17 +1,17 @@
-"""Verb: follow. Asks what became of job runs, publishes what they made, and frees their places.
+"""The verb follow: asks for the state of job runs, publishes their results, and frees their places.
 
-An event that a run changed its state is a hint, and a schedule does the same: the state asked for is what counts, so a lost
-or repeated event does nothing. Every step may be repeated; the place is freed last.
+An event that a run has changed its state is only a hint, and a schedule does the same. The state that EMR Serverless
+answers counts, so a lost or repeated event does no harm. Every step may be repeated; the place is freed last.
 
-Index runs go into the index manifest of their log, created if absent, merged with what others published. A compacted run
-counts only while every run that it was made of is still read: else its content was replaced, by a rebuild or under another
-plan, and would come back. What does not fit is left to the orphan sweep.
+Index runs are added to the index manifest of their log, created if absent, together with what others published. A
+compacted run counts only while every run that it was made of is still read. Otherwise its content was replaced, by a
+rebuild or under another plan, and would come back. Runs that do not fit are left to the orphan sweep.
 
-Merged segments go into the manifest of their log, in the place of the small ones. A sealer may take the generation first:
-then the newest one is looked at again, and as long as the very same segments are in its open page, they are replaced
-there. Else the merged segment stays an orphan. A crash leaves, after
+Merged segments replace the small ones in their log's manifest. If a sealer takes the generation first, the newest one
+is read again; as long as exactly the same segments are in its open page, they are replaced there. Otherwise the merged
+segment stays an orphan. What a crash leaves after
 
-    manifest generation   small segments that are replaced; the watermark is behind
+    manifest generation   replaced small segments; the watermark is behind
     watermark             nothing
 """
 
@@ -47,14 +47,14 @@ STARTING_MS = 60_000
 
 
 class Followed(NamedTuple):
-    """What a run of the verb did.
+    """The result of one run of the verb.
 
     Attributes:
-        jobs, jobs_failed: job runs that are over, and those of them that did not succeed.
-        failed: logs for which a job made nothing, with the reason.
-        poisoned: those of them that are to blame themselves.
-        ages_ms: of the job runs that are not over.
-        took_ms: how old the job runs were that are.
+        jobs, jobs_failed: number of job runs that have ended, and of those that did not succeed.
+        failed: logs for which a job failed, each with the reason.
+        poisoned: number of those for which a repeat would fail again, because their data is damaged.
+        ages_ms: ages of the job runs that have not ended.
+        took_ms: durations of the job runs that have ended.
     """
 
     jobs: int = 0
@@ -67,7 +67,7 @@ class Followed(NamedTuple):
     took_ms: tuple[int, ...] = ()
 
     def plus(self, other: Followed) -> Followed:
-        """Returns both together."""
+        """Returns the sum of both results."""
         return Followed(
             jobs=self.jobs + other.jobs,
             published=self.published + other.published,
@@ -81,10 +81,11 @@ class Followed(NamedTuple):
 
 
 def follow(context: Context) -> Followed:
-    """Looks at every place.
+    """Looks at the job run in every place, and handles those that have ended.
 
     Raises:
-        StoreError: of a job that is over and could not be settled; repeat later. The other places were looked at.
+        StoreError: the results of a job that has ended could not be stored; repeat later. All other places were
+            handled.
     """
     done = Followed()
     trouble: StoreError | None = None
@@ -119,7 +120,9 @@ def _follow(context: Context, place: Place) -> Followed:
 
 
 def _abandon(context: Context, place: Place) -> None:
-    """Frees a place whose planner is gone. The place goes first, so that a planner that is not can start nothing more."""
+    """Frees a place whose planner has died. The place is freed before its logs: if the planner is alive after all, it
+    can start nothing.
+    """
     if context.jobs.release(place):
         job = load_input(context.stores.objects, place.job_id)
         if job is not None:
@@ -153,7 +156,9 @@ def _settle(context: Context, place: Place, outcome: Outcome) -> Followed:
 
 
 class _Answered(NamedTuple):
-    """Why tasks made nothing: by run id, with whether it is the log's fault, and otherwise; and segments they made."""
+    """The answer of a job: reasons of failures by run id, with whether the log's data is damaged; the reason for all
+    other tasks without a result; and the merged segments.
+    """
 
     by_run: dict[str, tuple[str, bool]]
     otherwise: str
@@ -195,7 +200,7 @@ def _settle_log(context: Context, job: JobInput, log_id: str, tasks: Sequence[Ta
 
 
 def _note(context: Context, job: JobInput, log_id: str, reason: str, *, damaged: bool) -> Followed:
-    """Returns the log's row after the job: to be looked at again, or later if there is a reason why it failed."""
+    """Updates the log's row after a job: due now if all went well, later if there is a reason for a failure."""
     for _ in range(8):
         row = context.jobs.get(log_id)
         now_ms = context.now_ms()
@@ -216,13 +221,14 @@ _TRIES = 8
 
 
 def publish(context: Context, log_id: str, made: Sequence[tuple[Run, tuple[str, ...]]], plan: str) -> int:
-    """Publishes runs, each with the ids of its inputs; returns how many were new.
+    """Publishes index runs, each given with the ids of its inputs. Returns the number of new runs.
 
     Args:
-        plan: the plan in force.
+        plan: hash of the current plan.
 
     Raises:
-        StoreThrottled: others published all the time; repeat later. StoreTimeout: it may be published; repeat later.
+        StoreThrottled: other publishers won every time; repeat later. StoreTimeout: it may have been published; repeat
+            later.
     """
     index: IndexManifest | None = None
     for _ in range(_TRIES):
@@ -238,11 +244,12 @@ def publish(context: Context, log_id: str, made: Sequence[tuple[Run, tuple[str, 
 
 
 def publish_merged(context: Context, task: Task, made: Segment) -> bool:
-    """Publishes what a task made; False if that has come too late.
+    """Publishes the merged segment of a task. Returns False if it is too late, so that it stays an orphan.
 
     Raises:
         Damaged: it is not a segment of the log, or does not hold the records of those that it replaces.
-        StoreThrottled: others published all the time; repeat later. StoreTimeout: it may be published; repeat later.
+        StoreThrottled: other publishers won every time; repeat later. StoreTimeout: it may have been published; repeat
+            later.
     """
     log_id = task.log_id
     planned_ms = keys.planned_ms(made.key)
@@ -273,9 +280,9 @@ def publish_merged(context: Context, task: Task, made: Segment) -> bool:
 
 
 def remove_merged(context: Context, log_id: str) -> int:
-    """Removes what jobs made for a log after its purge; returns how many objects.
+    """Removes merged segments that jobs wrote after the log was purged. Returns the number of objects.
 
-    Before it, everything stays: tables that are restored to an earlier time can bring the log back.
+    Before the purge nothing is removed, because tables that are restored to an earlier time can bring the log back.
     """
     objects = context.stores.objects
     try:
@@ -289,7 +296,9 @@ def remove_merged(context: Context, log_id: str) -> int:
 
 
 def _check(context: Context, made: Segment) -> None:
-    """Checks that both objects are there as the job said, each byte of them: nothing is given up for less."""
+    """Checks that both objects of a merged segment exist and have the hashes that the job reported, before small
+    segments are given up.
+    """
     objects, page_key = context.stores.objects, keys.segment_keys(made.key)
     try:
         data, page = objects.get(made.key), objects.get(page_key)

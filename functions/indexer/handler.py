@@ -1,9 +1,9 @@
-"""Lambda entry of the indexer: which verbs an event asks for, and the metrics of each.
+"""The Lambda entry of the indexer: which verbs an event asks for, and which metrics each writes.
 
-Queue: a message is an object that was created, and names a log; or one verb. Looks come before anything is started.
+Queue: a message is an S3 notification of a created object, which names a log; or one verb. Looks run before anything is
+started.
 
-Job-state event, schedule: what became of job runs is asked, and the next one is started. The rest is in
-`functions/worker.py`.
+Job-state events and the schedule run the verbs follow and start. The rest is in `functions/worker.py`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ JOB_STATE = "EMR Serverless Job Run State Change"
 
 
 class Indexer(Worker[Context]):
-    """The verbs of the indexer."""
+    """The worker that runs the verbs of the indexer."""
 
     scheduled = Message("tick")
     scheduled_by = frozenset({JOB_STATE, SCHEDULED})
@@ -39,11 +39,15 @@ class Indexer(Worker[Context]):
     poisoned = IndexerMetric.PoisonedLogs
 
     def parse(self, body: str) -> Iterable[Message]:
-        """Returns a verb, or a look at each log whose manifest the body says was created."""
+        """Returns the messages in the body of a queue message: one verb, or a look at each log of which a manifest was
+        created.
+        """
         return messages(body)
 
     def run_each(self, messages: Iterable[Message]) -> list[Message]:
-        """Runs the messages, a tick last; after looks without a tick, starts what they found."""
+        """Runs the messages, a tick last. If there were looks and no tick, starts the work that they found. Returns the
+        messages that failed.
+        """
         wanted = sorted(messages, key=lambda message: message.verb == "tick")
         failed = super().run_each(wanted)
         verbs = {message.verb for message in wanted}
@@ -52,14 +56,14 @@ class Indexer(Worker[Context]):
         return failed
 
     def _try_to_start(self) -> None:
-        """Starts what is due. What waits has its row: if this fails, the next tick starts it."""
+        """Starts what is due, and ignores errors: waiting logs have rows, so the next tick starts them."""
         try:
             self._start()
         except Exception:  # noqa: BLE001
             self.note_failure("start")
 
     def run(self, message: Message) -> None:
-        """Runs one verb and adds its metrics."""
+        """Runs the verb of a message and adds its metrics."""
         context, meter = self.context, self.context.meter
         match message.verb:
             case "look":
@@ -122,10 +126,11 @@ class Indexer(Worker[Context]):
 
 
 def messages(body: str) -> Iterator[Message]:
-    """Returns what the body of a message asks for: a verb, or a look at each log whose manifest it says was created.
+    """Yields the messages in the body of a queue message: one verb, or a look at each log of which a manifest was
+    created.
 
     Raises:
-        ValueError, msgspec.MsgspecError: it is none of these.
+        ValueError, msgspec.MsgspecError: the body is neither.
     """
     said = json.loads(body)
     if "verb" in said:
@@ -140,17 +145,17 @@ def messages(body: str) -> Iterator[Message]:
 
 
 def published_log(key: str) -> str | None:
-    """Returns the log whose manifest is under a key; None for any other object."""
+    """Returns the id of the log whose manifest has this key; None if the key is no manifest's."""
     found = keys.artifact(key)
     return found[0] if found is not None and found[1] == "manifest" else None
 
 
 @functools.cache
 def worker() -> Indexer:
-    """Returns the indexer of this process, made at the first call."""
+    """Returns the indexer of this process; creates it at the first call."""
     return Indexer(open_context(), make_logger("indexer"))
 
 
 def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
-    """Runs the verbs that the event asks for."""
+    """Handles a Lambda event by running the verbs that it asks for."""
     return worker().handle(event, context)

@@ -1,7 +1,8 @@
-"""Verbs: look and audit. Notes when something of a log will be due, from what the stores say of it.
+"""The verbs look and audit: they note when something of a log will be due for indexing or merging.
 
-A look follows a message: the log was published, or may have been. The audit walks the catalog once a day and looks at each
-log, for what every event and message missed; a run looks at one page of names and sends itself on.
+A look follows a message that the log was, or may have been, published. The audit goes through the catalog once a day
+and looks at each log, to find what every event and message missed. One run takes one page of names, and sends itself a
+message for the next.
 """
 
 from __future__ import annotations
@@ -27,10 +28,10 @@ _TRIES = 8
 
 
 def look(context: Context, log_id: str) -> bool:
-    """Notes that the log waits; whether something of it is due, or will be.
+    """Looks at a log and notes in its row when something will be due. Returns False if nothing is or will be due.
 
     Raises:
-        Damaged: what was found contradicts itself.
+        Damaged: the log's data contradicts itself.
         StoreTimeout, StoreThrottled: repeat later.
     """
     picture = see(context, log_id)
@@ -53,23 +54,25 @@ def look(context: Context, log_id: str) -> bool:
 
 
 def wake(context: Context, due_ms: int) -> None:
-    """Has the indexer look again at that time, if a message can wait so long; else the schedule does."""
+    """Sends the indexer a message for that time, if the queue can delay it so long; otherwise the schedule will
+    look.
+    """
     now_ms = context.now_ms()
     if 0 < due_ms - now_ms <= MAX_DELAY_S * 1000:
         context.queue.send([Message("tick", not_before_ms=due_ms)], now_ms)
 
 
 def is_over(state: LogState) -> bool:
-    """Returns whether the log has ended and no fork reads it: nothing of it is indexed any more."""
+    """Returns whether the log has ended and no fork reads it, so that it needs no index any more."""
     return bool(state.ended) and not state.forks
 
 
 def see(context: Context, log_id: str) -> Picture | None:
-    """Returns the log; None if there is nothing to do for it: it is unknown, over, unpublished, or has nothing to
-    search by while segments are not merged.
+    """Reads what the policy needs to know about a log. Returns None if there is nothing to do: the log is unknown, over
+    or unpublished, or it needs no index and merging is off.
 
     Raises:
-        Damaged: what it finds contradicts itself.
+        Damaged: the log's data contradicts itself.
         StoreTimeout, StoreThrottled: repeat later.
     """
     newest = context.stores.wal.newest(log_id)
@@ -119,7 +122,7 @@ def _has_keys(context: Context, manifest: Manifest, definition: Definition) -> b
 def _newest_in(
     context: Context, manifest: Manifest, ranges: list[tuple[int, int]], limit: int
 ) -> tuple[Segment, ...]:
-    """Returns the newest `limit` segments that hold records of the ranges, ascending."""
+    """Returns the newest `limit` segments that overlap these ranges of offsets, ascending."""
     found: list[Segment] = []
     for start, end in reversed(ranges):
         inside = list(_last_in(context, manifest, start, end, limit - len(found)))
@@ -130,7 +133,9 @@ def _newest_in(
 
 
 def _last_in(context: Context, manifest: Manifest, start: int, end: int, limit: int) -> Iterator[Segment]:
-    """Yields segments of `[start, end)`, from a page on that at least `limit` of them follow, if there are so many."""
+    """Yields segments of `[start, end)`, ascending. Starts at a page after which at least `limit` of them follow, if
+    there are so many.
+    """
     behind = sum(one.first_offset < end for one in manifest.open_page)
     first = start
     for page in reversed(manifest.pages):
@@ -149,14 +154,16 @@ MAX_ROWS = 100
 
 
 class Audited(NamedTuple):
-    """What a run found. `failed`: logs that could not be looked at, with the reason."""
+    """The result of an audit. `failed` holds the logs that could not be looked at, with the error."""
 
     waiting: int
     failed: tuple[tuple[str, Exception], ...]
 
 
 def audit(context: Context, surface: str = "", after: str = "") -> Audited:
-    """Looks at one page of names of a surface, or of each, and asks for a sweep of their orphans."""
+    """Looks at one page of names, of one surface or of each, and sends messages to sweep the logs' orphans and to
+    continue.
+    """
     waiting = 0
     failed: list[tuple[str, Exception]] = []
     for one in (surface,) if surface else context.stores.surfaces:

@@ -1,9 +1,9 @@
-"""What of a log is due, which tasks that gives, and when to look at it again. Pure.
+"""The indexer's policy: what is due for a log, the tasks that follow, and when to look again. Does no I/O.
 
-Published records that no run of the plan in force covers are unindexed, whether they are new or the plan is. They are due
-when enough segments of them wait, or the first of them has waited long enough. The newest come first, since searches ask
-for them. Runs are compacted by tiers: `fanout` neighbours of one level become one of the next. Small segments of the log
-itself are merged, as `headrace.manifest.merging` says, whether or not anything of it is indexed.
+Published records that no run of the current plan covers are unindexed, whether the records are new or the plan is. They
+are due when there are enough such segments, or when the first has waited long enough. The newest are indexed first,
+since searches ask for them. Runs are compacted by tiers: `fanout` neighbours of one level become one of the next. Small
+segments of the log itself are merged by the rules of `headrace.manifest.merging`, whether or not the log is indexed.
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ _FIRST_BACKOFF_MS = 30_000
 
 
 class IndexLimits(NamedTuple):
-    """What makes a log due, bounds a run or a merged segment, and lets objects go."""
+    """The limits that decide when a log is due, how large a run or merged segment gets, and when objects are
+    removed.
+    """
 
     age_ms: int
     segments: int
@@ -43,16 +45,16 @@ class IndexLimits(NamedTuple):
 
 
 class Picture(NamedTuple):
-    """What the stores say of a log.
+    """The facts about a log on which the policy decides.
 
     Attributes:
-        content_type: of its records.
-        plan: hash of the plan in force.
-        definition: key of the definition that it comes from; empty without one.
-        base_offset, end_offset: the published records that are the log's own.
-        published_ms: when its end was published.
+        content_type: content type of its records.
+        plan: hash of the current plan.
+        definition: key of the definition object that gives the plan; empty if there is none.
+        base_offset, end_offset: range of the log's own published records.
+        published_ms: when its end was published, in epoch milliseconds.
         manifest: the newest index manifest.
-        unindexed: unindexed segments, ascending: the newest of them, enough to be due and for `MAX_BUILDS` tasks.
+        unindexed: the newest unindexed segments, ascending; enough for `MAX_BUILDS` tasks.
         open_page: segments that may be merged, ascending.
     """
 
@@ -74,13 +76,13 @@ def unindexed_ranges(index: IndexManifest, plan: str, base_offset: int, end_offs
 
 
 def enough(limits: IndexLimits) -> int:
-    """Returns as many unindexed segments as a look at a log ever needs to know."""
+    """Returns the number of unindexed segments beyond which a look at a log need not count."""
     return MAX_BUILDS * limits.segments
 
 
 def tasks(picture: Picture, since_ms: int, now_ms: int, limits: IndexLimits, new_id: Callable[[], str]) -> list[Task]:
-    """Returns what is due, the most wanted first. `since_ms`: since when the first unindexed segment waits, as far as
-    known.
+    """Returns the tasks that are due, most important first. `since_ms` is the time since when the first unindexed
+    segment has been waiting, if known, else 0.
     """
     wanted = list(_compactions(picture, limits, new_id))
     if _is_due(picture, since_ms, now_ms, limits):
@@ -89,7 +91,9 @@ def tasks(picture: Picture, since_ms: int, now_ms: int, limits: IndexLimits, new
 
 
 def next_look_ms(picture: Picture, since_ms: int, now_ms: int, limits: IndexLimits) -> int | None:
-    """Returns when something of the log will be due; `now_ms` if something is; None if nothing will be."""
+    """Returns the time at which something of the log will be due: `now_ms` if something is due already, None if nothing
+    will be.
+    """
     if tasks(picture, since_ms, now_ms, limits, lambda: "") or expired(picture.manifest, now_ms, limits):
         return now_ms
     times = [
@@ -105,7 +109,7 @@ def next_look_ms(picture: Picture, since_ms: int, now_ms: int, limits: IndexLimi
 
 
 def expired(index: IndexManifest, now_ms: int, limits: IndexLimits) -> list[Run]:
-    """Returns the retired runs that no reader can hold any more."""
+    """Returns the retired runs that no reader can still use."""
     return [
         retired.run
         for retired in index.retired
@@ -114,22 +118,22 @@ def expired(index: IndexManifest, now_ms: int, limits: IndexLimits) -> list[Run]
 
 
 def outdated(standing: Sequence[int], made_ms: Callable[[int], int], until_ms: int) -> list[int]:
-    """Generations that a newer one replaced at `until_ms` or before, but for the first.
+    """Returns the generations, except the first, that a newer one replaced at `until_ms` or earlier.
 
     Args:
-        standing: ascending.
-        made_ms: when a generation was made; asked for a few of them.
+        standing: the existing generations, ascending.
+        made_ms: returns when a generation was created; called for only a few.
     """
     older = bisect_right(standing, until_ms, key=made_ms)
     return [generation for generation in standing[: max(0, older - 1)] if generation != 1]
 
 
 def noted(row: Waiting | None, log_id: str, now_ms: int, due_ms: int) -> Waiting | None:
-    """Returns the row of a log that will be due at `due_ms`; None if the present row says so already.
+    """Returns the changed row of a log that will be due at `due_ms`; None if the current row already says so.
 
-    A log that a job has in hand is looked at when that is over, and one that failed has to wait for its time. A row that
-    is due is written again though nothing in it changes: a planner that saw the log before it was news may be about to
-    drop it, and drops no row that was written since.
+    If a job is working on the log, or the log has failed, the time of the current row stays. A row that is already due
+    is written again even if nothing changes: a planner that has read the log before the news may be about to drop the
+    row, and it does not drop a row that was written since.
     """
     if row is None:
         return Waiting(log_id, due_ms, since_ms=now_ms)
@@ -142,7 +146,9 @@ def noted(row: Waiting | None, log_id: str, now_ms: int, due_ms: int) -> Waiting
 
 
 def failed(row: Waiting, now_ms: int, reason: str, *, damaged: bool) -> Waiting:
-    """Returns the row after a job that made nothing for the log: later each time, and much later if the log is damaged."""
+    """Returns the row of a log after a job failed for it. The next attempt comes later each time, and much later if the
+    log's data is damaged.
+    """
     failures = row.failures + 1
     doublings = min(failures - 1 + (5 if damaged else 0), 20)
     wait_ms = min(_LONGEST_BACKOFF_MS, _FIRST_BACKOFF_MS << doublings)
@@ -150,7 +156,9 @@ def failed(row: Waiting, now_ms: int, reason: str, *, damaged: bool) -> Waiting:
 
 
 def together(rows: Sequence[Waiting]) -> list[Waiting]:
-    """Returns the due rows that one job run may serve: a log that failed runs alone, so that no other fails with it."""
+    """Returns those due rows that one job run may serve. A log that has failed before runs alone, so that others do not
+    fail with it.
+    """
     if rows and rows[0].failures:
         return [rows[0]]
     return [row for row in rows if not row.failures]
@@ -223,7 +231,7 @@ def _merges(picture: Picture, now_ms: int, limits: IndexLimits, new_id: Callable
 
 
 def _tiers(runs: Sequence[Run], fanout: int) -> Iterator[list[Run]]:
-    """Groups of `fanout` neighbours of one level, none of the highest."""
+    """Yields groups of `fanout` neighbouring runs of one level, which are to be merged; none of the highest level."""
     for streak in _streaks(runs):
         for level, same in groupby(streak, key=lambda run: run.level):
             neighbours = list(same)
@@ -233,7 +241,9 @@ def _tiers(runs: Sequence[Run], fanout: int) -> Iterator[list[Run]]:
 
 
 def _smallest(runs: Sequence[Run], fanout: int) -> list[list[Run]]:
-    """Returns the neighbours, whatever their levels, that cost least to merge; none if gaps part all runs."""
+    """Returns the `fanout` neighbouring runs, of any levels, that cost least to merge, as the only group; no group if
+    gaps separate all runs.
+    """
     windows = [
         streak[at : at + fanout]
         for streak in _streaks(runs)
@@ -245,7 +255,7 @@ def _smallest(runs: Sequence[Run], fanout: int) -> list[list[Run]]:
 
 
 def _streaks(runs: Sequence[Run]) -> Iterator[list[Run]]:
-    """Runs that follow each other without a gap."""
+    """Yields groups of runs that follow each other without a gap."""
     streak: list[Run] = []
     for run in runs:
         if streak and streak[-1].end_offset != run.first_offset:
@@ -257,6 +267,8 @@ def _streaks(runs: Sequence[Run]) -> Iterator[list[Run]]:
 
 
 def _expires_ms(index: IndexManifest, generation: int, at_ms: int, limits: IndexLimits) -> int:
-    """Returns two generations and the retire age later; without a second generation, after a multiple of that age."""
+    """Returns when a retired run may be removed: the retire age after it was retired if two newer generations exist,
+    otherwise a multiple of that age.
+    """
     ages = 1 if index.generation - generation >= 2 else IDLE_RETIRE_AGES
     return at_ms + ages * limits.retire_age_ms

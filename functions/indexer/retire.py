@@ -1,16 +1,17 @@
-"""Verbs that remove: retire, rebuild, generations, orphans.
+"""The verbs that remove objects of indexes: retire, rebuild, generations, orphans.
 
-retire        the objects of runs that were replaced, once no reader can hold a manifest that names them. Objects go
-              first, then the manifest that forgets them: a crash in between repeats the removal. A reader that is
-              slower still finds an object missing, loads the newest manifest, and asks again.
-rebuild       retires every run of a log, so that all of it is built again from its segments. Until that is done
-              searches look at the segments, as far as their budget goes, and say so in their coverage.
-generations   old generations of an index manifest, once no reader can hold them. The first one stays: it says that
-              there are others. The watermark names the newest before any goes, so a reader that asks it meets no
-              gap, and one that does not lists again when what it holds is old.
-orphans       objects of runs that no index manifest names and none can come to name. A run's id says when it was
-              planned. A day later its job is over, published or given up, so what is not named then never will be:
-              runs that were refused or never finished, and parts that another attempt of a task left behind.
+retire        removes the objects of replaced runs, once no reader can still have a manifest that names them. Objects go
+              first, then a manifest is published that no longer names them: after a crash in between, the removal is
+              repeated. A reader that is slower still finds an object missing, loads the newest manifest, and asks
+                  again.
+rebuild       retires every run of a log, so that all runs are built again from its segments. Until that is done,
+              searches scan segments as far as their budget goes, and say so in their coverage.
+generations   removes old generations of an index manifest, once no reader can still use them. The first one stays: it
+              says that there are others. The watermark names the newest one before any is removed, so a reader that
+              uses the watermark finds no gap, and one that does not lists again when its own generation is old.
+orphans       removes objects of runs that no index manifest names or will ever name. A run's id tells when it was
+              planned. A day later its job has ended and was published or given up, so what is not named by then never
+              will be: runs that were refused or never finished, and parts from another attempt of a task.
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ from headrace.objects import ObjectMissing, keys, packed
 
 
 def retire(context: Context, index: IndexManifest) -> IndexManifest:
-    """Removes what may go; the manifest in force afterwards, as far as this function knows."""
+    """Removes the objects of retired runs that no reader can still use. Returns the manifest that is the newest one
+    afterwards, as far as this call knows.
+    """
     doomed = policy.expired(index, context.now_ms(), context.limits)
     if not doomed:
         return index
@@ -41,7 +44,7 @@ def retire(context: Context, index: IndexManifest) -> IndexManifest:
 
 
 def remove_run(context: Context, log_id: str, run_id: str) -> int:
-    """Removes everything of a run, its descriptor first; returns how many objects."""
+    """Removes all objects of a run, its descriptor first. Returns the number of objects."""
     objects = context.stores.objects
     descriptor = keys.run_descriptor(log_id, run_id)
     found = sorted(objects.list(keys.run(log_id, run_id)), key=lambda key: key != descriptor)
@@ -54,10 +57,10 @@ _TRIES = 8
 
 
 def rebuild(context: Context, log_id: str) -> int:
-    """Retires the runs and asks for new ones; returns how many were retired.
+    """Retires all runs of a log, and notes that new ones are due. Returns the number of retired runs.
 
     Raises:
-        StoreThrottled: others published all the time; repeat later.
+        StoreThrottled: other publishers won every time; repeat later.
     """
     index: IndexManifest | None = None
     for _ in range(_TRIES):
@@ -75,10 +78,10 @@ def _emptied(index: IndexManifest, now_ms: int) -> IndexManifest:
 
 
 def remove_generations(context: Context, log_id: str) -> int:
-    """Removes what may go; returns how many.
+    """Removes old generations of a log's index manifest. Returns the number of removed ones.
 
     Raises:
-        Damaged: a generation is not what it should be; nothing was removed.
+        Damaged: the object of a generation is not that generation, or breaks a rule; nothing was removed.
         StoreTimeout, StoreThrottled: repeat later.
     """
     standing = context.indexes.standing(log_id)
@@ -100,7 +103,7 @@ _DAY_MS = 24 * 3600 * 1000
 
 
 def sweep_orphans(context: Context, log_id: str) -> int:
-    """Removes orphans of a living log; returns how many objects."""
+    """Removes index objects of a living log that nothing names. Returns the number of objects."""
     newest = context.stores.wal.newest(log_id)
     if newest is None or is_over(newest.state):
         return 0  # purge removes everything

@@ -1,12 +1,14 @@
-"""Job runs: the port that starts them and tells their outcomes, what EMR Serverless is asked, and a job's two objects.
+"""Job runs: the port that starts them and returns their state, its adapter on EMR Serverless, and the input and result
+objects of a job.
 
-What EMR Serverless is asked is pure, so that each submission is a golden file. The settings name the code, each deployment
-its own; the job's whole task is the input object that its arguments name. The client token is the job's id: a start that
-is sent again starts nothing new.
+The request to EMR Serverless is computed without I/O, so that tests can compare it with a golden file. Settings name
+the code of this deployment; the job's arguments name only its input object. The client token is the job's id, so a
+repeated start starts nothing new.
 
-Guarantees every adapter of the port keeps:
- 1. `start` of one job gives one run, however often it is called; after a failure the run may or may not have been started.
- 2. `outcome` of a run that is over never changes.
+Guarantees that every adapter keeps:
+ 1. Calls of `start` for one job give one run, however many there are; after a failure the run may or may not have been
+ started.
+ 2. `outcome` of a run that has ended never changes.
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ _SPARK = {
 
 
 def submission(job_id: str, settings: Settings) -> dict[str, Any]:
-    """Returns the arguments of `StartJobRun` for a job whose input is in the bucket."""
+    """Returns the arguments of `StartJobRun` for a job whose input object exists."""
     spark = {
         "spark.archives": f"{settings.spark_environment}#environment",
         "spark.submit.pyFiles": settings.spark_packages,
@@ -65,31 +67,31 @@ _THROTTLED = frozenset({"ThrottlingException", "TooManyRequestsException", "Serv
 
 
 class JobRuns(Protocol):
-    """Job runs of one application. Every method may raise `StoreTimeout` or `StoreThrottled`."""
+    """The port of job runs of one application. Every method may raise `StoreTimeout` or `StoreThrottled`."""
 
     def start(self, job_id: str) -> str:
-        """Starts the run of a job, or finds it; its id."""
+        """Starts the run of a job, or finds it if it was started before. Returns the run's id."""
 
     def outcome(self, run_id: str) -> Outcome:
-        """Returns the state of a run. One that is not known any more has failed."""
+        """Returns the state of a run. An unknown run counts as failed."""
 
 
 class EmrRuns:
-    """The port on EMR Serverless."""
+    """The port of job runs on EMR Serverless."""
 
     def __init__(self, client: Any, settings: Settings) -> None:
-        """Calls through `client`, a boto3 client of `emr-serverless`."""
+        """Creates an adapter that uses a boto3 client of `emr-serverless`."""
         self._client = client
         self._settings = settings
 
     def start(self, job_id: str) -> str:
-        """Returns one call. The client token is the job's id."""
+        """Starts the run with one call; the client token is the job's id."""
         answer = self._call("start_job_run", **submission(job_id, self._settings))
         run_id: str = answer["jobRunId"]
         return run_id
 
     def outcome(self, run_id: str) -> Outcome:
-        """Returns one call."""
+        """Returns the state of a run with one call."""
         try:
             answer = self._call("get_job_run", applicationId=self._settings.spark_application, jobRunId=run_id)
         except self._client.exceptions.ResourceNotFoundException:
@@ -97,7 +99,9 @@ class EmrRuns:
         return _OUTCOMES.get(answer["jobRun"]["state"], "running")
 
     def _call(self, operation: str, **arguments: Any) -> Any:
-        """Translates what means "try again"; a mistake of ours (validation, access) is let through, to be seen."""
+        """Calls EMR Serverless. Converts errors that mean "try again" to store errors; errors that are our own mistake
+        (validation, access) pass unchanged.
+        """
         from botocore.exceptions import BotoCoreError, ClientError
 
         try:
@@ -118,24 +122,24 @@ T = TypeVar("T", JobInput, JobResult)
 
 
 def put_input(objects: Objects, job: JobInput) -> None:
-    """Writes what a job run is told."""
+    """Writes the input object of a job."""
     objects.put(keys.job_input(job.job_id), packed.encode(job))
 
 
 def load_input(objects: Objects, job_id: str) -> JobInput | None:
-    """Returns what a job run was told; None if it was never written.
+    """Loads the input object of a job; None if it does not exist.
 
     Raises:
-        Damaged: it is something else.
+        Damaged: the object is no job input.
     """
     return _load(objects, keys.job_input(job_id), JobInput, job_id)
 
 
 def load_result(objects: Objects, job_id: str) -> JobResult | None:
-    """Returns what a job run answered; None if it did not come to that.
+    """Loads the result object of a job; None if it does not exist.
 
     Raises:
-        Damaged: it is something else.
+        Damaged: the object is no job result.
     """
     return _load(objects, keys.job_result(job_id), JobResult, job_id)
 

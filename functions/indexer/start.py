@@ -1,16 +1,16 @@
-"""Verb: start. Gathers what is due of many logs and starts one job run for it, if a place is free.
+"""The verb start: gathers the due work of many logs and starts one job run for it, if a place for a job run is free.
 
 The steps, and what a crash after each leaves:
 
     place taken (planning)   a place that the next look at job runs frees, after the longest run of this function
     input written            the same; an object that says what was planned
-    rows claimed             the same; rows that say which job has them, freed with the place
+    rows claimed             the same; rows that name the job, which are freed with the place
     place moved (starting)   a job that the next look at job runs starts
-    run started              the same: the token is the job's id, so that the same run is found
+    run started              the same: the client token is the job's id, so that the same run is found
     place moved (running)    nothing
 
-Two planners never hold one place. A planner that stood still while its place was freed finds that out before it starts
-anything, since moving the place asks whose it is.
+Two planners never hold one place. A planner that was frozen while its place was freed notices that before it starts
+anything, because moving the place is conditional on holding it.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ _ROUNDS = 10
 
 
 class Started(NamedTuple):
-    """What a run of the verb did.
+    """The result of one run of the verb.
 
     Attributes:
-        failed: logs that could not be looked at, with the reason.
-        waited_ms: how long the log that had waited longest had waited.
+        failed: logs that could not be looked at, each with the error.
+        waited_ms: the longest time that any of the logs had waited.
     """
 
     jobs: int = 0
@@ -51,7 +51,7 @@ class Started(NamedTuple):
 
 
 def start(context: Context) -> Started:
-    """Starts a job run in each free place, as long as something is due."""
+    """Starts a job run in each free place while there is due work."""
     done = Started()
     for number in range(context.limits.jobs):
         if context.jobs.place(number) is not None or not context.jobs.due(context.now_ms(), limit=1):
@@ -72,13 +72,15 @@ def start(context: Context) -> Started:
 
 
 def launch(context: Context, place: Place) -> bool:
-    """Starts the run of a job whose input is written, or finds it; False if the place is another's by now."""
+    """Starts the run of a job whose input exists, or finds it. Returns False if the place belongs to another job by
+    now.
+    """
     run_id = context.runs.start(place.job_id)
     return context.jobs.move(replace(place, phase="running", since_ms=context.now_ms(), run_id=run_id))
 
 
 def free_rows(context: Context, job: JobInput) -> None:
-    """Gives back the logs that a job claimed and did not work on."""
+    """Frees the rows of logs that a job had claimed but did not work on."""
     for log_id in {task.log_id for task in job.tasks}:
         row = context.jobs.get(log_id)
         if row is not None and row.job_id == job.job_id:
@@ -108,13 +110,15 @@ def _start_in(context: Context, place: Place) -> Started:
 
 
 def _claim(context: Context, row: Waiting, job_id: str) -> bool:
-    """False if somebody changed the row meanwhile; the log's tasks then run all the same, and what is twice is refused."""
+    """Writes in a log's row that a job works on it. Returns False if the row was changed meanwhile; the log's tasks
+    then run anyway, and a second result is refused.
+    """
     claimed = replace(row, job_id=job_id, due_ms=context.now_ms() + GIVE_UP_MS, since_ms=0)
     return context.jobs.put(claimed) is not None
 
 
 class _Gathered:
-    """Tasks of the logs that are due, up to what one job run should have."""
+    """A collection of tasks of due logs, up to the size of one job run."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -124,7 +128,7 @@ class _Gathered:
         self._segments = 0
 
     def gather(self) -> None:
-        """Looks at rows until there is work, or none is due."""
+        """Looks at due rows until there is enough work, or no row is due."""
         seen: set[str] = set()
         for _ in range(_ROUNDS):
             due = self._context.jobs.due(self._context.now_ms(), limit=_ROWS)
@@ -153,7 +157,7 @@ class _Gathered:
             self._segments += sum(len(task.segments) for task in tasks)
 
     def _tasks_of(self, row: Waiting) -> list[Task]:
-        """Returns what is due of a log; if nothing is, its row says when it will be, or goes."""
+        """Returns the due tasks of a log. If there are none, updates its row with the next time, or drops the row."""
         context = self._context
         picture = see(context, row.log_id)
         if picture is None:

@@ -1,1 +1,3 @@
-"""The query engine: `language` (pure) and `engine` (over runs, segments and the tail)."""
+"""The query engine: `language` (pure functions on requests and values) and `engine` (reads runs, segments and the
+tail).
+"""

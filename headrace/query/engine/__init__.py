@@ -1,1 +1,3 @@
-"""The query engine: search, aggregates and routing keys over index runs, segments without an index, and the tail."""
+"""The query engine: answers searches, aggregates and lists of routing keys from index runs, unindexed segments and the
+tail.
+"""

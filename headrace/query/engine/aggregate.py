@@ -1,9 +1,9 @@
-"""Aggregates: the groups of a rollup over a window of time.
+"""Aggregates: answers a request for the groups of a rollup over a window of time.
 
-Whole intervals come from the family `agg` of index runs, already summed and, where one run holds all of an interval's
-groups as they are asked for, already in print. What a window's ends cut off, and queries on more than dimensions, are
-answered from columns; segments that no run covers, and the tail, are scanned within a budget. The coverage says what was
-left out.
+Whole intervals come from the family `agg` of index runs, already summed. If one run holds all requested groups of an
+interval, they are already rendered as text, too. The ends of the window that are not whole intervals, and queries on
+fields other than dimensions, are answered from columns. Segments that no run covers, and the tail, are scanned within a
+budget. The coverage says what was left out.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ _BETWEEN_CHECKS = 256  # documents: some 5 ms
 
 
 class Scan:
-    """Groups that grow record by record.
+    """A sum of groups to which records are added one by one.
 
     Attributes:
-        documents: how many records were looked at.
-        newest_timestamp: greatest primary timestamp among them, milliseconds; None without one.
+        documents: number of records that were looked at.
+        newest_timestamp: their greatest primary timestamp, in milliseconds; None if no record has one.
     """
 
     def __init__(self, request: AggregateRequest, promoter: Promoter, primary_timestamp: str) -> None:
-        """Starts with no group."""
+        """Creates a scan without any group."""
         self._request = request
         self._promoter = promoter
         self._primary = primary_timestamp
@@ -52,7 +52,7 @@ class Scan:
         self.newest_timestamp: int | None = None
 
     def add(self, documents: Iterable[Document], windows: Sequence[Window]) -> None:
-        """Takes in records whose timestamps lie in one of the windows.
+        """Adds the records whose timestamps are in one of the windows.
 
         Raises:
             DeadlineExceeded: the request's time is over.
@@ -81,7 +81,7 @@ class Scan:
 
     @property
     def rows(self) -> list[Row]:
-        """The groups so far, in no order."""
+        """The groups so far, unsorted."""
         rollup = self._request.rollup
         return [
             Row(rollup.name, self._request.interval_ms, start, key, cell.records, cell.parts)
@@ -93,18 +93,19 @@ _LOOK_RECORDS = 1000  # that columns can't tell about: fetched at once
 
 
 class Aggregated(NamedTuple):
-    """The answer.
+    """The answer to an aggregate request.
 
     Attributes:
-        request: as understood.
-        head: the stream when the request began.
-        coverage: how much of it the answer saw.
-        used_rollups: groups of `agg` are in it.
-        indexed_segments: published segments that index runs cover.
-        scanned_segments, scanned_tail_documents: segments that no run covers, and unpublished records, that were scanned.
-        families: of index runs that were read, sorted.
-        buckets: in print, in order.
-        explain: how it came about, if that was asked for.
+        request: the parsed request.
+        head: the stream's state when the request began.
+        coverage: how much of the stream the answer includes.
+        used_rollups: whether groups of the family `agg` were used.
+        indexed_segments: number of published segments that index runs cover.
+        scanned_segments, scanned_tail_documents: number of scanned segments without an index, and of scanned
+            unpublished records.
+        families: the families of index runs that were read, sorted.
+        buckets: the time buckets as JSON texts, in order.
+        explain: how the answer was computed, if requested.
     """
 
     request: AggregateRequest
@@ -120,17 +121,17 @@ class Aggregated(NamedTuple):
 
 
 def aggregate(engine: Engine, name: str, body: Any, budget_ms: int) -> Aggregated:
-    """Answers the request in a body.
+    """Answers an aggregate request.
 
     Args:
-        body: JSON.
-        budget_ms: the time of the request.
+        body: the request's parsed JSON body.
+        budget_ms: the time that the request may take.
 
     Raises:
         InvalidRequest: the request is wrong, or a lens can't promote a record that had to be looked at.
         NotFound, Gone: as `Sources.snapshot`.
         Damaged: an object is missing or altered.
-        DeadlineExceeded: it took longer than that.
+        DeadlineExceeded: the request took longer than `budget_ms`.
     """
     with within_deadline(budget_ms):
         snapshot = engine.sources.snapshot(name)
@@ -149,7 +150,7 @@ def aggregate(engine: Engine, name: str, body: Any, budget_ms: int) -> Aggregate
 
 
 class _Aggregation:
-    """One request under way."""
+    """One aggregate request while it is being answered."""
 
     def __init__(self, engine: Engine, snapshot: Snapshot, config: SearchConfig, request: AggregateRequest) -> None:
         self._engine = engine
@@ -168,7 +169,7 @@ class _Aggregation:
         self._groups = RunGroups(engine.runs, request, config, self._shape)
 
     def answer(self) -> Aggregated:
-        """Answers the request."""
+        """Computes the answer."""
         request = self._request
         began = self._engine.clock.monotonic()
         of_runs = self._read_runs()
@@ -212,7 +213,7 @@ class _Aggregation:
         return fetching.run(fetching.gather([self._groups.read(one) for one in found]), self._ranges)
 
     def _look_at_picked(self, of_runs: Sequence[OfRun]) -> None:
-        """Takes in the records that columns could not tell about."""
+        """Reads and adds the records that columns could not decide."""
         for one in of_runs:
             if one.picked is None or not len(one.picked.records):
                 continue
@@ -224,7 +225,9 @@ class _Aggregation:
                 self._scan.add(starmap(self._promoter.document, records.items()), windows)
 
     def _buckets(self, of_runs: Sequence[OfRun]) -> Iterator[str]:
-        """Returns the buckets, in order: an interval that one run alone tells about in print, the others summed."""
+        """Yields the buckets as JSON texts, in order. An interval for which only one run has groups is taken as
+        rendered; others are summed.
+        """
         blocks = [block for one in of_runs for block in one.blocks or ()]
         blocks += [one.picked.block for one in of_runs if one.picked is not None and one.picked.block is not None]
         rows = self._scan.rows
@@ -251,7 +254,7 @@ class _Aggregation:
 
     @staticmethod
     def _shared(printed: Sequence[Int64s], others: Sequence[Int64s]) -> Int64s:
-        """Starts of intervals that more than one source has groups of, ascending."""
+        """Returns the starts of intervals for which several sources have groups, ascending."""
         distinct = [docsets.sort_unique(starts) for starts in (*printed, *others)]
         if len(distinct) < 2:
             return np.empty(0, np.int64)
@@ -290,7 +293,7 @@ class _Aggregation:
 
 
 def _runs(starts: Int64s, groups: list[str]) -> Iterator[tuple[int, list[str]]]:
-    """Groups by start."""
+    """Yields consecutive groups by the start of their interval."""
     if not len(starts):
         return
     bounds = np.flatnonzero(np.concatenate(([True], starts[1:] != starts[:-1]))).tolist()

@@ -1,8 +1,8 @@
-"""What the verbs of the query engine share: their context, how much of a stream one request scans and saw, and records as
-documents of the schema in force.
+"""What searches, aggregates and routing keys share: the engine, the budget for scans, coverage, and records as
+documents of the current schema.
 
-Coverage is measured against the stream's head when the request began. `complete` is said only when nothing at all was left
-out; else the members that begin with `possible_missing_` bound what an answer may lack.
+Coverage is measured against the stream's head when the request began. `complete` is true only if nothing at all was
+left out; otherwise the members that begin with `possible_missing_` bound what the answer may lack.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class Omission(NamedTuple):
 
     Attributes:
         time_ms: a time at or before they were appended.
-        is_published: they are in segments; else in the write-ahead log.
-        segments: that hold them.
+        is_published: whether they are in segments; otherwise they are in the write-ahead log.
+        segments: number of segments that hold them.
     """
 
     first: int
@@ -51,12 +51,12 @@ class Omission(NamedTuple):
 
 
 class Coverage(NamedTuple):
-    """What was left out, and how far the answer is whole.
+    """The records that an answer left out, and up to where it is complete.
 
     Attributes:
         head: offset after the last record when the request began.
-        omissions: ascending.
-        newest_timestamp: greatest primary timestamp, milliseconds, that the request met; None without one.
+        omissions: the omitted ranges, ascending.
+        newest_timestamp: greatest primary timestamp that the request saw, in milliseconds; None if it saw none.
     """
 
     head: int
@@ -65,16 +65,16 @@ class Coverage(NamedTuple):
 
     @property
     def complete(self) -> bool:
-        """Nothing was left out."""
+        """Whether nothing was left out."""
         return not self.omissions
 
     @property
     def visible_through(self) -> int:
-        """Everything below this offset was looked at."""
+        """The offset below which every record was looked at."""
         return self.omissions[0].first if self.omissions else self.head
 
     def members(self, cursor: Cursor) -> dict[str, Any]:
-        """Returns the members as JSON; `cursor` prints an offset."""
+        """Returns the JSON members that describe the coverage; `cursor` formats an offset."""
         omitted = self.omissions
         return {
             "mode": "complete" if self.complete else "published",
@@ -100,19 +100,18 @@ _KEPT_KEYS = 400_000  # of all key pages together; one takes some 70 bytes
 
 
 class Budget(NamedTuple):
-    """How much of what is not indexed one request scans."""
+    """The maximum that one request scans of what is not indexed."""
 
     segments: int = 32  # small ones: each costs a GET
     payload_bytes: int = 64 * 1024 * 1024  # as measured: 16 MiB take 20 to 50 ms
 
 
 class Overlay(NamedTuple):
-    """What is scanned, and what is left out.
+    """The unindexed segments that a request scans, and the records that it leaves out.
 
     Attributes:
-        segments: to be scanned, the newest first.
-        omissions: what is neither scanned nor covered by a run, ascending.
-        runs: ranges covered by runs, ascending.
+        segments: the segments to scan, newest first.
+        omissions: records that are neither scanned nor covered by a run, ascending.
     """
 
     segments: tuple[SegmentRange, ...]
@@ -120,12 +119,12 @@ class Overlay(NamedTuple):
 
 
 def plan_overlay(snapshot: Snapshot, unindexed: Sequence[SegmentRange], budget: Budget) -> Overlay:
-    """Chooses segments.
+    """Chooses the unindexed segments to scan, newest first, until the budget is used.
 
     Args:
-        snapshot: the stream.
-        unindexed: its segments that no run in use covers, ascending.
-        budget: the newest segment is always taken, if it is within the bytes alone.
+        snapshot: the stream's snapshot.
+        unindexed: the segments that no run covers, ascending.
+        budget: the maximum number of segments, and of bytes.
     """
     taken: list[SegmentRange] = []
     room = budget.payload_bytes
@@ -151,15 +150,15 @@ def _key_pages() -> Bounded[str, KeyPage]:
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """Answers questions about streams: `headrace.query.engine.search.search(engine, …)` and its like. Thread-safe.
+    """Everything that searches, aggregates and routing keys need; it is their first argument. Thread-safe.
 
     Attributes:
-        sources: where records stand.
-        runs: readers of index runs.
-        ranges: ranges of immutable objects, cached; `ranges.fetches()` for one request.
-        objects: the bucket, for what is scanned.
-        budget: how much of what is not indexed one request scans.
-        key_pages: of segments, by the segment's key.
+        sources: takes snapshots of streams.
+        runs: the cache of readers of index runs.
+        ranges: the cache of ranges of objects; each request uses its own `ranges.fetches()`.
+        objects: the bucket, for scans.
+        budget: the maximum that one request scans of what is not indexed.
+        key_pages: the cache of key pages, by the key of the segment.
     """
 
     sources: Sources
@@ -172,11 +171,11 @@ class Engine:
 
 
 def assemble(stores: Stores, logs: Log, *, budget: Budget | None = None) -> Engine:
-    """Returns an engine on these stores.
+    """Creates an engine on these stores.
 
     Args:
-        logs: the verbs of the same stores: what they remember of streams and keep of index runs is used.
-        budget: the default one if None.
+        logs: the verbs on the same stores, whose caches of streams and index runs are used, too.
+        budget: the budget for scans; the default one if None.
     """
     runs, ranges = logs.run_cache.opened()
     return Engine(Sources(stores, logs), runs, ranges, stores.objects, stores.clock, budget or Budget())
@@ -186,12 +185,12 @@ _CHUNK_BYTES = 16 * 1024 * 1024  # payload that one GET of a scan fetches: a who
 
 
 class Document(NamedTuple):
-    """A record that was looked at.
+    """A record that was read, promoted to the current schema.
 
     Attributes:
-        offset: its place.
-        data: its JSON text, promoted; as it was appended if no lens touches it.
-        value: the same, parsed.
+        offset: its offset in the log.
+        data: its JSON text; as it was appended if no lens applies.
+        value: the parsed text.
     """
 
     offset: int
@@ -200,14 +199,14 @@ class Document(NamedTuple):
 
 
 class Promoter:
-    """Turns what was appended into documents of the schema in force."""
+    """Converts stored records to documents of the current schema, by the definition's lenses."""
 
     def __init__(self, definition: Definition) -> None:
         self._definition = definition
         self._current = definition.schema_version
 
     def document(self, offset: int, data: bytes) -> Document:
-        """Returns the record at an offset.
+        """Parses and promotes the record at an offset.
 
         Raises:
             InvalidRequest: a lens can't promote it.
@@ -220,14 +219,14 @@ class Promoter:
         return Document(offset, data, value)
 
     def values(self, document: Document, fields: frozenset[str] | None = None) -> dict[str, list[Value]]:
-        """Returns the canonical values of these fields; all by default. A stream without a search configuration has
-        none.
+        """Returns the canonical values of the given fields, by default of all; empty if there is no search
+        configuration.
         """
         search = self._definition.search
         return {} if search is None else canonical.values(search, self._current, document.value, fields)
 
     def fields(self, document: Document) -> dict[str, Any]:
-        """Returns what is where the declared fields are, as it was written: one value alone, several as an array."""
+        """Returns the original values of the search fields: one value by itself, several as an array."""
         found: dict[str, Any] = {}
         for name, path, counts in self._places:
             raw = jsontext.get(document.value, path)
@@ -241,7 +240,7 @@ class Promoter:
 
     @cached_property
     def _places(self) -> list[tuple[str, jsontext.Path, Callable[[Any], bool]]]:
-        """Returns per field: its name, where it is, and what says whether a value counts."""
+        """For each search field: its name, its path, and a function that tells whether a value counts."""
         search = self._definition.search
         return [
             (name, jsontext.parse_pointer(binding.json_pointer), _counts(field))
@@ -251,7 +250,7 @@ class Promoter:
 
 
 def _counts(field: Field) -> Callable[[Any], bool]:
-    """Returns whether a value is of the field's kind; texts are not cut into words to see it."""
+    """Returns a function that tells whether a value is of the field's kind; it does not split texts into words."""
     if field.kind in ("keyword", "text"):
         return _is_text
     read = canonical.reader(field)
@@ -263,12 +262,12 @@ def _is_text(value: Any) -> bool:
 
 
 def of_tail(snapshot: Snapshot, promoter: Promoter) -> Iterator[Document]:
-    """Returns the documents of the tail, ascending."""
+    """Yields the documents of the tail, in ascending order."""
     return (promoter.document(record.offset, record.data) for record in snapshot.tail)
 
 
 def of_segment(objects: Objects, found: SegmentRange, promoter: Promoter) -> Iterator[Document]:
-    """Returns the documents of a segment, ascending. One GET for each 16 MiB of them.
+    """Yields the documents of a segment, in ascending order. Costs one GET for each 16 MiB.
 
     Raises:
         Damaged: the object is missing, or is not what the manifest says. InvalidRequest: as `Promoter.document`.
@@ -281,19 +280,19 @@ def of_segment(objects: Objects, found: SegmentRange, promoter: Promoter) -> Ite
 
 
 def of_segments(objects: Objects, newest_first: Iterable[SegmentRange], promoter: Promoter) -> Iterator[Document]:
-    """Returns the documents of several segments, one segment after another as they come, ascending in each."""
+    """Yields the documents of several segments: the segments in the given order, the documents of each ascending."""
     for found in newest_first:
         yield from of_segment(objects, found, promoter)
 
 
 def fetch_records(snapshot: Snapshot, offsets: Sequence[int]) -> Routine[dict[int, bytes]]:
-    """Returns the data of published records, by offset, in the order of offsets; one round.
+    """Returns the data of published records by offset, ascending. Fetches one round of ranges.
 
     Args:
-        offsets: ascending.
+        offsets: the offsets of the records, ascending.
 
     Raises:
-        Damaged: one of them is in no segment, or an object is not what the manifest says.
+        Damaged: a record is in no segment, or an object differs from what the manifest says.
     """
     wanted: list[tuple[Segment, Sequence[int]]] = []
     for part in snapshot.parts:

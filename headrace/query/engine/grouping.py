@@ -1,7 +1,8 @@
-"""Groups of an aggregate as arrays: rows of `agg`, picked records and scanned groups become blocks, and blocks add up.
+"""Sums the groups of an aggregate as arrays: rows of `agg`, picked records and scanned groups become blocks, and blocks
+are added up.
 
-A block has one element per row: the start of its interval, the number of its key, and what each shown measure says. Rows
-with equal start and key are summed, whatever block they come from.
+A block has one element per row: the start of its interval, the number of its key, and the values of each shown measure.
+Rows with equal start and key are summed, whatever block they come from.
 """
 
 from __future__ import annotations
@@ -24,15 +25,17 @@ _DENSE = 4_000_000  # cells of a histogram table (groups by buckets) up to which
 
 
 class Numbers:
-    """Numbers values from 0 on, in the order in which they are met."""
+    """A numbering of values: each distinct value gets the next number from 0 on, in the order in which they are first
+    seen.
+    """
 
     def __init__(self) -> None:
-        """Starts with no value."""
+        """Creates an empty numbering."""
         self.values: list[Any] = []
         self._numbers: dict[Any, int] = {}
 
     def of(self, value: Any) -> int:
-        """Returns the number of a value."""
+        """Returns the number of a value; a new value gets the next number."""
         found = self._numbers.get(value)
         if found is None:
             found = self._numbers[value] = len(self.values)
@@ -40,12 +43,14 @@ class Numbers:
         return found
 
     def of_all(self, values: Iterable[Any]) -> Int64s:
-        """Returns the numbers of values."""
+        """Returns the number of each value."""
         return np.fromiter(map(self.of, values), np.int64)
 
 
 class Entries(NamedTuple):
-    """The histograms of a measure: how many values row `rows[i]` has in the bucket of number `buckets[i]`."""
+    """The histograms of a measure as three arrays: row `rows[i]` has `counts[i]` values in the bucket of number
+    `buckets[i]`.
+    """
 
     rows: Int64s
     buckets: Int64s
@@ -56,7 +61,7 @@ _NO_ENTRIES = Entries(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0))
 
 
 class MeasureBlock(NamedTuple):
-    """What a measure says, by row. Where it says nothing of values, all but the counts are nan."""
+    """The values of one measure, by row. A row without values has nan for everything but the count."""
 
     counts: Doubles
     sums: Doubles
@@ -66,7 +71,7 @@ class MeasureBlock(NamedTuple):
 
 
 class Block(NamedTuple):
-    """Rows. `measures` in the order in which they are shown."""
+    """Rows of groups as arrays. `measures` are in the order in which they are shown."""
 
     starts: Int64s
     keys: Int64s
@@ -74,15 +79,16 @@ class Block(NamedTuple):
 
 
 class Shape:
-    """What is shown of a rollup's groups, and the numbers of keys and buckets that all blocks of a request share.
+    """The dimensions and measures that a request shows, and the numbering of keys and buckets that all blocks of the
+    request share.
 
     Attributes:
-        dimensions: places of the shown dimensions among the rollup's.
-        measures: places of the shown measures among the rollup's.
+        dimensions: positions of the shown dimensions among the rollup's dimensions.
+        measures: positions of the shown measures among the rollup's measures.
     """
 
     def __init__(self, names: Sequence[str], dimensions: Sequence[int], measures: Sequence[int]) -> None:
-        """Shows the dimensions `names`, which are at the places `dimensions`."""
+        """Creates a shape that shows the dimensions `names` at the positions `dimensions`, and these measures."""
         self.names = tuple(names)
         self.dimensions = tuple(dimensions)
         self.measures = tuple(measures)
@@ -90,18 +96,18 @@ class Shape:
         self.buckets = Numbers()
 
     def project(self, dimensions: Key) -> Key:
-        """Returns the shown part of a group's dimensions."""
+        """Returns the shown dimensions of a group."""
         return tuple(dimensions[place] for place in self.dimensions)
 
     def key_texts(self) -> list[str]:
-        """Returns the keys in print, by number."""
+        """Returns the JSON text of each key, by number."""
         return [key_text(self.names, key) for key in self.keys.values]
 
     def number_keys(self, codes: Sequence[Int64s], texts: Sequence[Sequence[str]], count: int) -> Int64s:
-        """Returns the numbers of `count` keys.
+        """Returns the number of each of `count` keys; a new key gets the next number.
 
         Args:
-            codes: per shown dimension, which of its `texts` a row has; -1 for none.
+            codes: per shown dimension, the index in `texts` of each row's value; -1 for none.
         """
         if not codes:
             return np.full(count, self.keys.of(()), np.int64)
@@ -121,7 +127,7 @@ class Shape:
 
 
 def of_rows(rows: Sequence[Row], shape: Shape) -> Block:
-    """Returns a block of groups that were added up record by record."""
+    """Converts rollup rows, summed record by record, to a block."""
     measures = []
     for place in shape.measures:
         parts = [row.parts[place] for row in rows]
@@ -152,7 +158,7 @@ def _doubles(values: Sequence[float | None]) -> Doubles:
 
 
 def of_starts(block: Block, wanted: Int64s) -> Block:
-    """Returns the rows of a block that start then."""
+    """Returns the rows of a block whose interval starts at one of these times."""
     kept = docsets.are_among(block.starts, wanted)
     if kept.all():
         return block
@@ -172,14 +178,14 @@ def of_starts(block: Block, wanted: Int64s) -> Block:
 
 
 class Sums:
-    """Groups, each once, ordered by start and by key in print.
+    """The sums of several blocks: each group once, ordered by start and by the key's text.
 
     Attributes:
-        starts, keys: of the groups; `keys` in print.
+        starts, keys: the start and the key's JSON text of each group.
     """
 
     def __init__(self, blocks: Sequence[Block], shape: Shape) -> None:
-        """Adds the blocks up."""
+        """Adds up the blocks."""
         self._shape = shape
         texts = shape.key_texts()
         starts = _joined([block.starts for block in blocks], np.int64)
@@ -248,7 +254,7 @@ class Sums:
         )
 
     def parts(self) -> Iterator[tuple[Part, ...]]:
-        """Returns per group, what the shown measures say. To be gone through once."""
+        """Yields for each group the parts of the shown measures. It can be iterated only once."""
         columns = [
             (Part(*_finite(*numbers), histogram) for *numbers, histogram in zip(*one, strict=True))
             for one in self._measures
@@ -259,7 +265,7 @@ class Sums:
 def _finite(
     count: float, total: float, least: float, greatest: float
 ) -> tuple[float, float | None, float | None, float | None]:
-    """Returns the numbers of a part, with None for nan, which is no value."""
+    """Returns the numbers of a part, with None in place of nan."""
     if least != least:
         return count, None, None, None
     return count, total, least, greatest

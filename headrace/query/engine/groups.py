@@ -1,7 +1,7 @@
-"""What index runs say about an aggregate: groups of `agg` for whole intervals, picked records for everything else.
+"""Answers an aggregate from index runs: whole intervals from groups of `agg`, everything else from picked records.
 
-Rows of `agg` come as Arrow tables of `families.AGG`; only their own methods are used, so that this needs no import of
-pyarrow.
+Rows of `agg` come as Arrow tables of `families.AGG`; only methods of the tables are used, so that this module need not
+import pyarrow.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ _FAR_APART = 16  # intervals: rather than so many that are not wanted, two range
 
 
 class Printed(NamedTuple):
-    """Groups in print, ascending by start and key."""
+    """Groups rendered as JSON texts, ascending by start and key."""
 
     starts: Int64s
     groups: list[str]
 
 
 class OfRun(NamedTuple):
-    """What one run gave.
+    """The part of an answer that comes from one run.
 
     Attributes:
-        found: the run.
-        reader: of it.
-        printed: groups as they are asked for; None if groups are told by numbers, or not at all.
-        blocks: groups by numbers; None likewise.
-        picked: records of windows that groups can't tell about; None if there are none.
+        found: the part of the run that belongs to the stream.
+        reader: the run's reader.
+        printed: groups as rendered texts; None if they come as numbers, or if groups can't answer the request.
+        blocks: groups as numbers; None if they come as texts, or if groups can't answer the request.
+        picked: records of windows that groups can't answer; None if there are none.
     """
 
     found: RunRange
@@ -57,12 +57,12 @@ class OfRun(NamedTuple):
 
     @property
     def by_groups(self) -> bool:
-        """Groups told about the whole intervals."""
+        """Whether groups answered the whole intervals."""
         return self.printed is not None or self.blocks is not None
 
     def explain(self) -> dict[str, Any]:
-        """Returns as JSON the run, and how many groups, records in columns and records to be looked at it answered
-        with.
+        """Returns the run as JSON, with the number of groups, of records answered from columns, and of records to be
+        read.
         """
         groups: int | None = None
         if self.printed is not None:
@@ -80,15 +80,15 @@ class OfRun(NamedTuple):
 
 
 class RunGroups:
-    """Reads runs for one request.
+    """Reads the groups of runs for one request, and counts them against the limits.
 
     Attributes:
-        by_groups: groups can tell about the whole intervals of the window.
-        impossible: no record can be what the query demands of dimensions.
+        by_groups: whether groups can answer the whole intervals of the window.
+        impossible: whether no record can have the values that the query demands of dimensions.
     """
 
     def __init__(self, runs: Runs, request: AggregateRequest, config: SearchConfig, shape: Shape) -> None:
-        """Reads for groups of this shape."""
+        """Creates a reader for one request, whose groups are shown in this shape."""
         self._runs = runs
         self._request = request
         self._config = config
@@ -102,7 +102,7 @@ class RunGroups:
         self._bytes_read = 0
 
     def may_hold(self, found: RunRange, window: Window) -> bool:
-        """Returns whether the run may hold records of a window that count."""
+        """Returns whether the run can have records in the window that match."""
         if self.impossible:
             return False
         if self._request.rollup.timestamp_field != self._config.primary_timestamp_field:
@@ -111,7 +111,7 @@ class RunGroups:
         return least is not None and greatest is not None and least < window.end_ms and greatest >= window.start_ms
 
     def read(self, found: RunRange) -> Routine[OfRun]:
-        """Reads what the run says.
+        """Reads the run's part of the answer.
 
         Raises:
             PayloadTooLarge: there are too many groups.
@@ -136,7 +136,7 @@ class RunGroups:
         return OfRun(found, reader, blocks=groups, picked=edge)
 
     def by_numbers(self, reader: RunReader, windows: Sequence[Window]) -> Routine[list[Block]]:
-        """Groups that start in the windows, by numbers."""
+        """Reads groups whose interval starts in the windows, as blocks of numbers."""
         rollup = self._request.rollup
         needs_dimensions = bool(self._demanded or self._request.group_by)
         blocks = []
@@ -151,7 +151,7 @@ class RunGroups:
         return blocks
 
     def shared(self, reader: RunReader, printed: Printed, starts: Int64s) -> Routine[list[Block]]:
-        """Reads groups of some intervals by numbers, of a run that gave them in print."""
+        """Reads the groups of some intervals again, as numbers, from a run that gave them as texts."""
         blocks = yield from self.by_numbers(reader, _spans(docsets.sort_unique(printed.starts), starts))
         return [grouping.of_starts(block, starts) for block in blocks]
 
@@ -159,7 +159,7 @@ class RunGroups:
         return pick(reader, found, self._request, windows, self._config, self._shape)
 
     def _windows(self, reader: RunReader, aligned: Window) -> list[Window]:
-        """Returns the whole intervals that the run can have groups of, some at a time."""
+        """Returns the whole intervals for which the run can have groups, split into windows of limited size."""
         interval = self._request.interval_ms
         start, end = aligned
         stats = reader.descriptor.fields.get(self._request.rollup.timestamp_field)
@@ -205,16 +205,18 @@ class RunGroups:
 
 
 def check_size(size: int) -> None:
-    """Raises:
-    PayloadTooLarge: groups in print take more than an answer may.
+    """Checks that rendered groups are not larger than an answer may be.
+
+    Raises:
+        PayloadTooLarge: they are larger.
     """
     if size > MAX_PRINTED_BYTES:
         raise PayloadTooLarge(f"the answer is too large: limit={MAX_PRINTED_BYTES}: {ADVICE}")
 
 
 def _spans(starts: Int64s, wanted: Int64s) -> list[Window]:
-    """Returns windows that hold those of the starts that are wanted, and few others: runs mostly share their first and
-    last.
+    """Returns windows that include all wanted starts and few others. Usually runs share only their first and last
+    intervals.
     """
     places = np.flatnonzero(docsets.are_among(starts, wanted))
     if not len(places):
@@ -229,17 +231,19 @@ _NUMBERS = ("count", "sum", "min", "max")
 
 
 def starts_of(table: Any) -> Int64s:
-    """Returns the start of each row's interval, milliseconds."""
+    """Returns the start of each row's interval in milliseconds."""
     return _array(table, "start").cast("int64").to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
 
 
 def fragments_of(table: Any) -> list[str]:
-    """Returns the rendered groups."""
+    """Returns the rendered text of each row's group."""
     return table.column("fragment").to_pylist()  # type: ignore[no-any-return]
 
 
 def with_dimensions(table: Any, width: int, wanted: Mapping[int, str]) -> Mask:
-    """Returns which rows have these values: by place among the rollup's `width` dimensions, the value in print."""
+    """Returns a mask of the rows that have these values: `wanted` maps the position of a dimension, of `width`, to the
+    value's text.
+    """
     codes, texts = _dimensions(table, width)
     matching = np.ones(table.num_rows, bool)
     for place, text in wanted.items():
@@ -248,10 +252,10 @@ def with_dimensions(table: Any, width: int, wanted: Mapping[int, str]) -> Mask:
 
 
 def block_of(table: Any, shape: Shape, *, dimensions: int, measures: int, kept: Mask | None = None) -> Block:
-    """Returns the rows, or those of `kept`, as a block.
+    """Converts rows of `agg`, or only those in the mask `kept`, to a block.
 
     Args:
-        dimensions, measures: how many the rollup has.
+        dimensions, measures: number of dimensions and measures of the rollup.
     """
     rows = np.arange(table.num_rows) if kept is None else np.flatnonzero(kept)
     if shape.dimensions:
@@ -278,14 +282,16 @@ def block_of(table: Any, shape: Shape, *, dimensions: int, measures: int, kept: 
 
 
 def _dimensions(table: Any, width: int) -> tuple[NDArray[np.int32], list[str]]:
-    """Returns per row and dimension the number of its text, -1 for none; and the texts."""
+    """Returns for each row and dimension an index into the texts (-1 for none); and the texts."""
     encoded = _array(table, "dimensions").flatten().dictionary_encode()
     codes = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
     return codes.reshape(-1, width), encoded.dictionary.to_pylist()
 
 
 def _histograms(lists: Any, shape: Shape) -> tuple[Int64s, Int64s, NDArray[np.float64]]:
-    """Returns all buckets of all measures of all rows: the place of each one's measure, its number, and its count."""
+    """Returns all histogram entries of all measures of all rows as three arrays: position of the measure, number of the
+    bucket, count.
+    """
     offsets = lists.offsets.to_numpy()
     places = np.repeat(np.arange(len(lists)), np.diff(offsets))
     entries = lists.flatten()
@@ -295,5 +301,5 @@ def _histograms(lists: Any, shape: Shape) -> tuple[Int64s, Int64s, NDArray[np.fl
 
 
 def _array(table: Any, name: str) -> Any:
-    """Returns a column in one piece."""
+    """Returns a table's column as one array."""
     return table.column(name).combine_chunks()

@@ -1,8 +1,8 @@
-"""Aggregating records of a run by its columns: for windows that are not whole intervals, and queries on more than
-dimensions.
+"""Aggregates the records of a run from its columns: for windows that are not whole intervals, and for queries on fields
+other than dimensions.
 
-Columns tell about a record if it has at most one value of each field that is asked about. Others are under the field's
-lossy term: those, and all records where a measure looks further than columns, must be looked at themselves.
+Columns decide about a record if it has at most one value of each field that is needed. All other records are listed
+under the field's lossy term. Those, and all records if a measure needs more than columns, must be read themselves.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ Mask = NDArray[np.bool_]
 
 
 class Picked(NamedTuple):
-    """What a run says of the records in some windows.
+    """The records of a run that fall in some windows.
 
     Attributes:
-        block: of those that columns tell about.
-        records: offsets of those that must be looked at, ascending.
-        families: that were read.
+        block: the records that columns decide, as a block; None if columns can't decide any.
+        records: offsets of the records that must be read, ascending.
+        families: the families that were read.
     """
 
     block: Block | None
@@ -52,7 +52,9 @@ def pick(
     config: SearchConfig,
     shape: Shape,
 ) -> Routine[Picked]:
-    """Picks the records of `found` whose timestamps lie in one of the windows; one round of ranges."""
+    """Finds the records whose timestamps are in one of the windows, and aggregates those that columns decide. Fetches
+    one round of ranges.
+    """
     rollup = request.rollup
     stats = reader.descriptor.fields
     needed = _needed(rollup)
@@ -108,12 +110,12 @@ def pick(
 
 
 def _needed(rollup: CompiledRollup) -> list[str]:
-    """Returns the fields whose values a group is made from."""
+    """Returns the fields whose values determine a record's group."""
     return sorted({rollup.timestamp_field, *rollup.dimensions, *_summarised(rollup)})
 
 
 def _summarised(rollup: CompiledRollup) -> list[str]:
-    """Returns the fields that a record must have a number of."""
+    """Returns the fields of which a record must have a number to be counted."""
     return [meter.measure.field for meter in rollup.meters if isinstance(meter.measure, Summary)]
 
 
@@ -149,7 +151,7 @@ def _keys(rollup: CompiledRollup, shape: Shape, columns: Mapping[str, Column], r
 
 
 def _printed(column: Column | None, rows: Int64s) -> tuple[Int64s, list[str]]:
-    """Returns the values of a column at some rows: which of the texts each is (-1: none), and the texts."""
+    """Returns for each of the rows an index into texts (-1: no value), and the texts of a column's values."""
     if column is None:
         return np.full(len(rows), -1, np.int64), []
     values = column.values[rows]
@@ -164,7 +166,9 @@ def _printed(column: Column | None, rows: Int64s) -> tuple[Int64s, list[str]]:
 
 
 def _count(include: Evaluated | None, rows: Int64s) -> MeasureBlock:
-    """Counts only records that certainly match; possible matches are not among the rows."""
+    """Computes a count measure: 1 for rows that match `include`, else 0. `rows` are records that certainly match the
+    query.
+    """
     counts = np.ones(len(rows)) if include is None else docsets.are_among(rows, include.sure).astype(np.float64)
     none = np.full(len(rows), np.nan)
     return MeasureBlock(counts, none, none, none)

@@ -1,4 +1,4 @@
-"""The first rows of a run in an order: numbers all the way, and never a sort of everything."""
+"""Finds the first rows of a run in a given order, with numbers only and without sorting all rows."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ Numbers = NDArray[Any]
 
 
 class Ranked(NamedTuple):
-    """What one sort term says of some rows.
+    """The sort values of some rows for one sort term, as numbers.
 
     Attributes:
-        numbers: that rise in the term's order, or fall if it is descending; arbitrary where there is no value.
-        valid: where there is a value; None: everywhere.
-        dictionary: of keywords: `numbers` are places in it.
+        numbers: numbers whose order is that of the values; arbitrary where there is no value.
+        valid: a mask of the rows that have a value; None means all rows.
+        dictionary: for keywords, the sorted values into which `numbers` are indexes.
     """
 
     numbers: Numbers
@@ -37,12 +37,12 @@ class Ranked(NamedTuple):
     dictionary: list[str] | None
 
     def at(self, places: Any) -> Ranked:
-        """Returns the same for some of the rows."""
+        """Returns the sort values of some of the rows."""
         valid = None if self.valid is None else self.valid[places]
         return Ranked(self.numbers[places], valid, self.dictionary)
 
     def value(self, place: int) -> Any:
-        """Returns the value as hits show it."""
+        """Returns the value of one row as hits show it; None if it has none."""
         if self.valid is not None and not self.valid[place]:
             return None
         found = self.numbers[place].item()
@@ -50,7 +50,7 @@ class Ranked(NamedTuple):
 
 
 def of_column(column: Column, rows: Rows) -> Ranked:
-    """Returns a field's values in some rows."""
+    """Returns sort values from a field's column."""
     numbers = column.values[rows]
     valid = None if column.valid is None else column.valid[rows]
     if column.dictionary is not None:
@@ -59,17 +59,17 @@ def of_column(column: Column, rows: Rows) -> Ranked:
 
 
 def absent(rows: Rows) -> Ranked:
-    """Returns the rank of rows by a field that no record of the run has."""
+    """Returns sort values for a field that no record of the run has."""
     return Ranked(np.zeros(len(rows), np.int64), np.zeros(len(rows), np.bool_), None)
 
 
 def of_numbers(numbers: Numbers) -> Ranked:
-    """Returns the rank of rows by offsets or scores."""
+    """Returns sort values from numbers that every row has: offsets or scores."""
     return Ranked(numbers, None, None)
 
 
 def behind(ranked: Sequence[Ranked], sort: Sequence[SortTerm], after: Key) -> Mask:
-    """Returns which rows are behind the place `after`."""
+    """Returns a mask of the rows that come after the position `after` in the order."""
     size = len(ranked[0].numbers)
     found, level = np.zeros(size, np.bool_), np.ones(size, np.bool_)
     for one, term, bound in zip(ranked, sort, after, strict=True):
@@ -86,7 +86,7 @@ def behind(ranked: Sequence[Ranked], sort: Sequence[SortTerm], after: Key) -> Ma
 
 
 def _against(one: Ranked, bound: Any) -> tuple[Mask, Mask]:
-    """Returns where the numbers are above a value, and where they equal it."""
+    """Returns two masks: where the value is above `bound`, and where it equals it."""
     size = len(one.numbers)
     if bound is None:
         return np.zeros(size, np.bool_), np.zeros(size, np.bool_)
@@ -104,7 +104,7 @@ def _against(one: Ranked, bound: Any) -> tuple[Mask, Mask]:
 
 
 def first_places(ranked: Sequence[Ranked], sort: Sequence[SortTerm], size: int) -> NDArray[np.int64]:
-    """Returns places of the first `size` rows, in no order."""
+    """Returns the indexes of the first `size` rows in the order, unsorted."""
     keys: list[Numbers] = []
     for one, term in zip(ranked, sort, strict=True):
         if one.valid is not None:
@@ -115,7 +115,7 @@ def first_places(ranked: Sequence[Ranked], sort: Sequence[SortTerm], size: int) 
 
 
 def _falling(numbers: Numbers) -> Numbers:
-    """Numbers in the reverse order; the least integer has no negative."""
+    """Returns numbers in the reverse order. Integers are complemented, since the least integer has no negative."""
     if numbers.dtype == np.bool_:
         return ~numbers
     return -numbers if np.issubdtype(numbers.dtype, np.floating) else ~numbers.astype(np.int64)
@@ -136,7 +136,7 @@ Weights = Sequence[tuple[float, float]]
 
 
 class Candidate(NamedTuple):
-    """A record that matches: its place in the order, and the record if it was looked at."""
+    """A record that matches: its offset, its sort key, and the record itself if it was read."""
 
     offset: int
     key: Key
@@ -144,11 +144,11 @@ class Candidate(NamedTuple):
 
 
 class Question(NamedTuple):
-    """A search, with what every part of it needs.
+    """A search request, with everything that each part of the search needs.
 
     Attributes:
-        late: says whether its time is over.
-        words: that BM25 counts; empty unless it is sorted by.
+        late: returns whether the request's time is over.
+        words: the words that BM25 counts; empty unless hits are sorted by BM25.
     """
 
     request: SearchRequest
@@ -159,24 +159,24 @@ class Question(NamedTuple):
 
     @property
     def by_score(self) -> bool:
-        """The order needs the contract's score."""
+        """Whether the order uses the score of Prisma Streams."""
         return any(term.kind == "score" for term in self.request.sort)
 
     @property
     def fields(self) -> frozenset[str]:
-        """What a look at a record must read."""
+        """The fields whose values are needed of a record that is read."""
         primary = self.config.primary_timestamp_field
         return query.fields_of(self.request.node) | search_request.fields_of(self.request.sort) | {primary}
 
 
 def question(request: SearchRequest, config: SearchConfig, promoter: Promoter, late: Callable[[], bool]) -> Question:
-    """Returns a search of a stream with this configuration."""
+    """Prepares a search of a stream with this configuration."""
     is_bm25 = any(term.kind == "bm25" for term in request.sort)
     return Question(request, config, promoter, late, scoring.wanted(request.node) if is_bm25 else ())
 
 
 class Match(NamedTuple):
-    """A record that matches, before its key is known."""
+    """A record that was read and matches; its sort key is computed later."""
 
     document: Document
     values: Values
@@ -199,7 +199,7 @@ def candidate_of(asked: Question, found: Match, weights: Weights) -> Candidate:
 
 
 def page_of(asked: Question, candidates: Iterable[Candidate]) -> list[Candidate]:
-    """Returns the first ones of a page."""
+    """Returns the first candidates of the requested page, in order."""
     request = asked.request
     if request.after is not None:
         after = request.after
@@ -208,7 +208,7 @@ def page_of(asked: Question, candidates: Iterable[Candidate]) -> list[Candidate]
 
 
 def best_of(asked: Question, answer: Evaluated, rows: Rows, weights: Weights) -> list[Candidate]:
-    """Returns the first of the rows that the run alone decides."""
+    """Returns the first of those rows that the run decides without reading records."""
     request = asked.request
     if not len(rows):
         return []
@@ -251,7 +251,7 @@ def _rank(asked: Question, answer: Evaluated, rows: Rows, weights: Weights) -> l
 
 
 def lengths_of(answer: Evaluated, field: str, rows: Rows) -> Rows:
-    """Returns how many words records have in a text field."""
+    """Returns the number of words in a text field, by row."""
     column = answer.columns.get(field)
     if column is None:
         return np.zeros(len(rows), np.int64)

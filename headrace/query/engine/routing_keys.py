@@ -1,8 +1,8 @@
-"""The distinct routing keys of a stream, in the order of their UTF-8 bytes, a page at a time.
+"""Lists the distinct routing keys of a stream in the order of their UTF-8 bytes, page by page.
 
-Keys are those that records were stored with; no definition changes them, so the family `lex` of any run serves. Segments
-that no run covers have their key pages, the tail its records. A page is exact over everything that was looked at; what
-was not, because there were too many segments for one request, is said in the coverage.
+Keys are those with which records were stored. No definition changes them, so the family `lex` of any run can be used.
+For segments that no run covers the key pages are read, for the tail its records. A page is exact over everything that
+was read; what was left out, because there were too many segments for one request, is reported in the coverage.
 """
 
 from __future__ import annotations
@@ -32,19 +32,20 @@ _TIME_SHARE = 0.6  # of a request's time that key pages may take
 
 
 class KeysRequest(NamedTuple):
-    """Up to `limit` keys above `after`; None: from the first one."""
+    """A request for up to `limit` keys above `after`; from the first key on if `after` is None."""
 
     limit: int
     after: str | None = None
 
 
 class KeysCoverage(NamedTuple):
-    """What a page was made from, and what was left out.
+    """What a page of keys was computed from, and what was left out.
 
     Attributes:
-        indexed_segments: published segments that the runs in use cover.
-        scanned_segments, missing_segments: of the others, those whose keys were read, and those that were left out.
-        scanned_records, missing_records: records that are not published, read and left out.
+        indexed_segments: number of published segments that runs cover.
+        scanned_segments, missing_segments: of all other segments, the number of those whose keys were read, and of
+            those left out.
+        scanned_records, missing_records: number of unpublished records that were read, and of those left out.
     """
 
     indexed_segments: int
@@ -55,12 +56,14 @@ class KeysCoverage(NamedTuple):
 
     @property
     def complete(self) -> bool:
-        """Nothing was left out."""
+        """Whether nothing was left out."""
         return not self.missing_segments and not self.missing_records
 
 
 class KeysTiming(NamedTuple):
-    """Seconds spent: on GETs of runs, on the rest with runs, on merging, on key pages, on the tail; and the runs read."""
+    """Seconds spent on GETs of runs, on other work with runs, on merging, on key pages and on the tail; and the number
+    of runs.
+    """
 
     runs_get_s: float
     runs_decode_s: float
@@ -71,11 +74,11 @@ class KeysTiming(NamedTuple):
 
 
 class KeysPage(NamedTuple):
-    """A page.
+    """A page of routing keys.
 
     Attributes:
-        keys: ascending.
-        next_after: what the next page begins after; None if this is the last one.
+        keys: the keys, ascending.
+        next_after: the key after which the next page begins; None if this is the last page.
     """
 
     keys: list[str]
@@ -85,16 +88,16 @@ class KeysPage(NamedTuple):
 
 
 def routing_keys(engine: Engine, name: str, request: KeysRequest, budget_ms: int) -> KeysPage:
-    """Returns a page of a stream's keys.
+    """Returns a page of a stream's routing keys.
 
     Args:
-        budget_ms: the time of the request; key pages take a part of it at most.
+        budget_ms: the time that the request may take; reading key pages takes at most a part of it.
 
     Raises:
         InvalidRequest: the schema declares no routing key.
         NotFound, Gone: as `Sources.snapshot`.
         Damaged: an object is missing or altered.
-        DeadlineExceeded: the rest took longer than that.
+        DeadlineExceeded: the request took longer than `budget_ms`.
     """
     monotonic = engine.clock.monotonic
     with within_deadline(budget_ms):
@@ -147,7 +150,9 @@ def _of_run(engine: Engine, found: RunRange, after: str | None, limit: int) -> R
 def _of_segments(
     engine: Engine, outside: Sequence[SegmentRange], after: str | None, limit: int, ranges: Ranges, until: float
 ) -> list[list[str]]:
-    """Returns keys of segments, the newest first; of as many as the budget allows, and of one wave at least."""
+    """Returns keys of segments, newest segment first. Reads as many key pages as the budget allows, at least one
+    wave.
+    """
     newest = list(reversed(outside))[:_MAX_SEGMENTS]
     lists: list[list[str]] = []
     for at in range(0, len(newest), _WAVE):
@@ -160,10 +165,10 @@ def _of_segments(
 
 
 def read_key_pages(engine: Engine, ranges: Ranges, segments: Sequence[Segment]) -> list[KeyPage]:
-    """Returns the key page of each segment. One round of parallel GETs for those that are not kept.
+    """Returns the key page of each segment. Those that are not cached cost one round of parallel GETs.
 
     Raises:
-        Damaged: a page is missing, or is not the one that was published.
+        Damaged: a key page is missing, or differs from the one that was published.
     """
     kept = {segment.key: engine.key_pages.get(segment.key) for segment in segments}
     pages = {key: page for key, page in kept.items() if page is not None}
@@ -181,7 +186,7 @@ def read_key_pages(engine: Engine, ranges: Ranges, segments: Sequence[Segment]) 
 
 
 def _keys_of(found: SegmentRange, page: KeyPage, after: str | None, limit: int) -> list[str]:
-    """Returns up to `limit` keys above `after` of records in this part of the segment, ascending."""
+    """Returns up to `limit` keys above `after` from the records in this part of a segment, ascending."""
     at = 0 if after is None else bisect.bisect_right(page.keys, after)
     first, end = found.first - found.segment.first_offset, found.end - found.segment.first_offset
     if end - first == found.segment.count:
@@ -192,7 +197,7 @@ def _keys_of(found: SegmentRange, page: KeyPage, after: str | None, limit: int) 
 
 
 def _has_row(differences: Iterable[int], first: int, end: int) -> bool:
-    """Returns whether one of the rows, given as in a key page, is in `[first, end)`."""
+    """Returns whether one of the rows, stored as differences as in a key page, is in `[first, end)`."""
     row = 0
     for difference in differences:
         row += difference
@@ -216,7 +221,7 @@ def _distinct(keys: Iterable[str]) -> Iterator[str]:
 
 
 def whole_runs(snapshot: Snapshot) -> list[RunRange]:
-    """Returns the runs all of whose records are the stream's. Of others the keys may be those of records beyond a fork."""
+    """Returns the runs that lie completely in the stream. Other runs may have keys of records after a fork point."""
     parts = {part.log_id: part for part in snapshot.parts}
     return [
         found
@@ -226,7 +231,7 @@ def whole_runs(snapshot: Snapshot) -> list[RunRange]:
 
 
 def published_segments(snapshot: Snapshot) -> int:
-    """Returns how many published segments hold the stream's records."""
+    """Returns the number of published segments that hold the stream's records."""
     count = 0
     for part in snapshot.parts:
         if part.published > part.first:

@@ -1,8 +1,10 @@
-"""A search: which parts of the stream are asked in which order, when that is enough, and what the answer says of itself.
+"""Answers a search: in which order parts of the stream are searched, when enough was found, and what the answer says
+about itself.
 
-The tail and the segments without an index are scanned; runs are asked through their families, several in the same
-rounds of GETs. A search in the order of offsets goes from one end to the other and stops when its page is full; any
-other looks at everything. Time is looked at between parts: what it leaves over is an omission like any other.
+The tail and the unindexed segments are scanned. Runs are searched through their families, several in the same rounds of
+GETs. A search in the order of offsets goes from one end to the other and stops when its page is full; any other search
+looks at everything. Between parts the remaining time is checked; parts for which there is no time are reported like
+other omissions.
 """
 
 from __future__ import annotations
@@ -47,14 +49,14 @@ _REQUEST_MS = 5000  # the contract's outer limit of any request
 
 
 class Hit(NamedTuple):
-    """A record of the page."""
+    """A record on the page, with its sort key."""
 
     candidate: Candidate
     document: Document
 
 
 class Times(NamedTuple):
-    """Milliseconds spent on runs, on segments, on the tail and on fetching hits."""
+    """The milliseconds spent on runs, on segments, on the tail, and on fetching hits."""
 
     runs: float
     segments: float
@@ -63,17 +65,17 @@ class Times(NamedTuple):
 
 
 class SearchAnswer(NamedTuple):
-    """What a search found.
+    """The answer to a search.
 
     Attributes:
-        snapshot: of the stream.
-        hits: the page, in order.
-        total: records that match; at least, if not `exact`.
-        timed_out: the time was over before everything needed was looked at.
-        indexed_segments: that runs cover.
-        scanned_segments, scanned_tail: segments and records of the tail that were looked at.
-        families: that were read.
-        explained: how it was answered, as JSON; None unless that was asked for.
+        snapshot: the stream's snapshot.
+        hits: the hits of the page, in order.
+        total: number of matching records; a lower bound if `exact` is false.
+        timed_out: whether the time was over before everything needed was searched.
+        indexed_segments: number of segments that runs cover.
+        scanned_segments, scanned_tail: number of scanned segments, and of scanned records of the tail.
+        families: the families that were read.
+        explained: how it was answered, as JSON; None unless requested.
     """
 
     snapshot: Snapshot
@@ -93,11 +95,11 @@ class SearchAnswer(NamedTuple):
     explained: dict[str, Any] | None
 
     def cursor(self, position: int) -> str:
-        """Returns a position of the stream in print."""
+        """Formats a position of the stream as a cursor."""
         return offsets.encode(self.snapshot.head.incarnation, position)
 
     def score(self, hit: Hit) -> float:
-        """Returns the contract's score of a hit, whatever the order."""
+        """Returns the score of a hit as Prisma Streams computes it, whatever the sort order."""
         if not search_request.has_text(self.request.node):
             return 0.0
         values = self.promoter.values(hit.document, fields_of(self.request.node))
@@ -108,11 +110,11 @@ def search(engine: Engine, name: str, asked: Mapping[str, Any]) -> SearchAnswer:
     """Answers a search.
 
     Args:
-        name: of the stream.
-        asked: the request as a body says it (`headrace.query.language.search_request.parse`).
+        name: the stream's name.
+        asked: the members of the request's body (`headrace.query.language.search_request.parse`).
 
     Raises:
-        InvalidRequest: the request makes no sense for this stream, or a record can't be promoted.
+        InvalidRequest: the request is invalid for this stream, or a record can't be promoted.
         NotFound, Gone, Damaged, StoreTimeout, StoreThrottled: as a read.
     """
     began = engine.clock.monotonic()
@@ -133,14 +135,14 @@ def _parse(snapshot: Snapshot, asked: Mapping[str, Any]) -> SearchRequest:
 
 
 def _place(snapshot: Snapshot, text: str) -> int:
-    """Returns the offset of the hit that a cursor names: the record before it."""
+    """Returns the offset of the hit that a cursor stands for: a cursor points behind its record."""
     cursor = offsets.decode(text)
     Reader.check_cursor(snapshot.head.config, cursor, snapshot.head.state.recoveries)
     return cursor.position - 1
 
 
 class _Search:
-    """One search under way."""
+    """One search while it is being answered."""
 
     def __init__(self, engine: Engine, snapshot: Snapshot, request: SearchRequest, began: float) -> None:
         config = snapshot.definition.search
@@ -192,7 +194,7 @@ class _Search:
 
     @property
     def _by_time(self) -> bool:
-        """Runs say what they can add: their bounds of the primary timestamp are known."""
+        """Whether hits are sorted by the primary timestamp. Then runs can be skipped by their bounds of it."""
         first = self._request.sort[0]
         return first.kind == "field" and first.field == self._config.primary_timestamp_field
 
@@ -200,7 +202,7 @@ class _Search:
         return (self._clock() - self._began) * 1000 >= self._request.timeout_ms
 
     def _waves(self, overlay: Overlay) -> list[list[Unit]]:
-        """Returns what is looked at, in steps after which a search may be over."""
+        """Returns the parts to search in waves. After each wave the search may have enough."""
         tails: list[Unit] = [part for part in self._snapshot.parts if part.tail.records]
         if not self._by_offset:
             scans: list[list[Unit]] = [[one] for one in (*reversed(tails), *overlay.segments)]
@@ -219,7 +221,9 @@ class _Search:
         return grouped(units, self._first_wave([unit for unit in units if isinstance(unit, RunRange)]))
 
     def _first_wave(self, runs: Sequence[RunRange]) -> int:
-        """Returns how many of these runs are asked before it is seen whether they are enough; all if they will not be."""
+        """Returns how many of these runs to search in the first wave; all of them if the first few will probably not
+        fill the page.
+        """
         if len(runs) <= _FIRST_WAVE:
             return len(runs)
         readers = run(gather([self._engine.runs.open(found.run) for found in runs]), self._ranges)
@@ -227,7 +231,9 @@ class _Search:
         return _FIRST_WAVE if hits >= self._request.size else len(readers)
 
     def _by_bound(self) -> list[RunRange]:
-        """Runs, those first that can have the first hits by time. Those where a record has no time come first of all."""
+        """Returns the runs ordered by the earliest place in the order that their records can have; runs with a record
+        without a timestamp may come first.
+        """
         runs = self._snapshot.runs
         readers = run(gather([self._engine.runs.open(found.run) for found in runs]), self._ranges)
         primary, descending = self._config.primary_timestamp_field, self._request.sort[0].descending
@@ -239,7 +245,7 @@ class _Search:
         return sorted(runs, key=lambda found: self._bounds[found.run.id])
 
     def _in_reach(self, wave: Sequence[Unit]) -> list[Unit]:
-        """Returns those of a wave that can have a hit of the page, by what was found so far."""
+        """Returns those runs of a wave that can still have a hit for the page, considering what was found so far."""
         if not self._found:
             return list(wave)
         best = search_request.in_order(
@@ -272,7 +278,7 @@ class _Search:
         return found
 
     def _ranked(self) -> list[Candidate]:
-        """Returns the candidates of everything that was looked at."""
+        """Returns the candidates of all parts that were searched."""
         weights: list[tuple[float, float]] = []
         if self._asked.words:
             corpora = [found.corpus for _, found in self._found if found.corpus is not None]

@@ -1,8 +1,8 @@
-"""Where a stream's records are at one moment: index runs, published segments that no run covers, and the tail.
+"""A snapshot of where a stream's records are: in index runs, in published segments that no run covers, and in the tail.
 
-A stream is its ancestors' records and its own. Each log's part of it is covered from its start by published segments, of
-which index runs cover some, and then by the write-ahead log. The tail is looked at first: a record that was
-acknowledged before a snapshot was asked for is in it. All ranges are of offsets, half open.
+A stream consists of its ancestors' records and its own. In each log, published segments cover the records from the
+start, index runs cover some of these segments, and the rest is in the write-ahead log. The tail is read first: a record
+that was acknowledged before a snapshot was requested is in it. All ranges are of offsets, half open.
 """
 
 from __future__ import annotations
@@ -37,19 +37,21 @@ B = TypeVar("B")
 
 
 class Range(NamedTuple):
-    """Records from `first` on, up to `end`."""
+    """The offsets from `first` up to, but not including, `end`."""
 
     first: int
     end: int
 
     @property
     def size(self) -> int:
-        """How many."""
+        """The number of records."""
         return self.end - self.first
 
 
 class RunRange(NamedTuple):
-    """What of a run is part of the stream: `[first, end)`, all of it but at the end of an ancestor."""
+    """The part of a run that belongs to the stream, `[first, end)`: all of it, except at the fork point of an
+    ancestor.
+    """
 
     log_id: str
     run: Run
@@ -58,7 +60,7 @@ class RunRange(NamedTuple):
 
 
 class SegmentRange(NamedTuple):
-    """What of a published segment is meant: `[first, end)`."""
+    """A part of a published segment, `[first, end)`."""
 
     log_id: str
     segment: Segment
@@ -67,24 +69,26 @@ class SegmentRange(NamedTuple):
 
 
 class TailPart(NamedTuple):
-    """Records of one log that are not published yet, ascending; older ones may be missing (see `LogPart.unread`)."""
+    """The records of one log that are not published yet, ascending; the oldest may be missing (see
+    `LogPart.unread`).
+    """
 
     log_id: str
     records: tuple[Record, ...]
 
 
 class LogPart(NamedTuple):
-    """A stream's records in one log.
+    """The part of a stream that is in one log: its own, or an ancestor's.
 
     Attributes:
-        log_id: whose.
-        first, end: the records that the stream takes from this log.
-        published: `[first, published)` are in segments.
-        manifest: names the segments; None if nothing is published.
-        indexed: names the runs.
-        tail: what is not published.
-        unread: of that, what was too much to be read: the oldest.
-        unread_time_ms: a time at or before their append times (0 without any).
+        log_id: the log.
+        first, end: the range of records that the stream has in this log.
+        published: records `[first, published)` are in segments.
+        manifest: the manifest that names the segments; None if nothing is published.
+        indexed: the index manifest that names the runs.
+        tail: the unpublished records that were read.
+        unread: the range of the oldest unpublished records, if there were too many to read.
+        unread_time_ms: a time at or before their append times; 0 if it is not known.
     """
 
     log_id: str
@@ -99,15 +103,15 @@ class LogPart(NamedTuple):
 
 
 class Snapshot:
-    """A stream at one moment.
+    """A stream at one moment: its state, its definition, and where its records are.
 
     Attributes:
-        name: of the stream.
-        head: its state then; `head.state.next_offset` is the end of everything here.
-        definition: in force then.
-        plan: hash of what its index runs must have been built under (`plan.NONE`: they hold routing keys alone).
-        parts: of its ancestors, the oldest first, and of the log itself.
-        runs: of the current plan, ascending and disjoint.
+        name: the stream's name.
+        head: its state at that moment; `head.state.next_offset` is the end of everything here.
+        definition: its definition at that moment.
+        plan: hash of the current plan (`descriptors.NONE` if runs hold only routing keys).
+        parts: the parts in its ancestors' logs, oldest first, and in its own log.
+        runs: the runs of the current plan, ascending and disjoint.
     """
 
     def __init__(
@@ -131,22 +135,24 @@ class Snapshot:
 
     @property
     def end(self) -> int:
-        """Offset after the last record."""
+        """The offset after the last record."""
         return self.head.state.next_offset
 
     @property
     def tail(self) -> Iterator[Record]:
-        """Records that are not published, ascending."""
+        """The unpublished records, ascending."""
         return (record for part in self.parts for record in part.tail.records)
 
     def runs_of_any_plan(self) -> tuple[RunRange, ...]:
-        """Runs that cover as much as runs cover, ascending and disjoint: their routing keys depend on no plan."""
+        """Returns runs of any plan that together cover as much as possible, ascending and disjoint. Routing keys do not
+        depend on a plan.
+        """
         return tuple(found for part in self.parts for found in _cover(part, lambda _: True))
 
     def segments_outside(self, runs: Iterable[RunRange]) -> list[SegmentRange]:
-        """Returns published segments, or parts of them, that these runs do not cover; ascending.
+        """Returns the published segments, or parts of them, that these runs do not cover; ascending.
 
-        Costs a GET for each sealed page of the manifest that was never seen.
+        Costs a GET for each sealed page of the manifest that is not cached.
         """
         covered = list(runs)
         found: list[SegmentRange] = []
@@ -156,21 +162,21 @@ class Snapshot:
         return found
 
     def segments_in(self, part: LogPart, wanted: Range) -> list[SegmentRange]:
-        """Returns published segments, or parts of them, that hold these records; ascending."""
+        """Returns the published segments, or parts of them, that hold these records; ascending."""
         return self._sources.segments_in(part, wanted)
 
     @property
     def unindexed(self) -> list[SegmentRange]:
-        """Published segments, or parts of them, that no run of the current plan covers; ascending."""
+        """The published segments, or parts of them, that no run of the current plan covers; ascending."""
         return self.segments_outside(self.runs)
 
     def part_of(self, offset: int) -> LogPart:
-        """Returns the part that holds a record of the stream."""
+        """Returns the part that holds the record at an offset."""
         return next(part for part in self.parts if offset < part.end)
 
 
 class Sources:
-    """Makes snapshots. Keeps the manifests that it has met; thread-safe."""
+    """Takes snapshots of streams, and caches the manifests that it reads. Thread-safe."""
 
     def __init__(self, stores: Stores, logs: Log) -> None:
         self._stores = stores
@@ -183,11 +189,12 @@ class Sources:
         """Takes a snapshot of the stream.
 
         Args:
-            name: of the stream.
-            fresh: manifests are read again: an object that an older one names is gone.
+            name: the stream's name.
+            fresh: whether to read manifests again, because an object that an older one names is gone.
 
         Raises:
-            NotFound: no such stream, deleted, or expired. Gone: deleted, and forks still need it.
+            NotFound: there is no such stream, or it was deleted or has expired. Gone: it was deleted, but forks still
+                need it.
             Damaged: there is a gap in a log, or an object that must be there is missing or altered.
             StoreTimeout, StoreThrottled: a store did not answer.
         """
@@ -199,7 +206,7 @@ class Sources:
         return Snapshot(name, head, definition, definition.derive(descriptors.hash_of), parts, self)
 
     def segments_in(self, part: LogPart, wanted: Range) -> list[SegmentRange]:
-        """Returns segments of a part that hold these records, ascending, cut to them."""
+        """Returns the segments of a part that hold these records, ascending, cut to the range."""
         if part.manifest is None or wanted.first >= wanted.end:
             return []
         found: list[SegmentRange] = []
@@ -226,7 +233,7 @@ class Sources:
         return tuple(parts)
 
     def _part(self, log_id: str, first: int, end: int, fresh: bool) -> LogPart:
-        """Returns the part `[first, end)` of a log: what is published, and the chain of entries that joins it."""
+        """Reads the part `[first, end)` of a log: its manifests, and the tail that joins them."""
         for attempt in join.looks(log_id, f"first={first} end={end}"):
             watermark = self._stores.watermarks.get(log_id)
             index: IndexManifest | None = None
@@ -253,7 +260,9 @@ class Sources:
         raise AssertionError("the last look raises")
 
     def _manifest(self, log_id: str, generation: int, *, search: bool) -> Manifest | None:
-        """Returns the generation that the watermark names, or a newer one in hand; with `search`, the newest."""
+        """Returns the generation that the watermark names, or a newer one that is cached; with `search`, looks for the
+        newest.
+        """
         known = self._known.get(log_id)
         if search:
             newest = self._manifests.newest(log_id, known, generation)
@@ -270,15 +279,15 @@ class Sources:
         return newest
 
     def _index(self, log_id: str, at_least: int, fresh: bool) -> IndexManifest:
-        """Returns the generation that the watermark names, or a newer one in hand; now and then, or if `fresh`, the
-        newest.
+        """Returns the index manifest that the watermark names, or a newer one that is cached. If the cached one is old,
+        or with `fresh`, looks for the newest.
         """
         if not fresh and (recent := self._indexes.recent(log_id, _INDEX_AGE_S, at_least)) is not None:
             return recent
         return self._indexes.look(log_id, at_least, trusts=not fresh)
 
     def _tail(self, log_id: str, first: int, end: int) -> tuple[Record, ...]:
-        """Returns records `[first, end)` from the write-ahead log; of too many the newest."""
+        """Reads records `[first, end)` from the write-ahead log; if they are too large, only the newest."""
         records: list[Record] = []
         for entry in join.between(self._stores.wal, log_id, first, end, TAIL_BYTES) if first < end else ():
             start = max(first - entry.offset, 0)
@@ -288,7 +297,7 @@ class Sources:
 
 
 def gaps(first: int, end: int, covered: Sequence[RunRange]) -> Iterator[Range]:
-    """Returns what of `[first, end)` ascending and disjoint runs leave out."""
+    """Yields the ranges of `[first, end)` that these ascending, disjoint runs leave out."""
     for one in covered:
         if one.first > first:
             yield Range(first, min(one.first, end))
@@ -300,7 +309,9 @@ def gaps(first: int, end: int, covered: Sequence[RunRange]) -> Iterator[Range]:
 
 
 def _cover(part: LogPart, allowed: Callable[[Run], bool]) -> Iterator[RunRange]:
-    """Runs of a part, ascending and disjoint: of several that hold the next record, the one that reaches farthest."""
+    """Yields runs that cover a part, ascending and disjoint. If several hold the next record, the one that reaches
+    farthest is taken.
+    """
     runs = [run for run in part.indexed.runs if allowed(run) and run.end_offset > part.first]
     position = part.first
     while runs and position < part.published:
@@ -316,9 +327,10 @@ def _cover(part: LogPart, allowed: Callable[[Run], bool]) -> Iterator[RunRange]:
 
 
 def _together(first: Callable[[], A], second: Callable[[], B]) -> tuple[A, B]:
-    """Makes both calls at once, the second in a thread of its own, under the request's deadline there, too.
+    """Makes two calls at the same time, the second in a thread, both under the request's deadline. Returns both
+    results.
 
-    What a cold process waits for one after the other adds up, and waiting takes no processor.
+    It shortens the waits of a cold process.
     """
     with ThreadPoolExecutor(1) as pool:
         other = pool.submit(copy_context().run, second)

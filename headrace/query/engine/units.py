@@ -1,7 +1,7 @@
-"""Parts of a stream as a search looks at them: in which order, what is known of them before, and what they have.
+"""The units of a search (runs, segments, tails): their order, bounds on what they can hold, and how each is searched.
 
-A part is scanned, record by record, or asked through an index run. Both give the same kind of result: how many records
-match, and of those the first ones in the search's order.
+A unit is either scanned record by record, or searched through an index run. Both give the same kind of result: the
+number of matching records, and the first of them in the search's order.
 """
 
 from __future__ import annotations
@@ -47,7 +47,9 @@ _LEAST_TIME, _GREATEST_TIME = -(2**63), 2**63 - 1  # a run that says so may hold
 
 
 def grouped(units: Sequence[Unit], first_wave: int) -> list[list[Unit]]:
-    """Returns steps of a search by offset: scans one by one, the first runs together, then all others."""
+    """Groups units into the waves of a search by offset: each scan is a wave, the first runs are one, all other runs
+    another one.
+    """
     waves: list[list[Unit]] = []
     taken = 0
     for unit in units:
@@ -62,15 +64,15 @@ def grouped(units: Sequence[Unit], first_wave: int) -> list[list[Unit]]:
 
 
 def paced(units: Iterable[Unit], *, descending: bool, after: int | None) -> list[list[Unit]]:
-    """Returns steps of a search by offset that asks where words stand, which is much to read and to compare.
+    """Groups units into the waves of a search by offset for a phrase, which costs much to read and compare.
 
-    Scans one by one; of runs first those pieces that hold the next `_FIRST_STEP` records, then each time `_GROWTH` times
-    as many. So most pages are full after one step, and a phrase that no record holds costs few. Pieces end where chunks of
-    postings do.
+    Each scan is a wave. Runs are cut into pieces: first pieces with the next `_FIRST_STEP` records, then each time with
+    `_GROWTH` times as many. So most pages are full after one wave, and a phrase that no record holds takes few waves.
+    Pieces end at the ends of chunks of postings.
 
     Args:
-        units: in the order of the search.
-        after: the record that the page begins after.
+        units: the units in the order of the search.
+        after: offset of the record after which the page begins; None for the first page.
     """
     waves: list[list[Unit]] = []
     size = room = _FIRST_STEP
@@ -91,14 +93,14 @@ def paced(units: Iterable[Unit], *, descending: bool, after: int | None) -> list
 
 
 def _behind(found: RunRange, after: int, *, descending: bool) -> RunRange:
-    """Returns what of a run comes after a record."""
+    """Returns the part of a run that comes after a record in the search's order."""
     if descending:
         return found._replace(end=min(found.end, after))
     return found._replace(first=max(found.first, after + 1))
 
 
 def _piece(found: RunRange, records: int, *, descending: bool) -> tuple[RunRange, RunRange]:
-    """Returns the next piece of a run, of about so many records, and what is left of it."""
+    """Cuts a run into its next piece, of about so many records, and the rest."""
     if descending:
         cut = max(found.first, (found.end - records) >> CHUNK_BITS << CHUNK_BITS)
         return found._replace(first=cut), found._replace(end=cut)
@@ -117,9 +119,10 @@ def end_of(unit: Unit) -> int:
 
 
 def omissions(snapshot: Snapshot, units: Iterable[Unit]) -> list[Omission]:
-    """Returns units that no time was left for, ascending. A segment that is in several of them is counted once.
+    """Converts units for which there was no time to omissions, ascending. A segment that is in several units is counted
+    once.
 
-    Costs up to two GETs for each run, of sealed pages of the manifest that were never seen.
+    Costs up to two GETs for each run, of sealed pages of the manifest that are not cached.
     """
     found: list[Omission] = []
     counted: dict[str, int] = {}  # by log, the number of the last segment
@@ -137,7 +140,7 @@ def omissions(snapshot: Snapshot, units: Iterable[Unit]) -> list[Omission]:
 
 
 def _numbers(snapshot: Snapshot, unit: RunRange | SegmentRange) -> tuple[int, int]:
-    """Returns the numbers of the segments in which a unit's first and last record stand."""
+    """Returns the numbers of the segments that hold a unit's first and last record."""
     if isinstance(unit, SegmentRange):
         return unit.segment.number, unit.segment.number
     part = snapshot.part_of(unit.first)
@@ -146,12 +149,14 @@ def _numbers(snapshot: Snapshot, unit: RunRange | SegmentRange) -> tuple[int, in
 
 
 def published(snapshot: Snapshot) -> int:
-    """Returns segments of the stream. A fork takes only some of its ancestors': they are all counted."""
+    """Returns the number of published segments of the stream, including all segments of its ancestors."""
     return sum(part.manifest.segment_count for part in snapshot.parts if part.manifest is not None)
 
 
 def bound_of(run_: Run, *, descending: bool, is_whole: bool) -> float:
-    """Returns a distance that no record of the run is before; `is_whole`: each of them has a time."""
+    """Returns the least `distance` that a record of the run can have. `is_whole` says whether each record has a
+    timestamp.
+    """
     time = run_.greatest_timestamp if descending else run_.least_timestamp
     if descending and (not is_whole or time == _GREATEST_TIME):
         return -math.inf
@@ -159,14 +164,16 @@ def bound_of(run_: Run, *, descending: bool, is_whole: bool) -> float:
 
 
 def distance(time: int | None, *, descending: bool) -> float:
-    """Returns how far from the first hit a time is sorted: an absent one comes first descending, and last ascending."""
+    """Converts a timestamp to a number that is smaller the earlier it comes in the order. A missing timestamp comes
+    first in descending order, last in ascending order.
+    """
     if time is None:
         return -math.inf if descending else math.inf
     return -time if descending else time
 
 
 def expected(node: Node, descriptor: Descriptor) -> float:
-    """Estimates how many records of a run match; too many where nothing is known."""
+    """Estimates how many records of a run match; too high where nothing is known."""
     size = descriptor.end_offset - descriptor.first_offset
     if isinstance(node, And):
         return min(expected(part, descriptor) for part in node.parts)
@@ -186,17 +193,17 @@ LOOK_RECORDS = 1000  # of records that a run can't decide: looked at between two
 
 
 class Found(NamedTuple):
-    """What a part of the stream has.
+    """The result of searching one unit.
 
     Attributes:
-        matched: records that match; at least, if not `whole`.
-        first: of those the first ones, given the weights of BM25 (empty if it is not asked for).
-        corpus: what BM25 needs to know; None if it is not asked for.
-        newest_timestamp: greatest primary timestamp of the part, as far as it is known.
-        scanned: records that were looked at one by one.
-        families: that were read.
-        step: how a run was asked.
-        whole: everything was looked at.
+        matched: number of matching records; a lower bound if `whole` is false.
+        first: returns the first of them for a page, given the weights of BM25 (empty if hits are not sorted by it).
+        corpus: the counts that BM25 needs; None if hits are not sorted by it.
+        newest_timestamp: greatest primary timestamp of the unit, if known.
+        scanned: number of records that were read one by one.
+        families: the families that were read.
+        step: how a run was searched; None for a scan.
+        whole: whether all of the unit was searched.
     """
 
     matched: int
@@ -210,7 +217,7 @@ class Found(NamedTuple):
 
 
 def scan(asked: Question, documents: Iterable[Document]) -> Found:
-    """Looks at every document."""
+    """Searches documents one by one."""
     fields, node = asked.fields, asked.request.node
     primary = asked.config.primary_timestamp_field
     matches: list[Match] = []
@@ -235,7 +242,7 @@ def scan(asked: Question, documents: Iterable[Document]) -> Found:
 
 
 class _Tally:
-    """Adds up what BM25 needs to know of documents."""
+    """A sum of the counts of documents that BM25 needs."""
 
     def __init__(self, words: Sequence[Wanted]) -> None:
         self._words = words
@@ -259,7 +266,7 @@ class _Tally:
 
 
 def ask(engine: Engine, asked: Question, snapshot: Snapshot, found: RunRange) -> Routine[Found]:
-    """Asks a run; records that it can't decide are looked at, the newest first, while there is time."""
+    """Searches a run through its index. Records that it can't decide are read, newest first, while there is time."""
     reader = yield from engine.runs.open(found.run)
     request, config = asked.request, asked.config
     sorted_by = sorted(search_request.fields_of(request.sort))
@@ -319,7 +326,7 @@ def _within(rows: Rows, begin: int, end: int) -> Rows:
 
 
 def _texts(node: Node) -> set[str]:
-    """Returns the text fields that scores depend on."""
+    """Returns the text fields on which scores depend."""
     if isinstance(node, And | Or):
         return set().union(*map(_texts, node.parts))
     if isinstance(node, Anywhere):
@@ -335,7 +342,9 @@ def _postings_of(one: Wanted) -> TermRequest:
 
 
 def _corpus(asked: Question, reader: RunReader, answer: Evaluated) -> Corpus:
-    """Counts the whole run. Records with several texts in a field count with no words: their number is not in `col`."""
+    """Returns the counts of the whole run that BM25 needs. A record with several texts in a field counts as having no
+    words, because `col` does not have their number.
+    """
     stats = reader.descriptor.fields
     names = {one.field for one in asked.words}
     lengths = {

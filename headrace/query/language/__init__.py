@@ -1,8 +1,9 @@
-"""Asking for records: what a stream lets one ask, the query language, and whether a record matches.
+"""The query language: the search configuration of a stream, queries as text and as values, and whether a record
+matches.
 
-canonical    the search configuration, and the form in which its fields are compared, in records and queries alike
-grammar      text of a query to its syntax
-query        syntax and configuration to a query, checked; a query and a record's values to yes or no
+canonical    the search configuration, and the canonical form in which values of records and queries are compared
+grammar      parses the text of a query to syntax
+query        checks syntax against a configuration, and evaluates the query on a record's values
 
-Nothing here knows how a record is stored or read.
+Nothing here knows how records are stored or read.
 """

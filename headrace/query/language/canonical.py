@@ -1,8 +1,8 @@
-"""A search configuration, as values: what can be asked of a stream's records, where the answers are in them, and the form
-in which they are compared. One definition for records and queries, tail, segments and indexes.
+"""The search configuration as values: which fields a stream has, where their values are in records, and the canonical
+form in which values are compared. Records and queries, tail, segments and indexes all use this definition.
 
-The attributes of a configuration are those of the document, in its order, so that it prints as the document it came from.
-`headrace.json.search_config` checks a document and makes these; no other module does.
+The attributes of a configuration are those of its document, in the same order, so that it is written as the document it
+came from. Only `headrace.json.search_config` creates configurations, from checked documents.
 
     kind       what counts                                   canonical value
     keyword    a string                                      the string, lower case under `lowercase_v1`
@@ -12,8 +12,8 @@ The attributes of a configuration are those of the document, in its order, so th
     date       an instant in text, or milliseconds           int: milliseconds since 1970
     bool       true, false, or their names                   bool
 
-Everything else, null included, is no value: the record is as if the field were absent. A record is first promoted to the
-schema in force, so the binding that applies is the one of that schema and never of the version it was written in.
+Anything else, null included, is no value, as if the field were absent. A record is first promoted to the current
+schema, so the binding for that version applies, never the one for the version in which it was written.
 """
 
 from __future__ import annotations
@@ -44,27 +44,29 @@ class _Value(
 
 
 class Binding(_Value, frozen=True, kw_only=True):
-    """Where a field's values are in records of a schema version, and of later ones up to the next binding."""
+    """The JSON pointer to a field's values in records of a schema version, and of later versions up to the next
+    binding.
+    """
 
     version: Annotated[int, msgspec.Meta(ge=1, le=MAX_SAFE_INTEGER)]
     json_pointer: str
 
 
 class Field(_Value, frozen=True, kw_only=True):
-    """A field that can be asked for.
+    """A search field.
 
     Attributes:
-        kind: which values count, and their canonical form (see above).
-        bindings: at least one, no version twice.
-        normalizer: of keywords; None is `identity_v1`.
-        analyzer: of text; always given there.
-        exact: can be asked for a value.
-        prefix: can be asked for values that begin with a text.
-        column: can be compared.
-        exists: can be asked whether it has a value.
-        sortable, aggregatable: for sorting and for rollups.
-        contains: reserved.
-        positions: can be asked for phrases.
+        kind: decides which values count, and their canonical form (see above).
+        bindings: at least one; at most one per version.
+        normalizer: for keywords; None means `identity_v1`.
+        analyzer: for text; always set there.
+        exact: whether queries may ask for a value.
+        prefix: whether queries may ask for values that begin with a text.
+        column: whether queries may compare values.
+        exists: whether queries may ask if a record has a value.
+        sortable, aggregatable: whether it may be used for sorting, and in rollups.
+        contains: reserved, has no effect.
+        positions: whether queries may ask for phrases.
     """
 
     kind: Kind
@@ -81,33 +83,33 @@ class Field(_Value, frozen=True, kw_only=True):
     positions: bool = False
 
     def bound_at(self, version: int) -> Binding | None:
-        """Returns the binding of the highest version up to this one."""
+        """Returns the binding with the highest version up to this one; None if there is none."""
         reached = [binding for binding in self.bindings if binding.version <= version]
         return max(reached, key=lambda binding: binding.version, default=None)
 
 
 class DefaultField(_Value, frozen=True, kw_only=True):
-    """A field that a bare word is looked for in. A match counts `boost` times, 1 if not given."""
+    """A field in which bare words are looked for. A match is multiplied by `boost`, by default 1."""
 
     field: str
     boost: Annotated[int, _BOOST] | Annotated[float, _BOOST] | None = None
 
 
 class Count(_Value, frozen=True, kw_only=True, tag_field="kind", tag="count"):
-    """How many records, of those that the query `include` matches."""
+    """A measure: the number of records, or of those that match the query `include`."""
 
     include: str | None = None
 
 
 class Summary(_Value, frozen=True, kw_only=True, tag_field="kind", tag="summary"):
-    """Count, sum, least and greatest value of a field, with a histogram or without."""
+    """A measure: count, sum, least and greatest value of a field, optionally with a histogram."""
 
     field: str
     histogram: Literal["log2_v1"] | None = None
 
 
 class SummaryParts(_Value, frozen=True, kw_only=True, tag_field="kind", tag="summary_parts"):
-    """A summary merged from summaries that the records carry: pointers to its parts."""
+    """A measure that merges summaries that the records themselves carry; it has pointers to the parts of a summary."""
 
     count_json_pointer: str
     sum_json_pointer: str
@@ -120,13 +122,13 @@ Measure = Count | Summary | SummaryParts
 
 
 class Rollup(_Value, frozen=True, kw_only=True):
-    """Measures of the records of each interval of time and each combination of dimensions.
+    """A rollup: measures of the records in each time interval, for each combination of dimensions.
 
     Attributes:
-        timestamp_field: a date field; says which interval a record belongs to.
-        include: only records that this query matches.
-        dimensions: fields with `exact`.
-        intervals: as configured (`1m`); `interval_ms` reads them.
+        timestamp_field: a date field, which decides the interval of a record.
+        include: a query that records must match; None means all.
+        dimensions: fields with `exact` by which records are grouped.
+        intervals: lengths as configured (`1m`); `interval_ms` parses them.
     """
 
     timestamp_field: str
@@ -137,14 +139,14 @@ class Rollup(_Value, frozen=True, kw_only=True):
 
 
 class SearchConfig(_Value, frozen=True, kw_only=True, eq=False):
-    """A stream's search configuration. Compare documents to compare two.
+    """A stream's search configuration. To compare two configurations, compare their documents.
 
     Attributes:
-        profile: the profile that it came with, if any.
-        primary_timestamp_field: a date field: the time of a record.
-        default_fields: what bare words are looked for in; see `targets`.
-        contains_default_fields: reserved.
-        aliases: other names of fields.
+        profile: the profile that installed it, if any.
+        primary_timestamp_field: the date field that holds a record's time.
+        default_fields: the fields in which bare words are looked for; see `targets`.
+        contains_default_fields: reserved, has no effect.
+        aliases: other names of fields, by alias.
     """
 
     profile: str | None = None
@@ -156,26 +158,28 @@ class SearchConfig(_Value, frozen=True, kw_only=True, eq=False):
     rollups: dict[str, Rollup] | None = None
 
     def resolve(self, name: str) -> str | None:
-        """Returns the field that a name or an alias means, or None."""
+        """Returns the name of the field that a name or an alias stands for; None if there is none."""
         target = (self.aliases or {}).get(name, name)
         return target if target in self.fields else None
 
     def targets(self) -> tuple[DefaultField, ...]:
-        """Returns where bare words are looked for: the default fields or, if there are none, every text field."""
+        """Returns the fields in which bare words are looked for: the default fields or, if there are none, every text
+        field.
+        """
         if self.default_fields:
             return self.default_fields
         return tuple(DefaultField(field=name) for name, field in self.fields.items() if field.kind == "text")
 
     def document(self) -> dict[str, Any]:
-        """Returns the configuration as clients see it: absent, false and null members left out, rollups with their
-        timestamp.
+        """Returns the configuration as a JSON document: members that are absent, false or null are left out; rollups
+        have their timestamp field.
         """
         plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(self))
         return plain
 
 
 def interval_ms(interval: str) -> int:
-    """Returns the length of a rollup's interval, one of `Rollup.intervals`, in milliseconds."""
+    """Converts the length of a rollup's interval, one of `Rollup.intervals`, to milliseconds."""
     digits = interval.rstrip("mshd")
     return int(digits) * _UNITS_MS[interval[len(digits) :]]
 
@@ -196,19 +200,23 @@ _POINT_LIMITS = (-6, 21)  # ECMA-262 § 6.1.6.1.20: outside of these, numbers ar
 
 
 def reader(field: Field) -> Callable[[Any], Value | None]:
-    """Returns what makes a canonical value of a JSON value, or None of what doesn't count."""
+    """Returns a function that converts a JSON value to a canonical value of the field; None if the value does not
+    count.
+    """
     if field.kind == "keyword" and field.normalizer == "lowercase_v1":
         return _lower_keyword
     return _READERS[field.kind]
 
 
 def words(text: str) -> tuple[str, ...]:
-    """Returns the words of `unicode_word_v1`: the longest sequences of letters and numbers, in lower case and in order."""
+    """Splits text into words by `unicode_word_v1`: the longest sequences of letters and numbers, in lower case and in
+    order.
+    """
     return tuple(_WORD.findall(text.lower()))
 
 
 def text(value: str | int | float | bool) -> str:
-    """Returns a canonical value in print, as a term or a group's key: numbers as JavaScript prints them."""
+    """Formats a canonical value as text, for a term or a group's key; numbers as JavaScript prints them."""
     if isinstance(value, str):
         return value
     if isinstance(value, bool):
@@ -309,15 +317,16 @@ _Step = tuple[str, jsontext.Path, Callable[[Any], Value | None]]
 def values(
     config: SearchConfig, version: int, document: Any, fields: frozenset[str] | None = None
 ) -> dict[str, list[Value]]:
-    """Returns the canonical values of a record, those of an array (of arrays) one by one, in order.
+    """Returns the canonical values of a record by field; items of arrays, also of nested ones, count one by one, in
+    order.
 
-    What has none is left out: no such place, null, an empty array, or a value that is not of the field's kind.
+    A field without a value is left out: nothing at its path, null, an empty array, or a value of another kind.
 
     Args:
-        config: says which fields there are, and where.
-        version: of the schema in force, which the record was promoted to.
-        document: the record, parsed.
-        fields: only these; all by default.
+        config: the search configuration.
+        version: the current schema version, to which the record was promoted.
+        document: the parsed record.
+        fields: names of the fields to return; all by default.
     """
     found: dict[str, list[Value]] = {}
     for name, path, read in _plan(config, version, fields):
@@ -333,7 +342,7 @@ def values(
 
 @lru_cache(maxsize=256)
 def _plan(config: SearchConfig, version: int, fields: frozenset[str] | None) -> tuple[_Step, ...]:
-    """Returns per field: its name, where it is, and what reads it."""
+    """Returns for each field its name, its path, and the function that reads its value."""
     return tuple(
         (name, jsontext.parse_pointer(binding.json_pointer), reader(field))
         for name, field in config.fields.items()
@@ -342,7 +351,7 @@ def _plan(config: SearchConfig, version: int, fields: frozenset[str] | None) -> 
 
 
 def flat(array: list[Any]) -> Iterator[Any]:
-    """Returns the items of an array, with those of arrays in it in their place, however deep."""
+    """Yields the items of an array, and in place of nested arrays their items, at any depth."""
     levels = [iter(array)]
     while levels:
         for item in levels[-1]:

@@ -1,4 +1,4 @@
-"""The query language's grammar: text to syntax, without knowing any field.
+"""The grammar of the query language: parses text to syntax, without knowing any fields.
 
     query    = every ("OR" every)*
     every    = one (["AND"] one)*
@@ -7,8 +7,9 @@
     word     = not beginning with - or ", up to white space or one of ( ) : < > =
     operator = "=" | ">" | ">=" | "<" | "<="
 
-`AND`, `OR` and `NOT` in any case; before a colon they are names, and after one they are words. A value that ends in a
-star, which is neither all of it nor behind a backslash, is `starred`; what that means is the compiler's business.
+`AND`, `OR` and `NOT` may be written in any case; before a colon they are names, and after one they are words. A value
+that ends in a star, unless the star is the whole value or follows a backslash, is `starred`;
+`headrace.query.language.query` decides what that means.
 """
 
 from __future__ import annotations
@@ -29,12 +30,12 @@ Operator = Literal["=", ">", ">=", "<", "<="]
 
 
 class Written(msgspec.Struct, frozen=True):
-    """A value as written.
+    """A value as it is written in a query.
 
     Attributes:
-        text: without quotes and their backslashes; a star is in it.
-        quoted: it was in quotes.
-        starred: it ends in a star that may stand for more.
+        text: the value without quotes and their backslashes, but with a final star.
+        quoted: whether it was in quotes.
+        starred: whether it ends in a star that may mean any continuation.
         at: position of its first character in the query.
     """
 
@@ -45,14 +46,14 @@ class Written(msgspec.Struct, frozen=True):
 
 
 class HasSyntax(msgspec.Struct, frozen=True):
-    """`has:name`."""
+    """The clause `has:name`."""
 
     name: str
     at: int
 
 
 class FieldSyntax(msgspec.Struct, frozen=True):
-    """`name:value`, or with an operator."""
+    """The clause `name:value`, with an optional operator."""
 
     name: str
     operator: Operator
@@ -61,25 +62,25 @@ class FieldSyntax(msgspec.Struct, frozen=True):
 
 
 class BareSyntax(msgspec.Struct, frozen=True):
-    """A value without a name."""
+    """A value without a field name."""
 
     value: Written
 
 
 class NotSyntax(msgspec.Struct, frozen=True):
-    """What the part isn't."""
+    """The negation of a part."""
 
     part: Syntax
 
 
 class AllSyntax(msgspec.Struct, frozen=True):
-    """Every part: two or more."""
+    """Two or more parts that must all match."""
 
     parts: tuple[Syntax, ...]
 
 
 class AnySyntax(msgspec.Struct, frozen=True):
-    """One part or another: two or more."""
+    """Two or more parts of which one must match."""
 
     parts: tuple[Syntax, ...]
 
@@ -95,7 +96,8 @@ def parse(text: str, what: str) -> Syntax:
         what: names the query in errors: `filter`, `q`.
 
     Raises:
-        InvalidRequest: it is no query, or too long, too deep, or of too many clauses. Says at which character, from 0.
+        InvalidRequest: the text is no query, or is too long, too deep, or has too many clauses. The message names the
+            character, counted from 0.
     """
     if len(text) > MAX_CHARS:
         raise InvalidRequest(f"{what}: too long: limit={MAX_CHARS} received={len(text)}")
@@ -163,7 +165,7 @@ class _Parser:
 
     @property
     def _join(self) -> str:
-        """AND, OR or NOT, if the next token joins clauses; else nothing."""
+        """The word AND, OR or NOT in upper case if the next token is one that joins clauses; else empty."""
         token = self._token
         if token.kind != "word" or self._tokens[self._next + 1].kind == ":":
             return ""

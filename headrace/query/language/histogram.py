@@ -1,7 +1,7 @@
-"""Histograms of rollups: how many values fell into which bucket, by the bucket's name.
+"""Histograms of rollups: the number of values in each bucket, by the bucket's name.
 
-A bucket of `log2_v1` is named by its lower bound, the highest power of two that is not above max(1, |value|). The
-buckets of records that bring their own histogram may have any name; only those that are numbers count for percentiles.
+A bucket of `log2_v1` is named by its lower bound, the highest power of two that is not above max(1, |value|). Records
+that bring their own histogram may name buckets freely; only buckets whose names are numbers count for percentiles.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _LOG2_NAMES = tuple(canonical.text(2.0**exponent) for exponent in range(1024))  
 
 
 def number(value: object) -> float | None:
-    """Returns a finite number, or one in text; None for everything else."""
+    """Converts a number, or a number as text, to a finite float; None for anything else."""
     found = _number(value)
     return found if isinstance(found, float) else None
 
@@ -32,9 +32,7 @@ def log2_bucket(value: float) -> str:
 
 
 def parse(value: object) -> Histogram | None:
-    """Returns the histogram that a record brings: an object whose members that are numbers count; None if there is
-    none.
-    """
+    """Reads the histogram in a record: an object, of which the members with numbers count; None if there is none."""
     if not isinstance(value, dict):
         return None
     return {name: count for name, raw in value.items() if (count := number(raw)) is not None} or None
@@ -52,7 +50,9 @@ def _bound(name: str) -> float | None:
 
 
 def sort_buckets(histogram: Mapping[str, float]) -> list[tuple[float | None, str, float]]:
-    """Returns bound, name and count of each bucket: by bound, then by name; those whose name is no number (None) last."""
+    """Returns bound, name and count of each bucket, sorted by bound, then by name. Buckets whose name is no number have
+    bound None and come last.
+    """
     return sorted(
         ((_bound(name), name, count) for name, count in histogram.items()),
         key=lambda bucket: (bucket[0] is None, bucket[0] or 0, bucket[1]),
@@ -60,11 +60,11 @@ def sort_buckets(histogram: Mapping[str, float]) -> list[tuple[float | None, str
 
 
 def percentiles(buckets: list[tuple[float | None, str, float]], shares: tuple[float, ...]) -> list[float | None]:
-    """Returns for each share the bound of the first bucket at which it is reached; None if nothing was counted.
+    """Returns for each share the bound of the bucket in which it is reached; None if there are no values.
 
     Args:
-        buckets: as `ordered` gives them.
-        shares: ascending, from 0 to 1.
+        buckets: as `sort_buckets` returns them.
+        shares: the shares, ascending, from 0 to 1.
     """
     counted = [(bound, count) for bound, _, count in buckets if bound is not None and count > 0]
     if not counted:

@@ -1,5 +1,5 @@
-"""A query that is known to be allowed (fields exist, values are of their kinds, each operation is one the field offers),
-and whether a record matches it.
+"""Checked queries (fields exist, values are of their kinds, fields allow the operations), and whether a record matches
+a query.
 
     clause                 in q                                     in a filter
     keyword `f:a`          exact                                    exact or column
@@ -11,7 +11,7 @@ and whether a record matches it.
     `has:f`                text, exists, exact or column            exists, exact or column
     `word`, `"a phrase"`   over the default fields                  refused
 
-`matches` is what a query means, wherever the record is; a planner may only be faster.
+`matches` defines the meaning of a query, wherever the record is stored; indexes must give the same result faster.
 """
 
 from __future__ import annotations
@@ -40,20 +40,20 @@ Comparison = Literal[">", ">=", "<", "<="]
 
 
 class Has(msgspec.Struct, frozen=True):
-    """The field has a value."""
+    """The condition that a field has a value."""
 
     field: str
 
 
 class Equals(msgspec.Struct, frozen=True):
-    """One of the field's values is this one, canonical."""
+    """The condition that one of a field's values equals this canonical value."""
 
     field: str
     value: Value
 
 
 class Compare(msgspec.Struct, frozen=True):
-    """One of the field's values, all typed, is on that side of this one."""
+    """The condition that one of a field's values is above or below this one; only for typed fields."""
 
     field: str
     operator: Comparison
@@ -61,16 +61,17 @@ class Compare(msgspec.Struct, frozen=True):
 
 
 class Prefix(msgspec.Struct, frozen=True):
-    """One of the keyword's values begins with this text."""
+    """The condition that one of a keyword field's values begins with this text."""
 
     field: str
     value: str
 
 
 class Words(msgspec.Struct, frozen=True):
-    """One of the text's values holds all these words, next to each other if it is a phrase.
+    """The condition that one of a text field's values holds all these words; for a phrase, next to each other and in
+    order.
 
-    With `prefix` the last one need only be what a word begins with.
+    With `prefix`, the last one may be only the beginning of a word.
     """
 
     field: str
@@ -80,26 +81,28 @@ class Words(msgspec.Struct, frozen=True):
 
 
 class Anywhere(msgspec.Struct, frozen=True):
-    """A bare value: one of these holds, each of another default field, worth its boost."""
+    """A bare value: the condition that one of several conditions, each on another default field, holds. Each has a
+    boost for the score.
+    """
 
     options: tuple[Equals | Prefix | Words, ...]
     boosts: tuple[float, ...]
 
 
 class Not(msgspec.Struct, frozen=True):
-    """The part does not hold. So it is true of a field without values."""
+    """The condition that the part does not hold; it is true for a field without values."""
 
     part: Node
 
 
 class And(msgspec.Struct, frozen=True):
-    """Every part holds."""
+    """The condition that every part holds."""
 
     parts: tuple[Node, ...]
 
 
 class Or(msgspec.Struct, frozen=True):
-    """A part holds."""
+    """The condition that at least one part holds."""
 
     parts: tuple[Node, ...]
 
@@ -112,7 +115,7 @@ def parse_filter(text: str, config: SearchConfig) -> Node:
     """Parses the query of a filtered read.
 
     Raises:
-        InvalidRequest: the text is no query, or asks what the configuration does not offer to a filter.
+        InvalidRequest: the text is no query, or the configuration does not allow it in a filter.
     """
     return _Compiler(config, "filter", is_filter=True).compile(grammar.parse(text, "filter"))
 
@@ -121,13 +124,13 @@ def parse_query(text: str, config: SearchConfig, what: str = "q") -> Node:
     """Parses the query of a search, an aggregate or a rollup's `include`; `what` names it in errors.
 
     Raises:
-        InvalidRequest: the text is no query, or asks what the configuration does not offer.
+        InvalidRequest: the text is no query, or the configuration does not allow it.
     """
     return _Compiler(config, what, is_filter=False).compile(grammar.parse(text, what))
 
 
 def fields_of(node: Node) -> frozenset[str]:
-    """Returns the fields whose values decide a query: all that `matches` needs."""
+    """Returns the fields whose values `matches` needs for a query."""
     if isinstance(node, And | Or):
         return frozenset().union(*map(fields_of, node.parts))
     if isinstance(node, Not):
@@ -138,7 +141,7 @@ def fields_of(node: Node) -> frozenset[str]:
 
 
 def has_phrase(node: Node) -> bool:
-    """Returns whether the query asks where words stand."""
+    """Returns whether the query has a phrase, so that positions of words are needed."""
     if isinstance(node, And | Or):
         return any(map(has_phrase, node.parts))
     if isinstance(node, Not):
@@ -215,7 +218,7 @@ class _Compiler:
         return value
 
     def _bare(self, syntax: BareSyntax) -> Node:
-        """Looks in each default field that offers it, the star included."""
+        """Compiles a bare value: a condition on each default field that allows it."""
         written = syntax.value
         if self._is_filter:
             self._refuse("a value without a field", written.at)
@@ -240,7 +243,7 @@ class _Compiler:
 
 
 def _bare_in(name: str, field: Field, written: Written) -> Equals | Prefix | Words | None:
-    """Returns the clause of a bare value in one field; None if the field does not offer it."""
+    """Returns the condition of a bare value on one field; None if the field does not allow it."""
     if field.kind == "text":
         clause = _words(name, written)
         is_offered = bool(clause.words) and (field.positions or not clause.phrase)
@@ -274,11 +277,12 @@ Values = Mapping[str, Sequence[Value]]
 
 
 def matches(node: Node, values: Values) -> bool:
-    """Returns whether a record with these values is one that the query asks for.
+    """Returns whether a record with these values matches the query.
 
     Args:
         node: the query.
-        values: canonical values by field, at least of `fields_of(node)`; a field without values may be left out.
+        values: the record's canonical values by field, at least of `fields_of(node)`; a field without values may be
+            missing.
     """
     return _RULES[type(node)](node, values)
 

@@ -1,14 +1,16 @@
-"""What a record contributes to the rollups of a search configuration, and how contributions add up.
+"""Defines what a record contributes to the rollups of a search configuration, and how contributions are added up.
 
-The one definition of it, for the jobs that build the family `agg`, for scans of segments and tail, and for tests:
+Jobs that build the family `agg`, scans of segments and tail, and tests all use it:
 
     groups = Groups(rollups(config).values())
     groups.add(canonical.values(config, version, document, groups.fields), document)     per record, promoted
-    for row in merged(groups.rows(), …): …                                             rows in the order of `Row.sort_key`
+    for row in merged(groups.rows(), …): …                                             rows in the order of
+        `Row.sort_key`
 
-A record contributes to a rollup as a whole or not at all. It does if `include` matches it, it has exactly one timestamp,
-at most one value of each dimension, and everything that each measure asks for: exactly one number of a `summary`, all four
-numbers of a `summary_parts`. Values are canonical; a number that no double holds is none.
+A record contributes to a rollup as a whole or not at all. It does if `include` matches it, it has exactly one
+timestamp, at most one value of each dimension, and everything that each measure asks for: exactly one number of a
+`summary`, all four numbers of a `summary_parts`. Values are canonical; a number that a double can't hold does not
+count.
 
 A row of the family `agg` is a `Row`, with `fragment` (headrace.query.language.rollup_request) beside it:
 
@@ -41,12 +43,12 @@ Key = tuple[str | None, ...]
 
 
 class Part(msgspec.Struct):
-    """What one measure says of the records of a group. Of a `count`, the count alone.
+    """The values of one measure for the records of a group. A `count` has only the count.
 
     Attributes:
-        count: of values (of records, of a `count`).
-        sum, min, max: of the values; None if there are none.
-        histogram: None without one.
+        count: number of values; for a `count`, number of records.
+        sum, min, max: sum and bounds of the values; None if there are no values.
+        histogram: the histogram; None if the measure has none.
     """
 
     count: float = 0
@@ -56,7 +58,7 @@ class Part(msgspec.Struct):
     histogram: Histogram | None = None
 
     def add(self, other: Part) -> None:
-        """Takes in another part of the same measure."""
+        """Adds another part of the same measure."""
         self.count += other.count
         if other.sum is not None:
             self.sum = other.sum if self.sum is None else self.sum + other.sum
@@ -70,7 +72,7 @@ class Part(msgspec.Struct):
             histogram.merge(self.histogram, other.histogram)
 
     def add_value(self, value: float, bucket: str | None) -> None:
-        """Takes in one value; `bucket` is None without a histogram."""
+        """Adds one value; `bucket` is None if there is no histogram."""
         self.count += 1
         if self.sum is None:
             self.sum = self.min = self.max = value
@@ -93,9 +95,9 @@ class Row(NamedTuple):
         rollup: its name.
         interval_ms: length of the interval.
         start_ms: its start, a multiple of its length.
-        dimensions: values in print, in the order of the dimensions' names; None where records have none.
-        records: how many; the column `count`.
-        parts: in the order of the measures' names.
+        dimensions: the values as text, in the order of the dimensions' names; None where records have no value.
+        records: number of records; the column `count`.
+        parts: the parts of the measures, in the order of their names.
     """
 
     rollup: str
@@ -107,7 +109,7 @@ class Row(NamedTuple):
 
 
 class Contribution(NamedTuple):
-    """What one record contributes: when, to which group, and a reading per measure (see `Meter`)."""
+    """The contribution of one record to a rollup: its time, its group, and a reading per measure (see `Meter`)."""
 
     timestamp_ms: int
     key: Key
@@ -115,12 +117,12 @@ class Contribution(NamedTuple):
 
 
 class Meter:
-    """A measure at work: reads what a record says, and adds it to a part.
+    """A compiled measure: `read` extracts a record's reading, and `add` adds a reading to a part.
 
     Attributes:
-        include: the records that a `count` counts; None: all.
-        fields: whose values `read` needs.
-        reads_document: it needs the record's document, too.
+        include: the query that a `count` counts; None means all records.
+        fields: the fields whose values `read` needs.
+        reads_document: whether `read` needs the record's document, too.
     """
 
     def __init__(self, measure: Measure, config: SearchConfig) -> None:
@@ -193,16 +195,16 @@ def _add_to_histogram(part: Part, reading: float) -> None:
 
 
 class CompiledRollup:
-    """A rollup of a configuration, ready to read records.
+    """A compiled rollup, which reads contributions from records.
 
     Attributes:
-        name, rollup: the rollup.
-        dimensions, measures: their names, in order.
-        meters: of the measures, in that order.
-        include: the records that it wants; None: all.
-        fields: whose values `contribution` needs.
-        reads_document: it needs the record's document, too.
-        intervals: lengths, milliseconds, ascending, each once.
+        name, rollup: name and configuration of the rollup.
+        dimensions, measures: their names, sorted.
+        meters: the meter of each measure, in that order.
+        include: the query that records must match; None means all.
+        fields: the fields whose values `contribution` needs.
+        reads_document: whether `contribution` needs the record's document, too.
+        intervals: distinct lengths of the intervals in milliseconds, ascending.
     """
 
     def __init__(self, name: str, config: SearchConfig) -> None:
@@ -220,11 +222,11 @@ class CompiledRollup:
         self.intervals = tuple(sorted({interval_ms(interval) for interval in rollup.intervals}))
 
     def contribution(self, values: Values, document: Any) -> Contribution | None:
-        """Returns what a record contributes; None if nothing.
+        """Returns what a record contributes; None if it does not contribute.
 
         Args:
-            values: of the record, at least of `fields`.
-            document: the record; only looked at if `reads_document`.
+            values: the record's canonical values, at least of `fields`.
+            document: the record; only used if `reads_document` is set.
         """
         times = values.get(self.timestamp_field)
         if times is None or len(times) != 1:
@@ -254,7 +256,9 @@ class CompiledRollup:
 
     @cached_property
     def derived(self) -> dict[int, int | None]:
-        """By interval: the longest shorter one that divides it (its groups are sums of those), or None."""
+        """For each interval, the longest shorter interval that divides it, from whose groups it can be summed; None if
+        there is none.
+        """
         found: dict[int, int | None] = {}
         for interval in self.intervals:
             found[interval] = max((shorter for shorter in found if not interval % shorter), default=None)
@@ -263,12 +267,12 @@ class CompiledRollup:
 
 @lru_cache(maxsize=256)
 def rollups(config: SearchConfig) -> dict[str, CompiledRollup]:
-    """Returns the rollups of a configuration, by name; not to be changed."""
+    """Returns the compiled rollups of a configuration, by name. The result is cached and must not be changed."""
     return {name: CompiledRollup(name, config) for name in sorted(config.rollups or {})}
 
 
 class Groups:
-    """Adds up the contributions of records, by rollup, interval and group."""
+    """A collection that adds up the contributions of records, by rollup, interval and group."""
 
     def __init__(self, compiled: Iterable[CompiledRollup]) -> None:
         self._rollups = tuple(compiled)
@@ -281,7 +285,7 @@ class Groups:
         ]
 
     def add(self, values: Values, document: Any) -> None:
-        """Adds a record to every rollup. Arguments as of `CompiledRollup.contribution`."""
+        """Adds a record to every rollup. For the arguments see `CompiledRollup.contribution`."""
         for rollup, intervals in self._cells:
             contribution = rollup.contribution(values, document)
             if contribution is not None:
@@ -289,7 +293,7 @@ class Groups:
                     add(cells, rollup, interval, contribution)
 
     def rows(self) -> Iterator[Row]:
-        """Returns every group of every interval, each once, in no order."""
+        """Yields every group of every interval once, unsorted."""
         for rollup, intervals in self._cells:
             by_interval = dict(intervals)
             for interval, source in rollup.derived.items():
@@ -300,7 +304,7 @@ class Groups:
 
 
 class Cell(msgspec.Struct):
-    """A group while it grows: how many records, and a part per measure."""
+    """A group while records are added: the number of records, and a part per measure."""
 
     records: int
     parts: tuple[Part, ...]
@@ -310,7 +314,7 @@ _Cells = dict[tuple[int, Key], Cell]
 
 
 def add(cells: _Cells, rollup: CompiledRollup, interval: int, contribution: Contribution) -> None:
-    """Adds a contribution to the cells of an interval."""
+    """Adds a contribution to the group of its interval."""
     timestamp = contribution.timestamp_ms
     place = (timestamp - timestamp % interval, contribution.key)
     cell = cells.get(place)
@@ -335,22 +339,22 @@ def _coarser(cells: _Cells, interval: int) -> _Cells:
 
 
 def key_text(names: Iterable[str], dimensions: Key) -> str:
-    """Returns a group's key in print, the JSON object that answers show. Groups are sorted by it, byte by byte.
+    """Formats a group's key as the JSON object that answers show. Groups are sorted by the bytes of this text.
 
     Args:
-        names: of the dimensions, in order.
+        names: names of the dimensions, in order.
         dimensions: their values, in that order.
     """
     return jsontext.dumps(dict(zip(names, dimensions, strict=True))).decode()
 
 
 def sort_key(row: Row, compiled: Mapping[str, CompiledRollup]) -> tuple[str, int, int, str]:
-    """Returns the order of the family `agg`."""
+    """Returns the key by which rows of the family `agg` are sorted."""
     return row.rollup, row.interval_ms, row.start_ms, key_text(compiled[row.rollup].dimensions, row.dimensions)
 
 
 def sum_groups(rows: Iterable[Row]) -> Iterator[Row]:
-    """Returns the rows with equal groups summed. Equal groups must be next to each other."""
+    """Sums rows of equal groups, which must be next to each other, and yields the sums."""
     for _, same in groupby(rows, key=lambda row: row[:4]):
         first, *rest = same
         if rest:

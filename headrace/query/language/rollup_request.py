@@ -1,4 +1,8 @@
-"""Aggregates in text: what a request's body asks for, checked against the search configuration, and groups in print."""
+"""Parses and checks the body of an aggregate request, and renders groups as JSON text.
+
+Jobs that render groups ahead and requests use the same code. Numbers are printed as JavaScript does where that is JSON:
+whole numbers without a point; a number that a double can't hold is null.
+"""
 
 from __future__ import annotations
 
@@ -24,24 +28,24 @@ _MAX_SHOWN = 64  # characters of a client's text in an error
 
 
 class Window(NamedTuple):
-    """The range of time `[start_ms, end_ms)`."""
+    """A range of time, `[start_ms, end_ms)`."""
 
     start_ms: int
     end_ms: int
 
 
 class AggregateRequest(NamedTuple):
-    """What is asked for.
+    """A checked aggregate request.
 
     Attributes:
-        rollup: which one.
-        window: records whose timestamp lies in it count.
-        interval: one of the rollup's, as configured.
-        interval_ms: its length.
-        query: only records that match it; None: all.
-        group_by: dimensions by which records are told apart, in order.
-        measures: which ones are shown, in order.
-        explain: the answer says how it came about.
+        rollup: the compiled rollup.
+        window: the range of time of the records that count.
+        interval: one of the rollup's intervals, as configured.
+        interval_ms: its length in milliseconds.
+        query: the query that records must match; None means all.
+        group_by: the dimensions by which records are grouped, in order.
+        measures: the measures to show, in order.
+        explain: whether the answer says how it was computed.
     """
 
     rollup: CompiledRollup
@@ -55,14 +59,14 @@ class AggregateRequest(NamedTuple):
 
     @property
     def aligned(self) -> Window | None:
-        """The whole intervals in the window; None if it holds none."""
+        """The part of the window that consists of whole intervals; None if there is none."""
         interval = self.interval_ms
         start, end = -(-self.window.start_ms // interval) * interval, self.window.end_ms // interval * interval
         return Window(start, end) if start < end else None
 
     @property
     def edges(self) -> list[Window]:
-        """What of the window is not whole intervals."""
+        """The parts of the window that are not whole intervals."""
         aligned = self.aligned
         if aligned is None:
             return [self.window]
@@ -71,9 +75,11 @@ class AggregateRequest(NamedTuple):
 
     @property
     def dimension_values(self) -> dict[str, frozenset[Any]] | None:
-        """What the query demands of dimensions, if it demands nothing else: then groups tell which records match it.
+        """The values that the query demands of dimensions, if it demands nothing else, so that groups alone can answer
+        it.
 
-        Per dimension the values that it must equal, all of them; empty without a query. None: only records can tell.
+        Maps each dimension to the values that it must all equal; empty if there is no query. None if groups can't
+        answer the query.
         """
         demanded: dict[str, frozenset[Any]] = {}
         nodes: list[Node] = [] if self.query is None else [self.query]
@@ -89,24 +95,24 @@ class AggregateRequest(NamedTuple):
 
     @property
     def is_whole(self) -> bool:
-        """Groups are shown as the rollup keeps them: by every dimension, with every measure."""
+        """Whether groups are shown as the rollup stores them: with every dimension and every measure."""
         return self.group_by == self.rollup.dimensions and self.measures == self.rollup.measures
 
     @property
     def fields(self) -> frozenset[str]:
-        """Whose values decide what a record adds."""
+        """The fields whose values decide what a record contributes."""
         return self.rollup.fields if self.query is None else self.rollup.fields | query.fields_of(self.query)
 
 
 def parse(body: Any, config: SearchConfig | None) -> AggregateRequest:
-    """Parses the request in a body; members that mean nothing are ignored.
+    """Parses the body of an aggregate request; unknown members are ignored.
 
     Args:
-        body: JSON.
-        config: of the stream; None if it has none.
+        body: the parsed JSON body.
+        config: the stream's search configuration; None if it has none.
 
     Raises:
-        InvalidRequest: it asks for what is not configured, or makes no sense.
+        InvalidRequest: the request is malformed, or asks for something that is not configured.
     """
     if config is None:
         raise InvalidRequest("an aggregate needs a schema with search fields and rollups")
@@ -147,7 +153,9 @@ def _text(body: dict[str, Any], member: str) -> str:
 
 
 def _time(body: dict[str, Any], member: str) -> int:
-    """Returns milliseconds of an ISO text, of nanoseconds in digits, or of a number of milliseconds; fractions cut off."""
+    """Returns the milliseconds of a member: ISO text, nanoseconds in digits, or a number of milliseconds; fractions are
+    cut off.
+    """
     value = body.get(member)
     found: int | None = None
     if isinstance(value, str):
@@ -170,7 +178,7 @@ def _measures(body: dict[str, Any], rollup: CompiledRollup) -> tuple[str, ...]:
 
 
 def _names(body: dict[str, Any], member: str, allowed: Sequence[str], noun: str) -> tuple[str, ...] | None:
-    """Returns the names in a list, each once and in order; None if the member is not there."""
+    """Returns the names in a list, each once and in order; None if the member is missing."""
     if member not in body:
         return None
     try:
@@ -198,7 +206,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 def number(value: float | None) -> str:
-    """Returns a number in print; null if it is none, or not finite."""
+    """Renders a number; null if there is none or it is not finite."""
     if value is None:
         return "null"
     try:
@@ -209,7 +217,7 @@ def number(value: float | None) -> str:
 
 
 def fragment(rollup: CompiledRollup, row: Row) -> str:
-    """Returns a whole group in print: every dimension in its key, every measure."""
+    """Renders a whole group: every dimension in its key, and every measure."""
     return group(
         key_text(rollup.dimensions, row.dimensions),
         {name: (rollup.rollup.measures[name], part) for name, part in zip(rollup.measures, row.parts, strict=True)},
@@ -217,18 +225,18 @@ def fragment(rollup: CompiledRollup, row: Row) -> str:
 
 
 def group(key: str, measures: Mapping[str, tuple[Measure, Part]]) -> str:
-    """Returns a group in print.
+    """Renders a group with the given measures.
 
     Args:
-        key: its key in print.
-        measures: in order.
+        key: the JSON text of its key.
+        measures: the measures by name, in the order in which to show them.
     """
     shown = ",".join(f'"{name}":{measure(kind, part)}' for name, (kind, part) in measures.items())
     return f'{{"key":{key},"measures":{{{shown}}}}}'
 
 
 def measure(kind: Measure, part: Part) -> str:
-    """Returns what a measure says of a group, in print."""
+    """Renders the values of a measure for a group."""
     if isinstance(kind, Count):
         return f'{{"count":{number(part.count)}}}'
     average = part.sum / part.count if part.sum is not None and part.count > 0 else None
@@ -245,7 +253,7 @@ def measure(kind: Measure, part: Part) -> str:
 
 
 def bucket(start_ms: int, interval_ms: int, groups: Iterable[str]) -> str:
-    """Returns the groups of an interval, in print and in order."""
+    """Renders the time bucket of an interval with its groups, which are rendered already."""
     start, end = instants.render(start_ms), instants.render(start_ms + interval_ms)
     return f'{{"start":"{start}","end":"{end}","groups":[{",".join(groups)}]}}'
 
@@ -255,5 +263,5 @@ def _name(name: str) -> str:
 
 
 def names(rollup: CompiledRollup, wanted: Sequence[str]) -> dict[str, tuple[int, Measure]]:
-    """Returns by name the place of a measure among the parts of a row, and the measure."""
+    """Returns for each wanted measure its name, its position among a row's parts, and the measure."""
     return {name: (rollup.measures.index(name), rollup.rollup.measures[name]) for name in wanted}

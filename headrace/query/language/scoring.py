@@ -1,10 +1,11 @@
-"""How well a record answers a text query, as the contract counts: words found, not how rare they are.
+"""Scores how well a record matches a text query, as Prisma Streams does: by the words found, not by how rare they are.
 
-A text clause is worth the number of words of the value that it asks for, plus two for each word of a phrase; of a field
-with several values the best one counts, and of a bare value the best field, times its boost (a keyword is worth one).
-Clauses add up; what is not a text clause is worth nothing, and neither is what is behind NOT.
+A text clause scores the number of occurrences of its words in the value, plus two for each word of a phrase. Of several
+values of a field the best one counts, and for a bare value the best field, times its boost (a keyword scores one).
+Scores of clauses are added; other clauses, and clauses behind NOT, score nothing.
 
-`Bm25` is the other order: Okapi BM25 with k1 = 1.2 and b = 0.75 over all that one request sees, per word and field.
+`bm25` is the alternative: Okapi BM25 with k1 = 1.2 and b = 0.75 over all records that one request sees, per word and
+field.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ def score(node: Node, values: Values) -> float:
 
 
 def _words(clause: Words, values: Values) -> float:
-    """Scores the best of the values that hold the words."""
+    """Returns the score of a words clause: that of the best of the values that match."""
     bonus = PHRASE_BONUS * len(clause.words) if clause.phrase else 0
     return max(
         float(sum(occurrences(clause, value)) + bonus)
@@ -50,14 +51,14 @@ def _words(clause: Words, values: Values) -> float:
 
 
 def occurrences(clause: Words, value: tuple[str, ...]) -> list[int]:
-    """Returns how often each word of a clause is in a value."""
+    """Counts how often each word of a clause occurs in a value."""
     *whole, end = clause.words
     last = sum(word.startswith(end) for word in value) if clause.prefix else value.count(end)
     return [*(value.count(word) for word in whole), last]
 
 
 class Wanted(NamedTuple):
-    """A word that BM25 counts: of a field, or a beginning of words."""
+    """A word that BM25 counts in a field; with `prefix`, every word that begins with it."""
 
     field: str
     word: str
@@ -66,7 +67,7 @@ class Wanted(NamedTuple):
 
 
 def wanted(node: Node) -> tuple[Wanted, ...]:
-    """Returns the words that a query asks for, each once, those behind NOT left out."""
+    """Returns the distinct words that a query asks for, except those behind NOT."""
     return tuple(dict.fromkeys(_wanted(node, 1.0)))
 
 
@@ -86,11 +87,11 @@ def _wanted(node: Node, boost: float) -> Iterator[Wanted]:
 
 
 class Frequencies(NamedTuple):
-    """What BM25 needs to know of one record.
+    """The counts of one record that BM25 needs.
 
     Attributes:
-        counts: of each wanted word.
-        lengths: words in each wanted word's field.
+        counts: occurrences of each wanted word.
+        lengths: number of words in the field of each wanted word.
     """
 
     counts: tuple[int, ...]
@@ -98,7 +99,7 @@ class Frequencies(NamedTuple):
 
 
 def frequencies(words: Sequence[Wanted], values: Values) -> Frequencies:
-    """Counts how often each word occurs in a record, all values of a field together."""
+    """Counts how often each word occurs in a record, in all values of the field together."""
     texts: dict[str, list[str]] = {}
     for one in words:
         if one.field not in texts:
@@ -115,12 +116,12 @@ def frequencies(words: Sequence[Wanted], values: Values) -> Frequencies:
 
 
 class Corpus(NamedTuple):
-    """What BM25 needs to know of all records that a request sees. Those of several sources add up.
+    """The counts of all records that BM25 needs. Counts of several sources can be added.
 
     Attributes:
-        records: how many have a text in the field, by field.
-        lengths: words of the field in all of them, by field.
-        holding: per wanted word, how many records hold it.
+        records: by field, number of records with a text in it.
+        lengths: by field, number of words in all of them.
+        holding: per wanted word, number of records that contain it.
     """
 
     records: Mapping[str, int]
@@ -128,7 +129,7 @@ class Corpus(NamedTuple):
     holding: tuple[int, ...]
 
     def plus(self, other: Corpus) -> Corpus:
-        """Adds up two corpora."""
+        """Returns the sum of two corpora."""
         return Corpus(
             {
                 name: self.records.get(name, 0) + other.records.get(name, 0)
@@ -142,7 +143,9 @@ class Corpus(NamedTuple):
         )
 
     def weights(self, words: Sequence[Wanted]) -> list[tuple[float, float]]:
-        """Returns per wanted word its inverse document frequency times its boost, and the mean length of its field."""
+        """Returns for each wanted word its inverse document frequency times its boost, and the mean length of its
+        field.
+        """
         found = []
         for one, holding in zip(words, self.holding, strict=True):
             records = self.records.get(one.field, 0)
@@ -153,11 +156,11 @@ class Corpus(NamedTuple):
 
 
 def bm25(found: Frequencies, weights: Sequence[tuple[float, float]]) -> float:
-    """Returns the score of a record."""
+    """Returns the BM25 score of a record."""
     parts = zip(found.counts, found.lengths, weights, strict=True)
     return float(sum(weighed(count, length, rarity, mean) for count, length, (rarity, mean) in parts))
 
 
 def weighed(count: Any, length: Any, rarity: float, mean: float) -> Any:
-    """Returns what one word adds to the score of a record, or of many: numbers, or arrays of them."""
+    """Computes what one word adds to the score of a record, or, with arrays, of many records."""
     return rarity * count * (_K1 + 1) / (count + _K1 * (1 - _B + _B * length / mean))

@@ -1,7 +1,8 @@
-"""What a search asks for, checked, and the order of hits: what may be sorted by, and what comes after a hit.
+"""Parses search requests, and defines the order of hits: what may be sorted by, and which hit comes after another.
 
-An absent value (null) is above every other: last ascending, first descending. Of several values the least counts
-ascending and the greatest descending. Keywords compare by code point, which is the order of their UTF-8 bytes.
+An absent value (null) is above every other: last ascending, first descending. If there are several values, the least
+counts in ascending order and the greatest in descending order. Keywords compare by code point, which is the order of
+their UTF-8 bytes.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ Key = tuple[Any, ...]  # one element per sort term: a canonical value, an offset
 
 
 class SortTerm(NamedTuple):
-    """One thing to sort by.
+    """One term of a sort order.
 
     Attributes:
-        kind: `score` is the contract's, `bm25` Okapi's.
-        field: of kind `field`.
+        kind: `score` is that of Prisma Streams, `bm25` Okapi's; `field` and `offset` sort by values.
+        field: name of the field, for kind `field`.
     """
 
     kind: Literal["field", "offset", "score", "bm25"]
@@ -35,10 +36,11 @@ _NEWEST = SortTerm("offset", descending=True)
 
 
 def parse_sort(items: Iterable[Any], node: Node, config: SearchConfig) -> tuple[SortTerm, ...]:
-    """Parses the order that a request asks for, or takes the default one; the offset ends the comparison if need be.
+    """Parses the order that a request asks for; without one, returns the default order. The offset is added as the last
+    term if needed.
 
     Raises:
-        InvalidRequest: an item is no text, or names no sortable field, or no direction.
+        InvalidRequest: an item is no text, or its field is not sortable, or its direction is unknown.
     """
     terms = [_term(item, config) for item in items]
     if not terms and has_text(node):
@@ -70,7 +72,7 @@ def _term(item: Any, config: SearchConfig) -> SortTerm:
 
 
 def has_text(node: Node) -> bool:
-    """Returns whether the query asks for words: then hits have scores."""
+    """Returns whether the query asks for words, so that hits have scores."""
     if isinstance(node, And | Or):
         return any(map(has_text, node.parts))
     if isinstance(node, Not):
@@ -84,7 +86,7 @@ def fields_of(terms: Sequence[SortTerm]) -> frozenset[str]:
 
 
 def value_of(term: SortTerm, values: Values) -> Value | None:
-    """Returns what a record is sorted by, of its canonical values."""
+    """Returns the value by which a record is sorted, from its canonical values; None if it has none."""
     found = values.get(term.field)
     if not found:
         return None
@@ -95,7 +97,7 @@ def value_of(term: SortTerm, values: Values) -> Value | None:
 
 
 def in_order(hits: Iterable[Any], terms: Sequence[SortTerm], key: Callable[[Any], Key]) -> list[Any]:
-    """Returns hits from the first to the last; `key` gives an element per term."""
+    """Sorts hits; `key` returns a hit's sort key, one element per term."""
     found = list(hits)
     for at in range(len(terms) - 1, -1, -1):  # the sort is stable
         found.sort(key=lambda hit, at=at: _placed(key(hit)[at]), reverse=terms[at].descending)  # type: ignore[misc]
@@ -103,7 +105,7 @@ def in_order(hits: Iterable[Any], terms: Sequence[SortTerm], key: Callable[[Any]
 
 
 def is_after(key: Key, after: Key, terms: Sequence[SortTerm]) -> bool:
-    """Returns whether a hit with `key` is behind the place `after`."""
+    """Returns whether a hit with sort key `key` comes after the position `after`."""
     for value, limit, term in zip(key, after, terms, strict=True):
         placed, bound = _placed(value), _placed(limit)
         if placed != bound:
@@ -118,14 +120,14 @@ def _placed(value: Any) -> tuple[bool, Any]:
 def parse_after(
     raw: Any, terms: Sequence[SortTerm], config: SearchConfig, position: Callable[[str], int]
 ) -> Key | None:
-    """Returns the place in `search_after`; None without one.
+    """Parses `search_after`, the position after which a page begins; None if it is missing.
 
     Args:
-        raw: what the request says: as many elements as the order has, as `next_search_after` gave them.
-        position: the offset of a hit in print.
+        raw: the member of the request: one element per sort term, as `next_search_after` returned them.
+        position: converts the text of a hit's offset to the offset.
 
     Raises:
-        InvalidRequest: another number of elements, or one of another kind.
+        InvalidRequest: the number of elements is wrong, or one has another kind.
     """
     if raw is None:
         return None
@@ -164,15 +166,15 @@ _UNSUPPORTED = ("track_total_hits", "highlight", "snippet", "snippets", "stream"
 
 
 class SearchRequest(NamedTuple):
-    """A search of one stream.
+    """A checked search request.
 
     Attributes:
         node: the query.
-        size: hits wanted.
-        sort: the order; its last terms decide between equals.
-        after: hits are behind this place; None: from the first one.
-        timeout_ms: what the search may take; then it answers with what it has.
-        explain: says how it was answered.
+        size: number of hits to return.
+        sort: the order; the last term is unique.
+        after: the position after which the page begins; None for the first page.
+        timeout_ms: time that the search may take; then it answers with what it has found.
+        explain: whether the answer says how it was found.
     """
 
     node: Node
@@ -184,16 +186,15 @@ class SearchRequest(NamedTuple):
 
 
 def parse(asked: Mapping[str, Any], config: SearchConfig | None, position: Callable[[str], int]) -> SearchRequest:
-    """Parses the request in a body, or in parameters that were read into its form.
+    """Parses a search request from a body, or from URL parameters in the form of a body.
 
     Args:
-        asked: the members; unknown ones are ignored.
-        config: of the stream.
-        position: the offset of a hit in print.
+        asked: the members of the body; unknown ones are ignored.
+        config: the stream's search configuration.
+        position: converts the text of a hit's offset to the offset.
 
     Raises:
-        InvalidRequest: the stream declares no fields, or a member is missing or malformed, or asks for what is not
-            supported.
+        InvalidRequest: the stream has no search fields, or a member is missing, malformed or not supported.
     """
     for name in _UNSUPPORTED:
         if name in asked:
@@ -228,10 +229,10 @@ def _size(value: Any) -> int:
 
 
 def timeout_ms(value: Any) -> int:
-    """Returns the effective budget of a request: what it asks for, but never more than the server grants.
+    """Returns the time that a request may take: what it asks for, but at most the server's limit.
 
     Raises:
-        InvalidRequest: not a number, or negative.
+        InvalidRequest: the value is not a number, or is negative.
     """
     if value is None:
         return MAX_TIMEOUT_MS
@@ -241,10 +242,10 @@ def timeout_ms(value: Any) -> int:
 
 
 def flag(value: Any, name: str) -> bool:
-    """Returns whether a boolean of a request; absent is no.
+    """Returns a boolean member of a request; False if it is missing.
 
     Raises:
-        InvalidRequest: neither true nor false.
+        InvalidRequest: the value is neither true nor false.
     """
     if value is None or isinstance(value, bool):
         return bool(value)
