@@ -182,7 +182,9 @@ class Worker(ABC, Generic[C]):
 
 
 def is_poison(error: BaseException | None) -> bool:
-    """No repeat heals this failure: damaged data, or a bug. What a store or a queue refuses, it may take later."""
+    """Returns whether a repeat would fail again, because of damaged data or a bug. An error of a store or queue may go
+    away.
+    """
     if isinstance(error, HeadraceError):
         return not (error.retryable or error.may_have_written)
     return not isinstance(error, StoreError | BotoCoreError | ClientError)
