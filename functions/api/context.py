@@ -23,7 +23,7 @@ from functions.metrics import ApiMetric, Meter
 from functions.wiring import Wiring, open_wiring
 from headrace.clock import Clock, SystemClock
 from headrace.index.fetching import RunCache
-from headrace.log.stores import Stores
+from headrace.log.context import Stores
 from headrace.objects.observed import ObservedObjects, Request, RequestCounts
 from headrace.settings import Settings
 from headrace.streams.verbs import Streams
@@ -177,10 +177,10 @@ def _engine_maker(stores: Stores, logs: Callable[[], Streams]) -> Callable[[], E
         from headrace.query.engine import context
 
         if stores.settings.cold:
-            return context.assemble(stores, logs().log)
+            return context.assemble(stores, logs())
         with lock:
             if not made:
-                made.append(context.assemble(stores, logs().log))
+                made.append(context.assemble(stores, logs()))
         return made[0]
 
     return make

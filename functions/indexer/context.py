@@ -10,8 +10,7 @@ from functions.indexer.runs import EmrRuns, JobRuns
 from functions.metrics import IndexerMetric, Meter
 from functions.queue import Queue, SqsQueue
 from headrace.index.manifest import IndexManifest, IndexManifestStore
-from headrace.log.definition import Definitions
-from headrace.log.stores import Stores
+from headrace.log.context import Definitions, Stores
 from headrace.manifest.merging import MergeLimits
 from headrace.tables.jobs import DynamoJobs, Jobs
 

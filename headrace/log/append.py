@@ -1,57 +1,59 @@
-"""Appending: decide, put into the next slot, and decide again when somebody was first.
+"""Appending: requests of one process to one log wait in a group, and one of them leads.
 
-Warm, this is one conditional write and nothing else. Cold, one catalog read and one query come before it.
+The leader takes a batch, commits what its surface decides, and answers all. When its own request is answered and others
+wait, it hands the lead to the first of them. A process that serves one request at a time always leads a batch of one. A
+control verb (delete, fork, expire) takes the `turn` between two batches, so that a stream of appends cannot starve it.
+
+Warm, an append is one conditional write and nothing else. Cold, one catalog read and one query come before it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Protocol
 
 from headrace.errors import HeadraceError, Overloaded, StoreError
-from headrace.log.commit import Attempt, Budget, Committer
-from headrace.log.control import Controls
-from headrace.log.picture import Pictures
-from headrace.log.queue import Groups, Ticket
-from headrace.log.seam import Rows, Surface, Which
-from headrace.log.stores import Stores
-from headrace.log.wakeups import Wakeups
+from headrace.limits import GROUP_BYTES, GROUP_REQUESTS
+from headrace.log.commit import Attempt, Budget, Found
+from headrace.log.context import Context, Picture
+from headrace.log.seam import Which, split
 from headrace.wal import Committed, SlotTaken
+
+if TYPE_CHECKING:  # `Controls.ensure_alive` is asked for only when a deadline has passed
+    from headrace.log.control import Controls
 
 _LEAST_BUDGET_MS = 500  # for a batch whose first request has waited in the queue
 
 
 class Appender:
-    """Appends."""
+    """Appends.
 
-    def __init__(
-        self,
-        stores: Stores,
-        surface: Surface,
-        pictures: Pictures,
-        committer: Committer,
-        controls: Controls,
-        rows: Rows,
-        groups: Groups,
-        wakeups: Wakeups,
-    ) -> None:
-        self._stores = stores
-        self._surface = surface
-        self._pictures = pictures
-        self._committer = committer
+    Attributes:
+        groups: who waits for which log; control verbs take turns with them.
+        wakeups: called after each change by this process.
+    """
+
+    def __init__(self, context: Context, controls: Controls) -> None:
+        self._context = context
         self._controls = controls
-        self._rows = rows
-        self._groups = groups
-        self._wakeups = wakeups
+        self.groups = Groups()
+        self.wakeups = Wakeups()
 
-    def append(self, which: Which, request: Any) -> Ticket:
-        """Commits one request, alone or with others of this process; returns it with its answer.
+    def append(self, which: Which, request: Sized) -> Ticket:
+        """Commits what the surface decides on one request, alone or with others of this process.
+
+        Returns:
+            The request with its answer.
 
         Raises:
             HeadraceError: refused (nothing was written), overloaded (nothing was written), or of unknown outcome.
         """
-        ticket = Ticket(request, self._stores.request_ids(), self._stores.clock.monotonic())
-        with self._groups.of(which) as group:
+        stores = self._context.stores
+        ticket = Ticket(request, stores.request_ids(), stores.clock.monotonic())
+        with self.groups.of(which) as group:
             if group.enter(ticket):
                 try:
                     while not ticket.settled:
@@ -73,46 +75,215 @@ class Appender:
                 raise
 
     def _commit(self, which: Which, tickets: Sequence[Ticket]) -> None:
-        timeout_ms = self._stores.settings.append_timeout_ms
-        waited_ms = round((self._stores.clock.monotonic() - tickets[0].queued) * 1000)
+        context, surface = self._context, self._context.surface
+        clock, timeout_ms = context.stores.clock, context.stores.settings.append_timeout_ms
+        waited_ms = round((clock.monotonic() - tickets[0].queued) * 1000)
         if waited_ms > timeout_ms:
-            raise Overloaded(f"too many appends wait for this {self._surface.noun}")
-        budget = Budget(self._stores.clock, max(timeout_ms - waited_ms, _LEAST_BUDGET_MS))
-        attempt = Attempt(self._stores, budget)
-        picture = self._pictures.warm(which)
-        fresh = picture is None
-        if picture is None:
-            picture = self._pictures.look(which)
+            raise Overloaded(f"too many appends wait for this {surface.noun}")
+        budget = Budget(clock, max(timeout_ms - waited_ms, _LEAST_BUDGET_MS))
+        attempt, request_ids = Attempt(context, budget), [ticket.request_id for ticket in tickets]
+        logs = surface.look_at(which)
+        pictures = [context.pictures.warm(one) for one in logs]
+        fresh = None in pictures
+        looked = self._look(logs) if fresh else [picture for picture in pictures if picture is not None]
         while True:
-            picture = self._controls.ensure_alive(picture)
-            now_ms = self._stores.clock.now_ms()
-            decision = self._surface.decide((self._controls.look_at(picture),), tickets, self._rows, now_ms, attempt)
-            if decision.tells and (not fresh or self._pictures.is_old(picture.read)):
+            looked = [self._controls.ensure_alive(one) if context.is_due(one) else one for one in looked]
+            found, now_ms = Found(tuple(looked), min(one.read for one in looked)), clock.now_ms()
+            decision = surface.decide(list(map(context.look_at, looked)), tickets, context, now_ms, attempt)
+            if decision.tells and (not fresh or context.pictures.is_old(found.read)):
                 # What was decided on cached state, and no slot will check, is checked once against fresh state.
-                picture, fresh = self._pictures.look(which), True
+                looked, fresh = self._look(logs), True
                 continue
             if not decision.entries:
                 break
-            (draft,) = decision.entries
-            attempt.write(decision.objects)
-            request_ids = tuple(tickets[number].request_id for number in draft.requests)
-            entry = attempt.entry(draft, picture.newest, request_ids, now_ms)
-            sent = self._pictures.read_time()
-            outcome = self._committer.put(entry, decision.guards, picture.read, budget)
+            outcome = attempt.commit(found, decision, now_ms, request_ids)
             if isinstance(outcome, Committed):
-                self._pictures.remember(picture.row, entry, sent)
                 break
-            budget.again(f"others keep appending to this {self._surface.noun}")
-            if isinstance(outcome, SlotTaken) and budget.tries == 1:
+            budget.again(f"others keep appending to this {surface.noun}")
+            if isinstance(outcome, SlotTaken) and budget.tries == 1 and len(looked) == 1:
                 # What is in our slot is the state to decide on, unless more came after it: so it is as old as the
                 # picture that it follows, or the fence would trust a slot that was used and trimmed.
-                picture, fresh = self._pictures.remember(picture.row, outcome.entry, picture.read), False
+                looked, fresh = [context.pictures.remember(looked[0].row, outcome.entry, found.read)], False
             else:
-                picture, fresh = self._pictures.look(which), True
+                looked, fresh = self._look(logs), True
         for ticket, answer in zip(tickets, decision.answers, strict=True):
             ticket.tries = budget.tries + 1
             if isinstance(answer, HeadraceError):
                 ticket.settle(error=answer)
             else:
                 ticket.settle(answer)
-        self._wakeups.notify(which)
+        for one in logs:
+            self.wakeups.notify(one)
+
+    def _look(self, logs: Sequence[Which]) -> list[Picture]:
+        """Returns fresh pictures."""
+        return [self._context.pictures.look(one) for one in logs]
+
+
+class Sized(Protocol):
+    """A request."""
+
+    @property
+    def size(self) -> int:
+        """Bytes that it brings."""
+
+
+class Ticket:
+    """A waiting request and its answer.
+
+    Attributes:
+        queued: since when it waits, monotonic seconds.
+        memo: what its surface remembers of it from one decision to the next.
+        tries: commits that it took.
+    """
+
+    def __init__(self, request: Sized, request_id: str, queued: float) -> None:
+        self.request = request
+        self.request_id = request_id
+        self.queued = queued
+        self.memo: Any = None
+        self.tries = 0
+        self.answer: Any = None
+        self.error: BaseException | None = None
+        self._woken = threading.Event()
+
+    def settle(self, answer: Any = None, error: BaseException | None = None) -> None:
+        """Answers the request; the first answer counts."""
+        if not self.settled:
+            self.answer, self.error = answer, error
+        self._woken.set()
+
+    @property
+    def settled(self) -> bool:
+        """It has its answer."""
+        return self.answer is not None or self.error is not None
+
+    def wake(self) -> None:
+        """Tells its thread to lead."""
+        self._woken.set()
+
+    def wait(self) -> None:
+        """Until answered, or woken to lead."""
+        self._woken.wait()
+
+    def result(self) -> Any:
+        """Returns the answer, or raises the error."""
+        if self.error is not None:
+            raise self.error
+        return self.answer
+
+
+class Group:
+    """The requests of one process for one name."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Condition()
+        self._waiting: deque[Ticket] = deque()
+        self._led = False
+        self._control = 0
+        self._turn = threading.Lock()
+        self.users = 0
+
+    def enter(self, ticket: Ticket) -> bool:
+        """Queues a ticket; True if its thread must lead now, else it has waited: settled, or woken to lead."""
+        with self._lock:
+            self._waiting.append(ticket)
+            if not self._led:
+                self._led = True
+                return True
+        ticket.wait()
+        return not ticket.settled
+
+    def batch(self) -> list[Ticket]:
+        """Returns what the leader commits next, in order of arrival; at least one ticket if any waits."""
+        with self._lock:
+            taken: list[Ticket] = []
+            size = 0
+            while self._waiting and len(taken) < GROUP_REQUESTS:
+                size += self._waiting[0].request.size
+                if taken and size > GROUP_BYTES:
+                    break
+                taken.append(self._waiting.popleft())
+            return taken
+
+    def hand_over(self) -> None:
+        """Ends a lead: the first waiting thread leads, or nobody."""
+        with self._lock:
+            if self._waiting:
+                self._waiting[0].wake()
+            else:
+                self._led = False
+
+    @contextmanager
+    def data_turn(self) -> Iterator[None]:
+        """Held around one batch; waits while a control verb waits or works."""
+        with self._lock:
+            self._lock.wait_for(lambda: not self._control)
+        with self._turn:
+            yield
+
+    @contextmanager
+    def control_turn(self) -> Iterator[None]:
+        """Held around a control verb."""
+        with self._lock:
+            self._control += 1
+        try:
+            with self._turn:
+                yield
+        finally:
+            with self._lock:
+                self._control -= 1
+                self._lock.notify_all()
+
+
+class Groups:
+    """Groups by log, kept while somebody uses them."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._groups: dict[tuple[str, str], Group] = {}
+
+    @contextmanager
+    def of(self, which: Which) -> Iterator[Group]:
+        """Yields the group of a log."""
+        key = split(which)
+        with self._lock:
+            group = self._groups.setdefault(key, Group())
+            group.users += 1
+        try:
+            yield group
+        finally:
+            with self._lock:
+                group.users -= 1
+                if not group.users:
+                    del self._groups[key]
+
+
+class Wakeups:
+    """Callbacks by log: they wake readers of this process that wait. A hint; they poll as well, for writes of others."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._listeners: dict[tuple[str, str], list[Callable[[], None]]] = {}
+
+    @contextmanager
+    def listen(self, which: Which, callback: Callable[[], None]) -> Iterator[None]:
+        """Calls `callback`, from any thread, after each change of a log by this process."""
+        key = split(which)
+        with self._lock:
+            self._listeners.setdefault(key, []).append(callback)
+        try:
+            yield
+        finally:
+            with self._lock:
+                listeners = self._listeners[key]
+                listeners.remove(callback)
+                if not listeners:
+                    del self._listeners[key]
+
+    def notify(self, which: Which) -> None:
+        """Wakes all that listen to a log."""
+        with self._lock:
+            listeners = list(self._listeners.get(split(which), ()))
+        for callback in listeners:
+            callback()

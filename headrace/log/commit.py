@@ -1,27 +1,33 @@
-"""One entry into one slot: what every verb that changes a log goes through.
+"""The commit of one decision: entries of one log or of several, each into one slot, all or none of them.
 
 `put` settles an outcome: after a lost or unknown answer it sends the identical entry to the same slot until the slot is
 seen to be taken, by it or by another. `verify_slot` is the ack fence: a writer whose picture is old shows that its entry
 is part of the chain before anyone hears of it.
+
+Objects that an entry names, its payload if that is large among them, are written before it, so that a reader who sees the
+entry finds them. A payload that no entry came to name is swept after a day; its writer falls under the fence long before.
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from headrace.batch import Batch, concat, encode_frames
 from headrace.clock import Clock, Moment
 from headrace.errors import OutcomeUnknown, Overloaded, StoreThrottled, StoreTimeout
-from headrace.log.payload import Payloads
-from headrace.log.picture import Pictures
-from headrace.log.seam import Draft, NamedObject
-from headrace.log.stores import Stores
+from headrace.log.context import Context, Picture
+from headrace.log.seam import Decision, Draft, NamedObject
 from headrace.log.tail import chained
+from headrace.objects import keys
+from headrace.tables.catalog import PutRow
 from headrace.tables.items import Guard
 from headrace.wal import Committed, Outcome, SlotTaken
 from headrace.wal import slot as slots
+from headrace.wal.entry import PutEntry
 from headrace.wal.state import Entry, LogState
 
 MAX_TRIES = 24  # conflicts with other writers before 429; each costs a write unit of the log's partition
@@ -62,99 +68,81 @@ class Budget:
         self._clock.sleep(longest * (0.2 + 0.8 * self._jitter()))
 
 
-class Committer:
-    """Puts entries into slots."""
+class Found(NamedTuple):
+    """The logs that a decision is about.
 
-    def __init__(self, stores: Stores, pictures: Pictures) -> None:
-        self._stores = stores
-        self._pictures = pictures
+    Attributes:
+        pictures: None for a name that stands for nothing.
+        read: when the oldest of them was read.
+        is_named: their rows are those of their names, so that the pictures after the commit can be remembered.
+    """
 
-    def put(self, entry: Entry, guards: Sequence[Guard], read: Moment, budget: Budget) -> Outcome:
-        """Commits `entry`, or says what was in the way; then nothing was written.
-
-        Args:
-            read: when the state that `entry` was decided on was read.
-
-        Raises:
-            Overloaded: the store refused until the budget was spent; nothing was written.
-            OutcomeUnknown: the store did not say, or the fence could not show that the entry is in the chain.
-        """
-        unknown = False
-        attempt = 0
-        while True:
-            try:
-                outcome = self._stores.wal.commit(entry, guards)
-            except (StoreThrottled, StoreTimeout) as exc:
-                unknown = unknown or isinstance(exc, StoreTimeout)
-                if budget.spent:
-                    raise (OutcomeUnknown() if unknown else Overloaded("the store is throttling")) from exc
-                attempt += 1
-                budget.pause(attempt)
-                continue
-            if isinstance(outcome, SlotTaken) and outcome.entry.request_ids == entry.request_ids:
-                outcome = Committed()  # an earlier try of ours got through
-            if unknown and not isinstance(outcome, Committed) and self._pictures.is_old(read):
-                raise OutcomeUnknown()  # an earlier try may have was here until it was sealed and trimmed
-            if isinstance(outcome, Committed) and self._pictures.is_old(read):
-                entries = [entry, *(second for guard in guards for second in guard.entries)]
-                verdicts = [self.verify_slot(one) for one in entries]  # each, so that every dead one is removed
-                if not all(verdicts):
-                    raise OutcomeUnknown()
-            return outcome
-
-    def verify_slot(self, entry: Entry) -> bool:
-        """Returns whether `entry`, which is in its slot, is part of its log's chain.
-
-        It is if it was never below the published end (only published entries are trimmed, so its slot had not been
-        used before), or if successors lead from it, each naming the one before, to such an entry or to the newest
-        (which is never trimmed, so a dead item has it above). One step is not enough: two dead items may name each
-        other. Else it is a dead item in a trimmed slot, and is removed.
-        """
-        wal = self._stores.wal
-        try:
-            end_slot = self._stores.watermarks.get(entry.log_id).end_slot
-            last = entry
-            while last.slot < end_slot:
-                page = wal.read(entry.log_id, start=last.slot + 1, limit=_VERIFY_ENTRIES)
-                for after in page.entries:
-                    if not chained(last, after):
-                        wal.remove_dead(entry)
-                        return False
-                    last = after
-                if page.complete:
-                    return True
-        except (StoreThrottled, StoreTimeout):
-            return False
-        return True
+    pictures: tuple[Picture | None, ...]
+    read: Moment
+    is_named: bool = True
 
 
 class Attempt:
-    """What is kept while one commit is decided again and again: its budget, payloads, nonces, and objects written.
+    """One commit while it is decided again and again: its budget, payloads, nonces, and the objects written (`Ids`).
 
     Attributes:
         budget: how long it may go on.
     """
 
-    def __init__(self, stores: Stores, budget: Budget) -> None:
+    def __init__(self, context: Context, budget: Budget) -> None:
         self.budget = budget
-        self._stores = stores
-        self._payloads: dict[str, Payloads] = {}
+        self._context = context
+        self._payloads: dict[str, _Payload] = {}
         self._nonces: dict[bytes, str] = {}
         self._written: set[str] = set()
 
     def log(self) -> str:
         """Returns the id of a new log."""
-        return self._stores.log_ids()
+        return self._context.stores.log_ids()
 
     def nonce(self, data: bytes) -> str:
         """Returns the nonce of an object: one for equal data."""
-        return self._nonces.setdefault(data, self._stores.request_ids())
+        return self._nonces.setdefault(data, self._context.stores.request_ids())
+
+    def commit(self, found: Found, decision: Decision, now_ms: int, request_ids: Sequence[str] = ()) -> Outcome:
+        """Commits what was decided on `found`, or says what was in the way; then no entry was written.
+
+        Args:
+            now_ms: the clock that it was decided by.
+            request_ids: of the requests that it answers. Without them, each entry gets an id of its own.
+
+        Raises:
+            Overloaded, OutcomeUnknown: as `put`.
+        """
+        context = self._context
+        newest = {one.newest.log_id: one.newest for one in found.pictures if one is not None}
+        if decision.objects:
+            context.remember(decision.objects)
+            self.write(decision.objects)
+        entries = []
+        for draft in decision.entries:
+            ids = tuple(request_ids[number] for number in draft.requests) if request_ids else ()
+            before = newest[draft.log_id] if draft.config is None else None
+            entries.append(self.entry(draft, before, ids or (context.stores.request_ids(),), now_ms))
+        guards = [*decision.guards, *map(PutEntry, entries[1:])]
+        sent = context.pictures.read_time()
+        outcome = self.put(entries[0], guards, found.read)
+        if found.is_named and isinstance(outcome, Committed):
+            rows = {one.row.log_id: one.row for one in found.pictures if one is not None}
+            rows |= {row.log_id: row for guard in guards if isinstance(guard, PutRow) for row in guard.row.logs}
+            for entry in entries:
+                row = rows.get(entry.log_id)
+                if row is not None and entry.state.ended:
+                    context.pictures.drop(row)
+                elif row is not None:
+                    context.pictures.remember(row, entry, sent)
+        return outcome
 
     def write(self, objects: Sequence[NamedObject]) -> None:
         """Writes objects that were not written by this attempt."""
         for one in objects:
             if one.key not in self._written:
-                self._stores.objects.put(one.key, one.data)
+                self._context.stores.objects.put(one.key, one.data)
                 self._written.add(one.key)
 
     def entry(self, draft: Draft, before: Entry | None, request_ids: tuple[str, ...], now_ms: int) -> Entry:
@@ -175,10 +163,89 @@ class Attempt:
         count = sum(map(len, draft.batches))
         if not count:
             return entry
-        payload = self._payloads.setdefault(draft.log_id, Payloads(self._stores)).of(
-            draft.log_id, entry.slot, draft.batches
-        )
+        payload = self._payload(draft.log_id, entry.slot, draft.batches)
         return replace(entry, count=count, times=draft.times, payload=payload.inline, payload_key=payload.key)
+
+    def _payload(self, log_id: str, slot: int, batches: Sequence[Batch]) -> _Payload:
+        """Returns the payload of batches: made once for each log, as its objects go when the log is purged."""
+        known = self._payloads.get(log_id)
+        if known is not None and list(map(id, known.batches)) == list(map(id, batches)):
+            return known
+        stores, frames = self._context.stores, encode_frames(concat(batches))
+        if len(frames) <= stores.settings.spill_bytes:
+            payload = _Payload(batches, inline=frames)
+        else:
+            key = keys.payload(log_id, slot, stores.request_ids())
+            stores.objects.put(key, frames)
+            payload = _Payload(batches, key=key)
+        self._payloads[log_id] = payload
+        return payload
+
+    def put(self, entry: Entry, guards: Sequence[Guard], read: Moment) -> Outcome:
+        """Commits `entry`, or says what was in the way; then nothing was written.
+
+        Args:
+            read: when the state that `entry` was decided on was read.
+
+        Raises:
+            Overloaded: the store refused until the budget was spent; nothing was written.
+            OutcomeUnknown: the store did not say, or the fence could not show that the entry is in the chain.
+        """
+        unknown = False
+        attempt = 0
+        while True:
+            try:
+                outcome = self._context.stores.wal.commit(entry, guards)
+            except (StoreThrottled, StoreTimeout) as exc:
+                unknown = unknown or isinstance(exc, StoreTimeout)
+                if self.budget.spent:
+                    raise (OutcomeUnknown() if unknown else Overloaded("the store is throttling")) from exc
+                attempt += 1
+                self.budget.pause(attempt)
+                continue
+            if isinstance(outcome, SlotTaken) and outcome.entry.request_ids == entry.request_ids:
+                outcome = Committed()  # an earlier try of ours got through
+            if unknown and not isinstance(outcome, Committed) and self._context.pictures.is_old(read):
+                raise OutcomeUnknown()  # an earlier try may have been here until it was sealed and trimmed
+            if isinstance(outcome, Committed) and self._context.pictures.is_old(read):
+                entries = [entry, *(second for guard in guards for second in guard.entries)]
+                verdicts = [self.verify_slot(one) for one in entries]  # each, so that every dead one is removed
+                if not all(verdicts):
+                    raise OutcomeUnknown()
+            return outcome
+
+    def verify_slot(self, entry: Entry) -> bool:
+        """Returns whether `entry`, which is in its slot, is part of its log's chain.
+
+        It is if it was never below the published end (only published entries are trimmed, so its slot had not been
+        used before), or if successors lead from it, each naming the one before, to such an entry or to the newest
+        (which is never trimmed, so a dead item has it above). One step is not enough: two dead items may name each
+        other. Else it is a dead item in a trimmed slot, and is removed.
+        """
+        wal = self._context.stores.wal
+        try:
+            end_slot = self._context.stores.watermarks.get(entry.log_id).end_slot
+            last = entry
+            while last.slot < end_slot:
+                page = wal.read(entry.log_id, start=last.slot + 1, limit=_VERIFY_ENTRIES)
+                for after in page.entries:
+                    if not chained(last, after):
+                        wal.remove_dead(entry)
+                        return False
+                    last = after
+                if page.complete:
+                    return True
+        except (StoreThrottled, StoreTimeout):
+            return False
+        return True
+
+
+class _Payload(NamedTuple):
+    """Where the frames of batches are: inline when they are small, else in an object of the bucket."""
+
+    batches: Sequence[Batch]
+    inline: bytes | None = None
+    key: str | None = None
 
 
 def control_entry(newest: Entry, kind: str, state: LogState, request_ids: tuple[str, ...], now_ms: int) -> Entry:

@@ -14,17 +14,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from msgspec.structs import replace
 
 from headrace.clock import Moment
-from headrace.definition import Definition
 from headrace.errors import Damaged, HeadraceError, NotFound, OutcomeUnknown, Overloaded, StoreError
-from headrace.log import decide as rules
-from headrace.log.commit import Attempt, Budget, Committer
-from headrace.log.definition import Definitions
-from headrace.log.picture import Picture, Pictures
+from headrace.log.commit import Attempt, Budget, Found
+from headrace.log.context import Context, Picture, Stores
 from headrace.log.seam import (
     AnySurface,
     Decide,
@@ -32,18 +29,15 @@ from headrace.log.seam import (
     Draft,
     Ids,
     Look,
-    NamedObject,
     Request,
     Rows,
-    Surface,
     Which,
+    deadline_ms,
 )
-from headrace.log.stores import Stores
-from headrace.tables.catalog import PutRow, Row
+from headrace.tables.catalog import Row
 from headrace.tables.watermarks import TouchUnchanged
 from headrace.wal import Committed
-from headrace.wal.entry import PutEntry
-from headrace.wal.state import Entry, LogConfig, LogState, Producer
+from headrace.wal.state import Entry, LogConfig
 
 _TOUCH_FRACTION = 10
 
@@ -56,58 +50,14 @@ class Asked:
     memo: Any = None
 
 
-class Found(NamedTuple):
-    """The logs that a decision is about.
-
-    Attributes:
-        pictures: None for a name that stands for nothing.
-        read: when the oldest of them was read.
-        is_named: their rows are those of their names, so that the pictures after the commit can be remembered.
-    """
-
-    pictures: tuple[Picture | None, ...]
-    read: Moment
-    is_named: bool = True
-
-
-class StoredRows:
-    """What decisions read beside states (`headrace.log.seam.Rows`)."""
-
-    def __init__(self, stores: Stores, definitions: Definitions, record: Callable[[Row, int], bytes]) -> None:
-        self._stores = stores
-        self._definitions = definitions
-        self.record = record
-
-    def producer(self, log_id: str, producer_id: str) -> Producer | None:
-        """Returns the row of a producer: one read."""
-        return self._stores.producers.get(log_id, producer_id)
-
-    def definition(self, log_id: str, state: LogState) -> Definition:
-        """Returns the definition that a state names: one GET, the first time."""
-        return self._definitions.of(log_id, state)
-
-    def remember(self, objects: Sequence[NamedObject]) -> None:
-        """Remembers the definitions among objects."""
-        for one in objects:
-            if one.definition is not None:
-                self._definitions.remember(one.key, one.definition)
-
-    def table(self, name: str) -> Any:
-        """Returns the adapter of a surface's own table."""
-        return self._stores.tables[name]
-
-
 class Controls:
     """Control verbs of one surface."""
 
-    def __init__(
-        self, stores: Stores, surface: Surface, pictures: Pictures, committer: Committer, rows: StoredRows
-    ) -> None:
-        self._stores = stores
-        self._surface = surface
-        self._pictures = pictures
-        self._committer = committer
-        self._rows = rows
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._stores = context.stores
+        self._surface = context.surface
+        self._pictures = context.pictures
 
     def run(self, find: Callable[[], Found], decide: Decide, request: Any = None) -> Any:
         """Commits what `decide` makes of what `find` finds, and returns the answer. Both may be called more than once.
@@ -115,66 +65,27 @@ class Controls:
         Raises:
             HeadraceError: what they raise or answer; then nothing was written. Overloaded, OutcomeUnknown: as an append.
         """
-        attempt = Attempt(self._stores, self._budget())
+        context, clock = self._context, self._stores.clock
+        attempt = Attempt(context, Budget(clock, self._stores.settings.append_timeout_ms))
         while True:
             found = find()
-            looks = [self.look_at(picture) if picture is not None else None for picture in found.pictures]
-            now_ms = self._stores.clock.now_ms()
-            decision = decide(looks, (Asked(request),), self._rows, now_ms, attempt)
+            looks = [context.look_at(picture) if picture is not None else None for picture in found.pictures]
+            now_ms = clock.now_ms()
+            decision = decide(looks, (Asked(request),), context, now_ms, attempt)
             answer = decision.answers[0]
             if isinstance(answer, HeadraceError):
                 raise answer
-            if not decision.entries or self._commit(attempt, found, decision, now_ms):
+            if not decision.entries or isinstance(attempt.commit(found, decision, now_ms), Committed):
                 return answer
             attempt.budget.again(f"others keep changing this {self._surface.noun}")
-
-    def _commit(self, attempt: Attempt, found: Found, decision: Decision, now_ms: int) -> bool:
-        """Returns whether the decision took effect; False if another writer was first."""
-        standing = {one.newest.log_id: one for one in found.pictures if one is not None}
-        self._rows.remember(decision.objects)
-        attempt.write(decision.objects)
-        entries = [
-            attempt.entry(
-                draft,
-                standing[draft.log_id].newest if draft.config is None else None,
-                (self._stores.request_ids(),),
-                now_ms,
-            )
-            for draft in decision.entries
-        ]
-        guards = [*decision.guards, *map(PutEntry, entries[1:])]
-        if not isinstance(self._committer.put(entries[0], guards, found.read, attempt.budget), Committed):
-            return False
-        if not found.is_named:
-            return True
-        rows = {one.row.log_id: one.row for one in found.pictures if one is not None}
-        rows |= {one.log_id: one for guard in guards if isinstance(guard, PutRow) for one in guard.row.logs}
-        for entry in entries:
-            row = rows.get(entry.log_id)
-            if entry.state.ended and row is not None:
-                self._pictures.drop(row)
-            elif row is not None:
-                self._pictures.remember(row, entry, found.read)
-        return True
-
-    def _budget(self) -> Budget:
-        return Budget(self._stores.clock, self._stores.settings.append_timeout_ms)
-
-    def look_at(self, picture: Picture) -> Look:
-        """Returns a picture as decisions see it."""
-        return Look(picture.row, picture.state, self._pictures.touched_ms(picture.row.log_id))
 
     # What a decision is about.
 
     def ensure_alive(self, picture: Picture) -> Picture:
         """Returns the picture, or a fresh one that says that the log has ended (it may just have been ended here)."""
-        config, state = picture.row.config, picture.state
-        if state.ended:
+        if not self._context.is_due(picture):
             return picture
-        touched_ms = self._pictures.touched_ms(picture.row.log_id)
-        deadline_ms = rules.deadline_ms(config, state, touched_ms)
-        if deadline_ms is None or self._stores.clock.now_ms() < deadline_ms:
-            return picture
+        config = picture.row.config
         self.expire_if_due(picture.row)
         return self._pictures.look((config.name, config.role))
 
@@ -278,17 +189,17 @@ class Controls:
             has_ended = True
             if look is None or look.state.ended:
                 return Decision((None,))
-            deadline_ms = rules.deadline_ms(row.config, look.state, touched_ms)
-            if deadline_ms is None or now_ms < deadline_ms:
+            ends_ms = deadline_ms(row.config, look.state, touched_ms)
+            if ends_ms is None or now_ms < ends_ms:
                 has_ended = False
-                return Decision((deadline_ms,))
+                return Decision((ends_ms,))
             guard = TouchUnchanged(row.log_id, touched_ms)
             return Decision((None,), _end(looks, "expire", "expired"), (guard,))
 
-        deadline_ms: int | None = self.run(find, decide)
+        ends_ms: int | None = self.run(find, decide)
         if has_ended:
             self._stores.catalog.mark_ended(row)
-        return deadline_ms
+        return ends_ms
 
     def touch(self, picture: Picture) -> None:
         """Renews a sliding deadline, if a tenth of the TTL has passed since the last renewal known here."""
@@ -338,14 +249,7 @@ class Controls:
 
 def worker_controls(stores: Stores) -> Controls:
     """Returns controls that expire and release logs of every surface, for a process that serves none."""
-    surface = AnySurface()
-    pictures = Pictures(stores, surface)
-
-    def no_record(row: Row, position: int) -> bytes:
-        raise NotImplementedError(f"a worker reads no records: log_id={row.log_id} position={position}")
-
-    rows = StoredRows(stores, Definitions(stores), no_record)
-    return Controls(stores, surface, pictures, Committer(stores, pictures), rows)
+    return Controls(Context(stores, AnySurface()))
 
 
 def _end(looks: Sequence[Look | None], kind: str, how: str) -> tuple[Draft, ...]:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from headrace.errors import Damaged
 from headrace.log import tail
-from headrace.log.stores import Stores
+from headrace.log.context import Stores
 from headrace.manifest.manifest import Manifest
 from headrace.manifest.store import ManifestStore
 from headrace.wal import Wal

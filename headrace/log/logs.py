@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from typing import Any
+
+from msgspec.structs import replace
 
 from headrace.clock import within_deadline
 from headrace.definition import Definition
@@ -12,18 +14,30 @@ from headrace.errors import InvalidRequest
 from headrace.index.fetching import RunCache
 from headrace.limits import MAX_NOTE_BYTES, PAGE_BYTES, PAGE_RECORDS
 from headrace.log.append import Appender
-from headrace.log.commit import Committer
-from headrace.log.control import Controls, Found, StoredRows
-from headrace.log.definition import Change, Definitions, deciding
-from headrace.log.picture import Pictures
+from headrace.log.commit import Found
+from headrace.log.context import Context, Stores
+from headrace.log.control import Controls
 from headrace.log.prune import Pruner
-from headrace.log.queue import Groups, Ticket
 from headrace.log.read import Reader
 from headrace.log.requests import EVERYTHING, At, Head, ReadPage, Selection
-from headrace.log.seam import Decide, Surface, Which, split
-from headrace.log.stores import Stores
-from headrace.log.wakeups import Wakeups
-from headrace.tables.catalog import Row
+from headrace.log.seam import (
+    Decide,
+    Decision,
+    Draft,
+    Ids,
+    Look,
+    Request,
+    Rows,
+    Surface,
+    Which,
+    name_definition,
+    split,
+)
+from headrace.tables.catalog import PutRow, Row
+from headrace.wal.state import LogConfig, LogState
+
+Change = Callable[[Definition, LogConfig, LogState], Definition]
+"""Makes a definition of the one in force, given the log's configuration and the state that it will follow."""
 
 
 class Log:
@@ -33,6 +47,7 @@ class Log:
     store failed; then nothing was written.
 
     Attributes:
+        appender: appends.
         run_cache: what is kept of index runs.
         controls: the control verbs, for those that already are within a request's time.
         wakeups: called after each change by this process.
@@ -42,25 +57,14 @@ class Log:
         """`run_cache`: one of its own in memory if None."""
         self._stores = stores
         self._surface = surface
-        self._pictures = Pictures(stores, surface)
-        self._groups = Groups()
-        self.wakeups = Wakeups()
-        self._definitions = Definitions(stores)
+        self._context = context = Context(stores, surface)
         self.run_cache = run_cache or RunCache(stores.objects, stores.clock.monotonic)
         self._pruner = Pruner(stores.objects, stores.clock, self.run_cache)
-        committer = Committer(stores, self._pictures)
-        rows = StoredRows(stores, self._definitions, lambda row, position: self._reader.read_one(row, position))
-        self.controls = Controls(stores, surface, self._pictures, committer, rows)
-        self._reader = Reader(
-            stores, self._pictures, self.controls, stores.manifests(), self._definitions, self._pruner
-        )
-        self._appender = Appender(
-            stores, surface, self._pictures, committer, self.controls, rows, self._groups, self.wakeups
-        )
-
-    def append(self, which: Which, request: Any) -> Ticket:
-        """Commits what the surface decides on one request, perhaps with others; returns it with its answer."""
-        return self._appender.append(which, request)
+        self.controls = Controls(context)
+        self._reader = Reader(context, self.controls, self._pruner)
+        context.record = self._reader.read_one
+        self.appender = Appender(context, self.controls)
+        self.wakeups = self.appender.wakeups
 
     def control(
         self, which: Which, find: Callable[[Controls], Found], decide: Decide, request: Any = None, *others: Which
@@ -68,13 +72,14 @@ class Log:
         """Commits what `decide` makes of the logs that `find` finds, and returns the answer.
 
         Args:
-            which: is woken afterwards; appends to it and to the logs in `others` wait meanwhile.
+            which, others: appends to these logs wait meanwhile, and readers of them are woken afterwards.
         """
         with self._in_time(), ExitStack() as turns:
             for one in sorted(set(map(split, (which, *others)))):  # in one order, so that no two wait for each other
-                turns.enter_context(turns.enter_context(self._groups.of(one)).control_turn())
+                turns.enter_context(turns.enter_context(self.appender.groups.of(one)).control_turn())
             answer = self.controls.run(lambda: find(self.controls), decide, request)
-        self.wakeups.notify(which)
+        for log in (which, *others):
+            self.wakeups.notify(log)
         return answer
 
     def define(self, name: str, change: Change) -> Definition:
@@ -84,14 +89,14 @@ class Log:
 
     def delete(self, name: str) -> bool:
         """Deletes a name with all its logs; False if it had been deleted before."""
-        with self._in_time(), self._groups.of(name) as group, group.control_turn():
+        with self._in_time(), self.appender.groups.of(name) as group, group.control_turn():
             deleted = self.controls.delete(name)
         self.wakeups.notify(name)
         return deleted
 
     def definition_of(self, head: Head) -> Definition:
         """Returns the definition in force at a moment."""
-        return self._definitions.of(head.log_id, head.state)
+        return self._context.definition(head.log_id, head.state)
 
     def head(self, which: Which) -> Head:
         """Returns the log now."""
@@ -137,9 +142,34 @@ class Log:
 
     def forget(self) -> None:
         """Drops everything that this process remembers."""
-        self._pictures.forget()
+        self._context.pictures.forget()
         self._pruner.forget()
 
     def _in_time(self) -> AbstractContextManager[None]:
         """Store calls of one verb begin within a request's time. (An append has its own, shorter budget.)"""
         return within_deadline(self._stores.settings.request_timeout_ms)
+
+
+def deciding(change: Change) -> Decide:
+    """Returns the decision that puts in force what `change` makes; the answer is the definition after it.
+
+    A change that changes nothing writes nothing. The row of the name is put with the entry when its label changes.
+    """
+
+    def decide(looks: Sequence[Look | None], _: Sequence[Request], rows: Rows, __: int, ids: Ids) -> Decision:
+        (look,) = looks
+        assert look is not None, "it was found"
+        row, state = look.row, look.state
+        before = rows.definition(row.log_id, state)
+        after = change(before, row.config, state)
+        if after == before:
+            return Decision((before,))
+        number = state.definition.number + 1 if state.definition is not None else 1
+        ref, named = name_definition(row.log_id, number, after, ids)
+        entry = Draft(row.log_id, "define", replace(state, definition=ref))
+        # The row in hand may be older than the state: only when both agree does it need no change.
+        is_listed = row.label == state.label == ref.label or bool(row.config.role)  # listings show main logs
+        guards = () if is_listed else (PutRow(replace(row, label=ref.label), row.log_id),)
+        return Decision((after,), (entry,), guards, (named,))
+
+    return decide

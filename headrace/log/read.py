@@ -17,20 +17,16 @@ from headrace import offset as offsets
 from headrace.errors import Damaged, Gone, InvalidRequest, SegmentMissing
 from headrace.index import fetching
 from headrace.limits import PAGE_BYTES, PAGE_RECORDS, SCAN_CHUNK_BYTES
-from headrace.log import decide, join, prune, tail
+from headrace.log import join, prune, tail
+from headrace.log.context import Context, Picture
 from headrace.log.control import Controls
-from headrace.log.definition import Definitions
-from headrace.log.payload import PayloadTrimmed, fetch_payloads, read_payload
-from headrace.log.picture import Picture, Pictures
 from headrace.log.prune import Ahead, Pruner
 from headrace.log.requests import EVERYTHING, At, Head, ReadPage, Scan, Selection
 from headrace.log.seam import Which
 from headrace.log.since import TimeFinder
-from headrace.log.stores import Stores
-from headrace.log.tail import Tail
+from headrace.log.tail import PayloadTrimmed, Tail, fetch_payloads, read_payload
 from headrace.log.view import RAW, Collector, View
 from headrace.manifest.manifest import Manifest
-from headrace.manifest.store import ManifestStore
 from headrace.objects import ObjectMissing
 from headrace.segment import reader
 from headrace.segment import reader as segments
@@ -45,22 +41,14 @@ NEAR_RECORDS = 1000  # so close to the end, the newest entries probably hold a c
 class Reader:
     """Reads pages of a stream."""
 
-    def __init__(
-        self,
-        stores: Stores,
-        pictures: Pictures,
-        controls: Controls,
-        manifests: ManifestStore,
-        definitions: Definitions,
-        pruner: Pruner,
-    ) -> None:
-        self._stores = stores
-        self._pictures = pictures
+    def __init__(self, context: Context, controls: Controls, pruner: Pruner) -> None:
+        self._context = context
+        self._stores = context.stores
+        self._pictures = context.pictures
+        self._manifests = context.manifests
         self._controls = controls
-        self._manifests = manifests
-        self._definitions = definitions
         self._pruner = pruner
-        self._times = TimeFinder(stores, manifests, self.refresh_manifest)
+        self._times = TimeFinder(self._stores, self._manifests, self.refresh_manifest)
 
     def head(self, which: Which) -> Head:
         """Returns the stream now.
@@ -77,9 +65,7 @@ class Reader:
         return self._head(self._controls.living(picture or self._pictures.look(which)))
 
     def _head(self, picture: Picture) -> Head:
-        touched_ms = self._pictures.touched_ms(picture.row.log_id)
-        deadline_ms = decide.deadline_ms(picture.row.config, picture.state, touched_ms)
-        return Head(picture.row.log_id, picture.row.config, picture.state, deadline_ms)
+        return Head(picture.row.log_id, picture.row.config, picture.state, self._context.deadline_ms(picture))
 
     def read(
         self,
@@ -105,7 +91,7 @@ class Reader:
         """
         end, head, picture = self._end(which, at)
         config = head.config
-        view = View(self._definitions.of(head.log_id, head.state), selection, config.content_type)
+        view = View(self._context.definition(head.log_id, head.state), selection, config.content_type)
         if at.cursor is not None:
             foreign = self.check_cursor(config, at.cursor, head.state.recoveries)
             position = at.cursor.position
@@ -359,6 +345,8 @@ class Reader:
                 break  # what was added stays; the next look begins after it
             position += page.take(position, batch.part(position - entry.offset, stop - entry.offset))
             page.passed()
+            if position < min(entry.next_offset, stop):
+                break  # the rest of this entry comes before the next one
         return position
 
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from headrace.errors import SegmentMissing
 from headrace.log import join
+from headrace.log.context import Stores
 from headrace.log.requests import Head
-from headrace.log.stores import Stores
 from headrace.manifest.manifest import Manifest
 from headrace.manifest.store import ManifestStore
 from headrace.segment import reader as segments

@@ -6,9 +6,15 @@ writer put into a slot trimmed long ago, is neither. The entry after `e` is exac
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain, repeat
+from types import MappingProxyType
 from typing import NamedTuple
 
+from headrace.batch import EMPTY, MAX_PAYLOAD_BYTES, Batch, decode_frames
+from headrace.errors import Damaged
+from headrace.log.context import Stores
+from headrace.objects import ObjectMissing, Range
 from headrace.wal import Wal
 from headrace.wal import slot as slots
 from headrace.wal.state import Entry
@@ -113,3 +119,55 @@ def _from(run: list[Entry], position: int) -> list[Entry]:
         if entry.next_offset > position:
             return run[index:]
     return run[-1:]
+
+
+class PayloadTrimmed(Exception):
+    """The entry's object is gone: the entry was trimmed after it was read."""
+
+
+def fetch_payloads(stores: Stores, entries: Iterable[Entry]) -> dict[str, bytes]:
+    """Returns the objects that hold records of these entries, by key, with one round of parallel GETs.
+
+    Returns nothing if there are fewer than two, or if one of them is gone: who reads them one by one meets it in its turn.
+    """
+    spilled = [entry.payload_key for entry in entries if entry.payload_key is not None]
+    if len(spilled) < 2:
+        return {}
+    try:
+        found = stores.objects.get_ranges([Range(key, 0, MAX_PAYLOAD_BYTES) for key in spilled])
+    except ObjectMissing:
+        return {}
+    return dict(zip(spilled, found, strict=True))
+
+
+def read_payload(stores: Stores, entry: Entry, fetched: Mapping[str, bytes] = MappingProxyType({})) -> Batch:
+    """Returns the records of an entry, with their append times.
+
+    Args:
+        fetched: objects in hand, by key.
+
+    Raises:
+        PayloadTrimmed: the object that holds them is gone.
+        Damaged: they don't decode, or aren't as many as the entry or its append times say.
+    """
+    if not entry.count:
+        return EMPTY
+    source = entry.payload_key or f"log_id={entry.log_id} slot={entry.slot}"
+    if entry.payload is not None:
+        frames = entry.payload
+    elif entry.payload_key is not None and entry.payload_key in fetched:
+        frames = fetched[entry.payload_key]
+    elif entry.payload_key is not None:
+        try:
+            frames = stores.objects.get(entry.payload_key)
+        except ObjectMissing as exc:
+            raise PayloadTrimmed(source) from exc
+    else:
+        raise Damaged(f"entry has records and no payload: {source}")
+    batch = decode_frames(frames, source)
+    timed = sum(run.count for run in entry.times)
+    if not len(batch) == timed == entry.count:
+        raise Damaged(f"entry holds other than it says: {source} expected={entry.count} found={len(batch)} {timed=}")
+    if len(entry.times) == 1:
+        return batch.at(entry.times[0].time_ms)
+    return batch.at(list(chain.from_iterable(repeat(run.time_ms, run.count) for run in entry.times)))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from headrace.errors import Damaged, Overloaded
-from headrace.log.payload import PayloadTrimmed, read_payload
-from headrace.log.stores import Stores
+from headrace.log.context import Stores
+from headrace.log.tail import PayloadTrimmed, read_payload
 from headrace.manifest.manifest import Manifest
 from headrace.recovery.notes import Notes
 from headrace.wal.state import Entry, LogState

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import msgspec
 from msgspec.structs import replace
 
-from headrace.log import decide
+from headrace.log import seam
 from headrace.log.commit import control_entry
 from headrace.recovery import names
 from headrace.recovery.names import Names
@@ -252,7 +252,7 @@ class _Planner:
 
     def _deadline_ms(self, state: LogState) -> int | None:
         touched_ms = self._facts.watermark.touched_ms
-        return None if state.ended else decide.deadline_ms(self._config, state, touched_ms)
+        return None if state.ended else seam.deadline_ms(self._config, state, touched_ms)
 
     def _entry(self, state: LogState) -> Entry:
         facts, manifest = self._facts, self._facts.manifest

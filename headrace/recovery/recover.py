@@ -5,10 +5,9 @@ from __future__ import annotations
 import msgspec
 
 from headrace.errors import HeadraceError, StoreError
-from headrace.log.commit import Budget, Committer
-from headrace.log.picture import Pictures
+from headrace.log.commit import Attempt, Budget
+from headrace.log.context import Context, Stores
 from headrace.log.seam import AnySurface
-from headrace.log.stores import Stores
 from headrace.manifest import manifest as manifests
 from headrace.manifest.manifest import Description, Manifest
 from headrace.manifest.store import ManifestStore
@@ -132,9 +131,9 @@ class _Run:
             return
         stores, row = self._stores, plan.facts.row
         guards = [PutRow(plan.row, row.log_id if row is not None else None)] if plan.row is not None else []
-        pictures = Pictures(stores, AnySurface())
-        budget = Budget(stores.clock, _BUDGET_MS)
-        outcome = Committer(stores, pictures).put(entry, guards, pictures.read_time(), budget)
+        context = Context(stores, AnySurface())
+        attempt = Attempt(context, Budget(stores.clock, _BUDGET_MS))
+        outcome = attempt.put(entry, guards, context.pictures.read_time())
         if not isinstance(outcome, Committed):
             raise StoreError("somebody else wrote meanwhile; run the recovery again, alone")
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from msgspec.structs import replace
 
 from headrace.errors import Damaged, HeadraceError, StoreError
-from headrace.log.stores import Stores
+from headrace.log.context import Stores
 from headrace.manifest.manifest import Description, Manifest, Tombstone
 from headrace.objects import keys
 from headrace.recovery import bucket, chain, names

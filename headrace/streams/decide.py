@@ -11,11 +11,10 @@ from headrace import offset as offsets
 from headrace.batch import EMPTY, Batch, concat
 from headrace.definition import for_fork
 from headrace.errors import Conflict, HeadraceError, InvalidRequest, NotFound
-from headrace.log import decide as rules
-from headrace.log.definition import name_definition
+from headrace.log import seam as rules
 from headrace.log.read import Reader
 from headrace.log.requests import JSON, Head
-from headrace.log.seam import Decision, Draft, Ids, Look, NamedObject, Request, Rows, Surface
+from headrace.log.seam import Decision, Draft, Ids, Look, NamedObject, Request, Rows, Surface, name_definition
 from headrace.streams.errors import ProducerGap, SequenceConflict, StaleProducer, StreamClosed
 from headrace.streams.prepare import prepare
 from headrace.streams.values import (

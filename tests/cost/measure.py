@@ -287,7 +287,7 @@ def searches() -> dict[str, Any]:
         stream = _Searchable(here)
         stream.fill(SEARCH_EVENTS)
         stream.index()
-        engine = engines.assemble(here.stores, here.cold().log)
+        engine = engines.assemble(here.stores, here.cold())
         body = {"q": "service:billing* status:>=400", "size": 10}
         return {name: _calls(here.meters.of(lambda: search(engine, "s", body))) for name in ("cold", "warm")}
 

@@ -12,8 +12,8 @@ import sys
 from headrace.aws import aws_stores
 from headrace.clock import Moment
 from headrace.errors import OutcomeUnknown
-from headrace.log.commit import Budget, Committer
-from headrace.log.picture import Pictures
+from headrace.log.commit import Attempt, Budget
+from headrace.log.context import Context
 from headrace.settings import Settings
 from headrace.streams.decide import SURFACE
 from headrace.wal import Committed
@@ -36,11 +36,11 @@ def main(log: str, step: str) -> None:
         assert stores.watermarks.publish(log, 1, newest.next_slot(), 3, 3)
         stores.wal.remove(log, [first.slot, second.slot])
         return
-    pictures = Pictures(stores, SURFACE)
-    now = pictures.read_time()
+    context = Context(stores, SURFACE)
+    now = context.pictures.read_time()
     read = Moment(now.monotonic - SLEPT_S, now.wall_ms - SLEPT_S * 1000)
     try:
-        Committer(stores, pictures).put(late, [], read, Budget(stores.clock, 3000))
+        Attempt(context, Budget(stores.clock, 3000)).put(late, [], read)
     except OutcomeUnknown:
         assert [entry.slot for entry in stores.wal.read(log).entries] == [newest.slot], "the dead item stands"
         return

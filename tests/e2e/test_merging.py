@@ -15,8 +15,8 @@ import httpx
 import pytest
 
 from headrace import offset as offsets
+from headrace.log.context import Stores
 from headrace.log.requests import At
-from headrace.log.stores import Stores
 from headrace.manifest.manifest import Manifest
 from headrace.objects import keys
 from headrace.objects.observed import ObservedObjects, Request

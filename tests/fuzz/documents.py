@@ -14,7 +14,7 @@ from headrace.definition import Definition, Document
 from headrace.errors import Conflict, Damaged, InvalidRequest, PayloadTooLarge
 from headrace.json import jsontext, lens, registry, validate
 from headrace.json.registry import Registry
-from headrace.log.definition import Definitions
+from headrace.log.context import Definitions
 from headrace.memory import memory_stores
 from headrace.objects import keys, packed
 from headrace.objects.memory import MemoryObjects

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.log.stores import random_id
+from headrace.log.context import random_id
 from headrace.objects import keys
 from tests.infra.resources import Resources
 from tests.infra.spoken import rows

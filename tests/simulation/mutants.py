@@ -14,8 +14,8 @@ from unittest.mock import patch
 
 from emr_jobs import segments
 from functions.sealer import seal, trim
-from headrace.log import control, picture, read, seam, tail
-from headrace.log.commit import Attempt, Committer
+from headrace.log import context, control, read, seam, tail
+from headrace.log.commit import Attempt
 from headrace.manifest import merging
 from headrace.recovery import names, survey
 from headrace.recovery import plan as recovering
@@ -112,22 +112,22 @@ ALL: dict[str, Mutant] = {
         Mutant(
             "request ids not compared",
             "lost answer: an entry of ours in the slot is taken for another writer's",
-            (Committer, "put", steps.put_without_comparing),
+            (Attempt, "put", steps.put_without_comparing),
         ),
         Mutant(
             "regrouped after an unknown outcome",
             "an entry whose fate is unknown is decided again instead of sent again",
-            (Committer, "put", steps.put_regrouping),
+            (Attempt, "put", steps.put_regrouping),
         ),
         Mutant(
             "no ack fence",
             "trimmed slot: a writer with an old picture is acknowledged",
-            (Committer, "put", steps.put_without_fence),
+            (Attempt, "put", steps.put_without_fence),
         ),
         Mutant(
             "fence by the monotonic clock alone",
             "a frozen process does not notice how old its picture is",
-            (picture.Pictures, "is_old", steps.is_old_by_monotonic),
+            (context.Pictures, "is_old", steps.is_old_by_monotonic),
         ),
         Mutant("trim before publish", "trim", *steps.everywhere("trim", steps.trim_unpublished)),
         Mutant("newest item trimmed", "trim", *steps.everywhere("trim", steps.trim_newest)),
@@ -162,7 +162,7 @@ ALL: dict[str, Mutant] = {
             "expiry ignores the touch",
             "expiry against renewal",
             (control, "TouchUnchanged", steps.no_guard),
-            (Committer, "put", steps.put_without_none_guards),
+            (Attempt, "put", steps.put_without_none_guards),
         ),
         Mutant(
             "page across a gap",
@@ -190,7 +190,7 @@ ALL: dict[str, Mutant] = {
             "producer forgotten when it leaves the state",
             "producers",
             (streams, "PutProducer", steps.no_guard),
-            (Committer, "put", steps.put_without_none_guards),
+            (Attempt, "put", steps.put_without_none_guards),
         ),
         Mutant(
             "purge without raising the watermark",
@@ -268,7 +268,7 @@ ALL: dict[str, Mutant] = {
         Mutant(
             "profile changed without its row",
             "a listing beside a log",
-            (Committer, "put", steps.put_definition_without_row),
+            (Attempt, "put", steps.put_definition_without_row),
         ),
     )
 }

@@ -15,12 +15,12 @@ from functions.sealer import handler, seal
 from functions.sealer import purge as purging
 from functions.sealer.trim import Trimmed
 from headrace.errors import Damaged, NotFound, OutcomeUnknown, Overloaded, StoreThrottled, StoreTimeout
-from headrace.log import decide, read
-from headrace.log import picture as pictures
-from headrace.log.commit import Committer
+from headrace.log import context as contexts
+from headrace.log import read, seam
+from headrace.log.commit import Attempt
 from headrace.log.control import Controls
-from headrace.log.payload import read_payload
 from headrace.log.seam import Decision
+from headrace.log.tail import read_payload
 from headrace.manifest import manifest as manifests
 from headrace.manifest import merging
 from headrace.objects import keys
@@ -41,11 +41,10 @@ def everywhere(name: str, value: Any) -> tuple[tuple[Any, str, Any], ...]:
 
 
 def _put(
-    self: Committer,
+    self: Attempt,
     entry: Entry,
     guards: Sequence[Any],
     read: Any,
-    budget: Any,
     *,
     compares: bool = True,
     regroups: bool = False,
@@ -55,21 +54,21 @@ def _put(
     attempt = 0
     while True:
         try:
-            outcome = self._stores.wal.commit(entry, [guard for guard in guards if guard is not None])
+            outcome = self._context.stores.wal.commit(entry, [guard for guard in guards if guard is not None])
         except (StoreThrottled, StoreTimeout) as exc:
             if regroups and isinstance(exc, StoreTimeout):
                 return GuardRefused(0)
             unknown = unknown or isinstance(exc, StoreTimeout)
-            if budget.spent:
+            if self.budget.spent:
                 raise (OutcomeUnknown() if unknown else Overloaded("the store is throttling")) from exc
             attempt += 1
-            budget.pause(attempt)
+            self.budget.pause(attempt)
             continue
         if compares and isinstance(outcome, SlotTaken) and outcome.entry.request_ids == entry.request_ids:
             outcome = Committed()
-        if fences and unknown and not isinstance(outcome, Committed) and self._pictures.is_old(read):
+        if fences and unknown and not isinstance(outcome, Committed) and self._context.pictures.is_old(read):
             raise OutcomeUnknown
-        if fences and isinstance(outcome, Committed) and self._pictures.is_old(read):
+        if fences and isinstance(outcome, Committed) and self._context.pictures.is_old(read):
             entries = [entry, *(second for guard in guards for second in guard.entries)]
             verdicts = [self.verify_slot(one) for one in entries]
             if not all(verdicts):
@@ -77,36 +76,36 @@ def _put(
         return outcome
 
 
-def put_without_comparing(self: Committer, entry: Entry, guards: Any, read: Any, budget: Any) -> Outcome:
+def put_without_comparing(self: Attempt, entry: Entry, guards: Any, read: Any) -> Outcome:
     """Whatever is in the slot is another's."""
-    return _put(self, entry, guards, read, budget, compares=False)
+    return _put(self, entry, guards, read, compares=False)
 
 
-def put_regrouping(self: Committer, entry: Entry, guards: Any, read: Any, budget: Any) -> Outcome:
+def put_regrouping(self: Attempt, entry: Entry, guards: Any, read: Any) -> Outcome:
     """After a timeout, decide again."""
-    return _put(self, entry, guards, read, budget, regroups=True)
+    return _put(self, entry, guards, read, regroups=True)
 
 
-def put_without_fence(self: Committer, entry: Entry, guards: Any, read: Any, budget: Any) -> Outcome:
+def put_without_fence(self: Attempt, entry: Entry, guards: Any, read: Any) -> Outcome:
     """Returns what is committed is acknowledged."""
-    return _put(self, entry, guards, read, budget, fences=False)
+    return _put(self, entry, guards, read, fences=False)
 
 
-def put_without_none_guards(self: Committer, entry: Entry, guards: Any, read: Any, budget: Any) -> Outcome:
+def put_without_none_guards(self: Attempt, entry: Entry, guards: Any, read: Any) -> Outcome:
     """As it should be; for mutants that make no guard where there should be one."""
-    return _put(self, entry, guards, read, budget)
+    return _put(self, entry, guards, read)
 
 
-def put_definition_without_row(self: Committer, entry: Entry, guards: Any, read: Any, budget: Any) -> Outcome:
+def put_definition_without_row(self: Attempt, entry: Entry, guards: Any, read: Any) -> Outcome:
     """Returns the log alone."""
-    return _put(self, entry, [] if entry.kind == "define" else guards, read, budget)
+    return _put(self, entry, [] if entry.kind == "define" else guards, read)
 
 
 def no_guard(*_: Any) -> None:
     """In the place of a guard."""
 
 
-def is_old_by_monotonic(self: pictures.Pictures, read: Any) -> bool:
+def is_old_by_monotonic(self: contexts.Pictures, read: Any) -> bool:
     """Looks at one clock only."""
     age_ms: float = (self.read_time().monotonic - read.monotonic) * 1000
     return age_ms > self._stores.settings.state_age_ms
@@ -294,7 +293,7 @@ def payloads_without_age(parts: Any, log_id: str) -> Iterator[str]:
 def alive_by_clock(self: Controls, picture: Any) -> Any:
     """Takes a deadline that has passed for an end."""
     touched_ms = self._pictures.touched_ms(picture.row.log_id)
-    deadline_ms = decide.deadline_ms(picture.row.config, picture.state, touched_ms)
+    deadline_ms = seam.deadline_ms(picture.row.config, picture.state, touched_ms)
     if not picture.state.ended and deadline_ms is not None and self._stores.clock.now_ms() >= deadline_ms:
         raise NotFound("stream expired")
     return picture

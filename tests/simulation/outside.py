@@ -31,7 +31,7 @@ class Outside:
         api = [slot for slot in self._world.slots if slot.startswith("api")]
         slot = api[int(self._dice[0] * len(api))]
         process = self._world.slots[slot]
-        pictures = process.logs.log._pictures
+        pictures = process.logs._context.pictures
         self._world.memories[slot] = (
             _copy(pictures._pictures),
             _copy(pictures._manifests),
@@ -49,7 +49,7 @@ class Outside:
         slot = idle[int(self._dice[0] * len(idle))]
         memory = world.memories[taken[int(self._dice[1] * len(taken))]]
         process = Process(world, slot, "api")
-        pictures = process.logs.log._pictures
+        pictures = process.logs._context.pictures
         pictures._pictures, pictures._manifests, pictures._touched = (_copy(one) for one in memory[:3])
         process.clock.lost = world.scheduler.now - int(memory[3] * 1e6)
         world.slots[slot] = process

@@ -11,7 +11,7 @@ from typing import Any
 
 from emr_jobs import stores
 from functions.sealer import audit, seal, trim
-from headrace.log import commit, decide, join, queue, tail
+from headrace.log import append, commit, join, seam, tail
 from headrace.manifest import manifest, merging
 from headrace.recovery import survey
 from headrace.wal import memory as wal_memory
@@ -65,9 +65,9 @@ _threading = SimulatedThreading()
 _jitter: list[Any] = [None]
 # Sizes and pauses at which the engine pages, folds and forgets, made small enough to happen in a short run.
 _SMALL: tuple[tuple[Any, str, Any], ...] = (
-    (queue, "threading", _threading),
+    (append, "threading", _threading),
     (seal, "ThreadPoolExecutor", _InTurn),
-    (decide, "PRODUCERS_IN_STATE", 2),
+    (seam, "PRODUCERS_IN_STATE", 2),
     (tail, "RECENT", 3),
     (tail, "_FEWEST", 2),
     (join, "_PAGE", 3),

@@ -8,12 +8,13 @@ from typing import Any
 
 from headrace.batch import Batch
 from headrace.errors import Conflict
-from headrace.log import decide as rules
-from headrace.log.control import Controls, Found
+from headrace.log import seam as rules
+from headrace.log.commit import Found
+from headrace.log.context import Stores
+from headrace.log.control import Controls
 from headrace.log.logs import Log
 from headrace.log.requests import JSON
 from headrace.log.seam import Decision, Draft, Ids, Look, Request, Rows, Surface, Which
-from headrace.log.stores import Stores
 from headrace.tables.catalog import PutRow, Row
 from headrace.tables.items import Guard, MemoryTables, Refusal
 from headrace.wal.memory import MemoryWal
@@ -119,7 +120,7 @@ class Pairs:
 
     def append(self, which: Which, *data: bytes) -> int:
         """Appends to a log; the offset after it."""
-        end: int = self.log.append(which, Batch.of(data)).result()
+        end: int = self.log.appender.append(which, Batch.of(data)).result()
         return end
 
     def append_both(self, name: str, data: bytes, note: bytes) -> None:

@@ -21,10 +21,10 @@ from headrace.index import manifest as manifests
 from headrace.index.descriptors import Run
 from headrace.index.manifest import IndexManifest, IndexManifests
 from headrace.log import join
+from headrace.log.context import Stores
 from headrace.log.logs import Log
-from headrace.log.payload import PayloadTrimmed, read_payload
 from headrace.log.requests import Head
-from headrace.log.stores import Stores
+from headrace.log.tail import PayloadTrimmed, read_payload
 from headrace.manifest.manifest import Manifest
 from headrace.segment.descriptor import Segment
 

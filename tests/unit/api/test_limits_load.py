@@ -212,7 +212,7 @@ def test_an_append_that_waited_too_long_for_its_turn_is_429() -> None:
     assert entered.wait(5)
     second = threading.Thread(target=lambda: answers.append(staged.write("POST", "")))
     second.start()
-    group = _wait_for(lambda: [g for g in _logs(staged).log._groups._groups.values() if g._waiting])
+    group = _wait_for(lambda: [g for g in _logs(staged).appender.groups._groups.values() if g._waiting])
     assert group
     staged.clock.advance(4)
     left.set()

@@ -56,7 +56,7 @@ class Stream:
     def fresh_engine(self) -> Engine:
         """Returns one of another process."""
         process = self.world.process(self.clock)
-        return assemble(process.stores, process.logs.log, budget=self.budget)
+        return assemble(process.stores, process.logs, budget=self.budget)
 
     def define(self, **definition: Any) -> None:
         """Changes the schema."""

@@ -84,7 +84,7 @@ class Stream:
 
     def engine(self, **options: Any) -> Engine:
         """Returns a process that knows nothing yet."""
-        return engines.assemble(self.stores, Streams(self.stores).log, **options)
+        return engines.assemble(self.stores, Streams(self.stores), **options)
 
     def search(self, q: str, **asked: Any) -> SearchAnswer:
         """Returns a search in such a process."""

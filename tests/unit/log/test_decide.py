@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from headrace.errors import Conflict, Gone, InvalidRequest, NotFound
 from headrace.limits import PRODUCERS_IN_STATE
-from headrace.log import decide as rules
+from headrace.log import seam as rules
 from headrace.streams import decide
 from headrace.streams.decide import Accepted, Refused, Unchanged
 from headrace.streams.errors import ProducerGap, SequenceConflict, StaleProducer, StreamClosed

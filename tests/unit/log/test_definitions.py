@@ -100,6 +100,19 @@ def test_a_cold_append_under_a_schema_costs_one_get_more() -> None:
     assert cold.wal.calls["commit"] == 1
 
 
+def test_a_page_skips_nothing_when_records_are_shown_with_fewer_bytes_than_they_have() -> None:
+    """The raw bytes fill the page in the middle of an entry, but what is shown of them does not."""
+    world = World()
+    process, _ = with_schema(world)
+    padded = (f'{{"n":{" " * 40}{value}}}'.encode() for value in range(6))
+    process.logs.append("s", appending(*padded, content_type=JSON))
+    process.logs.append("s", appending(*(f'{{"n":{value}}}'.encode() for value in (6, 7, 8)), content_type=JSON))
+    process.logs.define("s", installing(schema=RENAMED, lens=RENAME))
+    page = process.logs.read("s", At(BEGINNING), max_bytes=50)
+    assert page.data == [f'{{"m":{value}}}'.encode() for value in range(8)]
+    assert page.next == 8
+
+
 def test_an_append_that_was_checked_by_the_old_schema_is_checked_again_if_a_change_was_first() -> None:
     world = World()
     process, _ = with_schema(world)

@@ -347,8 +347,8 @@ def test_forks_share_count_and_release_their_source_through_crashes() -> None:
         process.logs.delete("f2")
     other = world.process()
     row = world.memory.catalog.rows["streams", "f2"]
-    other.logs.log.controls.release_source(row.log_id, row.config)
-    other.logs.log.controls.release_source(row.log_id, row.config)
+    other.logs.controls.release_source(row.log_id, row.config)
+    other.logs.controls.release_source(row.log_id, row.config)
     assert world.memory.newest(source).state.forks == 0  # type: ignore[union-attr]
     with pytest.raises(NotFound):
         other.logs.head("source")

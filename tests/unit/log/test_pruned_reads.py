@@ -252,7 +252,7 @@ def test_reads_and_searches_share_what_they_keep_of_runs(eager: None) -> None:
     process = shop.process()
     found(process, key="k7")
     assert shop.objects.take("run.msgpack.zst", "/lex-") == {"run.msgpack.zst": 1, "/lex-": 1}
-    engine = engines.assemble(process.stores, process.logs.log)
+    engine = engines.assemble(process.stores, process.logs)
     assert len(search(engine, "s", {"q": "who:w7"}).hits) == 8
     assert shop.objects.take("run.msgpack.zst", "/col-") == {"run.msgpack.zst": 0, "/col-": 1}
     found(process, query="who:w7")

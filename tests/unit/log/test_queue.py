@@ -11,7 +11,7 @@ import pytest
 from headrace.clock import SystemClock
 from headrace.errors import HeadraceError, Overloaded
 from headrace.limits import GROUP_REQUESTS
-from headrace.log.queue import Groups, Ticket
+from headrace.log.append import Groups, Ticket
 from headrace.streams.values import Appended, CreateRequest
 from headrace.streams.verbs import Streams
 from headrace.wal import MAX_GUARDS
@@ -158,11 +158,11 @@ def test_refusals_inside_a_batch_reach_those_they_are_for() -> None:
 def test_a_batch_that_waited_too_long_is_told_that_nothing_was_written() -> None:
     process = World(append_timeout_ms=1000).process()
     process.create()
-    with process.logs.log._groups.of("s") as group:
+    with process.logs.appender.groups.of("s") as group:
         stale = Ticket(appending(b"x"), "id", process.clock.monotonic())
         process.clock.advance(1.5)
         assert group.enter(stale)
-        process.logs.log._appender._commit_batch("s", group.batch())
+        process.logs.appender._commit_batch("s", group.batch())
         group.hand_over()
     with pytest.raises(Overloaded):
         stale.result()

@@ -11,8 +11,8 @@ from functions.sealer.context import assemble
 from functions.sealer.seal import seal
 from functions.sealer.trim import trim
 from headrace.errors import OutcomeUnknown, Overloaded, StoreThrottled, StoreTimeout
-from headrace.log.commit import Committer
-from headrace.log.picture import Pictures
+from headrace.log.commit import Attempt, Budget
+from headrace.log.context import Context
 from headrace.log.requests import At
 from headrace.objects import keys
 from headrace.offset import BEGINNING, Cursor
@@ -131,7 +131,7 @@ def test_a_delete_that_committed_is_answered_whatever_fails_after_it() -> None:
     assert process.logs.delete("fork")
     process.wal.heal()
     row = world.memory.catalog.rows["streams", "fork"]
-    process.logs.log.controls.release_source(row.log_id, row.config)  # as the purge does, later
+    process.logs.controls.release_source(row.log_id, row.config)  # as the purge does, later
     newest = world.memory.newest(source)
     assert newest is not None
     assert newest.state.forks == 0
@@ -163,7 +163,7 @@ def test_the_cascade_of_a_release_goes_on_from_wherever_it_stopped() -> None:
             assert newest is not None
             if newest.state.ended:
                 row = world.memory.catalog.rows["streams", name]
-                again.logs.log.controls.release_source(log_id, row.config)
+                again.logs.controls.release_source(log_id, row.config)
         ends = [world.memory.newest(log_id) for log_id in logs]
         deleted = ends[2] is not None and ends[2].state.ended
         for end in ends[:2]:
@@ -252,7 +252,8 @@ def test_two_dead_items_do_not_vouch_for_each_other() -> None:
         entry = world.entries(log_id)[0]
         follower = next_entry(entry, b"dead too")
         assert world.memory.commit(follower) == Committed()
-        assert not Committer(second.stores, Pictures(second.stores, SURFACE)).verify_slot(follower)
+        attempt = Attempt(Context(second.stores, SURFACE), Budget(second.clock, 3000))
+        assert not attempt.verify_slot(follower)
         assert world.memory.commit(follower) == Committed()  # it comes once more, late
 
     first.wal.on("commit", trimmed_meanwhile)

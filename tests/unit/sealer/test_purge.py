@@ -9,8 +9,8 @@ from msgspec.structs import replace
 from functions.sealer.purge import purge
 from functions.sealer.seal import Sealed
 from headrace.errors import NotFound, OutcomeUnknown
-from headrace.log.commit import Budget, Committer
-from headrace.log.picture import Pictures
+from headrace.log.commit import Attempt, Budget
+from headrace.log.context import Context
 from headrace.objects import keys
 from headrace.streams.decide import SURFACE
 from headrace.streams.values import STREAMS
@@ -153,8 +153,8 @@ def test_a_late_writer_is_not_acknowledged_into_a_purged_log() -> None:
     world = World()
     log_id = world.create("a")
     world.fill("a", 3)
-    pictures = Pictures(world.stores, SURFACE)
-    picture = pictures.look("a")
+    context = Context(world.stores, SURFACE)
+    picture = context.pictures.look("a")
     late = replace(
         picture.newest,
         slot=picture.newest.next_slot(),
@@ -166,9 +166,8 @@ def test_a_late_writer_is_not_acknowledged_into_a_purged_log() -> None:
     world.logs.delete("a")
     world.wait(AGE_S)
     assert purge(world.parts, log_id)
-    budget = Budget(world.clock, 3000)
     try:
-        outcome = Committer(world.stores, pictures).put(late, [], picture.read, budget)
+        outcome = Attempt(context, Budget(world.clock, 3000)).put(late, [], picture.read)
     except OutcomeUnknown:
         outcome = None
     assert not isinstance(outcome, Committed)

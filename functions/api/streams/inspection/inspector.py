@@ -24,9 +24,8 @@ from headrace.errors import Damaged
 from headrace.index import descriptors
 from headrace.index import manifest as index_manifests
 from headrace.index.manifest import IndexManifest, IndexManifests
-from headrace.log import decide
-from headrace.log.definition import Definitions
-from headrace.log.stores import Stores
+from headrace.log import seam
+from headrace.log.context import Definitions, Stores
 from headrace.manifest import manifest as manifests
 from headrace.manifest.manifest import ManifestPage
 from headrace.objects import ObjectMissing, keys
@@ -101,7 +100,7 @@ class Inspector:
                 config=config,
                 state=state,
                 committed_ms=newest.committed_ms,
-                deadline_ms=decide.deadline_ms(config, state, watermark.touched_ms),
+                deadline_ms=seam.deadline_ms(config, state, watermark.touched_ms),
                 published=published,
                 definition=definition,
                 definition_bytes=self._definition_bytes(head.log_id, state),
@@ -124,7 +123,7 @@ class Inspector:
         config, state = row.config, newest.state
         is_empty = state.next_offset == config.base_offset
         watermark = Watermark() if is_empty and config.ttl_ms is None else self._stores.watermarks.get(row.log_id)
-        deadline_ms = decide.deadline_ms(config, state, watermark.touched_ms)
+        deadline_ms = seam.deadline_ms(config, state, watermark.touched_ms)
         if deadline_ms is not None and deadline_ms <= self._stores.clock.now_ms():
             return None
         # The watermark was read after the entry: it may know of records that the entry does not.

@@ -16,8 +16,9 @@ from headrace.clock import Clock
 from headrace.errors import Overloaded, StoreThrottled
 from headrace.index.fetching import RunCache
 from headrace.limits import PAGE_BYTES, PAGE_RECORDS
+from headrace.log.context import Stores
 from headrace.log.requests import EVERYTHING, At, ReadPage, Selection
-from headrace.log.stores import Stores
+from headrace.log.seam import Which, split
 from headrace.objects import keys
 from headrace.objects.observed import Request
 from headrace.streams.values import SYSTEM_STREAM, Appended, AppendRequest, Created, CreateRequest
@@ -228,7 +229,7 @@ class MeasuredLogs(Streams):
 
     def read(
         self,
-        name: str,
+        which: Which,
         at: At,
         selection: Selection = EVERYTHING,
         *,
@@ -239,10 +240,11 @@ class MeasuredLogs(Streams):
     ) -> ReadPage:
         """Measured, but not when it merely looks again for one who waits, and finds nothing."""
         began = self._clock.monotonic()
+        name, _ = split(which)
         page = self._watched(
             name,
             lambda: super(MeasuredLogs, self).read(
-                name, at, selection, touch=touch, max_records=max_records, max_bytes=max_bytes, until=until
+                which, at, selection, touch=touch, max_records=max_records, max_bytes=max_bytes, until=until
             ),
         )
         if touch or page.data:
