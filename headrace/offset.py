@@ -1,15 +1,19 @@
-"""Cursors in their text form: 26 characters of Crockford base32.
+"""Places in a log: cursors in their text form, 26 characters of Crockford base32, and slots, where entries are.
 
 A cursor is a 128-bit tuple of incarnation (u32), position (u64) and a reserved u32, shifted left by two so that 26
 characters of five bits hold it: the form that the Prisma Streams server emits, so that cursors can migrate.
 `position` counts the records before the cursor; reading at it returns the record with that offset first.
+
+`slot = offset * 10^9 + n`, where n counts the control entries since the last data at that offset. Entries therefore
+sort by offset, a reader can seek by offset, and a control entry takes a slot (so it fences writers that hold an older
+picture) without consuming an offset. The top of the range of n is kept for delete, so that a log can always be deleted.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from headrace.errors import InvalidRequest
+from headrace.errors import InvalidRequest, Overloaded
 
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _DECODE = {c: i for i, c in enumerate(_ALPHABET)}
@@ -62,3 +66,32 @@ def decode(text: str) -> Cursor:
     if position == 0 and incarnation == 0:
         return Cursor(0, 0)
     return Cursor(incarnation, position)
+
+
+SLOT_SPAN = 10**9
+_LAST_ORDINARY = SLOT_SPAN - 1000  # above: delete and what may follow it
+
+
+def first_slot(offset: int) -> int:
+    """Returns the lowest slot at `offset`."""
+    return offset * SLOT_SPAN
+
+
+def offset_of_slot(slot: int) -> int:
+    """Returns the offset of the first record in the entry at `slot` (or of the next record, for a control entry)."""
+    return slot // SLOT_SPAN
+
+
+def following_slot(slot: int, count: int, *, deleting: bool = False) -> int:
+    """Returns the slot after an entry at `slot` that holds `count` records.
+
+    Raises:
+        Overloaded: a billion control entries are at one offset; only delete is possible.
+    """
+    if count:
+        return (slot // SLOT_SPAN + count) * SLOT_SPAN
+    nxt = slot + 1
+    n = nxt % SLOT_SPAN
+    if n == 0 or (n >= _LAST_ORDINARY and not deleting):
+        raise Overloaded("too many control entries at one offset", retry_after_s=60)
+    return nxt

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from headrace import offset as offsets
 from headrace.batch import Batch, concat, encode_frames
 from headrace.clock import Clock, Moment
 from headrace.errors import OutcomeUnknown, Overloaded, StoreThrottled, StoreTimeout
@@ -26,7 +27,6 @@ from headrace.objects import keys
 from headrace.tables.catalog import PutRow
 from headrace.tables.items import Guard
 from headrace.wal import Committed, Outcome, SlotTaken
-from headrace.wal import slot as slots
 from headrace.wal.entry import PutEntry
 from headrace.wal.state import Entry, LogState
 
@@ -153,7 +153,7 @@ class Attempt:
             assert draft.config is not None, "a new log has a configuration"
             entry = Entry(
                 log_id=draft.log_id,
-                slot=slots.first_slot(draft.config.base_offset),
+                slot=offsets.first_slot(draft.config.base_offset),
                 kind=draft.kind,
                 state=draft.state,
                 request_ids=request_ids,

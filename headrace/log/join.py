@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from headrace import offset as offsets
 from headrace.errors import Damaged
 from headrace.log import tail
 from headrace.log.context import Stores
 from headrace.manifest.manifest import Manifest
 from headrace.manifest.store import ManifestStore
 from headrace.wal import Wal
-from headrace.wal import slot as slots
 from headrace.wal.state import Entry
 
 LOOKS = 4  # the sealer can publish and trim between two of our looks, but not for ever
@@ -102,7 +102,7 @@ def between(wal: Wal, log_id: str, first: int, end: int, most_bytes: int) -> lis
     slot_end: int | None = None
     is_over = False
     while True:
-        page = wal.read(log_id, start=slots.first_slot(first), end=slot_end, descending=True)
+        page = wal.read(log_id, start=offsets.first_slot(first), end=slot_end, descending=True)
         found += page.entries
         is_over = bool(found) and found[0].state.total_bytes - found[-1].state.total_bytes >= most_bytes
         if page.complete or not page.entries or is_over:

@@ -11,12 +11,12 @@ from itertools import chain, repeat
 from types import MappingProxyType
 from typing import NamedTuple
 
+from headrace import offset as offsets
 from headrace.batch import EMPTY, MAX_PAYLOAD_BYTES, Batch, decode_frames
 from headrace.errors import Damaged
 from headrace.log.context import Stores
 from headrace.objects import ObjectMissing, Range
 from headrace.wal import Wal
-from headrace.wal import slot as slots
 from headrace.wal.state import Entry
 
 RECENT = 10  # entries a cold reader takes from the end: most followers find their place in them
@@ -92,13 +92,13 @@ def around(wal: Wal, log_id: str, position: int, limit: int | None = None) -> Ta
 
     More only where control entries (forks, definitions) at that very offset fill a page.
     """
-    page = wal.read(log_id, start=slots.first_slot(position), limit=limit)
+    page = wal.read(log_id, start=offsets.first_slot(position), limit=limit)
     entries = list(page.entries)
     while page.entries and not page.complete and entries[-1].offset <= position and not _has(entries, position):
         page = wal.read(log_id, start=entries[-1].slot + 1, limit=limit)
         entries += page.entries
     if not entries or entries[0].offset > position:
-        before = wal.newest(log_id, below=slots.first_slot(position))
+        before = wal.newest(log_id, below=offsets.first_slot(position))
         if before is not None:
             entries = [before, *entries]
     run = confirmed(entries, newest_is_last=page.complete)

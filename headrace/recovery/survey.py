@@ -13,6 +13,7 @@ from typing import Literal, TypeVar
 import msgspec
 from msgspec.structs import replace
 
+from headrace import offset as offsets
 from headrace.errors import Damaged
 from headrace.log.context import Stores
 from headrace.manifest import invariants
@@ -21,7 +22,6 @@ from headrace.objects import ObjectMissing, Objects, keys
 from headrace.recovery.report import Progress, no_progress
 from headrace.tables.catalog import Row
 from headrace.tables.watermarks import Watermark
-from headrace.wal import slot as slots
 from headrace.wal.state import Entry, LogConfig, LogState, incarnation_of
 
 _PAGE = 1000
@@ -253,4 +253,4 @@ def _rows(stores: Stores, surface: str) -> Iterator[Row]:
 
 def payload_offset(facts: Facts) -> int | None:
     """Offset of the highest payload object, which says that records were once sent to it."""
-    return slots.offset_of(facts.payload_slot) if facts.payload_slot is not None else None
+    return offsets.offset_of_slot(facts.payload_slot) if facts.payload_slot is not None else None

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from headrace.wal import slot as slots
+from headrace import offset as offsets
 
 
 class Producer(msgspec.Struct, frozen=True, array_like=True):
@@ -243,7 +243,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def offset(self) -> int:
         """Offset of its first record (of the next record, for a control entry)."""
-        return slots.offset_of(self.slot)
+        return offsets.offset_of_slot(self.slot)
 
     @property
     def next_offset(self) -> int:
@@ -252,4 +252,4 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 
     def next_slot(self, *, deleting: bool = False) -> int:
         """Returns the slot of the entry after it."""
-        return slots.following(self.slot, self.count, deleting=deleting)
+        return offsets.following_slot(self.slot, self.count, deleting=deleting)

@@ -14,6 +14,7 @@ from emr_jobs import segments
 from functions.sealer import handler, seal
 from functions.sealer import purge as purging
 from functions.sealer.trim import Trimmed
+from headrace import offset as offsets
 from headrace.errors import Damaged, NotFound, OutcomeUnknown, Overloaded, StoreThrottled, StoreTimeout
 from headrace.log import context as contexts
 from headrace.log import read, seam
@@ -27,7 +28,6 @@ from headrace.objects import keys
 from headrace.recovery import names, survey
 from headrace.streams import decide as streams
 from headrace.wal import Committed, GuardRefused, Outcome, SlotTaken
-from headrace.wal import slot as slots
 from headrace.wal.state import Entry, incarnation_of
 from tests.simulation import background
 
@@ -161,7 +161,7 @@ def trim_by_offset(parts: Any, log_id: str) -> Trimmed:
         parts,
         log_id,
         lambda watermark, newest: min(
-            slots.first_slot(watermark.end_offset + 1) if watermark.generation else 0, newest.slot
+            offsets.first_slot(watermark.end_offset + 1) if watermark.generation else 0, newest.slot
         ),
         lambda entry: entry.committed_ms,
     )

@@ -14,8 +14,8 @@ from headrace.manifest.invariants import check, check_whole
 from headrace.manifest.manifest import Manifest, decode, decode_page, describe_page, encode, encode_page, first
 from headrace.objects import packed
 from headrace.objects.memory import MemoryObjects
+from headrace.offset import SLOT_SPAN
 from headrace.segment.descriptor import PageIndex
-from headrace.wal.slot import SPAN
 from tests.unit.manifest.samples import CLOSED, LOG, START_MS, config, controlled, data_entry, grown, segment
 
 replace = msgspec.structs.replace
@@ -24,9 +24,9 @@ replace = msgspec.structs.replace
 def test_a_generation_folds_segments_and_the_last_state_in() -> None:
     one = grown(None, 5)
     two = grown(one, 7, 1)
-    assert (one.generation, one.end_slot, one.end_offset, one.sealed_bytes) == (1, 5 * SPAN, 5, 50)
-    assert (two.generation, two.end_slot, two.end_offset, two.sealed_bytes) == (2, 13 * SPAN, 13, 130)
-    assert (two.last_slot, two.last_id, two.state.next_offset) == (12 * SPAN, "r13", 13)
+    assert (one.generation, one.end_slot, one.end_offset, one.sealed_bytes) == (1, 5 * SLOT_SPAN, 5, 50)
+    assert (two.generation, two.end_slot, two.end_offset, two.sealed_bytes) == (2, 13 * SLOT_SPAN, 13, 130)
+    assert (two.last_slot, two.last_id, two.state.next_offset) == (12 * SLOT_SPAN, "r13", 13)
     assert [s.number for s in two.open_page] == [0, 1, 2]
     check(None, one)
     check(one, two)
@@ -128,9 +128,9 @@ BROKEN: dict[str, Callable[[Manifest], Manifest]] = {
     "unknown version": lambda m: replace(m, version=2),
     "another log": lambda m: replace(m, log_id="c" * 32),
     "another configuration": lambda m: replace(m, config=replace(m.config, incarnation=2)),
-    "end slot at another offset": lambda m: replace(m, end_slot=m.end_slot + SPAN),
+    "end slot at another offset": lambda m: replace(m, end_slot=m.end_slot + SLOT_SPAN),
     "last entry above the end": lambda m: replace(m, last_slot=m.end_slot),
-    "last entry already folded in": lambda m: replace(m, last_slot=4 * SPAN),
+    "last entry already folded in": lambda m: replace(m, last_slot=4 * SLOT_SPAN),
     "state of another entry": lambda m: replace(m, state=replace(m.state, next_offset=9)),
     "append time fell": lambda m: replace(m, state=replace(m.state, append_time_ms=1)),
     "bytes fell": lambda m: replace(m, state=replace(m.state, total_bytes=1)),
