@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING
 from functions.api.door.access import Access, Keyring, Keys, check_exposure, parse
 from functions.api.door.background import CountKeeper
 from functions.api.door.layers import Traffic, on_lambda
-from functions.api.streams.inspection import process
 from functions.api.streams.inspection.inspector import Inspector
-from functions.api.streams.system.emitter import Emitter, gauges
+from functions.api.streams.system.emitter import Emitter, gauges, measure_memory
 from functions.api.streams.system.recorder import MeasuredLogs, Recorder
 from functions.metrics import ApiMetric, Meter
 from functions.wiring import Wiring, open_wiring
@@ -135,7 +134,7 @@ def assemble(stores: Stores, access: Keys, meter: Meter[ApiMetric] | None = None
     metrics = Emitter(
         recorder,
         logs,
-        lambda: gauges(traffic.load(), process.memory()),
+        lambda: gauges(traffic.load(), measure_memory()),
         clock,
         interval_ms=settings.metrics_interval_ms,
         runs_between_requests=is_server,

@@ -283,6 +283,10 @@ class IndexManifests:
         self._clock = clock
         self._seen: Bounded[str, IndexManifest] = Bounded(_REMEMBERED, clock=clock)
 
+    def forget(self) -> None:
+        """Drops what was seen."""
+        self._seen.clear()
+
     def recent(self, log_id: str, max_age_s: float, at_least: int = 0) -> IndexManifest | None:
         """Returns the cached generation if it was the newest at most `max_age_s` seconds ago and is at least
         `at_least`; else None.

@@ -12,6 +12,7 @@ from headrace.clock import within_deadline
 from headrace.definition import Definition
 from headrace.errors import InvalidRequest
 from headrace.index.fetching import RunCache
+from headrace.index.manifest import IndexManifests
 from headrace.limits import MAX_NOTE_BYTES, PAGE_BYTES, PAGE_RECORDS
 from headrace.log.append import Appender
 from headrace.log.commit import Found
@@ -49,6 +50,7 @@ class Log:
     Attributes:
         appender: appends.
         run_cache: what is kept of index runs.
+        manifests, indexes: the generations that this process has met.
         controls: the control verbs, for those that already are within a request's time.
         wakeups: called after each change by this process.
     """
@@ -59,7 +61,8 @@ class Log:
         self._surface = surface
         self._context = context = Context(stores, surface)
         self.run_cache = run_cache or RunCache(stores.objects, stores.clock.monotonic)
-        self._pruner = Pruner(stores.objects, stores.clock, self.run_cache)
+        self.manifests, self.indexes = context.manifests, IndexManifests(stores.objects, stores.clock)
+        self._pruner = Pruner(self.indexes, self.run_cache)
         self.controls = Controls(context)
         self._reader = Reader(context, self.controls, self._pruner)
         context.record = self._reader.read_one
@@ -143,7 +146,7 @@ class Log:
     def forget(self) -> None:
         """Drops everything that this process remembers."""
         self._context.pictures.forget()
-        self._pruner.forget()
+        self.indexes.forget()
 
     def _in_time(self) -> AbstractContextManager[None]:
         """Store calls of one verb begin within a request's time. (An append has its own, shorter budget.)"""

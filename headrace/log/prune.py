@@ -11,14 +11,13 @@ from collections.abc import Iterable
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from headrace.clock import Clock
 from headrace.errors import Damaged
 from headrace.index import descriptors
 from headrace.index.descriptors import Run
 from headrace.index.fetching import RunCache
 from headrace.index.manifest import IndexManifest, IndexManifests
 from headrace.log.view import View
-from headrace.objects import ObjectMissing, Objects
+from headrace.objects import ObjectMissing
 from headrace.segment.descriptor import Segment
 
 if TYPE_CHECKING:  # see `headrace.index.fetching`
@@ -42,11 +41,9 @@ class Ahead(NamedTuple):
 class Pruner:
     """Asks the runs of logs. Thread-safe."""
 
-    def __init__(self, objects: Objects, clock: Clock, cache: RunCache) -> None:
-        self._clock = clock
+    def __init__(self, indexes: IndexManifests, cache: RunCache) -> None:
+        self._indexes = indexes
         self._cache = cache
-        self._objects = objects
-        self._indexes = IndexManifests(objects, clock)
 
     def ahead(self, log_id: str, first: int, end: int, view: View) -> Ahead:
         """Returns what the log's runs say of the published records `[first, end)`, or of the first of them.
@@ -70,10 +67,6 @@ class Pruner:
                 _log.warning("a run can't be read: log_id=%s run=%s reason=%s", log_id, run.id, exc)
                 broken.add(run.id)
         return Ahead(run_end)
-
-    def forget(self) -> None:
-        """Drops what is remembered of logs."""
-        self._indexes = IndexManifests(self._objects, self._clock)
 
     def _manifest(self, log_id: str, first: int, plan: str | None, *, is_fresh: bool) -> IndexManifest:
         """Returns the newest generation; one in hand while it is young, or, if it lacks what is asked for, very

@@ -19,7 +19,7 @@ from headrace.errors import Damaged
 from headrace.index import descriptors
 from headrace.index import manifest as manifests
 from headrace.index.descriptors import Run
-from headrace.index.manifest import IndexManifest, IndexManifests
+from headrace.index.manifest import IndexManifest
 from headrace.log import join
 from headrace.log.context import Stores
 from headrace.log.logs import Log
@@ -181,8 +181,7 @@ class Sources:
     def __init__(self, stores: Stores, logs: Log) -> None:
         self._stores = stores
         self._logs = logs
-        self._manifests = stores.manifests()
-        self._indexes = IndexManifests(stores.objects, stores.clock)
+        self._manifests, self._indexes = logs.manifests, logs.indexes
         self._known: Bounded[str, Manifest] = Bounded(_REMEMBERED)
 
     def snapshot(self, name: str, *, fresh: bool = False) -> Snapshot:

@@ -9,8 +9,8 @@ import pytest
 
 from functions.api.door.layers import Load, Traffic
 from functions.api.streams import live
-from functions.api.streams.inspection import process
-from functions.api.streams.inspection.process import HighWater
+from functions.api.streams.inspection.server import HighWater
+from functions.api.streams.system import emitter
 from headrace.settings import Settings
 from tests.unit.api.asgi import TEXT, Server
 
@@ -105,13 +105,13 @@ def test_traffic_counts_until_the_end_of_a_request_also_of_a_failed_one() -> Non
 
 def test_memory_is_read_as_linux_tells_it() -> None:
     kilobyte = 1024
-    assert process.parse(STATUS, 1) == process.Memory(
+    assert emitter.parse_status(STATUS, 1) == emitter.Memory(
         20 * kilobyte, 30 * kilobyte, 50 * kilobyte, 12 * kilobyte, 7 * kilobyte, kilobyte
     )
 
 
 def test_without_linux_only_the_peak_is_known() -> None:
-    assert process.parse("", 99) == process.Memory(99, 99, 99, None, None, None)
+    assert emitter.parse_status("", 99) == emitter.Memory(99, 99, 99, None, None, None)
 
 
 def test_marks_only_rise() -> None:

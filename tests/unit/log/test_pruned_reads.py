@@ -19,7 +19,7 @@ from functions.sealer.trim import trim
 from headrace.batch import Batch
 from headrace.index import evaluate
 from headrace.index.fetching import RunCache
-from headrace.index.manifest import KEPT_MS, IndexManifestStore
+from headrace.index.manifest import KEPT_MS, IndexManifests, IndexManifestStore
 from headrace.log import prune, read, view
 from headrace.log.requests import At, ReadPage, Selection
 from headrace.objects import Range, keys
@@ -375,7 +375,9 @@ def test_what_is_known_ends_where_the_question_ends() -> None:
     later = before.runs[1]
     assert store.publish(replace(before, generation=before.generation + 1, runs=(later,)))
     stores = shop.process().stores
-    pruner = prune.Pruner(stores.objects, stores.clock, RunCache(stores.objects, stores.clock.monotonic))
+    pruner = prune.Pruner(
+        IndexManifests(stores.objects, stores.clock), RunCache(stores.objects, stores.clock.monotonic)
+    )
     keyed = view.View(shop.maker.logs.definition("s"), Selection(key="k1"), JSON)
     assert pruner.ahead(shop.log_id, 0, 10, keyed) == (10, None)
     assert pruner.ahead(shop.log_id, 0, 1000, keyed) == (later.first_offset, None)

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from functions.api.streams.inspection.seen import Coverage, Seen
+from functions.api.streams.inspection.inspector import Coverage, Seen
 from headrace import instants
 from headrace.index.descriptors import Family, Run
 from headrace.json import jsontext, registry

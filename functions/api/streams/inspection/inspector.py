@@ -1,4 +1,4 @@
-"""Reads what the documents of a stream are made of. Never renews a deadline: looking is not using."""
+"""What the documents of a stream are made of, and how it is read. Never renews a deadline: looking is not using."""
 
 from __future__ import annotations
 
@@ -8,31 +8,142 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from typing import NamedTuple, TypeVar
 
-from functions.api.streams.inspection.seen import (
-    Indexed,
-    Listed,
-    Published,
-    Seen,
-    Version,
-    coverage,
-    nothing,
-    of_page,
-    of_segment,
-)
 from headrace.definition import Definition
 from headrace.errors import Damaged
 from headrace.index import descriptors
 from headrace.index import manifest as index_manifests
-from headrace.index.manifest import IndexManifest, IndexManifests
+from headrace.index.descriptors import Run
+from headrace.index.manifest import IndexManifest, gaps
 from headrace.log import seam
-from headrace.log.context import Definitions, Stores
+from headrace.log.context import Stores
 from headrace.manifest import manifest as manifests
-from headrace.manifest.manifest import ManifestPage
+from headrace.manifest.manifest import Manifest, ManifestPage
+from headrace.manifest.store import ManifestStore
 from headrace.objects import ObjectMissing, keys
+from headrace.segment.descriptor import Segment
 from headrace.streams.verbs import Streams
 from headrace.tables.catalog import Row
 from headrace.tables.watermarks import Watermark
 from headrace.wal.state import LogConfig, LogState, incarnation_of
+
+
+class Version(NamedTuple):
+    """What the documents depend on. Cheap to read: while it is the same one, so are the documents.
+
+    Counters of requests are no part of it, although `_details` shows them: reading a stream would change it.
+    """
+
+    log_id: str
+    state: LogState
+    watermark: Watermark
+    index_generation: int = 0
+
+
+class Published(NamedTuple):
+    """The newest manifest generation, in figures.
+
+    Attributes:
+        generation: its number; 0 when nothing is published.
+        end_offset: after the last published record.
+        sealed_bytes: of record data in the segments.
+        segments, segment_bytes: how many there are, and the bytes of their objects.
+        object_bytes, page_bytes: of the generation's object, and of the pages that it names.
+        digest: SHA-256 of the generation's object, hex; None without one.
+        published_ms: when the generation was made; None without one.
+        oldest_ms: append time of the first published record; None without one.
+    """
+
+    generation: int
+    end_offset: int
+    sealed_bytes: int = 0
+    segments: int = 0
+    segment_bytes: int = 0
+    object_bytes: int = 0
+    page_bytes: int = 0
+    digest: str | None = None
+    published_ms: int | None = None
+    oldest_ms: int | None = None
+
+
+class Coverage(NamedTuple):
+    """How many published segments lie wholly in index runs.
+
+    Attributes:
+        segments: those that do.
+        contiguous: of them, those before the first one that does not.
+        missing_ms: append time of the first record of that one; None if there is none.
+    """
+
+    segments: int = 0
+    contiguous: int = 0
+    missing_ms: int | None = None
+
+
+class Indexed(NamedTuple):
+    """The newest generation of the index manifest, against what is published and the plan in force.
+
+    Attributes:
+        manifest: the generation; number 0 when nothing was indexed.
+        object_bytes: of its object.
+        plan: hash of the plan in force.
+        by_plan: coverage by runs of that plan.
+        by_any: coverage by runs of whatever plan.
+        searched: coverage by runs of whatever plan that hold search fields.
+    """
+
+    manifest: IndexManifest
+    object_bytes: int
+    plan: str
+    by_plan: Coverage
+    by_any: Coverage
+    searched: Coverage
+
+
+class Seen(NamedTuple):
+    """A living stream.
+
+    Attributes:
+        committed_ms: when its newest entry was committed, by the server's clock.
+        deadline_ms: when it expires unless it is touched; None if never.
+        definition_bytes: of the object that holds schema registry and profile; 0 without one.
+        indexed: how far its index runs are.
+    """
+
+    config: LogConfig
+    state: LogState
+    committed_ms: int
+    deadline_ms: int | None
+    published: Published
+    definition: Definition
+    definition_bytes: int
+    indexed: Indexed
+
+    @property
+    def name(self) -> str:
+        """The stream's."""
+        return self.config.name
+
+    @property
+    def incarnation(self) -> int:
+        """In force."""
+        return incarnation_of(self.config, self.state)
+
+    @property
+    def last_append_ms(self) -> int:
+        """Append time of the newest record; without one the time of the creation."""
+        return self.state.append_time_ms or self.config.created_ms
+
+
+class Listed(NamedTuple):
+    """A living stream in a listing. Offsets are those of the last record, -1 without one."""
+
+    config: LogConfig
+    profile: str
+    incarnation: int
+    next_offset: int
+    sealed_through: int
+    deadline_ms: int | None
+
 
 _TRIES = 3  # a stream can be deleted, and made again, between two of our reads
 _REMEMBERED = 4096  # figures of generations, pages and definitions: immutable, some 200 bytes each
@@ -52,9 +163,7 @@ class Inspector:
     def __init__(self, stores: Stores, logs: Streams) -> None:
         self._stores = stores
         self._logs = logs
-        self._definitions = Definitions(stores)
-        self._manifests = stores.manifests()
-        self._indexes = IndexManifests(stores.objects, stores.clock)
+        self._manifests, self._indexes = logs.manifests, logs.indexes
         self._published = lru_cache(_REMEMBERED)(self._read_published)
         self._page = lru_cache(_REMEMBERED)(self._read_page)
         self._size = lru_cache(_REMEMBERED)(self._read_size)
@@ -91,7 +200,7 @@ class Inspector:
                 continue
             config, state = head.config, newest.state
             published = self._of_generation(head.log_id, config, watermark.generation)
-            definition = self._definitions.of(head.log_id, state)
+            definition = self._logs.definition_of(head._replace(state=state))
             named = watermark.index_generation
             index = (
                 self._indexes.look(head.log_id, named) if watermark.generation else index_manifests.empty(head.log_id)
@@ -135,20 +244,18 @@ class Inspector:
         """Segments are counted by the pages of the manifest; one that runs cover in part is read, the first time."""
         plan = descriptors.hash_of(definition)
         if not index.generation:
-            none = nothing(published)
+            none = Coverage(missing_ms=published.oldest_ms)
             return Indexed(index, 0, plan, none, none, none)
         manifest = self._manifests.load(log_id, published.generation)
         if manifest is None:
             raise Damaged(f"manifest is missing: object={keys.manifest(log_id, published.generation)}")
-        blocks = [of_page(page, self._manifests, manifest) for page in manifest.pages]
-        blocks += [of_segment(segment) for segment in manifest.open_page]
         return Indexed(
             manifest=index,
             object_bytes=len(index_manifests.encode(index)),
             plan=plan,
-            by_plan=coverage(blocks, index.of_plan(plan)),
-            by_any=coverage(blocks, index.runs),
-            searched=coverage(blocks, [run for run in index.runs if "kw" in run.sizes]),
+            by_plan=_cover(self._manifests, manifest, index.of_plan(plan)),
+            by_any=_cover(self._manifests, manifest, index.runs),
+            searched=_cover(self._manifests, manifest, [run for run in index.runs if "kw" in run.sizes]),
         )
 
     def _of_generation(self, log_id: str, config: LogConfig, generation: int) -> Published:
@@ -217,3 +324,37 @@ def fan_out(call: Callable[[T], U], items: Sequence[T]) -> list[U]:
     if _pool is None:
         _pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="inspect")
     return list(_pool.map(call, items))
+
+
+def _cover(store: ManifestStore, manifest: Manifest, runs: Sequence[Run]) -> Coverage:
+    """Returns how many segments lie wholly in the union of these runs.
+
+    A sealed page is read only if runs cover it in part, or if it is the first that they leave out.
+
+    Raises:
+        Damaged: a sealed page is missing or altered.
+    """
+    found = Coverage()
+    for page in manifest.pages:
+        missing = gaps(runs, page.first_offset, page.end_offset)
+        if not missing:
+            found = _add(found, page.count)
+        elif found.missing_ms is None or missing != [(page.first_offset, page.end_offset)]:
+            for segment in store.segments_from(manifest, page.first_offset):
+                if segment.first_offset >= page.end_offset:
+                    break
+                found = _look_at(found, segment, runs)
+    for segment in manifest.open_page:
+        found = _look_at(found, segment, runs)
+    return found
+
+
+def _look_at(found: Coverage, segment: Segment, runs: Sequence[Run]) -> Coverage:
+    if not gaps(runs, segment.first_offset, segment.end_offset):
+        return _add(found, 1)
+    return found if found.missing_ms is not None else found._replace(missing_ms=segment.min_time_ms)
+
+
+def _add(found: Coverage, count: int) -> Coverage:
+    contiguous = found.contiguous + (count if found.missing_ms is None else 0)
+    return found._replace(segments=found.segments + count, contiguous=contiguous)

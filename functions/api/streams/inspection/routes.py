@@ -20,8 +20,7 @@ from functions.api.door.layers import grant_of, run
 from functions.api.door.requests import Headers, query_of
 from functions.api.door.routes import add, serve
 from functions.api.streams.inspection import documents
-from functions.api.streams.inspection.inspector import Inspector, fan_out
-from functions.api.streams.inspection.seen import Listed, Version
+from functions.api.streams.inspection.inspector import Inspector, Listed, Version, fan_out
 from functions.api.streams.live import listening
 from functions.api.streams.records import NO_STORE, PATH, allowed_name
 from functions.metrics import ApiMetric

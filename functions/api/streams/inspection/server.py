@@ -21,10 +21,9 @@ from functions.api.context import OBJECT_STORE_TIMEOUT_S, Context
 from functions.api.door.access import Forbidden, Scope
 from functions.api.door.layers import Load, capacity, grant_of
 from functions.api.door.routes import serve
-from functions.api.streams.inspection import process, server
-from functions.api.streams.inspection.process import HighWater, Memory
 from functions.api.streams.live import waiters
 from functions.api.streams.records import NO_STORE
+from functions.api.streams.system.emitter import Memory, measure_memory
 from headrace import instants
 from headrace.json import jsontext
 from headrace.limits import GROUP_BYTES, GROUP_REQUESTS, QUEUE_BYTES, QUEUE_REQUESTS
@@ -34,17 +33,17 @@ from headrace.settings import Settings
 
 def add_routes(app: FastAPI, context: Context) -> None:
     """Adds the two resources."""
-    marks = process.HighWater()
+    marks = HighWater()
 
     @serve(app, "/v1/server/_details", "GET")
     async def show_server_details(request: Request) -> Response:
         _require_operator(request)
-        return _document(server.details(_sample(context), context.settings, marks))
+        return _document(details(_sample(context), context.settings, marks))
 
     @serve(app, "/v1/server/_mem", "GET")
     async def show_server_memory(request: Request) -> Response:
         _require_operator(request)
-        return _document(server.mem(_sample(context), marks))
+        return _document(mem(_sample(context), marks))
 
 
 def _require_operator(request: Request) -> None:
@@ -60,7 +59,7 @@ def _require_operator(request: Request) -> None:
 def _sample(context: Context) -> Sample:
     return Sample(
         at=instants.text_of(context.clock.now_ms()),
-        memory=process.memory(),
+        memory=measure_memory(),
         load=context.traffic.load(),
         waiters=waiters(),
         counted_logs=len(context.counts.counts),
@@ -103,6 +102,36 @@ class Sample(NamedTuple):
     threads: int
     calls: int
     limit_bytes: int
+
+
+class Mark(NamedTuple):
+    """The highest value seen, and when (RFC 3339)."""
+
+    value: int
+    at: str
+
+
+class HighWater:
+    """Marks by group and name. Somebody must look for a mark to be made. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._marks: dict[str, dict[str, Mark]] = {}
+
+    def observe(self, group: str, values: Mapping[str, object], at: str) -> None:
+        """Raises the marks of a group; what is no number is passed over."""
+        with self._lock:
+            marks = self._marks.setdefault(group, {})
+            for name, value in values.items():
+                if isinstance(value, bool) or not isinstance(value, int):
+                    continue
+                if name not in marks or marks[name].value < value:
+                    marks[name] = Mark(value, at)
+
+    def of(self, group: str) -> dict[str, dict[str, object]]:
+        """Returns the marks of a group, as documents."""
+        with self._lock:
+            return {name: mark._asdict() for name, mark in self._marks.get(group, {}).items()}
 
 
 def details(sample: Sample, settings: Settings, marks: HighWater) -> Json:
@@ -166,28 +195,24 @@ def mem(sample: Sample, marks: HighWater) -> Json:
     }
 
 
-_GC: Json = {
-    "forced_gc_count": 0,
-    "forced_gc_reclaimed_bytes_total": 0,
-    "last_forced_gc_at_ms": None,
-    "last_forced_gc_before_bytes": None,
-    "last_forced_gc_after_bytes": None,
-    "last_forced_gc_reclaimed_bytes": None,
-    "heap_snapshots_written": 0,
-    "last_heap_snapshot_at_ms": None,
+def _fill(names: str, value: int | None = 0) -> Json:
+    """Returns members that have no meaning here."""
+    return dict.fromkeys(names.split(), value)
+
+
+_GC = {
+    **_fill("forced_gc_count forced_gc_reclaimed_bytes_total heap_snapshots_written"),
+    **_fill("last_forced_gc_at_ms last_forced_gc_before_bytes last_forced_gc_after_bytes", None),
+    **_fill("last_forced_gc_reclaimed_bytes last_heap_snapshot_at_ms", None),
 }
-_SQLITE_FIGURES = (
-    "memory_used_bytes",
-    "memory_highwater_bytes",
-    "pagecache_used_slots",
-    "pagecache_used_slots_highwater",
-    "pagecache_overflow_bytes",
-    "pagecache_overflow_highwater_bytes",
-    "malloc_count",
-    "malloc_count_highwater",
-    "open_connections",
-    "prepared_statements",
+_SQLITE = _fill(
+    "memory_used_bytes memory_highwater_bytes pagecache_used_slots pagecache_used_slots_highwater"
+    " pagecache_overflow_bytes pagecache_overflow_highwater_bytes malloc_count malloc_count_highwater"
+    " open_connections prepared_statements"
 )
+
+
+_NO_GROUPS = ("mapped_files", "disk_caches", "configured_budgets", "pipeline_buffers", "sqlite_runtime")
 
 
 class _Figures:
@@ -216,14 +241,10 @@ class _Figures:
             "unattributed_anon_bytes": None if memory.anonymous is None else 0,
             "unattributed_rss_bytes": max(0, memory.resident - heap),
         }
-        self.sqlite: Json = {"available": False, "source": "unavailable", **dict.fromkeys(_SQLITE_FIGURES, 0)}
+        self.sqlite: Json = {"available": False, "source": "unavailable", **_SQLITE}
         self.groups: dict[str, Json] = {
             "heap_estimates": {"ingest_queue_payload_bytes": sample.load.write_bytes},
-            "mapped_files": {},
-            "disk_caches": {},
-            "configured_budgets": {},
-            "pipeline_buffers": {},
-            "sqlite_runtime": {},
+            **{group: {} for group in _NO_GROUPS},
         }
         self.counts: Json = {
             "ingest_queue_requests": sample.load.writes,
@@ -233,10 +254,7 @@ class _Figures:
         }
         self.totals: Json = {
             "heap_estimate_bytes": sum(self.groups["heap_estimates"].values()),
-            "mapped_file_bytes": 0,
-            "disk_cache_bytes": 0,
-            "configured_budget_bytes": 0,
-            "pipeline_buffer_bytes": 0,
+            **_fill("mapped_file_bytes disk_cache_bytes configured_budget_bytes pipeline_buffer_bytes"),
             "sqlite_runtime_bytes": 0,
         }
         marks.observe("process", {**self.process, "rss_bytes": memory.peak}, sample.at)
@@ -256,25 +274,15 @@ class _Figures:
 
 def _limits(sample: Sample, settings: Settings) -> Json:
     return {
-        "caches": {
-            "sqlite_cache_bytes": 0,
-            "worker_sqlite_cache_bytes": 0,
-            "index_run_memory_cache_bytes": 0,
-            "index_run_disk_cache_bytes": 0,
-            "lexicon_index_cache_bytes": 0,
-            "segment_cache_bytes": 0,
-            "companion_toc_cache_bytes": 0,
-            "companion_section_cache_bytes": 0,
-            "companion_file_cache_bytes": 0,
-        },
+        "caches": _fill(
+            "sqlite_cache_bytes worker_sqlite_cache_bytes index_run_memory_cache_bytes index_run_disk_cache_bytes"
+            " lexicon_index_cache_bytes segment_cache_bytes companion_toc_cache_bytes companion_section_cache_bytes"
+            " companion_file_cache_bytes"
+        ),
         "concurrency": {
             "ingest": sample.calls,
             "read": sample.calls,
-            "search": 0,
-            "async_index": 0,
-            "upload": 0,
-            "index_build": 0,
-            "index_compact": 0,
+            **_fill("search async_index upload index_build index_compact"),
         },
         "ingest": {
             "max_batch_requests": GROUP_REQUESTS,
@@ -284,12 +292,9 @@ def _limits(sample: Sample, settings: Settings) -> Json:
             "busy_timeout_ms": settings.append_timeout_ms,
             "local_backlog_max_bytes": 0,
         },
-        "search": {
-            "companion_batch_segments": 0,
-            "companion_yield_blocks": 0,
-            "wal_overlay_quiet_period_ms": 0,
-            "wal_overlay_max_bytes": 0,
-        },
+        "search": _fill(
+            "companion_batch_segments companion_yield_blocks wal_overlay_quiet_period_ms wal_overlay_max_bytes"
+        ),
         "segmenting": {
             "segment_max_bytes": settings.seal_bytes,
             "segment_target_rows": settings.seal_records,

@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import logging
 import os
+import re
+import resource
+import sys
 from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import NamedTuple
 
 from functions.api.door.background import Periodic
 from functions.api.door.layers import Load
-from functions.api.streams.inspection.process import Memory
 from functions.api.streams.system.recorder import Recorder, Series, Window
 from headrace.batch import Batch
 from headrace.clock import Clock
@@ -120,6 +124,54 @@ def _as_it_shall_be(before: Definition, config: LogConfig, state: LogState) -> D
     if update is None:
         return before
     return Definition(registry.install(update, name=SYSTEM_STREAM, next_offset=state.next_offset), wanted)
+
+
+_STATUS = Path("/proc/self/status")
+_LINE = re.compile(r"^(VmRSS|VmHWM|VmData|RssAnon|RssFile|RssShmem):\s+(\d+) kB$", re.MULTILINE)
+
+
+class Memory(NamedTuple):
+    """Memory of the process, in bytes.
+
+    Attributes:
+        resident, peak: in RAM, now and at the most.
+        private: what the interpreter and its libraries have asked for, whether it is in RAM or not.
+        anonymous, file, shared: parts of `resident`; None where the system does not tell them apart.
+    """
+
+    resident: int
+    peak: int
+    private: int
+    anonymous: int | None
+    file: int | None
+    shared: int | None
+
+
+def measure_memory() -> Memory:
+    """Returns the memory of this process, now."""
+    try:
+        status = _STATUS.read_text()
+    except OSError:
+        status = ""
+    return parse_status(status, _peak_bytes())
+
+
+def parse_status(status: str, peak: int) -> Memory:
+    """Memory as Linux tells it in `/proc/self/status`; elsewhere the text is empty, and only `peak` is known."""
+    found = {name: int(kilobytes) * 1024 for name, kilobytes in _LINE.findall(status)}
+    return Memory(
+        resident=found.get("VmRSS", peak),
+        peak=max(found.get("VmHWM", 0), found.get("VmRSS", peak)),
+        private=found.get("VmData", peak),
+        anonymous=found.get("RssAnon"),
+        file=found.get("RssFile"),
+        shared=found.get("RssShmem"),
+    )
+
+
+def _peak_bytes() -> int:
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
 
 
 def gauges(load: Load, memory: Memory) -> list[tuple[Series, int]]:
