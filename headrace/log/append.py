@@ -112,8 +112,10 @@ class Appender:
                 ticket.settle(error=answer)
             else:
                 ticket.settle(answer)
-        for one in logs:
-            self.wakeups.notify(one)
+        written = {draft.log_id for draft in decision.entries}
+        for log, picture in zip(logs, looked, strict=True):
+            if log == which or picture.row.log_id in written:
+                self.wakeups.notify(log)
 
     def _look(self, logs: Sequence[Which]) -> list[Picture]:
         """Returns fresh pictures."""

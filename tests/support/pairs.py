@@ -1,28 +1,53 @@
-"""A small surface for tests: a name is a main log of any bytes and a companion, `notes`, of JSON."""
+"""A small surface for tests: a name is a main log of any bytes and a companion, `notes`, of JSON.
+
+It has what a surface may have: an extension of the state that holds configuration, a control kind of its own that names an
+object, a table with a guarded row, appends and controls that commit entries of both logs. No file of the engine knows it.
+"""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec.structs import replace
 
 from headrace.batch import Batch
-from headrace.errors import Conflict
+from headrace.errors import Conflict, InvalidRequest
 from headrace.log import seam as rules
 from headrace.log.commit import Found
 from headrace.log.context import Stores
 from headrace.log.control import Controls
 from headrace.log.logs import Log
 from headrace.log.requests import JSON
-from headrace.log.seam import Decision, Draft, Ids, Look, Request, Rows, Surface, Which
+from headrace.log.seam import Decision, Draft, Ids, Look, NamedObject, Request, Rows, Surface, Which, split
+from headrace.objects import keys
 from headrace.tables.catalog import PutRow, Row
-from headrace.tables.items import Guard, MemoryTables, Refusal
+from headrace.tables.items import Guard, Member, MemoryTables, Names, Refusal, s
 from headrace.wal.memory import MemoryWal
-from headrace.wal.state import LogConfig, LogState, TimeRun, incarnation_of
+from headrace.wal.state import Extension, LogConfig, LogState, TimeRun, incarnation_of
 from tests.support.builders import BYTES
+
+if TYPE_CHECKING:
+    from headrace.tables.dynamodb import Store
 
 PAIRS = "pairs"
 NOTES = "notes"
+TAGS = "tags"
+NOTED = "noted"  # the key of records that appear in the notes, too
+
+
+class PairState(Extension, msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="pair"):
+    """The extension of a pair's main log.
+
+    Attributes:
+        limit: the most bytes of a record.
+        reason: the object that says why.
+    """
+
+    limit: int
+    reason: str
 
 
 class Tags:
@@ -32,29 +57,75 @@ class Tags:
         self.lock = threading.RLock()
         self.rows: set[tuple[str, str]] = set()
 
+    def of(self, log_id: str) -> set[str]:
+        """Returns the tags of a log."""
+        with self.lock:
+            return {tag for log, tag in self.rows if log == log_id}
+
+    def put(self, log_id: str, tag: str) -> None:
+        """Puts a row, whatever is there."""
+        self.rows.add((log_id, tag))
+
     def purge(self, log_id: str) -> None:
         """Drops every row of a log."""
         with self.lock:
             self.rows = {row for row in self.rows if row[0] != log_id}
 
 
+class DynamoTags:
+    """The same in DynamoDB. Table `tags`: `log_id` S (hash), `tag` S (range)."""
+
+    def __init__(self, store: Store, table: str) -> None:
+        self._store = store
+        self._table = table
+
+    def of(self, log_id: str) -> set[str]:
+        """Returns the tags of a log."""
+        query = {
+            "TableName": self._table,
+            "ConsistentRead": True,
+            "KeyConditionExpression": "log_id = :log",
+            "ExpressionAttributeValues": {":log": s(log_id)},
+        }
+        return {item["tag"]["S"] for item in self._store.call("Query", query)["Items"]}
+
+    def put(self, log_id: str, tag: str) -> None:
+        """Puts a row, whatever is there."""
+        self._store.call("PutItem", {"TableName": self._table, "Item": {"log_id": s(log_id), "tag": s(tag)}})
+
+    def purge(self, log_id: str) -> None:
+        """Drops every row of a log."""
+        for tag in self.of(log_id):
+            self._store.call("DeleteItem", {"TableName": self._table, "Key": {"log_id": s(log_id), "tag": s(tag)}})
+
+
 class PutTag(Guard, frozen=True):
-    """Guard: a log gets a tag."""
+    """Guard: a log gets a tag that it does not have."""
 
     log_id: str
     tag: str
 
+    def members(self, names: Names) -> list[Member]:
+        """Returns a conditional put."""
+        put = {
+            "TableName": names[TAGS],
+            "Item": {"log_id": s(self.log_id), "tag": s(self.tag)},
+            "ConditionExpression": "attribute_not_exists(log_id)",
+        }
+        return [{"Put": put}]
+
     def check(self, tables: MemoryTables) -> Refusal | None:
-        """Returns None: a tag can always be put."""
+        """Returns the refusal if the log has the tag."""
+        return Refusal() if (self.log_id, self.tag) in tables[TAGS].rows else None
 
     def apply(self, tables: MemoryTables) -> None:
         """Puts the row."""
-        tables["tags"].rows.add((self.log_id, self.tag))
+        tables[TAGS].rows.add((self.log_id, self.tag))
 
 
 def pairs_wal() -> MemoryWal:
     """Returns empty tables, that of the surface included."""
-    return MemoryWal({"tags": Tags()})
+    return MemoryWal({TAGS: Tags()})
 
 
 class PairSurface(Surface):
@@ -63,14 +134,24 @@ class PairSurface(Surface):
     name = PAIRS
     noun = "pair"
 
+    def look_at(self, which: Which) -> tuple[Which, ...]:
+        """An append to the main log may write to the notes, too."""
+        name, role = split(which)
+        return (which,) if role else (which, (name, NOTES))
+
     def decide(
         self, logs: Sequence[Look | None], requests: Sequence[Request], rows: Rows, now_ms: int, ids: Ids
     ) -> Decision:
-        """Decides appends: all of them share an entry."""
-        look = alive(logs[0])
-        batches = [one.request for one in requests]
-        draft = _write(look, batches, now_ms)
-        return Decision([draft.state.next_offset] * len(batches), (draft,))
+        """Decides appends: all of them share an entry in each log that they write to."""
+        looks, batches = [alive(look) for look in logs], [one.request for one in requests]
+        extension = looks[0].state.extension
+        if isinstance(extension, PairState) and any(batch.size > extension.limit for batch in batches):
+            return Decision([InvalidRequest(f"record is too long: limit={extension.limit}")] * len(batches))
+        drafts = [_write(looks[0], batches, now_ms, tuple(range(len(batches))))]
+        noted = [batch for batch in batches if batch.key == NOTED]
+        if noted and len(looks) > 1:
+            drafts.append(_write(looks[1], noted, now_ms))
+        return Decision([drafts[0].state.next_offset] * len(batches), tuple(drafts))
 
 
 SURFACE = PairSurface()
@@ -85,12 +166,12 @@ def alive(look: Look | None) -> Look:
     return look
 
 
-def _write(look: Look, batches: list[Batch], now_ms: int) -> Draft:
+def _write(look: Look, batches: list[Batch], now_ms: int, requests: tuple[int, ...] = ()) -> Draft:
     state = look.state
     for batch in batches:
         state = rules.grow(state, batch, now_ms).state
     times = (TimeRun(sum(map(len, batches)), state.append_time_ms),)
-    return Draft(look.log_id, "data", state, batches, times, tuple(range(len(batches))))
+    return Draft(look.log_id, "data", state, batches, times, requests)
 
 
 class Pairs:
@@ -118,10 +199,32 @@ class Pairs:
         row: Row = self.log.control(name, lambda controls: controls.find_any(name), decide)
         return row
 
-    def append(self, which: Which, *data: bytes) -> int:
+    def append(self, which: Which, *data: bytes, key: str | None = None) -> int:
         """Appends to a log; the offset after it."""
-        end: int = self.log.appender.append(which, Batch.of(data)).result()
+        end: int = self.log.appender.append(which, Batch.of(data, key=key)).result()
         return end
+
+    def configure(self, name: str, limit: int, reason: bytes) -> None:
+        """Limits records; the reason is an object that the state names."""
+
+        def decide(looks: Sequence[Look | None], _: Sequence[Request], __: Rows, ___: int, ids: Ids) -> Decision:
+            look = alive(looks[0])
+            key = f"{keys.log_prefix(look.log_id)}reasons/{ids.nonce(reason)}"
+            draft = Draft(look.log_id, "configure", replace(look.state, extension=PairState(limit, key)))
+            return Decision((None,), (draft,), (), (NamedObject(key, reason),))
+
+        self.log.control(name, lambda controls: controls.find_living(name), decide)
+
+    def tag(self, name: str, tag: str) -> None:
+        """Gives the main log a tag."""
+
+        def decide(looks: Sequence[Look | None], _: Sequence[Request], rows: Rows, __: int, ___: Ids) -> Decision:
+            look = alive(looks[0])
+            if tag in rows.table(TAGS).of(look.log_id):
+                return Decision((Conflict(f"pair has this tag: tag={tag}"),))
+            return Decision((None,), (Draft(look.log_id, "tag", look.state),), (PutTag(look.log_id, tag),))
+
+        self.log.control(name, lambda controls: controls.find_living(name), decide)
 
     def append_both(self, name: str, data: bytes, note: bytes) -> None:
         """Appends to both logs in one commit."""
