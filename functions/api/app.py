@@ -15,8 +15,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from functions.api.context import Context, open_context
-from functions.api.door.layers import Admission, CountTraffic, Door, Surface, run
-from functions.api.door.requests import BufferedAnswers
+from functions.api.door.entry import Door, Surface
+from functions.api.door.requests import run
 from functions.api.door.routes import answer_unrouted, serve
 from functions.api.streams import definitions, live, records, search, touch
 from functions.api.streams.inspection import routes as inspection
@@ -55,12 +55,11 @@ def create_app(context: Context | None = None) -> FastAPI:
         part.add_routes(app, context)  # last: a name may hold slashes, so it would take every path below it
     app.add_exception_handler(HTTPException, answer_unrouted)
     app.openapi = describe  # type: ignore[method-assign]
-    app.add_middleware(BufferedAnswers)
-    app.add_middleware(Admission, surface=_STREAMS, traffic=context.traffic)
-    app.add_middleware(Door, surface=_STREAMS, access=context.access, meter=context.meter)
     app.add_middleware(
-        CountTraffic,
+        Door,
         surface=_STREAMS,
+        access=context.access,
+        meter=context.meter,
         traffic=context.traffic,
         began=context.request_began,
         ended=context.request_ended,

@@ -12,9 +12,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from functions.api.door.access import Access, Keyring, Keys, check_exposure, parse
+from functions.api.door.access import Keyring, check_exposure, parse
 from functions.api.door.background import CountKeeper
-from functions.api.door.layers import Traffic, on_lambda
+from functions.api.door.entry import Access, Traffic
+from functions.api.door.requests import on_lambda
 from functions.api.streams.inspection.inspector import Inspector
 from functions.api.streams.system.emitter import Emitter, gauges, measure_memory
 from functions.api.streams.system.recorder import MeasuredLogs, Recorder
@@ -53,7 +54,7 @@ class Context:
 
     settings: Settings
     logs: Callable[[], Streams]
-    access: Keys
+    access: Access
     meter: Meter[ApiMetric] = field(default_factory=lambda: Meter(ApiMetric))
     clock: Clock = field(default_factory=SystemClock)
     random_below: Callable[[int], int] = secrets.randbelow
@@ -113,7 +114,7 @@ def scan_until(context: Context) -> float:
     return context.clock.monotonic() + context.settings.request_timeout_ms * _SCAN_SHARE / 1000
 
 
-def assemble(stores: Stores, access: Keys, meter: Meter[ApiMetric] | None = None) -> Context:
+def assemble(stores: Stores, access: Access, meter: Meter[ApiMetric] | None = None) -> Context:
     """Context on top of `stores`, with what they do counted and measured."""
     settings, clock = stores.settings, stores.clock
     is_server = not on_lambda()
@@ -196,7 +197,7 @@ def open_context() -> Context:
     return assemble(wiring.stores, _access(wiring), wiring.meter)
 
 
-def _access(wiring: Wiring[ApiMetric]) -> Keys:
+def _access(wiring: Wiring[ApiMetric]) -> Access:
     settings = wiring.settings
 
     def check(access: Access) -> None:

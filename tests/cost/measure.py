@@ -10,7 +10,7 @@ from unittest.mock import patch
 
 from benchmarks.events import event
 from functions.api import context as api
-from functions.api.door.access import Access
+from functions.api.door.entry import Access
 from functions.indexer.follow import follow
 from functions.indexer.look import look
 from functions.indexer.runs import load_input

@@ -18,6 +18,8 @@ import msgspec
 import orjson
 
 from functions.api.door import access, requests
+from functions.api.door.entry import Scope
+from functions.api.door.errors import Forbidden, Unauthorized
 from functions.api.streams import records as streams
 from functions.api.streams.inspection.routes import list_query
 from functions.api.streams.reads import read_query
@@ -201,10 +203,10 @@ def keys(data: bytes) -> None:
     try:
         grant = parsed.grant(presented)
         assert not known or (presented is not None and presented[:7].lower() == "bearer " and presented[7:] in known)
-        grant.require(access.Scope.WRITE, "orders/1")
-        assert access.Scope.WRITE in grant.scopes
+        grant.require(Scope.WRITE, "orders/1")
+        assert Scope.WRITE in grant.scopes
         assert not grant.prefixes or any("orders/1".startswith(prefix) for prefix in grant.prefixes)
-    except (access.Unauthorized, access.Forbidden):
+    except (Unauthorized, Forbidden):
         pass
 
 

@@ -1,4 +1,4 @@
-"""Bearer keys: which keys allow what, on which names, and keys that change while a process serves.
+"""Bearer keys: their configuration, and keys that change while a process serves. `entry` says what a key allows.
 
 The configuration is a comma-separated list of `key[:scopes[:prefixes]]`: scopes joined by `+` (empty: all), name
 prefixes joined by `|` (empty: any name). Only SHA-256 digests of keys are kept. A malformed entry refuses to start.
@@ -11,42 +11,20 @@ keeps the keys that it has: it never serves without keys because of a typo.
 
 from __future__ import annotations
 
-import enum
 import hashlib
-import hmac
 import ipaddress
 import logging
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 
+from functions.api.door.entry import ALL, Access, Grant, Scope
 from headrace.clock import Clock
-
-_SCHEME = "bearer "
 
 
 class AccessError(ValueError):
     """The configuration is malformed, or would leave a public server open. Never contains a key."""
 
 
-class Unauthorized(Exception):
-    """No key, or an unknown one."""
-
-
-class Forbidden(Exception):
-    """The key lacks the scope, or may not touch this name."""
-
-
-class Scope(enum.Flag):
-    """What a key may do."""
-
-    READ = enum.auto()
-    WRITE = enum.auto()
-    DELETE = enum.auto()
-    ADMIN = enum.auto()
-
-
-ALL = Scope.READ | Scope.WRITE | Scope.DELETE | Scope.ADMIN
 _SCOPES = {
     "read": Scope.READ,
     "r": Scope.READ,
@@ -58,80 +36,6 @@ _SCOPES = {
     "admin": Scope.ADMIN,
     "a": Scope.ADMIN,
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Grant:
-    """What the key of one request allows. `prefixes` of names; none allow any name."""
-
-    scopes: Scope = ALL
-    prefixes: tuple[str, ...] = ()
-
-    def require(self, scope: Scope, name: str | None = None) -> None:
-        """Passes if the key has the scope and may touch `name`.
-
-        Raises:
-            Forbidden: otherwise.
-        """
-        if scope not in self.scopes:
-            assert scope.name is not None
-            raise Forbidden(f"this key lacks the scope: {scope.name.lower()}")
-        if name is not None and self.prefixes and not name.startswith(self.prefixes):
-            raise Forbidden("this key may not touch this name")
-
-    def within(self, prefix: str) -> list[str]:
-        """Returns the prefixes to list so that names with `prefix` are seen as far as the key allows; none covers
-        another.
-        """
-        if not self.prefixes:
-            return [prefix]
-        seen: list[str] = []
-        for own in sorted(self.prefixes):
-            both = own if own.startswith(prefix) else prefix if prefix.startswith(own) else None
-            if both is not None and not any(both.startswith(other) for other in seen):
-                seen.append(both)
-        return seen
-
-
-class Access:
-    """The keys of a server. Without any, everybody may do everything."""
-
-    def __init__(self, grants: dict[bytes, Grant]) -> None:
-        self._grants = grants
-
-    @property
-    def restricted(self) -> bool:
-        """Keys are demanded."""
-        return bool(self._grants)
-
-    @property
-    def is_stale(self) -> bool:
-        """These keys never change."""
-        return False
-
-    def refresh(self) -> None:
-        """Changes nothing."""
-
-    def grant(self, authorization: str | None) -> Grant:
-        """Returns what the `Authorization` header allows.
-
-        The digest is compared with every key's, none left out, so that time tells nothing about which one matched.
-
-        Raises:
-            Unauthorized: it is missing, of another scheme, or holds no key of ours.
-        """
-        if not self._grants:
-            return Grant()
-        if authorization is None or authorization[: len(_SCHEME)].lower() != _SCHEME:
-            raise Unauthorized
-        presented = hashlib.sha256(authorization[len(_SCHEME) :].encode()).digest()
-        found: Grant | None = None
-        for digest, grant in self._grants.items():
-            if hmac.compare_digest(digest, presented):
-                found = grant
-        if found is None:
-            raise Unauthorized
-        return found
 
 
 def parse(text: str) -> Access:
@@ -211,8 +115,8 @@ def is_loopback(host: str) -> bool:
 _log = logging.getLogger(__name__)
 
 
-class Keyring:
-    """The keys of a server, as they were when they were read last. Usable wherever `Access` is.
+class Keyring(Access):
+    """The keys of a server, as they were when they were read last.
 
     Args:
         read: gives the configuration text; it may raise anything.
@@ -230,18 +134,9 @@ class Keyring:
         self._clock = clock
         self._age_ms = age_ms
         self._reading = threading.Lock()
-        self._access = self._load()
+        super().__init__(self._load())
         # Wall clock: the monotonic one may stop while a process is frozen or kept as a snapshot.
         self._read_at_ms = clock.now_ms()
-
-    @property
-    def restricted(self) -> bool:
-        """Keys are demanded."""
-        return self._access.restricted
-
-    def grant(self, authorization: str | None) -> Grant:
-        """Returns the grant of a key, as `Access` does."""
-        return self._access.grant(authorization)
 
     @property
     def is_stale(self) -> bool:
@@ -253,7 +148,7 @@ class Keyring:
         if not self._reading.acquire(blocking=False):
             return
         try:
-            self._access = self._load()
+            self.grants = self._load()
         except AccessError as exc:
             _log.error("keys were not changed: the secret is malformed: %s", exc)
         except Exception as exc:  # noqa: BLE001 - the store of secrets is away: later, then
@@ -262,10 +157,7 @@ class Keyring:
             self._read_at_ms = self._clock.now_ms()  # also after a failure: a store that is away is not asked at once
             self._reading.release()
 
-    def _load(self) -> Access:
+    def _load(self) -> dict[bytes, Grant]:
         access = parse(self._read())
         self._check(access)
-        return access
-
-
-Keys = Access | Keyring
+        return access.grants

@@ -13,7 +13,6 @@ import orjson
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from functions.api.door.access import Forbidden, Unauthorized
 from functions.api.door.requests import AnswerTooLarge
 from functions.metrics import ApiMetric
 from headrace.errors import (
@@ -38,6 +37,14 @@ CONTENT_TYPE = "application/json; charset=utf-8"
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 _RETRY_AFTER_S = 1
 _RESTART_S = 5
+
+
+class Unauthorized(Exception):
+    """No key, or an unknown one."""
+
+
+class Forbidden(Exception):
+    """The key lacks the scope, or may not touch this name."""
 
 
 class Row(NamedTuple):

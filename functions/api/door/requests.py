@@ -1,4 +1,5 @@
-"""What a request says, whatever surface it is for: its path, query, headers and body; and what its door can carry.
+"""What a request says, whatever surface it is for: its path, query, headers and body; what its door can carry; and where
+the calls to stores run that it makes.
 
 A JSON body is one value, or an array of which each element becomes a record (one level). The text of an element is
 kept byte for byte, so numbers and key order survive.
@@ -6,22 +7,27 @@ kept byte for byte, so numbers and key order survive.
 Every request to a Lambda function is an event: a JSON text of 6 MB at most. What the HTTP API takes back is one result,
 whole. A larger answer would be lost on the way, and its reader with it. So pages of records are cut to fit
 (`streams/reads.py`), and what cannot be cut is refused here. The streaming door passes an answer on as it comes.
+
+Every store call blocks. A Lambda function serves one request at a time, so there a call runs in place. A server of many
+requests runs it in a thread; nothing holds a thread while it merely waits for time to pass.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
 import re
-from collections.abc import Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from types import MappingProxyType
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 from urllib.parse import parse_qsl, quote, unquote, unquote_to_bytes
 
 import msgspec
 import orjson
-from starlette.datastructures import Headers as AnswerHeaders
 from starlette.requests import Request
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from headrace.batch import EMPTY, Batch
 from headrace.errors import InvalidRequest, PayloadTooLarge
@@ -229,34 +235,6 @@ def grown(body: bytes, content_type: str) -> int:
     return 4 * ((len(body) + 2) // 3)
 
 
-class BufferedAnswers:
-    """Wraps the application: refuses any whole answer that does not fit. What is sent in parts minds its own size."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or not is_buffered(scope):
-            await self._app(scope, receive, send)
-            return
-        start: Message | None = None
-
-        async def send_what_fits(message: Message) -> None:
-            nonlocal start
-            if message["type"] == "http.response.start":
-                start = message
-                return
-            if start is not None:
-                content_type = AnswerHeaders(raw=list(start["headers"])).get("content-type", "")
-                if not fits(message.get("body", b""), content_type):
-                    raise AnswerTooLarge
-                await send(start)
-                start = None
-            await send(message)
-
-        await self._app(scope, receive, send_what_fits)
-
-
 _WHITE_SPACE = b" \t\r\n"
 _elements = msgspec.json.Decoder(list[msgspec.Raw])
 
@@ -308,3 +286,31 @@ def _split(body: bytes) -> Sequence[bytes | msgspec.Raw]:
         return _elements.decode(body)
     except (orjson.JSONDecodeError, msgspec.DecodeError, RecursionError) as exc:
         raise InvalidRequest("body is not valid JSON") from exc
+
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+# Appends wait in their thread for a group commit: fewer threads than concurrent writers would make groups small.
+_THREADS = 128
+_pool: ThreadPoolExecutor | None = None
+
+
+def on_lambda() -> bool:
+    """This process is a Lambda function."""
+    return "AWS_LAMBDA_FUNCTION_NAME" in os.environ
+
+
+def capacity() -> int:
+    """Returns how many calls run at once."""
+    return 1 if on_lambda() else _THREADS
+
+
+async def run(call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Makes the call and gives its result."""
+    global _pool
+    if on_lambda():
+        return call(*args, **kwargs)
+    if _pool is None:
+        _pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="store")
+    return await asyncio.get_running_loop().run_in_executor(_pool, lambda: call(*args, **kwargs))

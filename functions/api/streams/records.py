@@ -15,10 +15,9 @@ from starlette.responses import Response
 
 from functions.api.context import Context
 from functions.api.door import requests
-from functions.api.door.access import Scope
+from functions.api.door.entry import Scope, grant_of
 from functions.api.door.errors import Row
-from functions.api.door.layers import grant_of, run
-from functions.api.door.requests import Headers
+from functions.api.door.requests import Headers, run
 from functions.api.door.routes import serve
 from functions.metrics import ApiMetric
 from headrace import instants

@@ -12,8 +12,8 @@ from starlette.responses import Response
 
 from functions.api.context import Context
 from functions.api.door import requests
-from functions.api.door.access import Scope
-from functions.api.door.layers import run
+from functions.api.door.entry import Scope
+from functions.api.door.requests import run
 from functions.api.door.routes import add
 from functions.api.streams.records import NO_STORE, PATH, allowed_name
 from functions.metrics import ApiMetric

@@ -14,7 +14,8 @@ from fastapi import FastAPI
 
 from functions.api.app import create_app
 from functions.api.context import Context, assemble
-from functions.api.door.access import Access, parse
+from functions.api.door.access import parse
+from functions.api.door.entry import Access
 from headrace.memory import memory_stores
 from headrace.objects.memory import MemoryObjects
 from headrace.settings import Settings

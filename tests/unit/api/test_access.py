@@ -5,12 +5,14 @@ import hmac
 import pytest
 
 from functions.api.door import access
-from functions.api.door.access import AccessError, Grant, Scope, Unauthorized
+from functions.api.door.access import AccessError
+from functions.api.door.entry import ALL, Grant, Scope
+from functions.api.door.errors import Unauthorized
 from tests.unit.api.asgi import TEXT, Server
 
 
 def test_a_bare_key_may_do_everything() -> None:
-    assert access.parse("secret").grant("Bearer secret") == Grant(access.ALL)
+    assert access.parse("secret").grant("Bearer secret") == Grant(ALL)
 
 
 @pytest.mark.parametrize(
@@ -20,8 +22,8 @@ def test_a_bare_key_may_do_everything() -> None:
         ("rw", Scope.READ | Scope.WRITE),
         ("r+d", Scope.READ | Scope.DELETE),
         ("w+a", Scope.WRITE | Scope.ADMIN),
-        ("read+write+delete+admin", access.ALL),
-        ("", access.ALL),
+        ("read+write+delete+admin", ALL),
+        ("", ALL),
     ],
 )
 def test_scopes_are_joined_by_a_plus_sign(scopes: str, expected: Scope) -> None:
@@ -85,7 +87,7 @@ def test_without_keys_only_loopback_starts(host: str, on_lambda: bool, insecure:
 
 
 def test_listing_covers_each_name_once() -> None:
-    grant = Grant(access.ALL, ("b", "a", "ab", "c"))
+    grant = Grant(ALL, ("b", "a", "ab", "c"))
     assert grant.within("") == ["a", "b", "c"]
     assert grant.within("ab") == ["ab"]
     assert grant.within("abc") == ["abc"]

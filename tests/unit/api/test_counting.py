@@ -8,8 +8,8 @@ import time
 import pytest
 
 from functions.api.context import assemble
-from functions.api.door.access import Access
 from functions.api.door.background import CountKeeper
+from functions.api.door.entry import Access
 from headrace.clock import SystemClock
 from headrace.log.context import Stores
 from headrace.memory import memory_stores

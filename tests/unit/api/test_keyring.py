@@ -7,7 +7,9 @@ import threading
 import pytest
 
 from functions.api.context import assemble
-from functions.api.door.access import Access, AccessError, Keyring, Unauthorized, check_exposure
+from functions.api.door.access import AccessError, Keyring, check_exposure
+from functions.api.door.entry import Access
+from functions.api.door.errors import Unauthorized
 from headrace.memory import memory_stores
 from headrace.settings import Settings
 from tests.support.clocks import ManualClock

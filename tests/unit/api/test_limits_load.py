@@ -13,8 +13,7 @@ import uvicorn
 from msgspec import structs
 
 from functions.api.context import assemble
-from functions.api.door.access import Access
-from functions.api.door.layers import Load
+from functions.api.door.entry import Access, Load
 from functions.api.streams.records import PATH
 from headrace.clock import check_deadline
 from headrace.errors import StoreThrottled, StoreTimeout

@@ -1,0 +1,349 @@
+"""The door: which requests may come in, how many at once, what every answer carries, and what becomes of an error.
+
+Pure ASGI, so that an SSE response streams through it. Preflights and the liveness route need no key.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+import hashlib
+import hmac
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from starlette.datastructures import Headers as AnswerHeaders
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Send
+from starlette.types import Scope as Asgi
+
+from functions.api.door import errors
+from functions.api.door.errors import Forbidden, Row, Unauthorized
+from functions.api.door.requests import AnswerTooLarge, Headers, fits, is_buffered, run
+from functions.metrics import ApiMetric, Meter
+from headrace.errors import Overloaded
+from headrace.limits import QUEUE_BYTES, QUEUE_REQUESTS
+
+_SCHEME = "bearer "
+
+
+class Scope(enum.Flag):
+    """What a key may do."""
+
+    READ = enum.auto()
+    WRITE = enum.auto()
+    DELETE = enum.auto()
+    ADMIN = enum.auto()
+
+
+ALL = Scope.READ | Scope.WRITE | Scope.DELETE | Scope.ADMIN
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """What the key of one request allows. `prefixes` of names; none allow any name."""
+
+    scopes: Scope = ALL
+    prefixes: tuple[str, ...] = ()
+
+    def require(self, scope: Scope, name: str | None = None) -> None:
+        """Passes if the key has the scope and may touch `name`.
+
+        Raises:
+            Forbidden: otherwise.
+        """
+        if scope not in self.scopes:
+            assert scope.name is not None
+            raise Forbidden(f"this key lacks the scope: {scope.name.lower()}")
+        if name is not None and self.prefixes and not name.startswith(self.prefixes):
+            raise Forbidden("this key may not touch this name")
+
+    def within(self, prefix: str) -> list[str]:
+        """Returns the prefixes to list so that names with `prefix` are seen as far as the key allows; none covers
+        another.
+        """
+        if not self.prefixes:
+            return [prefix]
+        seen: list[str] = []
+        for own in sorted(self.prefixes):
+            both = own if own.startswith(prefix) else prefix if prefix.startswith(own) else None
+            if both is not None and not any(both.startswith(other) for other in seen):
+                seen.append(both)
+        return seen
+
+
+class Access:
+    """The keys of a server. Without any, everybody may do everything."""
+
+    def __init__(self, grants: dict[bytes, Grant]) -> None:
+        self.grants = grants
+
+    @property
+    def restricted(self) -> bool:
+        """Keys are demanded."""
+        return bool(self.grants)
+
+    @property
+    def is_stale(self) -> bool:
+        """These keys never change."""
+        return False
+
+    def refresh(self) -> None:
+        """Changes nothing."""
+
+    def grant(self, authorization: str | None) -> Grant:
+        """Returns what the `Authorization` header allows.
+
+        The digest is compared with every key's, none left out, so that time tells nothing about which one matched.
+
+        Raises:
+            Unauthorized: it is missing, of another scheme, or holds no key of ours.
+        """
+        if not self.grants:
+            return Grant()
+        if authorization is None or authorization[: len(_SCHEME)].lower() != _SCHEME:
+            raise Unauthorized
+        presented = hashlib.sha256(authorization[len(_SCHEME) :].encode()).digest()
+        found: Grant | None = None
+        for digest, grant in self.grants.items():
+            if hmac.compare_digest(digest, presented):
+                found = grant
+        if found is None:
+            raise Unauthorized
+        return found
+
+
+_WRITES = frozenset({"POST", "PUT", "DELETE"})
+
+
+class Load(NamedTuple):
+    """Requests under way: those that write, the bytes of their bodies, and those that read."""
+
+    writes: int
+    write_bytes: int
+    reads: int
+
+    @property
+    def full(self) -> bool:
+        """More writes, or more bytes of them, than a process takes."""
+        return self.writes > QUEUE_REQUESTS or self.write_bytes > QUEUE_BYTES
+
+
+class Surface(NamedTuple):
+    """What the door needs to know of a surface.
+
+    Attributes:
+        allowed, exposed: headers of requests, and of answers, besides everybody's, that pages of other origins may send
+            and read.
+        errors: how its own errors are answered.
+        asking: ends of paths where a POST writes nothing, whatever comes of it: the question is in the body.
+        waiting: ends of paths where requests wait, many of them and for long, and count as reads.
+    """
+
+    allowed: tuple[str, ...] = ()
+    exposed: tuple[str, ...] = ()
+    errors: tuple[Row, ...] = ()
+    asking: tuple[str, ...] = ()
+    waiting: tuple[str, ...] = ()
+
+    def only_asks(self, scope: Asgi) -> bool:
+        """Returns whether the request is a POST that writes nothing."""
+        return bool(scope["method"] == "POST" and scope["path"].endswith(self.asking))
+
+    def is_write(self, scope: Asgi) -> bool:
+        """Returns whether the request may write, and is under way only as long as that takes."""
+        return scope["method"] in _WRITES and not scope["path"].endswith(self.waiting) and not self.only_asks(scope)
+
+
+class Traffic:
+    """Counts requests from their begin to their end. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._load = Load(0, 0, 0)
+
+    def load(self) -> Load:
+        """Returns what is under way now."""
+        with self._lock:
+            return self._load
+
+    @contextmanager
+    def request(self, *, writes: bool, size: int) -> Iterator[Callable[[int], None]]:
+        """Counts a request of `size` announced bytes; gives what counts bytes of it that were not announced."""
+        counted = Load(1, size, 0) if writes else Load(0, 0, 1)
+
+        def arrived(more: int) -> None:
+            nonlocal counted
+            counted = counted._replace(write_bytes=counted.write_bytes + more)
+            self._add(Load(0, more, 0), 1)
+
+        self._add(counted, 1)
+        try:
+            yield arrived
+        finally:
+            self._add(counted, -1)
+
+    def _add(self, change: Load, sign: int) -> None:
+        with self._lock:
+            self._load = Load(*(now + sign * more for now, more in zip(self._load, change, strict=True)))
+
+
+_log = logging.getLogger(__name__)
+
+OPEN_PATHS = frozenset({"/health"})
+GRANT = "headrace.grant"
+METHODS = "GET, HEAD, PUT, POST, DELETE, OPTIONS"
+
+_WITH_EACH_REQUEST = (
+    ApiMetric.Failures,
+    ApiMetric.StoreFailures,
+    ApiMetric.BrokenAnswers,
+    ApiMetric.StoreThrottles,
+)
+
+_EXPOSED = ("Content-Type", "ETag", "Location", "Retry-After")
+_ALLOWED = ("Authorization", "Content-Type", "If-None-Match", "Accept", "Cache-Control", "Last-Event-ID")
+_ALWAYS = [
+    (b"x-content-type-options", b"nosniff"),
+    (b"cross-origin-resource-policy", b"cross-origin"),
+    (b"access-control-allow-origin", b"*"),
+]
+_PREFLIGHT = {
+    "Access-Control-Allow-Methods": METHODS,
+    "Access-Control-Max-Age": "86400",
+    "Cache-Control": "no-store",
+}
+
+
+def grant_of(request: Request) -> Grant:
+    """Returns what the request's key allows."""
+    grant: Grant = request.scope[GRANT]
+    return grant
+
+
+class Door:
+    """Wraps the application. `began` and `ended` are told of each request, and return at once."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        surface: Surface,
+        access: Access,
+        meter: Meter[ApiMetric],
+        traffic: Traffic,
+        began: Callable[[], None] = lambda: None,
+        ended: Callable[[], None] = lambda: None,
+    ) -> None:
+        exposed = ", ".join((*_EXPOSED, *surface.exposed))
+        self._always = [*_ALWAYS, (b"access-control-expose-headers", exposed.encode())]
+        allowed = ", ".join((*_ALLOWED, *surface.allowed))
+        self._preflight = {**_PREFLIGHT, "Access-Control-Allow-Headers": allowed}
+        self._app = app
+        self._surface = surface
+        self._access = access
+        self._meter = meter
+        self._traffic = traffic
+        self._began = began
+        self._ended = ended
+
+    async def __call__(self, scope: Asgi, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        self._began()
+        try:
+            writes = self._surface.is_write(scope)
+            size = Headers(scope).content_length
+            with self._traffic.request(writes=writes, size=size or 0) as arrived:
+
+                async def receive_counted() -> Message:
+                    message = await receive()
+                    arrived(len(message.get("body", b"")))
+                    self._check_load()
+                    return message
+
+                await self._answer(scope, receive_counted if writes and size is None else receive, send, writes)
+        finally:
+            self._ended()
+
+    async def _answer(self, scope: Asgi, receive: Receive, send: Send, writes: bool) -> None:
+        method = scope["method"]
+        meant = "GET" if self._surface.only_asks(scope) else method  # what an error of it is told as
+        buffered = is_buffered(scope)
+        start: Message | None = None  # not sent yet
+        started = False
+        unknown = False  # the answer says that a write may have happened
+
+        async def send_dressed(message: Message) -> None:
+            nonlocal start, started
+            is_start = message["type"] == "http.response.start"
+            if is_start:
+                start = message
+                if buffered:  # until it is known whether the answer fits
+                    return
+            if start is not None:
+                headers = start["headers"]
+                content_type = AnswerHeaders(raw=headers).get("content-type", "") if buffered else ""
+                if buffered and not fits(message.get("body", b""), content_type):
+                    raise AnswerTooLarge
+                if method != "OPTIONS" and scope["path"] not in OPEN_PATHS:
+                    self._count(start["status"], unknown)
+                dressed = {**start, "headers": [*self._dressed(headers, method), *self._always]}
+                start, started = None, True
+                await send(dressed)
+            if not is_start:
+                await send({**message, "body": b""} if method == "HEAD" else message)
+
+        try:
+            if method == "OPTIONS":
+                await Response(None, 204, self._preflight)(scope, receive, send_dressed)
+                return
+            if scope["path"] not in OPEN_PATHS:
+                if self._access.is_stale:
+                    await run(self._access.refresh)
+                scope[GRANT] = self._access.grant(Headers(scope).get("authorization"))
+            if writes:
+                self._check_load()
+            await self._app(scope, receive, send_dressed)
+        except asyncio.CancelledError:  # the server ends and waits no longer
+            if not started:
+                unknown = meant not in errors.SAFE_METHODS
+                await errors.at_shutdown(meant)(scope, receive, send_dressed)
+            raise
+        except Exception as exc:  # the one place where every error becomes an answer
+            if started:
+                self._meter.add(ApiMetric.BrokenAnswers)
+                _log.exception("response broke off: method=%s path=%s", method, scope["path"])
+                raise
+            answer = errors.response_to(exc, meant, self._surface.errors)
+            unknown = errors.may_have_written(exc, meant)
+            await answer(scope, receive, send_dressed)
+
+    def _count(self, status: int, unknown: bool) -> None:
+        self._meter.add(ApiMetric.Requests)
+        for metric in _WITH_EACH_REQUEST:
+            self._meter.add(metric, 0)
+        if status >= 400:
+            self._meter.add(errors.error_metric(status, may_have_written=unknown))
+
+    def _dressed(self, headers: list[tuple[bytes, bytes]], method: str) -> list[tuple[bytes, bytes]]:
+        if method == "HEAD":
+            headers = [(name, value) for name, value in headers if name != b"content-length"]
+        if not self._access.restricted:
+            return headers
+        return [
+            (name, b"private, " + value) if name == b"cache-control" and value != b"no-store" else (name, value)
+            for name, value in headers
+        ]
+
+    def _check_load(self) -> None:
+        """Raises:
+        Overloaded: this request, which is counted already, is one too many.
+        """
+        if self._traffic.load().full:
+            raise Overloaded("too many writes are under way")
