@@ -18,9 +18,7 @@ from headrace.manifest.manifest import Description, Manifest, Tombstone
 from headrace.objects import keys
 from headrace.recovery import bucket, chain, names
 from headrace.recovery.chain import Link
-from headrace.recovery.indexes import check_indexes
-from headrace.recovery.notes import Notes
-from headrace.recovery.report import LogChecked, Progress, VerifyReport, no_progress
+from headrace.recovery.report import LogChecked, Notes, Progress, VerifyReport, no_progress
 from headrace.recovery.survey import Facts, Listed, list_logs, look, read_mark, survey
 from headrace.tables.catalog import Row
 from headrace.tables.watermarks import Watermark
@@ -137,7 +135,7 @@ class _Walk:
             definitions = self._definitions(config, manifest, links)
             bucket.check_definitions(stores.objects, notes, definitions)
             named |= bucket.earlier_definitions(log_id, standing, definitions)
-            named |= check_indexes(stores.objects, notes, standing, stores.clock.now_ms())
+            named |= bucket.check_indexes(stores.objects, notes, standing, stores.clock.now_ms())
             self._check_orphans(standing - named - {keys.description(log_id)})
         self._check_row(facts)
         needs_sources = facts.state is None or not facts.state.ended or facts.state.forks > 0

@@ -14,8 +14,8 @@ from functions.indexer.retire import remove_generations
 from headrace.errors import Damaged, StoreTimeout
 from headrace.index.manifest import KEPT_MS, IndexManifestStore
 from headrace.objects import keys
-from headrace.recovery.indexes import check_indexes
-from headrace.recovery.notes import Notes
+from headrace.recovery.bucket import check_indexes
+from headrace.recovery.report import Notes
 from tests.unit.indexer.world import World
 
 HOUR_S = 3600
