@@ -260,6 +260,11 @@ class Groups:
                 if not group.users:
                     del self._groups[key]
 
+    def in_use(self, name: str) -> list[Which]:
+        """Returns the main log of a name, and those of its companions that somebody uses now."""
+        with self._lock:
+            return [(name, ""), *(key for key in self._groups if key[0] == name and key[1])]
+
 
 class Wakeups:
     """Callbacks by log: they wake readers of this process that wait. A hint; they poll as well, for writes of others."""

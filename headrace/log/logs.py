@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
 from msgspec.structs import replace
@@ -77,13 +77,8 @@ class Log:
         Args:
             which, others: appends to these logs wait meanwhile, and readers of them are woken afterwards.
         """
-        with self._in_time(), ExitStack() as turns:
-            for one in sorted(set(map(split, (which, *others)))):  # in one order, so that no two wait for each other
-                turns.enter_context(turns.enter_context(self.appender.groups.of(one)).control_turn())
-            answer = self.controls.run(lambda: find(self.controls), decide, request)
-        for log in (which, *others):
-            self.wakeups.notify(log)
-        return answer
+        with self._turns((which, *others)):
+            return self.controls.run(lambda: find(self.controls), decide, request)
 
     def define(self, name: str, change: Change) -> Definition:
         """Changes the definition of a log to what `change` makes of it."""
@@ -92,10 +87,8 @@ class Log:
 
     def delete(self, name: str) -> bool:
         """Deletes a name with all its logs; False if it had been deleted before."""
-        with self._in_time(), self.appender.groups.of(name) as group, group.control_turn():
-            deleted = self.controls.delete(name)
-        self.wakeups.notify(name)
-        return deleted
+        with self._turns(self.appender.groups.in_use(name)):
+            return self.controls.delete(name)
 
     def definition_of(self, head: Head) -> Definition:
         """Returns the definition in force at a moment."""
@@ -147,6 +140,16 @@ class Log:
         """Drops everything that this process remembers."""
         self._context.pictures.forget()
         self.indexes.forget()
+
+    @contextmanager
+    def _turns(self, logs: Sequence[Which]) -> Iterator[None]:
+        """Keeps the appends of this process to some logs waiting meanwhile, and wakes readers of them afterwards."""
+        with self._in_time(), ExitStack() as turns:
+            for one in sorted(set(map(split, logs))):  # in one order, so that no two wait for each other
+                turns.enter_context(turns.enter_context(self.appender.groups.of(one)).control_turn())
+            yield
+        for log in logs:
+            self.wakeups.notify(log)
 
     def _in_time(self) -> AbstractContextManager[None]:
         """Store calls of one verb begin within a request's time. (An append has its own, shorter budget.)"""

@@ -1,4 +1,7 @@
-"""Checks the objects of one log: every generation, page, segment, key page, definition and index run. Never raises on damage."""
+"""Checks the objects of one log: generations, pages, segments, key pages, definitions, index runs. Never raises on damage.
+
+Nothing that was acknowledged is lost with index runs: `headrace index rebuild` makes them again from the segments.
+"""
 
 from __future__ import annotations
 

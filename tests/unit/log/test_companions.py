@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
-from headrace.errors import NotFound
+from headrace.errors import NotFound, Overloaded
 from headrace.log.requests import JSON, At
 from headrace.log.seam import Which
 from headrace.memory import memory_stores
@@ -110,6 +112,28 @@ def test_a_delete_that_meets_a_writer_of_a_companion_ends_both_after_it() -> Non
     wal.on("commit", lambda: world.process().append(("n", NOTES), b"1"))
     assert Pairs(stores).log.delete("n") is True
     assert [world.kinds(row) for row in main.logs] == [["create", "delete"], ["create", "data", "delete"]]
+
+
+def test_a_delete_gets_its_turn_among_appenders_to_a_companion() -> None:
+    world = World()
+    world.pairs.create("n")
+    stop = threading.Event()
+
+    def append_for_ever() -> None:
+        while not stop.is_set():
+            try:
+                world.pairs.append(("n", NOTES), b"1")
+            except (NotFound, Overloaded):
+                return
+
+    threads = [threading.Thread(target=append_for_ever) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    deleted = world.pairs.log.delete("n")
+    stop.set()
+    for thread in threads:
+        thread.join(10)
+    assert deleted
 
 
 def test_an_expiry_ends_every_log() -> None:
