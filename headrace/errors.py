@@ -3,9 +3,9 @@
     HeadraceError
     ├── InvalidRequest        the request is wrong; do not repeat it
     │   └── PayloadTooLarge   the same, and a smaller one would pass
-    ├── NotFound              no such stream (or it has expired)
-    ├── Gone                  the stream was deleted but forks still need it, or the cursor is of an older incarnation
-    ├── Conflict              the request contradicts the state of the stream
+    ├── NotFound              nothing has this name (or it has expired)
+    ├── Gone                  it was deleted but forks still need it, or the cursor is of an older incarnation
+    ├── Conflict              the request contradicts the state of the log
     │   └── …                 a surface has its own: `headrace.streams.errors`
     ├── Overloaded            nothing was written; repeat later
     ├── OutcomeUnknown        it may have been written; look before repeating
@@ -43,19 +43,19 @@ class PayloadTooLarge(InvalidRequest):
 
 
 class NotFound(HeadraceError):
-    """There is no stream with this name, or it has expired."""
+    """Nothing has this name, or it has expired."""
 
     code = "not_found"
 
 
 class Gone(HeadraceError):
-    """The stream was deleted while forks still need its data, or the cursor belongs to an older incarnation."""
+    """It was deleted while forks still need its data, or the cursor belongs to an older incarnation."""
 
     code = "gone"
 
 
 class Conflict(HeadraceError):
-    """The request contradicts the state of the stream."""
+    """The request contradicts the state of the log."""
 
     code = "conflict"
 
@@ -78,7 +78,7 @@ class OutcomeUnknown(HeadraceError):
     may_have_written = True
 
     def __init__(self) -> None:
-        super().__init__("append timed out; append outcome is unknown, check Stream-Next-Offset before retrying")
+        super().__init__("append timed out; append outcome is unknown")
 
 
 class RequestTimeout(HeadraceError):

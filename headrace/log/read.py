@@ -39,7 +39,7 @@ NEAR_RECORDS = 1000  # so close to the end, the newest entries probably hold a c
 
 
 class Reader:
-    """Reads pages of a stream."""
+    """Reads pages of a log."""
 
     def __init__(self, context: Context, controls: Controls, pruner: Pruner) -> None:
         self._context = context
@@ -51,10 +51,10 @@ class Reader:
         self._times = TimeFinder(self._stores, self._manifests, self.refresh_manifest)
 
     def head(self, which: Which) -> Head:
-        """Returns the stream now.
+        """Returns the log now.
 
         Raises:
-            NotFound: no such stream, deleted, or expired. Gone: deleted, and forks still need it.
+            NotFound: no such name, deleted, or expired. Gone: deleted, and forks still need it.
         """
         picture = self._pictures.warm(which)
         if picture is not None:
@@ -91,7 +91,12 @@ class Reader:
         """
         end, head, picture = self._end(which, at)
         config = head.config
-        view = View(self._context.definition(head.log_id, head.state), selection, config.content_type)
+        view = View(
+            self._context.definition(head.log_id, head.state),
+            selection,
+            config.content_type,
+            self._context.surface.noun,
+        )
         if at.cursor is not None:
             foreign = self.check_cursor(config, at.cursor, head.state.recoveries)
             position = at.cursor.position
@@ -133,7 +138,7 @@ class Reader:
         if cursor.incarnation is None or cursor.incarnation == own:
             return False
         if cursor.incarnation > own:
-            raise InvalidRequest("offset is of a later incarnation than the stream")
+            raise InvalidRequest("offset is of a later incarnation")
         for ancestor in config.lineage:
             if cursor.incarnation == ancestor.incarnation and cursor.position <= ancestor.through:
                 return True
@@ -142,10 +147,10 @@ class Reader:
             if cursor.incarnation == before and cursor.position <= recovery.at:
                 return True
             before = recovery.incarnation
-        raise Gone("offset belongs to an earlier incarnation of this stream")
+        raise Gone("offset belongs to an earlier incarnation")
 
     def _end(self, which: Which, at: At) -> tuple[Tail, Head, Picture]:
-        """Returns the end of the stream: a tail that includes the newest entry, and what it says."""
+        """Returns the end of the log: a tail that includes the newest entry, and what it says."""
         read = self._pictures.read_time()
         picture = self._pictures.warm(which)
         row = picture.row if picture is not None else self._pictures.row(which)
@@ -167,7 +172,7 @@ class Reader:
         picture = self._pictures.remember(row, found.newest, read)
         living = self._controls.living(picture)
         if living is not picture:
-            found = Tail([], None)  # the stream was renewed, perhaps as another log: that was not its end
+            found = Tail([], None)  # it was renewed, perhaps as another log: that was not its end
         return found, self._head(living), living
 
     def _fill(self, log_id: str, position: int, stop: int, end: Tail | None, page: Collector) -> int:

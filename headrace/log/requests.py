@@ -66,7 +66,7 @@ class ReadPage(NamedTuple):
         end: position of the tail when the page was made.
         data: the records, one element per record, as the schema in force shows them.
         size: bytes of `data`.
-        head: the stream then.
+        head: the log then.
         foreign: the cursor was of an older incarnation that is still accepted (a fork's source, or from before a
             recovery).
         scan: what a filter looked at; None without one.
@@ -92,5 +92,5 @@ class ReadPage(NamedTuple):
         return self.up_to_date and self.head.state.is_final
 
     def text(self, position: int) -> str:
-        """Returns a position of this stream as a cursor."""
+        """Returns a position of this log as a cursor."""
         return offsets.encode(self.head.incarnation, position)

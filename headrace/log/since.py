@@ -25,7 +25,7 @@ class TimeFinder:
         self._refresh_manifest = refresh_manifest
 
     def position(self, head: Head, since_ms: int) -> int:
-        """Position of the first record of the stream appended at or after `since_ms`; its end if there is none."""
+        """Returns the position of the first record appended at or after `since_ms`; its end if there is none."""
         floor = 0
         for ancestor in head.config.lineage:
             if ancestor.through <= floor:

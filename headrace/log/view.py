@@ -14,7 +14,7 @@ from headrace.query.language import canonical, query
 
 
 class View:
-    """Shows the records of a stream under a definition.
+    """Shows the records of a log under a definition.
 
     Attributes:
         definition: in force.
@@ -22,17 +22,18 @@ class View:
         filter: the query that they match; None: any.
 
     Raises:
-        InvalidRequest: there is a filter, and the stream holds no JSON, or declares no fields, or the filter is wrong.
+        InvalidRequest: there is a filter, and the log holds no JSON, or declares no fields, or the filter is wrong.
     """
 
-    def __init__(self, definition: Definition, selection: Selection, content_type: str) -> None:
+    def __init__(self, definition: Definition, selection: Selection, content_type: str, noun: str = "log") -> None:
+        """`noun`: what the log is called in messages."""
         self.definition = definition
         self.key = selection.key
         self.filter: query.Node | None = None
         self._fields: frozenset[str] = frozenset()
         if selection.filter is not None:
             if content_type != JSON:
-                raise InvalidRequest("filter needs a stream of application/json")
+                raise InvalidRequest(f"filter needs a {noun} of application/json")
             if definition.search is None:
                 raise InvalidRequest("filter needs a schema with search fields")
             self.filter = query.parse_filter(selection.filter, definition.search)

@@ -39,7 +39,7 @@ class Watermark(msgspec.Struct, frozen=True, omit_defaults=True):
         end_slot: slot after the last entry that the manifest covers: entries below it are published.
         end_offset: offset after the last published record.
         sealed_bytes: logical bytes published.
-        touched_ms: last counted read of a stream with a sliding TTL.
+        touched_ms: last counted read of a log with a sliding TTL.
         index_generation: newest index manifest known here (0: none is). The bucket may hold a newer one.
     """
 

@@ -26,8 +26,8 @@ class DynamoWal:
 
     def commit(self, entry: Entry, guards: Sequence[Guard] = ()) -> Outcome:
         """Returns a conditional put; with guards a transaction."""
-        check_guards(guards)
         if guards:
+            check_guards(guards)
             return self._commit_guarded(entry, guards)
         try:
             self._store.call("PutItem", put_entry(entry, self._names))

@@ -313,7 +313,7 @@ class Door:
         except asyncio.CancelledError:  # the server ends and waits no longer
             if not started:
                 unknown = meant not in errors.SAFE_METHODS
-                await errors.at_shutdown(meant)(scope, receive, send_dressed)
+                await errors.at_shutdown(meant, self._surface.errors)(scope, receive, send_dressed)
             raise
         except Exception as exc:  # the one place where every error becomes an answer
             if started:

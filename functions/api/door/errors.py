@@ -53,12 +53,14 @@ class Row(NamedTuple):
     Attributes:
         headers: what a client needs to go on.
         bare: the answer has no body.
+        message: in place of the error's own.
     """
 
     kind: type[HeadraceError]
     status: int
     headers: Callable[[Any], dict[str, str]] = lambda _: {}
     bare: bool = False
+    message: str = ""
 
 
 # The first row whose class fits.
@@ -78,14 +80,14 @@ _HTTP_CODES = {404: "not_found", 405: "method_not_allowed"}
 def response_to(error: Exception, method: str, rows: Sequence[Row] = ()) -> Response:
     """Returns the answer to a request of `method` that ended with `error`; `rows` of the surface come first."""
     if isinstance(error, StoreError):
-        return _store_failed(error, method)
+        return _store_failed(error, method, rows)
     if isinstance(error, HeadraceError):
         for row in (*rows, *_ROWS):
             if isinstance(error, row.kind):
                 headers = row.headers(error)
                 if row.bare:
                     return Response(None, row.status, {"Cache-Control": "no-store", **headers})
-                return envelope(row.status, error.code, str(error), headers)
+                return envelope(row.status, error.code, row.message or str(error), headers)
     if isinstance(error, Unauthorized):
         return envelope(401, "unauthorized", "unauthorized", {"WWW-Authenticate": "Bearer"})
     if isinstance(error, Forbidden):
@@ -106,10 +108,13 @@ def may_have_written(error: Exception, method: str) -> bool:
     return isinstance(error, OutcomeUnknown)
 
 
-def at_shutdown(method: str) -> Response:
-    """Returns the answer to a request that is broken off because the server ends. A write may have happened."""
+def at_shutdown(method: str, rows: Sequence[Row] = ()) -> Response:
+    """Returns the answer to a request that is broken off because the server ends. A write may have happened.
+
+    `rows`: as of `response_to`.
+    """
     if method not in SAFE_METHODS:
-        return response_to(OutcomeUnknown(), method)
+        return response_to(OutcomeUnknown(), method, rows)
     return envelope(503, "unavailable", "the server is shutting down", {"Retry-After": str(_RESTART_S)})
 
 
@@ -119,7 +124,7 @@ def envelope(status: int, code: str, message: str, headers: dict[str, str] | Non
     return Response(body, status, {"Content-Type": CONTENT_TYPE, "Cache-Control": "no-store", **(headers or {})})
 
 
-def _store_failed(error: StoreError, method: str) -> Response:
+def _store_failed(error: StoreError, method: str, rows: Sequence[Row]) -> Response:
     _log.warning("store failed: method=%s error=%s detail=%s", method, type(error).__name__, error)
     late: HeadraceError | None = None
     if may_have_written(error, method):
@@ -127,7 +132,7 @@ def _store_failed(error: StoreError, method: str) -> Response:
     elif isinstance(error, DeadlineExceeded):
         late = RequestTimeout()
     if late is not None:
-        return envelope(408, late.code, str(late))
+        return response_to(late, method, rows)
     if isinstance(error, StoreThrottled):
         return envelope(429, "overloaded", "the store is throttling", {"Retry-After": str(_RETRY_AFTER_S)})
     return envelope(503, "unavailable", "a store is not available", {"Retry-After": str(_RETRY_AFTER_S)})

@@ -23,7 +23,7 @@ from functions.metrics import ApiMetric
 from headrace import instants
 from headrace import offset as offsets
 from headrace.batch import MAX_KEY_BYTES
-from headrace.errors import InvalidRequest
+from headrace.errors import InvalidRequest, OutcomeUnknown
 from headrace.limits import MAX_PRODUCER_ID_BYTES, MAX_SEQ_BYTES
 from headrace.log.requests import Head
 from headrace.streams.errors import ProducerGap, SequenceConflict, StaleProducer, StreamClosed
@@ -55,6 +55,11 @@ ANSWER_HEADERS = (
     *("Producer-Epoch", "Producer-Seq", "Producer-Expected-Seq", "Producer-Received-Seq"),
 )
 ERRORS = (
+    Row(
+        OutcomeUnknown,
+        408,
+        message="append timed out; append outcome is unknown, check Stream-Next-Offset before retrying",
+    ),
     Row(StreamClosed, 409, lambda e: {"Stream-Closed": "true", "Stream-Next-Offset": e.next_offset}, bare=True),
     Row(
         SequenceConflict,
