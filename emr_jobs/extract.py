@@ -22,7 +22,7 @@ from headrace.definition import Definition
 from headrace.errors import Damaged, InvalidRequest
 from headrace.index import docsets, families
 from headrace.index.descriptors import FieldPlan, Plan
-from headrace.json import jsontext, lens, registry
+from headrace.json import jsontext, lens
 from headrace.query.language import rollup
 from headrace.query.language.rollup import Groups, Row
 
@@ -119,7 +119,7 @@ def _promoted(records: Records, definition: Definition) -> list[Any]:
         for row, data in enumerate(records.data):
             documents.append(jsontext.loads(data))
             if current > 1:
-                version = registry.version_at(definition.registry, first + row)
+                version = definition.version_at(first + row)
                 if 0 < version < current:
                     documents[row] = lens.promote(definition.lenses[version - 1 :], documents[row])
     except InvalidRequest as exc:

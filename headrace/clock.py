@@ -1,4 +1,5 @@
-"""Time as an argument, so that a run can be replayed; and the time that one request may take.
+"""Time as an argument, so that a run can be replayed; the time that one request may take; and the one cache that a process
+keeps values in, which age by both clocks.
 
 Every store call that a request makes sees its deadline. Cooperative: a call under way is not cut.
 """
@@ -6,11 +7,13 @@ Every store call that a request makes sees its deadline. Cooperative: a call und
 from __future__ import annotations
 
 import math
+import threading
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import NamedTuple, Protocol
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from headrace.errors import DeadlineExceeded
 
@@ -86,3 +89,116 @@ def check_deadline(monotonic: Callable[[], float] = time.monotonic) -> None:
     until = _until.get()
     if until is not None and monotonic() >= until:
         raise DeadlineExceeded("the request's time is over")
+
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class _Kept(NamedTuple, Generic[V]):
+    value: V
+    weight: int
+    read: Moment | None
+
+
+class Bounded(Generic[K, V]):
+    """A cache of values by key, up to a total weight. Thread-safe; the lock is not held while a value is loaded."""
+
+    def __init__(self, limit: int, *, weigh: Callable[[V], int] | None = None, clock: Clock | None = None) -> None:
+        """Creates an empty cache.
+
+        Args:
+            limit: total weight to keep, inclusive. A value that alone weighs more is not kept.
+            weigh: returns the weight of a value; called once, when the value is put. If None, every value weighs 1, so
+                `limit` is a count.
+            clock: tells the age of values; required for `max_age_s`.
+        """
+        self._limit = limit
+        self._weigh = weigh
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._values: OrderedDict[K, _Kept[V]] = OrderedDict()
+        self._weight = 0
+
+    def get(self, key: K, *, max_age_s: float | None = None) -> V | None:
+        """Returns the value under `key`, or None if there is none, or if it was read more than `max_age_s` seconds ago.
+
+        An old value is not removed, since it may still be a starting point for finding a newer one.
+        """
+        with self._lock:
+            kept = self._values.get(key)
+            if kept is None:
+                return None
+            self._values.move_to_end(key)
+        if max_age_s is not None:
+            assert self._clock is not None and kept.read is not None, "a cache without a clock has no ages"
+            if age_s(self._clock, kept.read) > max_age_s:
+                return None
+        return kept.value
+
+    def put(self, key: K, value: V, *, read: Moment | None = None) -> list[tuple[K, V]]:
+        """Stores a value under its key, and returns the keys and values that were dropped to make room; perhaps the new
+        value itself.
+
+        Args:
+            read: when the value was read; None means now. Take it with `clock.moment` before the read, so that no value
+                looks younger than it is.
+        """
+        with self._lock:
+            return self._put(key, value, read)
+
+    def update(self, key: K, change: Callable[[V | None], V]) -> V:
+        """Replaces the value under `key` by the result of `change`, atomically, and returns the result. `change` is
+        called with the cached value, or None.
+        """
+        with self._lock:
+            kept = self._values.get(key)
+            value = change(kept.value if kept is not None else None)
+            if kept is None or value is not kept.value:
+                self._put(key, value, None)
+            return value
+
+    def load(self, key: K, load: Callable[[], V]) -> V:
+        """Returns the value under `key`; calls `load` and caches its result if there is none. If two threads load at
+        once, both get the value that was stored first.
+        """
+        value = self.get(key)
+        if value is not None:
+            return value
+        loaded = load()
+        return self.update(key, lambda kept: loaded if kept is None else kept)
+
+    def pop(self, key: K) -> V | None:
+        """Drops a value and returns it, or None if there is none."""
+        with self._lock:
+            kept = self._values.pop(key, None)
+            if kept is None:
+                return None
+            self._weight -= kept.weight
+            return kept.value
+
+    def clear(self) -> None:
+        """Drops all values."""
+        with self._lock:
+            self._values.clear()
+            self._weight = 0
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def _put(self, key: K, value: V, read: Moment | None) -> list[tuple[K, V]]:
+        before = self._values.pop(key, None)
+        weight = 1 if self._weigh is None else self._weigh(value)
+        if weight > self._limit:
+            self._weight -= before.weight if before is not None else 0
+            return [(key, value)]
+        if read is None and self._clock is not None:
+            read = moment(self._clock)
+        self._values[key] = _Kept(value, weight, read)
+        self._weight += weight - (before.weight if before is not None else 0)
+        gone = []
+        while self._weight > self._limit:
+            oldest, kept = self._values.popitem(last=False)
+            self._weight -= kept.weight
+            gone.append((oldest, kept.value))
+        return gone

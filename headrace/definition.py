@@ -7,6 +7,7 @@ a stream's profile. This module handles that only as a document, with the two pr
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable
 from functools import cached_property
 from typing import Any, Literal, Protocol, TypeVar
@@ -99,6 +100,12 @@ class Definition:
     def schema_version(self) -> int:
         """The version of the current schema; 0 if there is none."""
         return self.registry.current_version
+
+    def version_at(self, offset: int) -> int:
+        """Returns the schema version of the record at an offset; 0 before the first boundary."""
+        boundaries = self.registry.boundaries
+        position = bisect_right(boundaries, offset, key=lambda one: one.offset)
+        return boundaries[position - 1].version if position else 0
 
     @cached_property
     def validator(self) -> Validator | None:

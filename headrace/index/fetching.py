@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
-from headrace.bounded import Bounded
+from headrace.clock import Bounded
 from headrace.errors import Damaged
 from headrace.objects import ObjectMissing, Objects, Range, keys
 

@@ -14,8 +14,7 @@ from itertools import pairwise
 import msgspec
 from msgspec.structs import replace
 
-from headrace.bounded import Bounded
-from headrace.clock import Clock, moment
+from headrace.clock import Bounded, Clock, moment
 from headrace.errors import Damaged
 from headrace.index.descriptors import Run
 from headrace.objects import ObjectMissing, Objects, keys, packed

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.bounded import Bounded
+from headrace.clock import Bounded
 from headrace.errors import Damaged
 from headrace.index import descriptors, families, postings
 from headrace.index.columns import Column, column

@@ -7,7 +7,6 @@ applied again to a newer state. The documents are those of Prisma Streams, `dura
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Collection
 from functools import lru_cache
 from typing import Any
@@ -244,12 +243,6 @@ def cut(registry: Registry, base: int) -> Registry:
     if registry.current_version and (not kept or kept[-1].version != registry.current_version):
         kept = (*kept, Boundary(base, registry.current_version))
     return replace(registry, boundaries=kept)
-
-
-def version_at(registry: Registry, offset: int) -> int:
-    """Returns the schema version of the record at an offset; 0 before the first boundary."""
-    position = bisect_right(registry.boundaries, offset, key=lambda one: one.offset)
-    return registry.boundaries[position - 1].version if position else 0
 
 
 def routing_key_of(routing_key: RoutingKey, document: Any) -> str | None:

@@ -13,8 +13,7 @@ from typing import Any, NamedTuple, Protocol
 
 from msgspec.structs import replace
 
-from headrace.bounded import Bounded
-from headrace.clock import Clock, Moment, SystemClock, age_s, moment
+from headrace.clock import Bounded, Clock, Moment, SystemClock, age_s, moment
 from headrace.definition import EMPTY, Definition, decode
 from headrace.errors import Damaged
 from headrace.log.seam import Look, NamedObject, Surface, Which, deadline_ms, split

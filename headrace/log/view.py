@@ -7,7 +7,7 @@ from collections.abc import Callable
 from headrace.batch import Batch
 from headrace.definition import EMPTY, Definition
 from headrace.errors import InvalidRequest
-from headrace.json import jsontext, lens, registry
+from headrace.json import jsontext, lens
 from headrace.limits import FILTER_SCAN_BYTES
 from headrace.log.requests import JSON, Selection
 from headrace.query.language import canonical, query
@@ -56,7 +56,7 @@ class View:
         if self.selects:
             return False
         current = self.definition.schema_version
-        return current < 2 or registry.version_at(self.definition.registry, offset) == current
+        return current < 2 or self.definition.version_at(offset) == current
 
     def show(self, offset: int, data: bytes) -> bytes | None:
         """Returns the record at an offset, or None if the filter rejects it.
@@ -67,7 +67,7 @@ class View:
             InvalidRequest: a lens can't promote the record.
         """
         current = self.definition.schema_version
-        version = registry.version_at(self.definition.registry, offset) if current else 0
+        version = self.definition.version_at(offset) if current else 0
         is_old = 0 < version < current  # of version 0 nothing is known, so no lens leads from there
         if not is_old and self.filter is None:
             return data

@@ -9,7 +9,7 @@ from __future__ import annotations
 import bisect
 from collections.abc import Iterator
 
-from headrace.bounded import Bounded
+from headrace.clock import Bounded
 from headrace.errors import Damaged
 from headrace.manifest import invariants
 from headrace.manifest.manifest import Manifest, ManifestPage, decode, decode_page, encode

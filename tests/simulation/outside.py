@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from headrace import offset as offsets
-from headrace.bounded import Bounded
+from headrace.clock import Bounded
 from headrace.errors import HeadraceError, StoreError
 from headrace.log.requests import At
 from tests.simulation.process import Process

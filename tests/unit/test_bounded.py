@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.bounded import Bounded
-from headrace.clock import age_s, moment
+from headrace.clock import Bounded, age_s, moment
 from tests.support.clocks import ManualClock
 
 

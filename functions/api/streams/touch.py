@@ -23,7 +23,7 @@ from functions.api.streams.definitions import document
 from functions.api.streams.live import after, listening
 from functions.api.streams.records import PATH, allowed_name, require
 from headrace import offset as offsets
-from headrace.bounded import Bounded
+from headrace.clock import Bounded
 from headrace.errors import InvalidRequest, NotFound, Overloaded, RequestTimeout
 from headrace.json import jsontext
 from headrace.log.requests import At, Head, ReadPage

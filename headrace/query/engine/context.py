@@ -14,13 +14,12 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from headrace import instants
-from headrace.bounded import Bounded
-from headrace.clock import Clock
+from headrace.clock import Bounded, Clock
 from headrace.definition import Definition
 from headrace.errors import Damaged
 from headrace.index.fetching import CachedRanges, Routine
 from headrace.index.reading import Runs
-from headrace.json import jsontext, lens, registry
+from headrace.json import jsontext, lens
 from headrace.log.context import Stores
 from headrace.log.logs import Log
 from headrace.objects import Objects
@@ -211,7 +210,7 @@ class Promoter:
         Raises:
             InvalidRequest: a lens can't promote it.
         """
-        version = registry.version_at(self._definition.registry, offset) if self._current else 0
+        version = self._definition.version_at(offset) if self._current else 0
         value = jsontext.loads(data)
         if 0 < version < self._current:  # of version 0 nothing is known, so no lens leads from there
             value = lens.promote(self._definition.lenses[version - 1 :], value)

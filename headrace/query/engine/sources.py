@@ -13,7 +13,7 @@ from contextvars import copy_context
 from typing import NamedTuple, TypeVar
 
 from headrace.batch import Record
-from headrace.bounded import Bounded
+from headrace.clock import Bounded
 from headrace.definition import Definition
 from headrace.errors import Damaged
 from headrace.index import descriptors

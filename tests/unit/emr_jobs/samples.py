@@ -274,7 +274,7 @@ def values_of(found: Sequence[Record], definition_: Definition) -> list[dict[str
 def document_of(record: Record, definition_: Definition) -> Any:
     """Returns the record's document, promoted."""
     document = jsontext.loads(record.data)
-    version = registry.version_at(definition_.registry, record.offset)
+    version = definition_.version_at(record.offset)
     return lens.promote(definition_.lenses[version - 1 :], document) if version else document
 
 
