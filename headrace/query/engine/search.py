@@ -21,12 +21,13 @@ from headrace.log.requests import JSON
 from headrace.objects import ObjectMissing
 from headrace.query.engine import context
 from headrace.query.engine.context import Coverage, Document, Engine, Overlay, Promoter, fetch_records, plan_overlay
-from headrace.query.engine.ranking import Candidate, Question, question
+from headrace.query.engine.runs import ask
 from headrace.query.engine.sources import LogPart, RunRange, SegmentRange, Snapshot
 from headrace.query.engine.units import (
+    Candidate,
     Found,
+    Question,
     Unit,
-    ask,
     begin_of,
     bound_of,
     distance,
@@ -36,6 +37,7 @@ from headrace.query.engine.units import (
     omissions,
     paced,
     published,
+    question,
     scan,
 )
 from headrace.query.language import scoring, search_request

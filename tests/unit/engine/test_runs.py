@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.index.columns import Column
-from headrace.query.engine import ranking
+from headrace.query.engine import runs
 from headrace.query.language import search_request
 from headrace.query.language.search_request import SortTerm
 
@@ -33,17 +33,17 @@ def column(kind: str, values: list[Any]) -> Column:
 
 
 @st.composite
-def tables(draw: Any) -> tuple[list[tuple[Any, ...]], list[SortTerm], list[ranking.Ranked]]:
+def tables(draw: Any) -> tuple[list[tuple[Any, ...]], list[SortTerm], list[runs.Ranked]]:
     count = draw(st.integers(1, 30))
     rows = np.arange(count)
     terms, ranked, values = [], [], []
     for kind in draw(st.lists(st.sampled_from(sorted(_KINDS)), max_size=3)):
         found = draw(st.lists(st.none() | _KINDS[kind], min_size=count, max_size=count))
         terms.append(SortTerm("field", draw(st.booleans()), kind))
-        ranked.append(ranking.of_column(column(kind, found), rows))
+        ranked.append(runs.of_column(column(kind, found), rows))
         values.append(found)
     terms.append(SortTerm("offset", draw(st.booleans())))
-    ranked.append(ranking.of_numbers(rows))
+    ranked.append(runs.of_numbers(rows))
     values.append(list(range(count)))
     return list(zip(*values, strict=True)), terms, ranked
 
@@ -51,7 +51,7 @@ def tables(draw: Any) -> tuple[list[tuple[Any, ...]], list[SortTerm], list[ranki
 @given(tables(), st.integers(1, 40))
 def test_the_first_rows_are_those_of_a_sort(table: Any, size: int) -> None:
     keys, terms, ranked = table
-    places = ranking.first_places(ranked, terms, size).tolist()
+    places = runs.first_places(ranked, terms, size).tolist()
     shown = [tuple(one.value(place) for one in ranked) for place in places]
     assert search_request.in_order(shown, terms, tuple) == search_request.in_order(keys, terms, tuple)[:size]
 
@@ -66,11 +66,11 @@ def test_what_is_behind_is_what_the_rule_says(table: Any, data: Any) -> None:
         for term in terms
     )
     expected = [search_request.is_after(key, after, terms) for key in keys]
-    assert ranking.behind(ranked, terms, after).tolist() == expected
+    assert runs.behind(ranked, terms, after).tolist() == expected
 
 
 def test_a_field_that_no_record_has_is_absent_everywhere() -> None:
-    one = ranking.absent(np.arange(3))
+    one = runs.absent(np.arange(3))
     assert [one.value(place) for place in range(3)] == [None] * 3
-    assert ranking.behind([one], [SortTerm("field", False, "word")], ("a",)).all()
-    assert not ranking.behind([one], [SortTerm("field", True, "word")], ("a",)).any()
+    assert runs.behind([one], [SortTerm("field", False, "word")], ("a",)).all()
+    assert not runs.behind([one], [SortTerm("field", True, "word")], ("a",)).any()

@@ -1,23 +1,30 @@
-"""Finds the first rows of a run in a given order, with numbers only and without sorting all rows."""
+"""Asks an index run: which of its records match, and the first of them in an order, with numbers all the way and never a
+sort of everything. Records that the run cannot decide are looked at.
+"""
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from headrace.index import docsets, families
+from headrace.index import evaluate as evaluation
 from headrace.index.columns import Column
 from headrace.index.docsets import Mask, Rows
 from headrace.index.evaluate import Evaluated
-from headrace.index.postings import Postings
-from headrace.query.engine.context import Document, Promoter
+from headrace.index.fetching import Routine
+from headrace.index.postings import Postings, TermRequest
+from headrace.index.reading import RunReader
+from headrace.query.engine.context import Engine, fetch_records
+from headrace.query.engine.sources import RunRange, Snapshot
+from headrace.query.engine.units import Candidate, Found, Match, Question, Weights, candidate_of, page_of
 from headrace.query.language import query, scoring, search_request
-from headrace.query.language.canonical import SearchConfig
-from headrace.query.language.query import Values
-from headrace.query.language.scoring import Wanted
+from headrace.query.language.query import And, Anywhere, Node, Not, Or, Words
+from headrace.query.language.scoring import Corpus, Wanted
 from headrace.query.language.search_request import Key, SearchRequest, SortTerm
 
 Numbers = NDArray[Any]
@@ -132,81 +139,6 @@ def _first_places(places: NDArray[np.int64], keys: list[Numbers], size: int) -> 
     return np.concatenate([places[better], rest])
 
 
-Weights = Sequence[tuple[float, float]]
-
-
-class Candidate(NamedTuple):
-    """A record that matches: its offset, its sort key, and the record itself if it was read."""
-
-    offset: int
-    key: Key
-    document: Document | None
-
-
-class Question(NamedTuple):
-    """A search request, with everything that each part of the search needs.
-
-    Attributes:
-        late: returns whether the request's time is over.
-        words: the words that BM25 counts; empty unless hits are sorted by BM25.
-    """
-
-    request: SearchRequest
-    config: SearchConfig
-    promoter: Promoter
-    late: Callable[[], bool]
-    words: tuple[Wanted, ...]
-
-    @property
-    def by_score(self) -> bool:
-        """Whether the order uses the score of Prisma Streams."""
-        return any(term.kind == "score" for term in self.request.sort)
-
-    @property
-    def fields(self) -> frozenset[str]:
-        """The fields whose values are needed of a record that is read."""
-        primary = self.config.primary_timestamp_field
-        return query.fields_of(self.request.node) | search_request.fields_of(self.request.sort) | {primary}
-
-
-def question(request: SearchRequest, config: SearchConfig, promoter: Promoter, late: Callable[[], bool]) -> Question:
-    """Prepares a search of a stream with this configuration."""
-    is_bm25 = any(term.kind == "bm25" for term in request.sort)
-    return Question(request, config, promoter, late, scoring.wanted(request.node) if is_bm25 else ())
-
-
-class Match(NamedTuple):
-    """A record that was read and matches; its sort key is computed later."""
-
-    document: Document
-    values: Values
-    frequencies: scoring.Frequencies | None
-
-
-def candidate_of(asked: Question, found: Match, weights: Weights) -> Candidate:
-    key: list[object] = []
-    for term in asked.request.sort:
-        if term.kind == "offset":
-            key.append(found.document.offset)
-        elif term.kind == "score":
-            key.append(scoring.score(asked.request.node, found.values))
-        elif term.kind == "bm25":
-            assert found.frequencies is not None, "counted"
-            key.append(scoring.bm25(found.frequencies, weights))
-        else:
-            key.append(search_request.value_of(term, found.values))
-    return Candidate(found.document.offset, tuple(key), found.document)
-
-
-def page_of(asked: Question, candidates: Iterable[Candidate]) -> list[Candidate]:
-    """Returns the first candidates of the requested page, in order."""
-    request = asked.request
-    if request.after is not None:
-        after = request.after
-        candidates = (one for one in candidates if search_request.is_after(one.key, after, request.sort))
-    return search_request.in_order(candidates, request.sort, lambda one: one.key)[: request.size]
-
-
 def best_of(asked: Question, answer: Evaluated, rows: Rows, weights: Weights) -> list[Candidate]:
     """Returns the first of those rows that the run decides without reading records."""
     request = asked.request
@@ -271,3 +203,97 @@ def _bm25(asked: Question, answer: Evaluated, rows: Rows, weights: Weights) -> N
 def _occurrences(found: Postings, offsets: Rows) -> Numbers:
     docs = np.sort(found.docs)
     return np.searchsorted(docs, offsets, "right") - np.searchsorted(docs, offsets, "left")
+
+
+LOOK_RECORDS = 1000  # of records that a run can't decide: looked at between two glances at the clock
+
+
+def ask(engine: Engine, asked: Question, snapshot: Snapshot, found: RunRange) -> Routine[Found]:
+    """Searches a run through its index. Records that it can't decide are read, newest first, while there is time."""
+    reader = yield from engine.runs.open(found.run)
+    request, config = asked.request, asked.config
+    sorted_by = sorted(search_request.fields_of(request.sort))
+    texts = sorted(_texts(request.node)) if asked.by_score or asked.words else []
+    answer = yield from evaluation.evaluate(
+        reader,
+        request.node,
+        config,
+        columns=[*sorted_by, *(texts if asked.words else ())],
+        lossy=[*sorted_by, *texts],
+        words=[_postings_of(one) for one in asked.words],
+        within=(found.first, found.end),
+    )
+    begin, end = found.first - answer.first, found.end - answer.first
+    sure, unsure = _within(answer.sure, begin, end), _within(answer.unsure, begin, end)
+    must_look = np.zeros(len(sure), np.bool_)
+    for marked in answer.lossy.values():
+        must_look |= marked.has(sure)
+    look = docsets.unite(sure[must_look], unsure)
+    known = sure[~must_look]
+    matches: list[Match] = []
+    looked = 0
+    ordered = look if _is_ascending(request) else look[::-1]
+    while looked < len(ordered) and not (looked and asked.late()):
+        chunk = np.sort(ordered[looked : looked + LOOK_RECORDS]) + answer.first
+        records = yield from fetch_records(snapshot, chunk.tolist())
+        for offset, data in records.items():
+            document = asked.promoter.document(offset, data)
+            values = asked.promoter.values(document, asked.fields)
+            if query.matches(request.node, values):
+                counted = scoring.frequencies(asked.words, values) if asked.words else None
+                matches.append(Match(document, values, counted))
+        looked += len(chunk)
+
+    def first(weights: Weights) -> list[Candidate]:
+        best = best_of(asked, answer, known, weights)
+        return page_of(asked, [*best, *(candidate_of(asked, one, weights) for one in matches)])
+
+    return Found(
+        matched=len(known) + len(matches),
+        first=first,
+        corpus=_corpus(asked, reader, answer) if asked.words else None,
+        newest_timestamp=found.run.greatest_timestamp,
+        scanned=looked,
+        families=answer.families,
+        step=answer.step,
+        whole=looked == len(ordered),
+    )
+
+
+def _is_ascending(request: SearchRequest) -> bool:
+    return request.sort[0].kind == "offset" and not request.sort[0].descending
+
+
+def _within(rows: Rows, begin: int, end: int) -> Rows:
+    return rows[np.searchsorted(rows, begin) : np.searchsorted(rows, end)]
+
+
+def _texts(node: Node) -> set[str]:
+    """Returns the text fields on which scores depend."""
+    if isinstance(node, And | Or):
+        return set().union(*map(_texts, node.parts))
+    if isinstance(node, Anywhere):
+        return set().union(*map(_texts, node.options))
+    if isinstance(node, Not):
+        return set()
+    return {node.field} if isinstance(node, Words) else set()
+
+
+def _postings_of(one: Wanted) -> TermRequest:
+    low = families.word_term(one.field, one.word)
+    return TermRequest("fts", low, families.after(low) if one.prefix else None)
+
+
+def _corpus(asked: Question, reader: RunReader, answer: Evaluated) -> Corpus:
+    """Returns the counts of the whole run that BM25 needs. A record with several texts in a field counts as having no
+    words, because `col` does not have their number.
+    """
+    stats = reader.descriptor.fields
+    names = {one.field for one in asked.words}
+    lengths = {
+        name: int(lengths_of(answer, name, np.arange(len(answer.columns[name].values))).sum())
+        for name in names
+        if name in answer.columns
+    }
+    records = {name: stats[name].present - stats[name].lossy for name in names if name in stats}
+    return Corpus(records, lengths, tuple(len(found.merged()) for found in answer.words))
