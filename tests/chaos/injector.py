@@ -64,7 +64,7 @@ def faults_of(name: str) -> tuple[str, ...]:
 
 
 class Injector:
-    """Stands between botocore and the network.
+    """Sits between botocore and the network.
 
     Args:
         rate: share of the requests to tables that meet a fault; of others `MORE_OFTEN` times as many.

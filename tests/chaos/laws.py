@@ -34,17 +34,17 @@ class Verdict:
 
 
 class Case:
-    """A history and what follows from it: what is where, which append wrote it, and where each append stands."""
+    """A history and what follows from it: the record at each position, and the append that wrote it."""
 
     def __init__(self, history: History) -> None:
         self.history = history
         self.standing: dict[Life, dict[int, str]] = defaultdict(dict)
         self.seen_otherwise: list[tuple[Life, int, str, str, str]] = []
         for page in history.pages:
-            stands = self.standing[page.life]
+            found_at = self.standing[page.life]
             for position, record_id in enumerate(page.ids, page.start):
-                if stands.setdefault(position, record_id) != record_id:
-                    self.seen_otherwise.append((page.life, position, stands[position], record_id, page.reader))
+                if found_at.setdefault(position, record_id) != record_id:
+                    self.seen_otherwise.append((page.life, position, found_at[position], record_id, page.reader))
         self.base = {fork.life: fork.at for fork in history.forks}
         self.appends = {append.op: append for append in history.appends}
 
@@ -85,8 +85,8 @@ def readers_go_on_without_a_gap(case: Case) -> Verdict:
         verdict.require(before is None or page.start in (0, before), page.reader, page.life, before, page.start)
         last[page.reader, page.life] = page.next
     for life in case.history.whole:
-        stands = case.standing[life]
-        verdict.require(sorted(stands) == list(range(len(stands))), life, "has gaps")
+        found_at = case.standing[life]
+        verdict.require(sorted(found_at) == list(range(len(found_at))), life, "has gaps")
     return verdict
 
 
@@ -98,13 +98,15 @@ def acknowledged_stands_where_it_was_said(case: Case) -> Verdict:
     for append in case.history.acknowledged():
         life = append.life
         assert life is not None
-        stands, whole = case.standing[life], life in case.history.whole
+        found_at, whole = case.standing[life], life in case.history.whole
         if append.end is None:
             continue
         for position, record_id in enumerate(append.ids(), append.end - append.parts):
-            if whole or position in stands:
-                verdict.require(stands.get(position) == record_id, life, position, record_id, stands.get(position))
-    standing = {record_id for stands in case.standing.values() for record_id in stands.values()}
+            if whole or position in found_at:
+                verdict.require(
+                    found_at.get(position) == record_id, life, position, record_id, found_at.get(position)
+                )
+    standing = {record_id for found_at in case.standing.values() for record_id in found_at.values()}
     for append in case.history.acknowledged():
         if append.life in case.history.whole:
             verdict.require(set(append.ids()) <= standing, append.life, append.op, "is acknowledged and lost")
@@ -112,7 +114,7 @@ def acknowledged_stands_where_it_was_said(case: Case) -> Verdict:
 
 
 def nothing_else_stands(case: Case) -> Verdict:
-    """Returns what stands was sent to that stream, before it was read, and nobody was told that it was not written."""
+    """Checks that every record found was sent to that stream before it was read, and that its append was not refused."""
     verdict = Verdict()
     for life in list(case.standing):
         for position, record_id in case.own(life):
@@ -133,7 +135,7 @@ def nothing_else_stands(case: Case) -> Verdict:
 
 
 def nothing_stands_twice(case: Case) -> Verdict:
-    """Returns a record stands once, whatever was repeated, in all lives of its stream."""
+    """Checks that each record is found only once in all lives of its stream, whatever was repeated."""
     verdict = Verdict()
     at: dict[str, tuple[Life, int]] = {}
     for life in list(case.standing):
@@ -144,14 +146,14 @@ def nothing_stands_twice(case: Case) -> Verdict:
 
 
 def batches_are_whole(case: Case) -> Verdict:
-    """Returns the records of a batch stand together, in order, all of them (the newest page may end in one)."""
+    """Checks that the records of a batch are complete, adjacent and in order (the newest page may end inside one)."""
     verdict = Verdict()
-    for life, stands in list(case.standing.items()):
+    for life, found_at in list(case.standing.items()):
         for append, positions in case.batches(life):
-            cut_off = life not in case.history.whole and positions[-1] + 1 not in stands
+            cut_off = life not in case.history.whole and positions[-1] + 1 not in found_at
             first = positions[0]
             wanted = list(enumerate(append.ids(), first))
-            seen = [(position, stands.get(position)) for position, _ in wanted]
+            seen = [(position, found_at.get(position)) for position, _ in wanted]
             if cut_off:
                 wanted, seen = wanted[: len(positions)], seen[: len(positions)]
             verdict.require(wanted == seen and len(positions) == len(wanted), life, append.op, positions)
@@ -225,7 +227,7 @@ def an_end_is_final(case: Case) -> Verdict:
             verdict.require(page.tail == ending.end, ending, "tail later", page.tail)
             verdict.require(page.closed or page.next < page.tail, ending, page.reader, "is not told of the close")
         past = max(case.standing[life], default=-1)
-        verdict.require(ending.end is None or past < ending.end, ending, "something stands at", past)
+        verdict.require(ending.end is None or past < ending.end, ending, "there is a record at", past)
     return verdict
 
 

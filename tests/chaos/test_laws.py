@@ -26,7 +26,7 @@ def page(reader: str, life: Life, start: int, ids: tuple[str, ...], at: float, *
 
 
 def good() -> History:
-    """Returns two producers, a plain append of unknown outcome that stands, one that was refused, a fork, and a short
+    """Returns two producers, a plain append of unknown outcome that was written, one that was refused, a fork, and a short
     life.
     """
     records = ("a.0", "a.1", "u.0", "b.0", "c.0")

@@ -34,7 +34,7 @@ class FakeServer:
     )
     on_long_poll: Callable[[Stream], None] = lambda stream: None
     resources: dict[str, Callable[[httpx.Request], httpx.Response]] = field(default_factory=dict)
-    """What stands below a stream, by `name/_resource`."""
+    """The resources below a stream, by `name/_resource`."""
 
     def __call__(self, request: httpx.Request) -> httpx.Response:
         self.requests.append(request)

@@ -104,7 +104,7 @@ def test_a_surface_lives_from_create_to_purge(stores: Stores) -> None:
         other.append("p", b"long")
     assert other.append("p", b"c") == 3
 
-    # A guarded row: refused where it stands, though nothing in the log says so.
+    # A guarded row: refused because of the stored row, though nothing in the log says so.
     pairs.tag("p", "blue")
     tags.put(main.log_id, "red")
     for tag in ("blue", "red"):

@@ -123,22 +123,22 @@ def test_an_entry_guard_needs_its_predecessor(ports: Ports) -> None:
     assert ports.wal.commit(entry, [PutEntry(next_entry(log[2]))]) == Committed()
 
 
-@pytest.mark.parametrize("stands", [None, "other"])
+@pytest.mark.parametrize("current", [None, "other"])
 @pytest.mark.parametrize("replaces", [None, "old"])
 def test_a_row_guard_holds_only_for_the_log_it_replaces(
-    ports: Ports, stands: str | None, replaces: str | None
+    ports: Ports, current: str | None, replaces: str | None
 ) -> None:
-    if stands is not None:
-        assert ports.wal.commit(first_entry(log_id()), [PutRow(row("n", stands), None)]) == Committed()
+    if current is not None:
+        assert ports.wal.commit(first_entry(log_id()), [PutRow(row("n", current), None)]) == Committed()
     entry = first_entry(log_id())
     outcome = ports.wal.commit(entry, [PutRow(row("n", entry.log_id), replaces)])
-    if stands is None and replaces is None:
+    if current is None and replaces is None:
         assert outcome == Committed()
     else:
         assert outcome == GuardRefused(0)
         assert ports.wal.newest(entry.log_id) is None
         found = ports.catalog.get("streams", "n")
-        assert (found.log_id if found else None) == stands
+        assert (found.log_id if found else None) == current
 
 
 def test_a_row_is_replaced_when_it_stands_for_the_named_log(ports: Ports) -> None:

@@ -32,9 +32,9 @@ def test_the_published_end_never_falls(ports: Ports) -> None:
 
 def test_a_touch_never_falls(ports: Ports) -> None:
     log = log_id()
-    for now_ms, stands in ((5, 5), (4, 5), (5, 5), (9, 9)):
+    for now_ms, expected in ((5, 5), (4, 5), (5, 5), (9, 9)):
         ports.watermarks.touch(log, now_ms)
-        assert ports.watermarks.get(log) == Watermark(touched_ms=stands)
+        assert ports.watermarks.get(log) == Watermark(touched_ms=expected)
 
 
 def test_touching_and_publishing_leave_each_other_alone(ports: Ports) -> None:
@@ -104,8 +104,8 @@ def test_the_index_generation_never_falls_and_needs_a_published_log(ports: Ports
     ports.watermarks.publish_index(log, 3)
     assert ports.watermarks.get(log) == Watermark()
     ports.watermarks.publish(log, 1, 2, 3, 4)
-    for generation, stands in ((3, 3), (2, 3), (4, 4)):
+    for generation, expected in ((3, 3), (2, 3), (4, 4)):
         ports.watermarks.publish_index(log, generation)
-        assert ports.watermarks.get(log) == Watermark(1, 2, 3, 4, 0, stands)
+        assert ports.watermarks.get(log) == Watermark(1, 2, 3, 4, 0, expected)
     assert ports.watermarks.publish(log, 2, 3, 4, 5)
     assert ports.watermarks.get(log) == Watermark(2, 3, 4, 5, 0, 4)

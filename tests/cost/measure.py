@@ -143,7 +143,7 @@ def sealing(entries: int, batch: int, bytes_of_record: int) -> dict[str, Any]:
         for number in range(entries):
             here.logs.append("s", _request(number * batch, batch, bytes_of_record))
             here.clock.advance(0.01)
-        stood = _entries(here, log_id)
+        sizes = _entries(here, log_id)
         look_spent = here.meters.of(lambda: _look_at(here, log_id, entries, batch))
         hints = hints_by_log(_events(here, log_id))[log_id]
         alarms = messages(log_id, hints, here.clock.now_ms(), here.sealer.limits)
@@ -159,8 +159,8 @@ def sealing(entries: int, batch: int, bytes_of_record: int) -> dict[str, Any]:
             kind = _kind(key)
             by_kind[kind] = by_kind.get(kind, 0) + size
         return {
-            "entries": len(stood),
-            "entry_bytes": sum(stood),
+            "entries": len(sizes),
+            "entry_bytes": sum(sizes),
             "payload_bytes": entries * batch * bytes_of_record,
             "object_bytes": by_kind,
             "manifest_bytes_of_each_segment": _manifest_growth(here, log_id),

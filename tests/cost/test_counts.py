@@ -17,11 +17,11 @@ REMEASURE = "`uv run python -m tests.cost` measures again and writes file and pa
 
 
 def test_the_counts_are_what_is_measured_now() -> None:
-    stands = json.loads(counts.FILE.read_bytes())
+    committed = json.loads(counts.FILE.read_bytes())
     measured = json.loads(json.dumps(measure.counts()))
-    assert measured.keys() == stands.keys()
+    assert measured.keys() == committed.keys()
     for name, found in measured.items():
-        assert found == stands[name], f"{name}: {REMEASURE}"
+        assert found == committed[name], f"{name}: {REMEASURE}"
 
 
 def test_the_page_has_the_tables_of_the_command() -> None:

@@ -42,7 +42,7 @@ def main(log: str, step: str) -> None:
     try:
         Attempt(context, Budget(stores.clock, 3000)).put(late, [], read)
     except OutcomeUnknown:
-        assert [entry.slot for entry in stores.wal.read(log).entries] == [newest.slot], "the dead item stands"
+        assert [entry.slot for entry in stores.wal.read(log).entries] == [newest.slot], "the dead item is left"
         return
     raise AssertionError("the fence let a dead item pass")
 

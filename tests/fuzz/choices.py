@@ -32,7 +32,7 @@ def _value(choices: Iterator[int], words: Sequence[Any], keys: Sequence[str], de
 def edited(document: Any, edits: bytes, words: Sequence[Any], keys: Sequence[str]) -> Any:
     """Returns a copy of a document with edits, each of three bytes: the place, what is done, and with what.
 
-    A place's value is replaced by a word, left out, wrapped in an array, or replaced by what stands elsewhere; a member
+    A place's value is replaced by a word, left out, wrapped in an array, or replaced by a value from elsewhere; a member
     gets another key; a word is put beside it under a key.
     """
     whole = {"": _copy(document)}

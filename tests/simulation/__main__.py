@@ -20,7 +20,7 @@ ENOUGH = 10  # times that each pair of store call and fault must be met ...
 MANY = 5_000  # ... in a run of at least so many seeds
 SHOWN = 5
 _CHUNK = 20
-_STUCK_S = 120  # one seed takes a tenth of a second: a run that never ends shows where it stands
+_STUCK_S = 120  # one seed takes a tenth of a second: a run that never ends shows where it hangs
 
 
 def main() -> int:
@@ -145,7 +145,7 @@ def _chunk(task: tuple[int, int, int, str | None]) -> _Sum:
 
 
 def _watched(seed: int, operations: int, mutant: mutants.Mutant | None) -> Verdict:
-    """Returns one run. If it hangs, this process ends, after it showed where it stands."""
+    """Returns one run. If it hangs, this process ends, after it showed where it hangs."""
     faulthandler.dump_traceback_later(_STUCK_S, exit=True)
     try:
         return run(make(seed, operations), mutant)

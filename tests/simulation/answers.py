@@ -76,7 +76,7 @@ class Answers:
             self._fails(running, f"acknowledged at {answer.next_offset}, and not in the log")
             return
         if written.next_offset != cursor.position:
-            self._fails(running, f"acknowledged at {cursor.position}, stands before {written.next_offset}")
+            self._fails(running, f"acknowledged at {cursor.position}, is before {written.next_offset}")
         if answer.closed != request.close:
             self._fails(running, "closed is not as asked")
 

@@ -374,4 +374,4 @@ class Judge(Answers):
         world = self._world
         for op_id, told in self.never.items():
             if op_id in world.model.written:
-                self._broken(self.law, f"operation {op_id} was told {told}, and stands in the log")
+                self._broken(self.law, f"operation {op_id} was told {told}, and is in the log")

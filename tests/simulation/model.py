@@ -43,7 +43,7 @@ class View(NamedTuple):
 
 
 class Written(NamedTuple):
-    """Where an operation's change stands: log, entry, offset after its records."""
+    """Where an operation's change is: log, entry, offset after its records."""
 
     log_id: str
     entry: Entry

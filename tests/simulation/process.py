@@ -97,7 +97,7 @@ class Process:
         self._world.replace(self)
 
     def freeze(self) -> None:
-        """Nothing of this process runs for a long time. Half of the time its monotonic clock stands, too."""
+        """Freezes this process for a long time. Half of the time its monotonic clock stops, too."""
         scheduler = self._world.scheduler
         actor = scheduler.current
         assert actor is not None

@@ -29,7 +29,7 @@ class Actor:
 
     def __init__(self, name: str, body: Callable[[], None], scheduler: Scheduler) -> None:
         self.name = name
-        self.poison: BaseException | None = None  # raised where the actor stands, when it wakes
+        self.poison: BaseException | None = None  # raised where the actor waits, when it wakes
         self.frozen_until: Callable[[], int] = lambda: 0
         self.ticket = -1  # the wake-up that counts; -1: none
         self.over = False
@@ -95,7 +95,7 @@ class Scheduler:
             raise self.failure
 
     def fail(self, exc: BaseException) -> None:
-        """Ends the run: every actor is aborted where it stands."""
+        """Ends the run: every actor is aborted where it waits."""
         if self.failure is None:
             self.failure = exc
             for actor in self.actors:

@@ -10,7 +10,7 @@ import zstandard
 from local.environment import client
 from tests.support.emulated_cloud import DevServer
 
-NO_METRICS = {"HEADRACE_METRICS_INTERVAL_MS": "0"}  # for tests that count what stands: no stream but their own
+NO_METRICS = {"HEADRACE_METRICS_INTERVAL_MS": "0"}  # for tests that count what is stored: no stream but their own
 
 
 class LogPipeline(NamedTuple):

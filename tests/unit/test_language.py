@@ -9,14 +9,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-TESTS = ROOT / "tests"
 PRODUCT = ("headrace", "functions", "emr_jobs", "infra", "cli", "operators", "local", "benchmarks")
 BANNED = re.compile(
     r"\b(shall|anew|who(m)?ever|whereof|wherefrom|reckon\w*|dearer|as dear|begin of|the begin|who may not"
     r"|nobody can be asked|is it well|stands? there|stood there)\b",
     re.IGNORECASE,
 )
-# "To stand" for "to be". What stands for, stands in for or stands still may. Tests use the word in names of values.
+# "To stand" for "to be". What stands for, stands in for or stands still may.
 STANDS = re.compile(r"\b(stands|stood)\b(?!-| (for|in for|still|out|up))", re.IGNORECASE)
 # A function's docstring starts with a verb in the third person, so none starts with an article or a question.
 NO_VERB = frozenset(
@@ -86,7 +85,7 @@ def test_no_banned_word() -> None:
         f"{path.relative_to(ROOT)}:{number}: {match.group()}"
         for path in files
         for number, line in enumerate(path.read_text().splitlines(), 1)
-        for match in (*BANNED.finditer(line), *(STANDS.finditer(line) if TESTS not in path.parents else ()))
+        for match in (*BANNED.finditer(line), *STANDS.finditer(line))
     ]
     assert not found, "\n".join(found)
 

@@ -1,4 +1,4 @@
-"""The application on tables that refuse every write while a switch stands, as throttled ones do."""
+"""The application on tables that refuse every write while a switch is set, as throttled ones do."""
 
 from __future__ import annotations
 

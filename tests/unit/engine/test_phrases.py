@@ -166,6 +166,6 @@ def test_segments_are_counted_once_though_pieces_part_them(monkeypatch: pytest.M
         members = answer.coverage.members(str)
         assert answer.timed_out
         pieces = [(one.first, one.end, one.segments) for one in answer.coverage.omissions]
-        assert pieces == [(0, 8, 2), (8, 16, 1)], "the second segment stands in both"
+        assert pieces == [(0, 8, 2), (8, 16, 1)], "the second segment is in both"
         assert members["possible_missing_sealed_rows"] == 16
         assert members["possible_missing_uploaded_segments"] == 3

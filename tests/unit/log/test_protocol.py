@@ -121,7 +121,7 @@ def test_the_ack_fence_refuses_a_dead_item_and_removes_it(successor_stays: bool)
     answer, log_id = stale_writer_in_a_trimmed_slot(world, pause_s=3600, successor_stays=successor_stays)
     assert isinstance(answer, OutcomeUnknown)
     slots_left = [entry.slot for entry in world.entries(log_id)]
-    assert offsets.first_slot(1) not in slots_left, "the dead item stands"
+    assert offsets.first_slot(1) not in slots_left, "the dead item is left"
 
 
 def test_a_clock_that_ran_backwards_is_verified() -> None:

@@ -187,7 +187,7 @@ class Shop:
             self.seal()
 
     def seal(self) -> None:
-        """What is there becomes a segment, and stands nowhere else."""
+        """Moves all records to a segment, so that they are nowhere else."""
         seal(self.parts, self.log_id, force=True)
         self.maker.clock.advance(3600)
         trim(self.parts, self.log_id)

@@ -264,7 +264,7 @@ def test_two_dead_items_do_not_vouch_for_each_other() -> None:
 
 
 def test_an_unknown_outcome_stays_unknown_when_a_guard_refuses_long_after() -> None:
-    """The first try may have stood until it was sealed and trimmed: nobody may say that nothing was written."""
+    """The first try may have been sealed and trimmed meanwhile, so the answer must not be that nothing was written."""
     world = World()
     process, other = world.process(), world.process()
     source = process.create("source")

@@ -53,8 +53,8 @@ def _small_pages() -> Iterator[None]:
         yield
 
 
-class Stands(NamedTuple):
-    """A record where it stands."""
+class Stored(NamedTuple):
+    """A record as it is stored."""
 
     made: Made
     version: int
@@ -85,17 +85,17 @@ class Run:
         self.log_ids = [self.process.create(content_type=JSON)]
         self.version = 0
         self.evolve()
-        self.records: list[Stands] = []
+        self.records: list[Stored] = []
 
     def append(self, made: list[Made]) -> None:
         """One batch."""
         self.clock.advance(0.007)
-        stands = [self._stands(one) for one in made]
-        self.process.logs.append(self.name, appending(*(one.text for one in stands), content_type=JSON))
-        self.records += stands
+        stored = [self._stored(one) for one in made]
+        self.process.logs.append(self.name, appending(*(one.text for one in stored), content_type=JSON))
+        self.records += stored
 
-    def _stands(self, made: Made) -> Stands:
-        return Stands(made, self.version, selections.text(made, self.version), self.clock.now_ms())
+    def _stored(self, made: Made) -> Stored:
+        return Stored(made, self.version, selections.text(made, self.version), self.clock.now_ms())
 
     def evolve(self) -> None:
         """The next version of the schema, if there is one."""
@@ -124,7 +124,7 @@ class Run:
             return
         position = round(share * len(self.records))
         self.clock.advance(0.007)
-        own = [self._stands(one) for one in made]
+        own = [self._stored(one) for one in made]
         name = f"fork{len(self.log_ids)}"
         created = self.process.logs.create(
             name,
@@ -185,7 +185,7 @@ class Run:
         at_limit = page.scan is not None and page.scan.limit_reached
         assert page.up_to_date or is_full or at_limit or is_late, "a page ends early for a reason"
 
-    def _matches(self, one: Stands, tree: Tree) -> bool:
+    def _matches(self, one: Stored, tree: Tree) -> bool:
         return selections.holds(tree, selections.truth_at(one.made, one.version, self.version))
 
 

@@ -110,7 +110,7 @@ class World:
         return list(self.objects.list(f"logs/{log_id}/{folder}"))
 
     def events(self, *log_ids: str) -> dict[str, Any]:
-        """Returns the stream event of every entry that stands."""
+        """Returns the stream event of every entry that is stored."""
         return {
             "Records": [
                 {

@@ -2,7 +2,7 @@
 
 Old schemas, documents of theirs and lenses are random. A lens is put together operation by operation so that each can
 be followed, for a random one is refused almost always. New schemas are what comes out of the lens, that with something
-changed, or anything. Then the verdict of the proof stands against the validator's.
+changed, or anything. Then the verdict of the proof is compared with the validator's.
 """
 
 from __future__ import annotations
