@@ -201,29 +201,19 @@ DEV = Environment(
     spark_warm_executors=0,
 )
 
-PROD = Environment(
+PROD = replace(
+    DEV,
     name="prod",
     log_retention_days=90,
     noncurrent_version_days=30,
-    keep_data=True,
     termination_protection=True,
     requests_per_second=5_000,
     request_burst=5_000,
-    api_reserved_concurrency=0,
-    api_provisioned_concurrency=0,
-    streaming_door=True,
-    streaming_seconds=60,
-    streaming_reserved_concurrency=0,
-    streaming_provisioned_concurrency=0,
-    domain_name="",
-    certificate_arn="",
-    hosted_zone_id="",
     sealer_invocations_per_shard=4,
     sealer_queue_concurrency=20,
     indexer_queue_concurrency=4,
     spark_maximum_vcpus=128,
     notify=True,
-    spark_warm_executors=0,
 )
 
 PREFIX = "headrace:"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from typing import Any
+from typing import Any, Unpack
 
 from msgspec.structs import replace
 
@@ -13,14 +13,14 @@ from headrace.definition import Definition
 from headrace.errors import InvalidRequest
 from headrace.index.fetching import RunCache
 from headrace.index.manifest import IndexManifests
-from headrace.limits import MAX_NOTE_BYTES, PAGE_BYTES, PAGE_RECORDS
+from headrace.limits import MAX_NOTE_BYTES
 from headrace.log.append import Appender
 from headrace.log.commit import Found
 from headrace.log.context import Context, Stores
 from headrace.log.control import Controls
 from headrace.log.prune import Pruner
 from headrace.log.read import Reader
-from headrace.log.requests import EVERYTHING, At, Head, ReadPage, Selection
+from headrace.log.requests import EVERYTHING, At, Bounds, Head, ReadPage, Selection
 from headrace.log.seam import (
     Decide,
     Decision,
@@ -99,22 +99,10 @@ class Log:
         with self._in_time():
             return self._reader.head(which)
 
-    def read(
-        self,
-        which: Which,
-        at: At,
-        selection: Selection = EVERYTHING,
-        *,
-        touch: bool = True,
-        max_records: int = PAGE_RECORDS,
-        max_bytes: int = PAGE_BYTES,
-        until: float | None = None,
-    ) -> ReadPage:
-        """Returns one page of records. `until` (monotonic seconds) bounds a scan: it returns how far it came."""
+    def read(self, which: Which, at: At, selection: Selection = EVERYTHING, **bounds: Unpack[Bounds]) -> ReadPage:
+        """Returns one page of records."""
         with self._in_time():
-            return self._reader.read(
-                which, at, selection, touch=touch, max_records=max_records, max_bytes=max_bytes, until=until
-            )
+            return self._reader.read(which, at, selection, **bounds)
 
     def list(self, *, after: str = "", prefix: str = "", limit: int) -> list[Row]:
         """Returns rows of living logs in name order."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, TypedDict
 
 from headrace import offset as offsets
 from headrace.wal.state import LogConfig, LogState, incarnation_of
@@ -49,6 +49,21 @@ class Selection(NamedTuple):
 
 
 EVERYTHING = Selection()
+
+
+class Bounds(TypedDict, total=False):
+    """What a read may do besides.
+
+    Attributes:
+        touch: renew a sliding TTL; it does unless told otherwise.
+        max_records, max_bytes: of the page; what the limits say by default.
+        until: monotonic seconds; a read that selects records ends there with what it has, and says how far it came.
+    """
+
+    touch: bool
+    max_records: int
+    max_bytes: int
+    until: float | None
 
 
 class Scan(NamedTuple):

@@ -9,15 +9,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar, Unpack
 
 from headrace.batch import Batch
 from headrace.clock import Clock
 from headrace.errors import Overloaded, StoreThrottled
 from headrace.index.fetching import RunCache
-from headrace.limits import PAGE_BYTES, PAGE_RECORDS
 from headrace.log.context import Stores
-from headrace.log.requests import EVERYTHING, At, ReadPage, Selection
+from headrace.log.requests import EVERYTHING, At, Bounds, ReadPage, Selection
 from headrace.log.seam import Which, split
 from headrace.objects import keys
 from headrace.objects.observed import Request
@@ -227,27 +226,12 @@ class MeasuredLogs(Streams):
             self._appended(name, request.records, began)
         return appended
 
-    def read(
-        self,
-        which: Which,
-        at: At,
-        selection: Selection = EVERYTHING,
-        *,
-        touch: bool = True,
-        max_records: int = PAGE_RECORDS,
-        max_bytes: int = PAGE_BYTES,
-        until: float | None = None,
-    ) -> ReadPage:
+    def read(self, which: Which, at: At, selection: Selection = EVERYTHING, **bounds: Unpack[Bounds]) -> ReadPage:
         """Measured, but not when it merely looks again for one who waits, and finds nothing."""
         began = self._clock.monotonic()
         name, _ = split(which)
-        page = self._watched(
-            name,
-            lambda: super(MeasuredLogs, self).read(
-                which, at, selection, touch=touch, max_records=max_records, max_bytes=max_bytes, until=until
-            ),
-        )
-        if touch or page.data:
+        page = self._watched(name, lambda: super(MeasuredLogs, self).read(which, at, selection, **bounds))
+        if bounds.get("touch", True) or page.data:
             self._recorder.count("tieredstore.read.bytes", "bytes", page.size, name)
             self._recorder.count("tieredstore.read.entries", "count", len(page.data), name)
             self._recorder.count("tieredstore.read.latency", "ns", _since(self._clock, began), name)
