@@ -6,6 +6,7 @@ import functools
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from functions.api.context import Context, open_context
-from functions.api.door.entry import Door, Surface
+from functions.api.door.entry import Door
 from functions.api.door.requests import run
 from functions.api.door.routes import answer_unrouted, serve
 from functions.api.streams import definitions, live, records, search, touch
@@ -24,10 +25,9 @@ from functions.api.streams.inspection import server
 from headrace import VERSION
 
 _OPENAPI = Path(__file__).with_name("streams") / "openapi.json"
-_STREAMS = Surface(
-    allowed=records.REQUEST_HEADERS,
-    exposed=(*records.ANSWER_HEADERS, *search.SEARCH_HEADERS),
-    errors=records.ERRORS,
+_STREAMS = replace(
+    records.STREAMS,
+    exposed=(*records.STREAMS.exposed, *search.SEARCH_HEADERS),
     asking=search.ASKING,
     waiting=touch.WAITING,
 )

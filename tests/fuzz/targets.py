@@ -140,7 +140,7 @@ def path(data: bytes) -> None:
         url = requests.url(scope, host)
         assert url.isascii() and url.isprintable()
     readers: tuple[Callable[[], str], ...] = (
-        lambda: streams.stream_name(scope),
+        lambda: streams.STREAMS.name_in(scope),
         lambda: streams.source_name(data.decode("utf-8", "replace")),
     )
     for read in readers:
@@ -149,7 +149,7 @@ def path(data: bytes) -> None:
         except InvalidRequest:
             continue
         assert 0 < len(name.encode()) <= limits.MAX_NAME_BYTES and "\n" not in name and "\0" not in name
-        assert streams.stream_name({"raw_path": f"/v1/stream/{quote(name, safe='')}".encode()}) == name
+        assert streams.STREAMS.name_in({"raw_path": f"/v1/stream/{quote(name, safe='')}".encode()}) == name
     try:
         name, key = streams.name_and_key(scope)
     except InvalidRequest:

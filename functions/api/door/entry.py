@@ -11,10 +11,10 @@ import hashlib
 import hmac
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from starlette.datastructures import Headers as AnswerHeaders
 from starlette.requests import Request
@@ -24,9 +24,9 @@ from starlette.types import Scope as Asgi
 
 from functions.api.door import errors
 from functions.api.door.errors import Forbidden, Row, Unauthorized
-from functions.api.door.requests import AnswerTooLarge, Headers, fits, is_buffered, run
+from functions.api.door.requests import AnswerTooLarge, Headers, decode, fits, is_buffered, raw_path, run
 from functions.metrics import ApiMetric, Meter
-from headrace.errors import Overloaded
+from headrace.errors import InvalidRequest, Overloaded
 from headrace.limits import QUEUE_BYTES, QUEUE_REQUESTS
 
 _SCHEME = "bearer "
@@ -134,10 +134,15 @@ class Load(NamedTuple):
         return self.writes > QUEUE_REQUESTS or self.write_bytes > QUEUE_BYTES
 
 
-class Surface(NamedTuple):
-    """What the door needs to know of a surface.
+@dataclass(frozen=True, kw_only=True)
+class Surface:
+    """What the door needs to know of a surface, and which of its names a request is about.
+
+    Everything in a path after `prefix` is the name, percent-decoded once; raw slashes belong to it, and `%2F` is one, too.
 
     Attributes:
+        noun: what has these names, in messages.
+        check: returns a name that is one. check_writable: passes if clients may write it. They raise InvalidRequest.
         allowed, exposed: headers of requests, and of answers, besides everybody's, that pages of other origins may send
             and read.
         errors: how its own errors are answered.
@@ -145,6 +150,10 @@ class Surface(NamedTuple):
         waiting: ends of paths where requests wait, many of them and for long, and count as reads.
     """
 
+    noun: str
+    prefix: str
+    check: Callable[[str], str]
+    check_writable: Callable[[str], None] = lambda _: None
     allowed: tuple[str, ...] = ()
     exposed: tuple[str, ...] = ()
     errors: tuple[Row, ...] = ()
@@ -158,6 +167,42 @@ class Surface(NamedTuple):
     def is_write(self, scope: Asgi) -> bool:
         """Returns whether the request may write, and is under way only as long as that takes."""
         return scope["method"] in _WRITES and not scope["path"].endswith(self.waiting) and not self.only_asks(scope)
+
+    def after_prefix(self, scope: Mapping[str, Any]) -> bytes:
+        """Returns the rest of the path, still encoded. Raises InvalidRequest."""
+        raw, prefix = raw_path(scope), self.prefix.encode()
+        if not raw.startswith(prefix):
+            # The router matched a path that is spelled another way (`/v1/%73tream/…`): one way is enough.
+            raise InvalidRequest(f"the path does not begin with {self.prefix}")
+        return raw[len(prefix) :]
+
+    def decode_name(self, encoded: bytes) -> str:
+        """Returns the name that a percent-encoded text holds. Raises InvalidRequest."""
+        return self.check(decode(encoded, f"{self.noun} name"))
+
+    def name_in(self, scope: Mapping[str, Any], resource: str = "") -> str:
+        """Returns the name in a path that ends with `resource`, such as `/_schema`. Raises InvalidRequest."""
+        encoded, suffix = self.after_prefix(scope), resource.encode()
+        if not encoded.endswith(suffix):
+            raise InvalidRequest(f"the path does not end with {resource}")
+        return self.decode_name(encoded[: len(encoded) - len(suffix)])
+
+    def require(self, request: Request, scope: Scope, name: str) -> None:
+        """Passes if the request may do on `name` what `scope` says.
+
+        Raises:
+            Forbidden: its key does not allow it.
+            InvalidRequest: more than reading was asked for, of a name that only the server writes.
+        """
+        grant_of(request).require(scope, name)
+        if scope is not Scope.READ:
+            self.check_writable(name)
+
+    def allowed_name(self, request: Request, scope: Scope, resource: str = "") -> str:
+        """Returns the name as `name_in` does, if the request may do there what `scope` says, as `require` does."""
+        name = self.name_in(request.scope, resource)
+        self.require(request, scope, name)
+        return name
 
 
 class Traffic:

@@ -12,7 +12,7 @@ from functions.api.context import Context
 from functions.api.door.entry import Scope
 from functions.api.door.requests import read, run
 from functions.api.door.routes import add
-from functions.api.streams.records import NO_STORE, PATH, allowed_name
+from functions.api.streams.records import NO_STORE, PATH, STREAMS
 from headrace.definition import Definition
 from headrace.errors import InvalidRequest
 from headrace.json import jsontext, registry
@@ -27,12 +27,12 @@ def add_routes(app: FastAPI, context: Context) -> None:
     """Adds the two resources."""
 
     async def show_schema(request: Request) -> Response:
-        name = allowed_name(request, Scope.READ, "/_schema")
+        name = STREAMS.allowed_name(request, Scope.READ, "/_schema")
         definition = await run(context.logs().definition, name)
         return document(registry.document(definition.registry, name))
 
     async def change_schema(request: Request) -> Response:
-        name = allowed_name(request, Scope.ADMIN, "/_schema")
+        name = STREAMS.allowed_name(request, Scope.ADMIN, "/_schema")
         update = registry.parse_update(await _body(request), name)
         logs = context.logs()
 
@@ -51,12 +51,12 @@ def add_routes(app: FastAPI, context: Context) -> None:
         return document(registry.document((await run(logs.define, name, change)).registry, name))
 
     async def show_profile(request: Request) -> Response:
-        name = allowed_name(request, Scope.READ, "/_profile")
+        name = STREAMS.allowed_name(request, Scope.READ, "/_profile")
         definition = await run(context.logs().definition, name)
         return document(profiles.resource(profiles.of(definition)))
 
     async def change_profile(request: Request) -> Response:
-        name = allowed_name(request, Scope.ADMIN, "/_profile")
+        name = STREAMS.allowed_name(request, Scope.ADMIN, "/_profile")
         wanted = profiles.parse_update(jsontext.loads(await _body(request)))
         logs = context.logs()
 

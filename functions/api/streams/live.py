@@ -31,7 +31,7 @@ from functions.api.door.entry import Scope as Access
 from functions.api.door.requests import ENDS_AT, Headers, fits, grown, is_buffered, run
 from functions.api.streams import reads
 from functions.api.streams.reads import ReadQuery, read_query
-from functions.api.streams.records import PATH, allowed_name, name_and_key, require
+from functions.api.streams.records import PATH, STREAMS, name_and_key
 from functions.metrics import ApiMetric
 from headrace import offset as offsets
 from headrace.errors import HeadraceError, RequestTimeout, StoreError
@@ -47,14 +47,14 @@ def add_routes(app: FastAPI, context: Context) -> None:
 
     async def read_stream_by_key(request: Request) -> Response:
         name, key = name_and_key(request.scope)
-        require(request, Access.READ, name)
+        STREAMS.require(request, Access.READ, name)
         return await _read(request, name, read_query(request.scope, key))
 
     routes.add(app, PATH + "/pk/{key:path}", GET=read_stream_by_key)
 
     @routes.serve(app, PATH, "GET")
     async def read_stream(request: Request) -> Response:
-        name = allowed_name(request, Access.READ)
+        name = STREAMS.allowed_name(request, Access.READ)
         return await _read(request, name, read_query(request.scope))
 
     async def _read(request: Request, name: str, query: ReadQuery) -> Response:

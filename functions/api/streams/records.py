@@ -1,6 +1,5 @@
-"""`/v1/stream/{name}`: create, append, close, describe, delete; which stream a request is about, and what its headers ask.
-
-Everything after `/v1/stream/` is the name, percent-decoded once; raw slashes belong to it, and `%2F` is one as well.
+"""`/v1/stream/{name}`: create, append, close, describe, delete; what the headers of a request ask; what the door needs to
+know of streams.
 """
 
 from __future__ import annotations
@@ -15,9 +14,9 @@ from starlette.responses import Response
 
 from functions.api.context import Context
 from functions.api.door import requests
-from functions.api.door.entry import Scope, grant_of
+from functions.api.door.entry import Scope, Surface
 from functions.api.door.errors import Row
-from functions.api.door.requests import Headers, run
+from functions.api.door.requests import Headers, decode, run
 from functions.api.door.routes import serve
 from functions.metrics import ApiMetric
 from headrace import instants
@@ -44,12 +43,12 @@ PATH = PREFIX + "{name:path}"
 NO_STORE = "no-store"
 _PRODUCER = ("producer-id", "producer-epoch", "producer-seq")
 # What pages of other origins may send and read.
-REQUEST_HEADERS = (
+_REQUEST_HEADERS = (
     *("Stream-TTL", "Stream-Expires-At", "Stream-Closed", "Stream-Seq", "Stream-Key", "Stream-Timestamp"),
     *("Stream-Forked-From", "Stream-Fork-Offset", "Stream-Fork-Sub-Offset"),
     *("Producer-Id", "Producer-Epoch", "Producer-Seq"),
 )
-ANSWER_HEADERS = (
+_ANSWER_HEADERS = (
     *("Stream-Next-Offset", "Stream-End-Offset", "Stream-Up-To-Date", "Stream-Closed", "Stream-Cursor", "Stream-TTL"),
     *("Stream-Expires-At", "Stream-SSE-Data-Encoding", "Stream-Expected-Seq", "Stream-Received-Seq"),
     *("Producer-Epoch", "Producer-Seq", "Producer-Expected-Seq", "Producer-Received-Seq"),
@@ -82,42 +81,15 @@ def _printable(value: str) -> str:
     return value.encode("unicode_escape").decode("ascii")
 
 
-def allowed_name(request: Request, scope: Scope, resource: str = "") -> str:
-    """Returns the checked name of the stream that the request is about.
-
-    Args:
-        resource: what follows the name, such as `/_schema`.
-
-    Raises:
-        InvalidRequest: it is not a name, or only the server writes this stream, and more than reading was asked for.
-        Forbidden: the request's key does not allow `scope` on the stream.
-    """
-    name = stream_name(request.scope, resource)
-    require(request, scope, name)
-    return name
-
-
-def require(request: Request, scope: Scope, name: str) -> None:
-    """Raises: as `allowed_name`, for a name that was checked."""
-    grant_of(request).require(scope, name)
-    if scope is not Scope.READ:
-        check_writable(name)
-
-
-def stream_name(scope: Mapping[str, Any], resource: str = "") -> str:
-    """Returns the checked name of the stream that the request is about.
-
-    Args:
-        resource: what follows the name, such as `/_schema`.
-
-    Raises:
-        InvalidRequest: not UTF-8 once decoded, or not a name.
-    """
-    encoded = _after_prefix(scope)
-    suffix = resource.encode()
-    if not encoded.endswith(suffix):
-        raise InvalidRequest(f"the path does not end with {resource}")
-    return _decode_name(encoded[: len(encoded) - len(suffix)])
+STREAMS = Surface(
+    noun="stream",
+    prefix=PREFIX,
+    check=check_name,
+    check_writable=check_writable,
+    allowed=_REQUEST_HEADERS,
+    exposed=_ANSWER_HEADERS,
+    errors=ERRORS,
+)
 
 
 def name_and_key(scope: Mapping[str, Any]) -> tuple[str, str]:
@@ -126,23 +98,10 @@ def name_and_key(scope: Mapping[str, Any]) -> tuple[str, str]:
     Raises:
         InvalidRequest: one of them is empty, not UTF-8 once decoded, or not a name.
     """
-    name, found, key = _after_prefix(scope).rpartition(b"/pk/")
+    name, found, key = STREAMS.after_prefix(scope).rpartition(b"/pk/")
     if not found or not key or b"/" in key:
         raise InvalidRequest("the path does not end with /pk/ and one key")
-    return _decode_name(name), requests.decode(key, "routing key")
-
-
-def _after_prefix(scope: Mapping[str, Any]) -> bytes:
-    raw = requests.raw_path(scope)
-    prefix = PREFIX.encode()
-    if not raw.startswith(prefix):
-        # The router matched a path that is spelled another way (`/v1/%73tream/…`): one way is enough.
-        raise InvalidRequest(f"the path does not begin with {PREFIX}")
-    return raw[len(prefix) :]
-
-
-def _decode_name(encoded: bytes) -> str:
-    return check_name(requests.decode(encoded, "stream name"))
+    return STREAMS.decode_name(name), decode(key, "routing key")
 
 
 def source_name(header: str) -> str:
@@ -157,7 +116,7 @@ def source_name(header: str) -> str:
         header = header[len(PREFIX) :]
     elif header.startswith("/"):
         raise InvalidRequest(f"Stream-Forked-From does not begin with {PREFIX}")
-    return _decode_name(header.encode())
+    return STREAMS.decode_name(header.encode())
 
 
 class StreamHeaders(Headers):
@@ -256,11 +215,11 @@ def add_routes(app: FastAPI, context: Context) -> None:
 
     @serve(app, PATH, "PUT")
     async def create_stream(request: Request) -> Response:
-        name = allowed_name(request, Scope.ADMIN)
+        name = STREAMS.allowed_name(request, Scope.ADMIN)
         headers = StreamHeaders(request.scope)
         asked = _create_request(headers)
         if asked.fork is not None:
-            require(request, Scope.READ, asked.fork.source)
+            STREAMS.require(request, Scope.READ, asked.fork.source)
         body = await requests.read(request)
         created = await run(_create, context.logs(), name, asked, headers, body)
         meter.add(ApiMetric.Creates, int(created.created))
@@ -268,7 +227,7 @@ def add_routes(app: FastAPI, context: Context) -> None:
 
     @serve(app, PATH, "POST")
     async def append_to_stream(request: Request) -> Response:
-        name = allowed_name(request, Scope.WRITE)
+        name = STREAMS.allowed_name(request, Scope.WRITE)
         headers = StreamHeaders(request.scope)
         body = await requests.read(request)
         began = context.clock.monotonic()
@@ -283,13 +242,13 @@ def add_routes(app: FastAPI, context: Context) -> None:
 
     @serve(app, PATH, "HEAD")
     async def describe_stream(request: Request) -> Response:
-        name = allowed_name(request, Scope.READ)
+        name = STREAMS.allowed_name(request, Scope.READ)
         head = await run(context.logs().head, name)
         return Response(None, 200, _description(head))
 
     @serve(app, PATH, "DELETE")
     async def delete_stream(request: Request) -> Response:
-        name = allowed_name(request, Scope.DELETE)
+        name = STREAMS.allowed_name(request, Scope.DELETE)
         deleted = await run(context.logs().delete, name)
         meter.add(ApiMetric.Deletes, int(deleted))
         return Response(None, 204, {"Cache-Control": NO_STORE})

@@ -15,7 +15,7 @@ from functions.api.door import requests
 from functions.api.door.entry import Scope
 from functions.api.door.requests import run
 from functions.api.door.routes import add
-from functions.api.streams.records import NO_STORE, PATH, allowed_name
+from functions.api.streams.records import NO_STORE, PATH, STREAMS
 from functions.metrics import ApiMetric
 from headrace import instants
 from headrace import offset as offsets
@@ -38,11 +38,11 @@ def add_routes(app: FastAPI, context: Context) -> None:
     """Adds the three resources. To be called before the routes of streams."""
 
     async def search_by_query(request: Request) -> Response:
-        name = allowed_name(request, Scope.READ, "/_search")
+        name = STREAMS.allowed_name(request, Scope.READ, "/_search")
         return await _search(name, asked_of(request.scope))
 
     async def search_by_body(request: Request) -> Response:
-        name = allowed_name(request, Scope.READ, "/_search")
+        name = STREAMS.allowed_name(request, Scope.READ, "/_search")
         body = jsontext.loads(await requests.read(request, MAX_BODY_BYTES))
         if not isinstance(body, dict):
             raise InvalidRequest("search request must be an object")
@@ -208,7 +208,7 @@ def _headers(body: Mapping[str, Any], coverage: Mapping[str, Any]) -> dict[str, 
 
 def _add_aggregate(app: FastAPI, context: Context) -> None:
     async def aggregate(request: Request) -> Response:
-        name = allowed_name(request, Scope.READ, "/_aggregate")
+        name = STREAMS.allowed_name(request, Scope.READ, "/_aggregate")
         asked = jsontext.loads(await requests.read(request, MAX_BODY_BYTES))
         began = context.clock.monotonic()
         context.meter.add(ApiMetric.Aggregates)
@@ -263,7 +263,7 @@ _KEYS_PARAMETERS = frozenset({"limit", "after"})
 
 def _add_routing_keys(app: FastAPI, context: Context) -> None:
     async def list_keys(request: Request) -> Response:
-        name = allowed_name(request, Scope.READ, "/_routing_keys")
+        name = STREAMS.allowed_name(request, Scope.READ, "/_routing_keys")
         limit, after = keys_query(request.scope)
         context.meter.add(ApiMetric.RoutingKeyPages)
         began = context.clock.monotonic()

@@ -21,7 +21,7 @@ from functions.api.door.requests import query_of, read, run
 from functions.api.door.routes import add
 from functions.api.streams.definitions import document
 from functions.api.streams.live import after, listening
-from functions.api.streams.records import PATH, allowed_name, require
+from functions.api.streams.records import PATH, STREAMS
 from headrace import offset as offsets
 from headrace.clock import Bounded
 from headrace.errors import InvalidRequest, NotFound, Overloaded, RequestTimeout
@@ -45,20 +45,20 @@ def add_routes(app: FastAPI, context: Context) -> None:
     counters = TouchCounters()
 
     async def show(request: Request) -> Response:
-        name = allowed_name(request, Scope.READ, "/touch/meta")
+        name = STREAMS.allowed_name(request, Scope.READ, "/touch/meta")
         given = query_of(request.scope, frozenset({"settle", "timeoutMs"}))
         meta.parse_meta(given.get("settle"), given.get("timeoutMs"))  # nothing is ever pending here
         return document(await run(show_meta, context.logs(), name, counters, context.clock.now_ms()))
 
     async def wait(request: Request) -> Response:
-        name = allowed_name(request, Scope.READ, "/touch/wait")
+        name = STREAMS.allowed_name(request, Scope.READ, "/touch/wait")
         body = await _body(request)
         if isinstance(body, dict) and body.get("declareTemplates"):
-            require(request, Scope.WRITE, name)  # it changes what is kept of the stream
+            STREAMS.require(request, Scope.WRITE, name)  # it changes what is kept of the stream
         return document(await wait_for_touch(context, context.logs(), request, name, body, counters))
 
     async def activate(request: Request) -> Response:
-        name = allowed_name(request, Scope.WRITE, "/touch/templates/activate")
+        name = STREAMS.allowed_name(request, Scope.WRITE, "/touch/templates/activate")
         body = await _body(request)
         return document(await run(activate_templates, context.logs(), name, body, context.clock.now_ms()))
 

@@ -205,7 +205,7 @@ def test_what_is_not_json_is_refused(body: bytes) -> None:
      (b"a%3Fb", "a?b"), (b"a%20b", "a b")],
 )  # fmt: skip
 def test_a_name_is_decoded_once(raw: bytes, name: str) -> None:
-    assert records.stream_name({"raw_path": b"/v1/stream/" + raw, "path": "unused"}) == name
+    assert records.STREAMS.name_in({"raw_path": b"/v1/stream/" + raw, "path": "unused"}) == name
 
 
 NOT_NAMES = [b"", b"%", b"%zz", b"%2", b"%ff", b"%E2%82", b"a%00b", b"a%0Ab", b"a/_schema", b"__ds/x", b"n" * 1025]
@@ -214,7 +214,7 @@ NOT_NAMES = [b"", b"%", b"%zz", b"%2", b"%ff", b"%E2%82", b"a%00b", b"a%0Ab", b"
 @pytest.mark.parametrize("raw", NOT_NAMES)
 def test_what_is_not_a_name_is_refused(raw: bytes) -> None:
     with pytest.raises(InvalidRequest):
-        records.stream_name({"raw_path": b"/v1/stream/" + raw, "path": "unused"})
+        records.STREAMS.name_in({"raw_path": b"/v1/stream/" + raw, "path": "unused"})
 
 
 @given(st.integers(0, 2**40), st.none() | st.integers(0, 2**30), st.integers(0, 3599))

@@ -21,7 +21,7 @@ from functions.api.door.routes import add, serve
 from functions.api.streams.inspection import documents
 from functions.api.streams.inspection.inspector import Inspector, Listed, Version, fan_out
 from functions.api.streams.live import listening
-from functions.api.streams.records import NO_STORE, PATH, allowed_name
+from functions.api.streams.records import NO_STORE, PATH, STREAMS
 from functions.metrics import ApiMetric
 from headrace import instants
 from headrace.errors import InvalidRequest, RequestTimeout
@@ -40,7 +40,7 @@ def add_routes(app: FastAPI, context: Context) -> None:
         return await _show(request, "/_details", "details")
 
     async def _show(request: Request, resource: str, kind: Kind) -> Response:
-        name = allowed_name(request, Scope.READ, resource)
+        name = STREAMS.allowed_name(request, Scope.READ, resource)
         return await answer(context, request, name, kind, inspection_query(request.scope))
 
     add(app, PATH + "/_index_status", GET=show_index_status)
