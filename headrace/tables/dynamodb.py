@@ -5,7 +5,7 @@ pynamodb's public `put` cannot return the item that made a condition fail, so th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
@@ -14,8 +14,9 @@ from pynamodb.exceptions import PynamoDBException, VerboseClientError
 
 from headrace.clock import check_deadline
 from headrace.errors import StoreThrottled, StoreTimeout
-from headrace.tables.items import ConditionFailed, TransactionCancelled
+from headrace.tables.items import ConditionFailed, Item, TransactionCancelled, s
 
+_BATCH = 25  # writes of one BatchWriteItem
 _THROTTLES = frozenset(
     {
         "ProvisionedThroughputExceededException",
@@ -74,6 +75,27 @@ class Store:
             raise _translate(exc) from exc
         except (BotoCoreError, PynamoDBException) as exc:
             raise StoreTimeout(f"{operation}: {exc}") from exc
+
+    def delete(self, table: str, keys: Iterable[Item]) -> None:
+        """Deletes rows by batches; what the store leaves undone is sent again. Missing ones are no error."""
+        requests = [{"DeleteRequest": {"Key": key}} for key in keys]
+        for at in range(0, len(requests), _BATCH):
+            pending: dict[str, Any] = {table: requests[at : at + _BATCH]}
+            while pending:
+                pending = self.call("BatchWriteItem", {"RequestItems": pending}).get("UnprocessedItems", {})
+
+    def purge(self, table: str, log_id: str, range_key: str) -> None:
+        """Deletes every row of a log from a table with the keys `log_id` and `range_key`."""
+        query = {
+            "TableName": table,
+            "KeyConditionExpression": "log_id = :log",
+            "ExpressionAttributeValues": {":log": s(log_id)},
+            "ExpressionAttributeNames": {"#range": range_key},
+            "ProjectionExpression": "log_id, #range",
+            "Limit": _BATCH,
+        }
+        while keys := self.call("Query", query)["Items"]:
+            self.delete(table, keys)
 
 
 def _response(exc: VerboseClientError) -> Mapping[str, Any]:

@@ -9,7 +9,7 @@ Producer rows in DynamoDB. Table `producers`: `log_id` S (hash), `producer` S (r
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from headrace.tables.items import Guard, Item, Member, MemoryTables, Names, Refusal, n, s
 from headrace.wal.state import Producer
@@ -101,21 +101,8 @@ class DynamoProducers:
         return Producer(item["producer"]["S"], int(item["epoch"]["N"]), int(item["seq"]["N"]))
 
     def purge(self, log_id: str) -> None:
-        """Queries and batched deletes until nothing is left."""
-        query: dict[str, Any] = {
-            "TableName": self._table,
-            "KeyConditionExpression": "log_id = :log",
-            "ExpressionAttributeValues": {":log": s(log_id)},
-            "ProjectionExpression": "log_id, producer",
-            "Limit": 25,
-        }
-        while True:
-            keys = self._store.call("Query", query)["Items"]
-            if not keys:
-                return
-            pending: dict[str, Any] = {self._table: [{"DeleteRequest": {"Key": key}} for key in keys]}
-            while pending:
-                pending = self._store.call("BatchWriteItem", {"RequestItems": pending}).get("UnprocessedItems", {})
+        """Removes them by batches."""
+        self._store.purge(self._table, log_id, "producer")
 
 
 class MemoryProducers:

@@ -93,12 +93,8 @@ class DynamoWal:
         return Page([item_entry(item) for item in answer["Items"]], complete="LastEvaluatedKey" not in answer)
 
     def remove(self, log_id: str, slots: Iterable[int]) -> None:
-        """Batches of 25; what the store leaves undone is sent again."""
-        for group in _batched(slots, 25):
-            requests = [{"DeleteRequest": {"Key": {"log_id": s(log_id), "slot": n(slot)}}} for slot in group]
-            pending: dict[str, Any] = {self._names[TABLE]: requests}
-            while pending:
-                pending = self._store.call("BatchWriteItem", {"RequestItems": pending}).get("UnprocessedItems", {})
+        """Removes them by batches."""
+        self._store.delete(self._names[TABLE], ({"log_id": s(log_id), "slot": n(slot)} for slot in slots))
 
     def remove_dead(self, entry: Entry) -> None:
         """Removes it with one conditional delete."""
@@ -112,8 +108,3 @@ class DynamoWal:
             self._store.call("DeleteItem", arguments)
         except ConditionFailed:
             return
-
-
-def _batched(slots: Iterable[int], size: int) -> Iterable[Sequence[int]]:
-    ordered = list(slots)
-    return (ordered[at : at + size] for at in range(0, len(ordered), size))

@@ -95,8 +95,7 @@ class DynamoTags:
 
     def purge(self, log_id: str) -> None:
         """Drops every row of a log."""
-        for tag in self.of(log_id):
-            self._store.call("DeleteItem", {"TableName": self._table, "Key": {"log_id": s(log_id), "tag": s(tag)}})
+        self._store.purge(self._table, log_id, "tag")
 
 
 class PutTag(Guard, frozen=True):
