@@ -129,7 +129,7 @@ def _bucket(facts: CloudFacts) -> Check:
     assert bucket is not None
     if bucket.error:
         advice = "nothing can be read from segments: check its name and your permissions"
-        return Check("bucket", "fail", bucket.error, advice, f"{_OPERATIONS}#when-data-are-damaged")
+        return Check("bucket", "fail", bucket.error, advice, f"{_OPERATIONS}#when-data-is-damaged")
     if facts.is_emulated:
         return Check("bucket", "ok", "there; the emulator keeps no versions")
     kept = {
@@ -171,7 +171,7 @@ def _sealing(facts: CloudFacts) -> Check:
     if broken:
         found = f"can't read {counted(len(broken), 'log')}: {broken[0].name}: {broken[0].error}"
         return Check(
-            "sealing", "fail", found, "`headrace verify` says what is damaged", f"{_OPERATIONS}#when-data-are-damaged"
+            "sealing", "fail", found, "`headrace verify` says what is damaged", f"{_OPERATIONS}#when-data-is-damaged"
         )
     unsealed = [(log.oldest_ms, log) for log in facts.logs if log.oldest_ms is not None]
     looked = f"{counted(len(facts.logs), 'log')} looked at{', not all' if facts.more_logs else ''}"
