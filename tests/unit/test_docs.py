@@ -40,10 +40,13 @@ def test_operations_lists_every_setting() -> None:
 def test_operations_has_the_limits_of_the_engine() -> None:
     text = (ROOT / "docs/operations.md").read_text()
     budget = Budget()
-    assert f"| `engine/overlay.py` | {budget.segments} segments, {budget.payload_bytes >> 20} MiB |" in text
-    assert f"| `engine/sources.py` `TAIL_BYTES` | {TAIL_BYTES >> 20} MiB |" in text
-    assert f"| `engine/groups.py` | {MAX_GROUPS:,}; {MAX_PRINTED_BYTES >> 20} MiB |" in text
-    assert f"| `search/request.py` | {DEFAULT_SIZE}, {MAX_SIZE}; {MAX_TIMEOUT_MS:,} ms |" in text
+    assert (
+        f"| `query/engine/context.py` `Budget` | {budget.segments} segments, {budget.payload_bytes >> 20} MiB |"
+        in text
+    )
+    assert f"| `query/engine/sources.py` `TAIL_BYTES` | {TAIL_BYTES >> 20} MiB |" in text
+    assert f"| `query/engine/groups.py` | {MAX_GROUPS:,}; {MAX_PRINTED_BYTES >> 20} MiB |" in text
+    assert f"| `query/language/search_request.py` | {DEFAULT_SIZE}, {MAX_SIZE}; {MAX_TIMEOUT_MS:,} ms |" in text
 
 
 def test_verification_has_the_budget_of_every_folder() -> None:
