@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from headrace.batch import Batch
 from headrace.definition import Definition, encode
 from headrace.errors import Conflict, Gone, HeadraceError, NotFound
-from headrace.limits import MAX_FORK_DEPTH, PRODUCERS_IN_STATE
+from headrace.limits import MAX_COMPANIONS, MAX_FORK_DEPTH, PRODUCERS_IN_STATE
 from headrace.objects import keys
 from headrace.tables.catalog import Row
 from headrace.tables.items import Guard
@@ -266,7 +266,13 @@ def name_definition(log_id: str, number: int, definition: Definition, ids: Ids) 
 
 
 def name_companions(config: LogConfig, content_types: Mapping[str, str], ids: Ids) -> LogConfig:
-    """Returns the configuration of a new main log with companions: their content types by role."""
+    """Returns the configuration of a new main log with companions: their content types by role.
+
+    Raises:
+        ValueError: they are too many to end in one commit.
+    """
+    if len(content_types) > MAX_COMPANIONS:
+        raise ValueError(f"too many companions: limit={MAX_COMPANIONS} received={len(content_types)}")
     companions = (Companion(role, ids.log(), content_type) for role, content_type in content_types.items())
     return replace(config, companions=tuple(companions))
 

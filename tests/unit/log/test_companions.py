@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import threading
+from unittest.mock import Mock
 
 import pytest
 
 from headrace.errors import NotFound, Overloaded
+from headrace.limits import MAX_COMPANIONS
 from headrace.log.requests import JSON, At
-from headrace.log.seam import Which
+from headrace.log.seam import Which, name_companions
 from headrace.memory import memory_stores
 from headrace.offset import BEGINNING
 from headrace.tables.catalog import PutRow, Row
-from tests.support.builders import BYTES
+from headrace.tables.watermarks import TouchUnchanged
+from headrace.wal.entry import PutEntry
+from tests.support.builders import BYTES, config, first_entry, next_entry
 from tests.support.clocks import ManualClock
 from tests.support.faults import Faulty
 from tests.support.pairs import NOTES, PAIRS, Pairs, pairs_wal
@@ -156,6 +160,15 @@ def test_a_name_that_is_created_again_has_new_logs() -> None:
     assert {row.log_id for row in before.logs} & {row.log_id for row in after.logs} == set()
     assert [row.config.incarnation for row in after.logs] == [1, 1]
     assert world.read(("n", NOTES)) == []
+
+
+def test_the_end_of_a_name_with_the_most_companions_fits_a_transaction() -> None:
+    entry = next_entry(first_entry("l"))
+    ends = PutEntry(entry).members({"wal": "w", "watermarks": "m"})
+    unchanged = TouchUnchanged("l", 1).members({"watermarks": "m"})
+    assert 1 + len(unchanged) + MAX_COMPANIONS * len(ends) <= 100
+    with pytest.raises(ValueError, match="too many"):
+        name_companions(config(), {str(role): BYTES for role in range(MAX_COMPANIONS + 1)}, Mock())
 
 
 def test_the_row_of_a_companion_is_never_put() -> None:
