@@ -1,6 +1,6 @@
 """Groups of tests that share servers, a Spark session or synthesized templates, so that one process asks all of a group.
 
-`pytest -n 3` starts three processes. Each takes a group at a time, in the order of `LONGEST_FIRST`, then in that of files.
+`pytest -n 4` starts four processes. Each takes a group at a time, in the order of `LONGEST_FIRST`, then in that of files.
 When a group ends, so does what it shares: an idle server still costs a twentieth of a core.
 """
 
@@ -21,20 +21,26 @@ LONGEST_FIRST = (
     "contract: stages",
     "contract: three-processes",
     "tests/docs/test_commands.py",
-    "tests/conformance/test_official_suite.py",
-    "tests/infra/",
-    "tests/e2e/test_indexing.py",
-    "tests/e2e/test_least_privilege.py",
     "tests/e2e/test_merging.py",
-    "tests/e2e/test_duckdb_on_index.py",
-    "tests/e2e/test_real_data.py",
-    "tests/simulation/test_simulation.py",
-    "tests/simulation/test_mutants.py",
-    "tests/chaos/test_chaos.py",
-    "tests/local/test_dev.py",
+    "tests/conformance/test_official_suite.py",
+    "tests/e2e/test_indexing.py",
+    "tests/infra/",
     "tests/unit/emr_jobs/",
-    "contract: one-process",
+    "tests/e2e/test_least_privilege.py",
+    "tests/e2e/test_real_data.py",
+    "tests/e2e/test_duckdb_on_index.py",
+    "tests/chaos/test_chaos.py",
+    "tests/e2e/test_contention.py",
+    "tests/e2e/test_doctor.py",
     "contract: cold",
+    "tests/e2e/test_recover.py",
+    "contract: one-process",
+    "tests/simulation/test_simulation.py",
+    "tests/local/test_sandbox.py",
+    "tests/simulation/test_mutants.py",
+    "tests/clients/",
+    "tests/local/test_dev.py",
+    "tests/unit/indexer/test_crashes.py",
     "tests/observability/",
 )
 
@@ -74,6 +80,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
     """Ends the fixtures of the whole session, too, with the last test of a group."""
+    if not hasattr(item.config, "workerinput"):  # one process alone asks tests in the order of files
+        return None
     if nextitem is None or group_of(nextitem.nodeid) == group_of(item.nodeid):
         return None
     item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from aws_cdk import App
 from aws_cdk import aws_sqs as sqs
-from cfnlint.api import lint
 
 from infra import findings
 from infra.app import STACK_ID
@@ -22,8 +22,18 @@ Found = set[tuple[str, str]]
 """Path in the stack and rule of each finding."""
 
 
+@pytest.fixture
+def lint() -> Callable[..., list[Any]]:
+    """Returns cfn-lint, whose import takes two seconds: not when each process collects the tests."""
+    from cfnlint.api import lint
+
+    return lint
+
+
 @pytest.mark.parametrize("environment", ENVIRONMENTS)
-def test_no_environment_has_a_finding_that_is_not_acknowledged(environment: str) -> None:
+def test_no_environment_has_a_finding_that_is_not_acknowledged(
+    environment: str, lint: Callable[..., list[Any]]
+) -> None:
     """The synth itself raises on one of cdk-nag's."""
     matches = lint(synthesize(environment), regions=["us-east-1", "eu-central-1"])
     assert [str(match) for match in matches] == []
@@ -46,7 +56,7 @@ def test_a_new_finding_fails_the_synth(tmp_path: Path) -> None:
     assert "AwsSolutions-SQS4" in {rule for _, rule in found}, "it takes messages over plain HTTP"
 
 
-def test_what_is_acknowledged_of_cfn_lint_is_what_it_finds() -> None:
+def test_what_is_acknowledged_of_cfn_lint_is_what_it_finds(lint: Callable[..., list[Any]]) -> None:
     template = json.loads(synthesize())
     expected = set()
     for name, resource in template["Resources"].items():

@@ -22,14 +22,14 @@ def search_differs(
     asked: dict[str, Any] = {"q": query.text(), "size": size, **({"sort": list(sort)} if sort else {})}
     for first in range(0, size * pages, size):
         answer = stage.stream.search(asked)
-        problem = None
-        if answer.status_code != 200:
-            problem = f"status {answer.status_code}"
+        found = answer.json() if answer.status_code == 200 else {}
+        if found:
+            problem = page_differs(stage, found, expected, expected[first : first + size])
         else:
-            problem = page_differs(stage, answer.json(), expected, expected[first : first + size])
+            problem = f"status {answer.status_code}"
         if problem:
             return f"{stage.name}: {asked}: page from {first}: {problem}: {shown(answer)[:400]}"
-        asked["search_after"] = answer.json()["next_search_after"]
+        asked["search_after"] = found["next_search_after"]
         if asked["search_after"] is None:
             return None if first + size >= len(expected) else f"{stage.name}: {asked}: ended after {first + size}"
     return None
