@@ -28,7 +28,7 @@ from headrace.query.language.rollup import Groups, Row
 
 # A keyword with this many values in a segment, most of them used once, gets no column in a run: it would be too long.
 _MANY_VALUES = 8192
-_LEAST_TIME, _GREATEST_TIME = -(2**63), 2**63 - 1  # what a descriptor can hold
+_LEAST_TIME, _GREATEST_TIME = -(2**63), 2**63 - 1  # the range of times that a descriptor can hold
 
 
 class FieldCounts(msgspec.Struct, frozen=True):

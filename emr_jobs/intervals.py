@@ -77,7 +77,7 @@ def sort_key(interval: Mapping[str, Any]) -> bytes:
     start = interval["window_start"]
     metric: bytes = (
         interval["metric"].encode().replace(b"\0", b"\0\xff")
-    )  # so that its end sorts before what follows in others
+    )  # so that the end of a text sorts before any further character
     return metric + b"\0\0" + (b"" if start is None else _START.pack(start + _BIAS))
 
 

@@ -249,7 +249,7 @@ def run_pass(
         return
     plan = layout.plan([one for task in todo.values() for one in task.wanted])
     packs = pack_items(item.slim() for task in todo.values() for item in task.items)
-    slim = [replace(task, segments=(), inputs=()) for task in tasks]  # it is sent along with every piece of work
+    slim = [replace(task, segments=(), inputs=()) for task in tasks]  # because it is sent with every piece of work
     rows = read_packs(spark, Reader(door, slim, plan.buckets, packs))
     yield from reports.collect(parts.finish(layout.arrange(rows, plan), Finisher(door, slim, plan.buckets, sink)))
 
@@ -266,7 +266,7 @@ def create_run(objects: Objects, task: Task, descriptor: Descriptor) -> Run:
     if stores.retry(lambda: objects.create(key, data)):
         return descriptors.describe(descriptor, key, data)
     found = stores.retry(lambda: find_run(objects, task))
-    if found is None:  # cleaned up in between: the indexer has given the task up
+    if found is None:  # it was cleaned up in between, because the indexer has given the task up
         raise StoreError(f"run was removed: object={key}")
     return found
 

@@ -48,7 +48,7 @@ ARROW = pa.schema(
 
 _BATCH_ROWS = 32_768
 _SHARE_BYTES = 4 * 1024 * 1024  # buckets of less than this share a partition
-_SEED = 42  # of the hash by which Spark distributes rows
+_SEED = 42  # seed of the hash by which Spark distributes rows
 _MASK = 0xFFFFFFFF
 
 Place = Family | Literal["notes"]

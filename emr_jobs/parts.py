@@ -62,8 +62,8 @@ class TermCounter:
             self.counts[name] += int(passed[first_from(found, high)] - passed[first_from(found, low)])
 
 
-_ROWS = 1_000_000  # of a batch; all of its columns are in memory
-_MOST_COUNTED = 65_536  # different numbers up to which they are counted
+_ROWS = 1_000_000  # rows of a batch; all of its columns are in memory
+_MOST_COUNTED = 65_536  # different values are counted only up to this number
 
 Source = Callable[[], Iterator[pa.Table]]
 
@@ -157,7 +157,7 @@ class ValueCounter:
             yield batch
 
 
-_NUMBERS_PER_BUCKET = 100  # numbers in keys are for people: the descriptor says the order
+_NUMBERS_PER_BUCKET = 100  # numbers in keys are only for people: the descriptor has the order
 
 
 def nonce() -> str:

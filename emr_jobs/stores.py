@@ -17,7 +17,7 @@ from headrace.objects import ObjectMissing, Objects
 from headrace.objects.s3 import S3Objects
 
 _TRIES = 4
-_PAUSE_S = 0.2  # then twice as long each time
+_PAUSE_S = 0.2  # doubled after each try
 
 T = TypeVar("T")
 

@@ -75,7 +75,7 @@ def run(spark: SparkSession, door: Door, input_key: str) -> Verified:
             work = job.prepare(door, number, task)
             todo[number] = work._replace(
                 wanted=[one for one in work.wanted if not one.number]
-            )  # families in one piece
+            )  # families that are not split
         except Exception as exc:  # noqa: BLE001 one that can't be verified leaves the others
             problems[number] = reports.failed(number, exc).reason
     rows: dict[int, dict[Family, int]] = {number: {} for number in range(len(found.tasks))}
@@ -155,7 +155,7 @@ class Compares:
             for batch in compact.batches(door, part.key, part.sha256)
         )
         compared, difference = compare(_Rows(rows, schema), _Rows(stored, schema))
-        for _ in rows:  # who counts them on their way must see all of them
+        for _ in rows:  # all rows must be consumed, because they are counted as they pass
             pass
         yield reports.Checked(bucket.task, family, compared, difference and f"{family} {difference}")
 

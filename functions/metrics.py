@@ -48,7 +48,7 @@ class Spec(NamedTuple):
 class Metric(Enum):
     """A metric; the member's name is the metric's."""
 
-    service: ClassVar[str]  # who writes it: the value of the dimension
+    service: ClassVar[str]  # the writer: the value of the dimension
 
     @property
     def spec(self) -> Spec:

@@ -52,7 +52,7 @@ class Wiring(NamedTuple, Generic[M]):
         return boto3.client(service, region_name=self.region, config=config)
 
 
-DYNAMODB_TIMEOUT_S = 5.0  # of a worker: no client waits for its answers
+DYNAMODB_TIMEOUT_S = 5.0  # timeout of a worker: no client waits for its answers
 S3_READ_TIMEOUT_S = 20.0
 
 

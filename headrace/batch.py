@@ -249,7 +249,7 @@ def decode_frames(payload: bytes, source: str) -> Batch:
         size = frame.content_size
         if not 0 < size <= MAX_PAYLOAD_BYTES:
             raise Damaged(f"payload has no sane size: source={source} size={size}")
-        if not frame.has_checksum:  # one flipped bit says so, and nothing would notice a second one
+        if not frame.has_checksum:  # otherwise one flipped bit could turn the checksum off
             raise Damaged(f"payload has no checksum: source={source}")
         raw = _decompressor().decompress(payload, max_output_size=size, allow_extra_data=False)
     except zstandard.ZstdError as exc:

@@ -1,7 +1,7 @@
-"""Time as an argument, so that a run can be replayed; the time that one request may take; and the one cache that a process
-keeps values in, which age by both clocks.
+"""Clocks as arguments, so that a run can be replayed with the same times; the deadline of a request; and the cache that
+all code here uses, whose values age by both clocks.
 
-Every store call that a request makes sees its deadline. Cooperative: a call under way is not cut.
+Every store call of a request checks the request's deadline first. A call that is in progress is not interrupted.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ _until: ContextVar[float | None] = ContextVar("until", default=None)
 
 @contextmanager
 def within_deadline(budget_ms: int, monotonic: Callable[[], float] = time.monotonic) -> Iterator[None]:
-    """Store calls made in this block (by this thread) begin within the budget, or not at all."""
+    """Sets the request's deadline for a block: store calls in it (by this thread) start within the budget, or fail."""
     token = _until.set(monotonic() + budget_ms / 1000)
     try:
         yield
@@ -81,7 +81,7 @@ def within_deadline(budget_ms: int, monotonic: Callable[[], float] = time.monoto
 
 
 def check_deadline(monotonic: Callable[[], float] = time.monotonic) -> None:
-    """To be called before a store call.
+    """Raises an error if the request's deadline has passed; every store call does this check first.
 
     Raises:
         DeadlineExceeded: the request's time is over; the call was not made.

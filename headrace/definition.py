@@ -85,7 +85,9 @@ class Definition:
     __hash__ = None  # type: ignore[assignment]
 
     def derive(self, make: Callable[[Definition], T]) -> T:
-        """Returns what `make` makes of this definition. It is called once, and its result is kept with the definition."""
+        """Returns the result of calling `make` with this definition. It is called only once per definition; the result
+        is cached.
+        """
         if make not in self._derived:
             self._derived[make] = make(self)
         found: T = self._derived[make]

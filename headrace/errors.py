@@ -43,13 +43,13 @@ class PayloadTooLarge(InvalidRequest):
 
 
 class NotFound(HeadraceError):
-    """Nothing has this name, or it has expired."""
+    """There is nothing with this name, or it has expired."""
 
     code = "not_found"
 
 
 class Gone(HeadraceError):
-    """It was deleted while forks still need its data, or the cursor belongs to an older incarnation."""
+    """The name was deleted while forks still need its data, or the cursor belongs to an older incarnation."""
 
     code = "gone"
 

@@ -12,8 +12,8 @@ PRODUCERS_IN_STATE = 8  # the rest live in their own table; keeps entries small
 MAX_COMPANIONS = 48  # of a name: it ends in one transaction, of at most 100 items, with two for each of them
 MAX_FORK_DEPTH = 64  # a lineage is carried whole in the catalog row and each manifest
 
-PAGE_BYTES = 4 * 1024 * 1024  # of record data in a page of a read; what a buffered door holds bounds it, too
-PAGE_RECORDS = 100_000  # of a page: bounds the memory that tiny records take beside their bytes
+PAGE_BYTES = 4 * 1024 * 1024  # maximum record data in a page of a read; a buffered door lowers it further
+PAGE_RECORDS = 100_000  # maximum records in a page: bounds the memory overhead of tiny records
 
 MAX_NOTE_BYTES = 300 * 1024  # an item of DynamoDB holds 400 KB
 

@@ -1,4 +1,4 @@
-"""The stores of a process in memory, for tests and benchmarks, joined as `headrace.aws` joins those on AWS."""
+"""The stores of a process in memory, for tests and benchmarks, connected as `headrace.aws` connects those on AWS."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ def memory_stores(
     surfaces: tuple[str, ...] = (STREAMS,),
     **ids: Any,
 ) -> Stores:
-    """Returns stores that share nothing with others, but for the tables and objects that are given.
+    """Creates stores in memory. They share nothing with other stores, except the tables and objects that are given.
 
     Args:
-        settings: the defaults if there are none.
-        clock: the system's if there is none.
-        wal: all tables; the four of the log, empty, if there are none.
-        objects: an empty bucket if there are none.
-        surfaces: those that have names.
+        settings: by default the default settings.
+        clock: by default the system clock.
+        wal: the write-ahead log with all tables; by default empty ones.
+        objects: the bucket; by default an empty one.
+        surfaces: names of the surfaces in the catalog.
         ids: `log_ids` and `request_ids` of `Stores`.
     """
     tables = wal if wal is not None else MemoryWal()

@@ -1,12 +1,13 @@
-"""Places in a log: cursors in their text form, 26 characters of Crockford base32, and slots, where entries are.
+"""Positions in a log: cursors in their text form, 26 characters of Crockford base32, and slots, the positions of
+entries.
 
 A cursor is a 128-bit tuple of incarnation (u32), position (u64) and a reserved u32, shifted left by two so that 26
 characters of five bits hold it: the form that the Prisma Streams server emits, so that cursors can migrate.
 `position` counts the records before the cursor; reading at it returns the record with that offset first.
 
 `slot = offset * 10^9 + n`, where n counts the control entries since the last data at that offset. Entries therefore
-sort by offset, a reader can seek by offset, and a control entry takes a slot (so it fences writers that hold an older
-picture) without consuming an offset. The top of the range of n is kept for delete, so that a log can always be deleted.
+sort by offset, a reader can seek by offset, and a control entry takes a slot without using an offset, so that it stops
+writers with an older picture. The highest values of n are reserved for delete, so that a log can always be deleted.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ REFERENCE_ZERO = "0000000000000000_0000000000000000"
 
 
 class Cursor(NamedTuple):
-    """A place in a stream. `incarnation` None stands for any incarnation (start of stream)."""
+    """A position in a stream. `incarnation` None matches any incarnation (the start of the stream)."""
 
     incarnation: int | None
     position: int
@@ -38,7 +39,7 @@ BEGINNING = Cursor(None, 0)
 
 
 def encode(incarnation: int, position: int) -> str:
-    """Returns the text of a cursor; texts of one stream sort as its cursors do."""
+    """Encodes a cursor as text; the texts of one stream sort as its cursors do."""
     value = ((incarnation << 96) | (position << 32)) << 2
     return "".join(_ALPHABET[(value >> shift) & 31] for shift in range(125, -5, -5))
 
@@ -47,7 +48,7 @@ def decode(text: str) -> Cursor:
     """Parses a cursor that this server may have issued.
 
     Raises:
-        InvalidRequest: it is not 26 characters of base32, or has bits that no cursor of ours has.
+        InvalidRequest: the text is not 26 characters of base32, or has bits that our cursors never have.
     """
     if text in (START, REFERENCE_ZERO):
         return BEGINNING

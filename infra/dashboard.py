@@ -16,7 +16,7 @@ from constructs import Construct
 
 from infra.metrics import PERIOD, SERVICES, of_door, of_function, of_queue, of_table, own, spark_vcpus
 
-WIDTH, HEIGHT = 8, 6  # of a widget; a dashboard is 24 wide
+WIDTH, HEIGHT = 8, 6  # size of a widget; a dashboard is 24 wide
 
 
 class Dashboard(Construct):

@@ -17,7 +17,7 @@ X86 = "x86_64"
 # Lambda's Python 3.12 and later, and EMR's images, run on Amazon Linux 2023, glibc 2.34. Anything older than 2_28 would
 # silently resolve a pyarrow that is years old.
 PLATFORMS = {ARM: "aarch64-manylinux_2_28", X86: "x86_64-manylinux_2_28"}
-PYTHONS = ("3.11", "3.12", "3.13")  # what pyproject.toml allows
+PYTHONS = ("3.11", "3.12", "3.13")  # the versions that pyproject.toml allows
 REPOSITORY = Path(__file__).resolve().parent.parent
 
 

@@ -169,7 +169,7 @@ SPARK = Machine(architecture=X86, python="3.11")
 ENTRY_POINT = "main.py"
 # Spark goes by the name's end, and the CDK keeps what follows the last dot.
 ENVIRONMENT = "environment.tgz"
-UNPACKED = "environment"  # what the submission calls the archive once it is unpacked
+UNPACKED = "environment"  # the name under which the submission unpacks the archive
 PACKAGES = ("headrace", "emr_jobs")
 SERVICES = ("s3",)
 # An executor fetches and unpacks it before its first task.

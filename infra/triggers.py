@@ -90,8 +90,8 @@ class _DeadLetters:
 
 
 class WorkerTriggers(Construct):
-    """What sealer and indexer have in common: a queue and a daily audit. What fails ends in a dead-letter queue or is
-    repeated by the next scheduled run: nothing is dropped silently.
+    """The triggers that sealer and indexer share: a queue and a daily audit. What fails ends in a dead-letter queue or
+    is repeated by the next scheduled run: nothing is dropped silently.
     """
 
     def __init__(
@@ -124,7 +124,7 @@ class WorkerTriggers(Construct):
         )
 
     def _tick(self, construct_id: str, does: str, interval: Duration) -> events.Rule:
-        """Creates a schedule. A run that failed is not repeated by Lambda: the next tick is the repeat."""
+        """Creates a schedule. Lambda does not repeat a run that failed, because the next scheduled run does."""
         return events.Rule(
             self,
             construct_id,

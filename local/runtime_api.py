@@ -1,8 +1,9 @@
 """The emulated Lambda Runtime API on loopback: instances of a function poll it for invocations, and stream their
 answers to it.
 
-Each instance has an endpoint of its own, as on Lambda; each invocation goes to one of those that poll. If an instance
-is killed, its invocation fails at once. One that takes longer than the timeout is cut off, as Lambda would kill it.
+Each instance has an endpoint of its own, as on Lambda; each invocation goes to one of the instances that poll. If an
+instance is killed, its invocation fails at once. An instance that takes longer than the timeout is cut off, as Lambda
+would kill it.
 """
 
 from __future__ import annotations
@@ -84,14 +85,14 @@ class RuntimeApi:
         self._waiting.put_nowait(call)
 
     async def take(self) -> Call:
-        """Returns the next call whose answer is still awaited."""
+        """Waits for the next call whose answer is still awaited, and returns it."""
         while (call := await self._waiting.get()).given_up.is_set():
             pass
         return call
 
 
 class Endpoint:
-    """The Runtime API of one instance. `address` is what the instance polls."""
+    """The Runtime API for one instance, which polls it at `address`."""
 
     def __init__(self, api: RuntimeApi) -> None:
         self._api = api
@@ -107,7 +108,7 @@ class Endpoint:
         self.address = f"127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
 
     async def close(self) -> None:
-        """Ends the service of an instance that is dead or must end: its invocation fails, and it gets no other one."""
+        """Stops serving an instance that is dead or must end: its invocation fails, and it gets no further one."""
         self._is_open = False
         for task in self._asking:
             task.cancel()

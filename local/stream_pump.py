@@ -1,7 +1,7 @@
 """The event source mapping of a DynamoDB stream: polls, filters, batches, retries, bisects, and gives up as Lambda
 does.
 
-A checkpoint stores how far it has come in a file. A restarted dispatcher continues where its predecessor had finished.
+A checkpoint file stores how far it has come. A restarted dispatcher continues where its predecessor had finished.
 Events that were delivered but not finished are delivered again, as on Lambda.
 """
 

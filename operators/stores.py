@@ -65,7 +65,7 @@ def logs_of(stores: Stores, name: str, hint: str) -> list[str]:
     """Returns the ids of all logs of a name, on every surface.
 
     Raises:
-        CliError: nothing has this name; `hint` says what to do.
+        CliError: there is nothing with this name; `hint` says what to do.
     """
     rows = [row for surface in stores.surfaces if (row := stores.catalog.get(surface, name)) is not None]
     if not rows:

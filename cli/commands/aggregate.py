@@ -167,5 +167,5 @@ def _range(start: str | None, end: str | None, last: str | None, now_s: float) -
     found = _LENGTH.fullmatch(last)
     if found is None or not int(found[1]):
         raise BadInput(f"not a length of time: {last!r}", "like 90s, 15m, 24h or 7d")
-    now_ms = int(now_s * 1000) + 1  # what was appended just now counts too
+    now_ms = int(now_s * 1000) + 1  # includes what was appended just now
     return {"from": now_ms - int(found[1]) * _UNITS_MS[found[2]], "to": now_ms}

@@ -34,10 +34,10 @@ _STREAMS = replace(
 
 
 def create_app(context: Context | None = None) -> FastAPI:
-    """Returns the application on `context`, or on what the environment names.
+    """Creates the application on `context`, or on a context from the environment.
 
     Raises:
-        SettingsError, AccessError: the environment makes no sense, or the server would be open to everybody.
+        SettingsError, AccessError: a setting is invalid, or the server would be open without keys.
     """
     if context is None:
         context = open_context()
@@ -69,8 +69,8 @@ def create_app(context: Context | None = None) -> FastAPI:
 
 @functools.cache
 def describe() -> dict[str, Any]:
-    """Returns the OpenAPI document. It is written by hand: the routes take raw requests, since most of this protocol is
-    headers.
+    """Returns the OpenAPI document. It is a file, not generated: routes take raw requests, since most of this protocol
+    is in headers.
     """
     document: dict[str, Any] = json.loads(_OPENAPI.read_bytes())
     return document
@@ -83,7 +83,7 @@ async def _until_the_end(context: Context) -> AsyncIterator[None]:
 
 
 def _add_health(app: FastAPI) -> None:
-    """Adds the liveness route."""
+    """Adds the route that reports that the process is alive."""
 
     @serve(app, "/health", "GET", "HEAD")
     async def health(_: Request) -> Response:

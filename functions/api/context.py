@@ -1,4 +1,4 @@
-"""The context of the api: what its routes work with, made once for each process."""
+"""The context of the api: everything that its routes use, created once for each process."""
 
 from __future__ import annotations
 
@@ -32,24 +32,24 @@ if TYPE_CHECKING:  # at run time it would cost every process the import of numpy
     from headrace.query.engine.context import Engine
 
 
-DYNAMODB_TIMEOUT_S = 2.0  # of one call to a store: within the budget of an append there is time for a second try
+DYNAMODB_TIMEOUT_S = 2.0  # timeout of one call to a store: an append has time for a second try
 OBJECT_STORE_TIMEOUT_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """The context of one process.
+    """What the routes of one process use.
 
     Attributes:
-        logs: the verbs for one request: the same object each time, or, in a process that forgets everything after each
-            request, a fresh one.
-        inspector: reads what is shown about streams; like `logs`.
-        engine: answers searches and aggregates; like `logs`. The first call imports what reads indexes.
-        counts: requests to the object store.
-        metrics: what was measured, on its way to the metrics stream.
-        traffic: requests under way.
-        is_server: background work has threads of its own; a Lambda function starts it with a request.
-        random_below: a random integer from 0 to its argument, exclusive.
+        logs: returns the verbs for one request: always the same object, or a fresh one in a process that keeps no
+            caches.
+        inspector: returns the reader of what is shown about streams; like `logs`.
+        engine: returns the query engine; like `logs`. The first call imports the modules that read indexes.
+        counts: counts of requests to the object store.
+        metrics: writes what was measured to the metrics stream.
+        traffic: counts the requests in progress.
+        is_server: whether background work runs in threads of its own; in a Lambda function, requests start it.
+        random_below: returns a random integer from 0 to its argument, exclusive.
     """
 
     settings: Settings
@@ -66,18 +66,18 @@ class Context:
     is_server: bool = field(kw_only=True)
 
     def request_began(self) -> None:
-        """Must be called at the start of each request. Returns at once."""
+        """Notes the start of a request; must be called at the start of each. Returns at once."""
         if not self.is_server:
             self.counts.request_began()
             self.metrics.request_began()
 
     def request_ended(self) -> None:
-        """Must be called when a request has its answer; calls no store."""
+        """Notes the end of a request; must be called when it has its answer. Calls no store."""
         self.meter.flush()
 
     @contextmanager
     def query(self) -> Iterator[None]:
-        """Around the work of one query: counts its GETs."""
+        """Counts the GETs of one query; the query runs inside the block."""
         gets: list[int] = []
         token = _gets.set(gets)
         try:
@@ -87,11 +87,11 @@ class Context:
         self.meter.add(ApiMetric.QueryGets, sum(gets))
 
     def ms_since(self, began: float) -> int:
-        """Milliseconds since a moment (monotonic seconds)."""
+        """Returns the milliseconds since a moment (monotonic seconds)."""
         return max(0, round((self.clock.monotonic() - began) * 1000))
 
     def finish(self) -> None:
-        """Does what was left for later: a server that ends in good order loses no numbers."""
+        """Writes the counts and metrics that are left, so that a server that stops normally loses none."""
         self.counts.flush()
         self.metrics.flush()
 
@@ -106,16 +106,16 @@ def _observe_query(request: Request) -> None:
         gets.append(len(request.keys))
 
 
-_SCAN_SHARE = 0.6  # of a request's time that a scan may take: then it answers with how far it came
+_SCAN_SHARE = 0.6  # share of a request's time that a scan may take; then it answers with how far it came
 
 
 def scan_until(context: Context) -> float:
-    """Returns when a read that selects records, and begins now, ends (monotonic seconds)."""
+    """Returns the time (monotonic seconds) at which a selecting read that begins now must end."""
     return context.clock.monotonic() + context.settings.request_timeout_ms * _SCAN_SHARE / 1000
 
 
 def assemble(stores: Stores, access: Access, meter: Meter[ApiMetric] | None = None) -> Context:
-    """Context on top of `stores`, with what they do counted and measured."""
+    """Creates a context on `stores`, whose requests are counted and measured."""
     settings, clock = stores.settings, stores.clock
     is_server = not on_lambda()
     counts = RequestCounts()
@@ -155,7 +155,7 @@ def assemble(stores: Stores, access: Access, meter: Meter[ApiMetric] | None = No
     )
 
 
-_CACHE_BYTES = 256 * 1024 * 1024  # of the 512 MB that a Lambda function has below its temporary directory
+_CACHE_BYTES = 256 * 1024 * 1024  # out of the 512 MB that a Lambda function has in its temporary directory
 
 
 def _makers(stores: Stores, recorder: Recorder) -> tuple[Callable[[], Streams], Callable[[], Inspector]]:
@@ -169,7 +169,9 @@ def _makers(stores: Stores, recorder: Recorder) -> tuple[Callable[[], Streams], 
 
 
 def _engine_maker(stores: Stores, logs: Callable[[], Streams]) -> Callable[[], Engine]:
-    """Makes an engine when the first one is asked for: a process that never searches does not import one."""
+    """Returns a function that creates the engine at its first call, so that a process that never searches does not
+    import it.
+    """
     lock = threading.Lock()
     made: list[Engine] = []
 
@@ -187,11 +189,11 @@ def _engine_maker(stores: Stores, logs: Callable[[], Streams]) -> Callable[[], E
 
 
 def open_context() -> Context:
-    """Returns the context of this process, from its environment.
+    """Creates the context of this process from its environment variables.
 
     Raises:
-        SettingsError: the environment makes no sense.
-        AccessError: the keys are malformed, or there are none where there must be.
+        SettingsError: a setting is missing or invalid.
+        AccessError: the keys are malformed, or there are none although they are required.
     """
     wiring = open_wiring(ApiMetric, dynamodb_timeout_s=DYNAMODB_TIMEOUT_S, s3_read_timeout_s=OBJECT_STORE_TIMEOUT_S)
     return assemble(wiring.stores, _access(wiring), wiring.meter)
@@ -214,7 +216,9 @@ def _access(wiring: Wiring[ApiMetric]) -> Access:
 
 
 def _secret_reader(name: str, wiring: Wiring[ApiMetric]) -> Callable[[], str]:
-    """Reads the text of a Secrets Manager secret. A request may wait for it. No connection is kept for a snapshot."""
+    """Returns a function that reads a Secrets Manager secret. A request may wait for it. It keeps no connection open,
+    which a snapshot could not restore.
+    """
     client = wiring.client("secretsmanager", read_timeout_s=1.0, tries=2)
 
     def read() -> str:

@@ -1,4 +1,6 @@
-"""The buffered door: an event of an HTTP API (or of a Function URL without streaming) to the application and back."""
+"""The buffered door: passes events of an HTTP API (or of a Function URL without streaming) to the application, and
+returns its answers.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ _mangum = Mangum(instance.app, lifespan="off", text_mime_types=list(TEXT_TYPES))
 
 
 def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
-    """Answers one request."""
+    """Handles one request, given as an event, and returns the response as a result."""
     instance.begin(getattr(context, "aws_request_id", None))
     try:
         return _mangum(event, context)

@@ -1,4 +1,6 @@
-"""One Lambda instance of the api: its logger, its context, its application. Made by the import, whichever door calls."""
+"""One Lambda instance of the api: its logger, context and application, created when this module is imported by either
+door.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +15,10 @@ app = TruePath(create_app(_context))
 
 
 def begin(request_id: str | None) -> None:
-    """Ties what is logged from now on to this request."""
+    """Adds this request's id to everything that is logged from now on."""
     logger.append_keys(request_id=request_id)
 
 
 def end() -> None:
-    """Writes what was counted since the last answer: of a request that came to none."""
+    """Writes the metrics that were counted since the last answer, in case the request got no answer."""
     _context.meter.flush()

@@ -1,9 +1,10 @@
-"""Verbs on a schedule: audit and sweep.
+"""The scheduled verbs audit and sweep.
 
-The audit walks the catalog once a day, asks again for what every event and message missed, and corrects rows. It makes two
-reads for a log, three for one that has something published. A run looks at one page of names and sends itself on.
+The audit goes through the catalog once a day, sends messages for work that every event and message missed, and corrects
+rows. It costs two reads per log, three if something is published. One run takes one page of names, and sends itself a
+message for the next.
 
-The sweep ends logs whose deadline has passed, and moves deadlines that were renewed.
+The sweep ends logs whose deadline has passed, and updates deadlines that were renewed.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ _WEEK_DAYS = 7  # others can have segments that were merged
 
 
 def audit(parts: Context, surface: str = "", after: str = "") -> int:
-    """Sends messages for one page of names of a surface, or of each; returns how many are for missed work."""
+    """Sends messages for one page of names, of one surface or of each. Returns the number of messages for missed
+    work.
+    """
     now_ms = parts.now_ms()
     missed = 0
     for one in (surface,) if surface else parts.stores.surfaces:
@@ -62,12 +65,14 @@ def _missed(parts: Context, row: Row, now_ms: int) -> list[Message]:
 
 
 def _is_its_day(log_id: str, now_ms: int) -> bool:
-    """Returns whether an idle log has its turn: once a week, each on its day."""
+    """Returns whether an idle log is looked at today: once a week, each log on its own weekday."""
     return now_ms // _DAY_MS % _WEEK_DAYS == int(log_id[:8], 16) % _WEEK_DAYS
 
 
 class Swept(NamedTuple):
-    """What became of the rows that were due. `failed`: the log and the reason, where that is unknown."""
+    """The result of a sweep: what was done with the due rows. `failed` holds logs for which that is unknown, with the
+    reason.
+    """
 
     ended: int
     moved: int
@@ -75,10 +80,10 @@ class Swept(NamedTuple):
 
 
 def sweep(parts: Context) -> Swept:
-    """Looks at the rows that are due, a bounded number of them; sends itself a message if there may be more.
+    """Handles a limited number of due rows; sends itself a message if there may be more.
 
-    A log that ends here is purged by the message that its last entry sends. One that fails is met again by
-    the next sweep, as it stays due.
+    A log that ends here is purged by the message that its last entry causes. A log that fails stays due, so the next
+    sweep tries again.
     """
     catalog = parts.stores.catalog
     rows = catalog.due(parts.now_ms(), limit=MAX_ROWS)

@@ -1,4 +1,4 @@
-"""What the sealer's verbs act on: made once for each process."""
+"""What the sealer's verbs need; created once for each process."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ from headrace.wal.state import LogConfig
 
 @dataclass(frozen=True, slots=True)
 class Context(worker.Context[SealerMetric]):
-    """The worker's context, and two verbs of the library that write control entries.
+    """A worker's context, with two verbs of the library that write control entries.
 
     Attributes:
-        expire_if_due: ends the logs of a name whose deadline has passed; the deadline (ms) if it still lies ahead.
-        release_source: gives back what an ended fork holds of its source.
+        expire_if_due: ends the logs of a name whose deadline has passed; returns the deadline (ms) if it is in the
+            future.
+        release_source: releases an ended fork's hold on its source.
     """
 
     expire_if_due: Callable[[Row], int | None]
@@ -30,7 +31,7 @@ class Context(worker.Context[SealerMetric]):
 
 
 def assemble(stores: Stores, queue: Queue, meter: Meter[SealerMetric] | None = None) -> Context:
-    """Makes a context on given stores, with their requests to the object store counted."""
+    """Creates a context on given stores, and counts their requests to the object store."""
     meter = meter or Meter(SealerMetric)
     stores, counts = worker.count_requests(stores, meter)
     controls, settings = worker_controls(stores), stores.settings
@@ -47,10 +48,10 @@ def assemble(stores: Stores, queue: Queue, meter: Meter[SealerMetric] | None = N
 
 
 def open_context() -> Context:
-    """Makes the context that the environment names.
+    """Creates the context from this process's environment variables.
 
     Raises:
-        SettingsError: the environment makes no sense.
+        SettingsError: a setting is missing or invalid.
     """
     from functions.wiring import open_wiring  # AWS clients: not for those who bring their own stores
 

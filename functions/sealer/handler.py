@@ -1,8 +1,8 @@
-"""Lambda entry of the sealer: which verbs an event asks for, and the metrics of each.
+"""The Lambda entry of the sealer: which verbs an event asks for, and which metrics each writes.
 
-Stream: events are hints that name logs. Delayed messages go out first, then each log is looked at. A log that fails goes
-to the delayed queue and the batch succeeds, because a stream would repeat everything behind it. Only if the queue fails,
-too, does the batch.
+Stream: events are hints that name logs. Delayed messages are sent first, then each log is looked at. A log that fails
+goes to the delayed queue and the batch succeeds, because otherwise the stream would repeat everything behind it. The
+batch fails only if the queue fails, too.
 
 Queue and schedule: `functions/worker.py`; a schedule without a message is the sweep.
 """
@@ -31,7 +31,7 @@ RETRY_AFTER_MS = 15_000
 
 
 class Sealer(Worker[Context]):
-    """The verbs of the sealer."""
+    """The worker that runs the verbs of the sealer."""
 
     scheduled = Message("sweep")
     failed = SealerMetric.VerbFailures
@@ -39,7 +39,7 @@ class Sealer(Worker[Context]):
     poisoned = SealerMetric.PoisonedLogs
 
     def on_stream(self, records: Sequence[Json]) -> None:
-        """Sends the delayed messages first, then looks at each log."""
+        """Sends the delayed messages that new entries need, then looks at each log."""
         hints = hints_by_log(records)
         now_ms = self.context.now_ms()
         times_ms = [hint.committed_ms for its_hints in hints.values() for hint in its_hints]
@@ -58,7 +58,7 @@ class Sealer(Worker[Context]):
         self.context.queue.send(retries, self.context.now_ms())
 
     def run(self, message: Message) -> None:
-        """Runs one verb and adds its metrics."""
+        """Runs the verb of a message and adds its metrics."""
         parts, meter, log_id = self.context, self.context.meter, message.log_id
         match message.verb:
             case "seal":
@@ -109,7 +109,7 @@ class Sealer(Worker[Context]):
 
 
 def hints_by_log(records: Sequence[Json]) -> dict[str, list[Hint]]:
-    """Returns what the records of a stream batch say, by log. Removals say nothing."""
+    """Returns the hints in the records of a stream batch, by log. Records of removals give none."""
     hints: dict[str, list[Hint]] = {}
     for record in records:
         change = record["dynamodb"]
@@ -128,10 +128,10 @@ def hints_by_log(records: Sequence[Json]) -> dict[str, list[Hint]]:
 
 @functools.cache
 def worker() -> Sealer:
-    """Returns the sealer of this process, made at the first call."""
+    """Returns the sealer of this process; creates it at the first call."""
     return Sealer(open_context(), make_logger("sealer"))
 
 
 def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
-    """Runs the verbs that the event asks for."""
+    """Handles a Lambda event by running the verbs that it asks for."""
     return worker().handle(event, context)

@@ -1,9 +1,9 @@
-"""When is a log due, what goes into one segment, and which delayed messages an entry asks for. Pure.
+"""The sealer's policy: when a log is due, what fits into one segment, and which delayed messages an entry needs. Does
+no I/O.
 
-Age: the first entry in each bucket of `age_ms` (its own commit time against its predecessor's) asks for one
-message that comes when it is `age_ms` old, and seals everything then present. By then the bucket is over,
-so that message also covers every other entry of the bucket: each entry is sealed at most about `age_ms`
-after its commit, without a scan.
+Age: time is divided into buckets of `age_ms`. The first entry of a log in each bucket causes one message, delivered
+when the entry is `age_ms` old, which seals everything then present. By then the bucket is over, so the message covers
+every other entry of the bucket: each entry is sealed at most about `age_ms` after its commit, without a scan.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _MAY_END_LOG = frozenset({"delete", "expire", "unfork", "recover"})
 
 
 class SealLimits(NamedTuple):
-    """What makes a log due, bounds a segment, and lets an entry be trimmed."""
+    """The limits that decide when a log is due, how large a segment gets, and when entries are trimmed."""
 
     payload_bytes: int
     records: int
@@ -29,7 +29,7 @@ class SealLimits(NamedTuple):
 
 
 class Hint(NamedTuple):
-    """What a stream event says about one entry. `prev_slot` is -1 for a log's first."""
+    """What a stream event says about one entry. `prev_slot` is -1 for the first entry of a log."""
 
     kind: str
     committed_ms: int
@@ -38,7 +38,7 @@ class Hint(NamedTuple):
 
 
 def due_by_size(unsealed_bytes: int, unsealed_records: int, limits: SealLimits) -> bool:
-    """Returns whether enough is unsealed for a full segment."""
+    """Returns whether there is enough unsealed data for a full segment."""
     return unsealed_bytes >= limits.payload_bytes or unsealed_records >= limits.records
 
 
@@ -54,19 +54,19 @@ def due(
     now_ms: int,
     limits: SealLimits,
 ) -> bool:
-    """Returns whether payload, records or age are at their limit."""
+    """Returns whether the unsealed bytes, records or age have reached their limit."""
     return due_by_size(unsealed_bytes, unsealed_records, limits) or due_by_age(
         oldest_unsealed_committed_ms, now_ms, limits
     )
 
 
 def may_seal(state: LogState) -> bool:
-    """Returns whether the log may be sealed. One that has ended only is for its forks: they are published after it."""
+    """Returns whether the log may be sealed. After it has ended, only if it has forks, which are published after it."""
     return not state.ended or state.forks > 0
 
 
 def fits(segment_bytes: int, segment_records: int, more_bytes: int, more_records: int, limits: SealLimits) -> bool:
-    """Returns whether an entry still goes into a segment. Entries stay whole, and the first one always fits."""
+    """Returns whether another entry fits into a segment. Entries are never split, and the first one always fits."""
     if segment_records == 0:
         return True
     return segment_bytes + more_bytes <= limits.payload_bytes and segment_records + more_records <= limits.records
@@ -79,9 +79,9 @@ def opens_bucket(hint: Hint, age_ms: int) -> bool:
 
 
 def messages(log_id: str, hints: Sequence[Hint], now_ms: int, limits: SealLimits) -> list[Message]:
-    """Returns the delayed messages that new entries of one log ask for, each at most once.
+    """Returns the delayed messages that new entries of one log need, each at most once.
 
-    An alarm whose time has passed is left out: the look at the log that follows finds the entry's age.
+    A message whose time has passed already is left out, because the log is looked at right afterwards.
     """
     alarms = {hint.committed_ms + limits.age_ms for hint in hints if opens_bucket(hint, limits.age_ms)}
     slack_ms = min(_SLACK_MS, limits.age_ms // 10)

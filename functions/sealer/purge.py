@@ -1,26 +1,26 @@
-"""Verb: purge. Removes a name's logs that have ended and that no fork needs, the trim age after the last entry of any.
+"""The verb purge: removes the logs of a name after they have ended, if no fork needs them and the trim age has passed
+since the last entry of any.
 
-What stays of each: the newest entry (it says that the log has ended), the watermark, `log.json`, the tombstone; and the
-catalog row. Companions are removed before their main log: its configuration names them, so the message that asks for its
-purge finds them until they are gone. One that asks for a companion's does nothing. The steps, each of which can be
-repeated, and what they are for:
+Of each log these remain: the newest entry (it says that the log has ended), the watermark, `log.json` and the
+tombstone; and the catalog row. Companions are removed before their main log: its configuration names them, so a message
+to purge it finds them until they are gone. A message to purge a companion does nothing. The steps, each of which can be
+repeated, and their purpose:
 
-    release      the fork's source may now go, too
+    release      the fork's source may now be purged, too
     of each log, the companions first:
     tombstone    recovery from the bucket must not bring the log back
     watermark    raised to the newest entry's slot: see below
     entries      all but the newest, oldest first
     objects, producers, rows in the surfaces' own tables, note
 
-A late writer with a picture from before the end finds a free slot where an entry was removed. It was read
-longer ago than the cached-state age (the trim age is longer), so the writer verifies, and must find its
-slot below the published end. Entries that were never sealed are above the published end, hence the
-watermark is raised *before* they go. The number of the generation that it then names does not exist;
-nothing asks for it, as sealing and reading look at the newest entry first.
+A late writer with a picture from before the end finds a free slot where an entry was removed. Its picture is older than
+the state age (the trim age is longer), so the writer verifies its entry, and must find its slot below the published
+end. Entries that were never sealed are above the published end, so the watermark is raised *before* they are removed.
+The number of the generation that it then names does not exist; nothing reads it, because sealing and reading look at
+the newest entry first.
 
-A sealer that began before the end is over by now, and so is an indexer that merged, if the trim age is longer than
-a function may run (it is, unless an operator says otherwise). One that is not leaves objects behind that nothing
-reads.
+A sealer or a merging indexer that began before the end has stopped by now, if the trim age is longer than a function
+may run (it is by default). Otherwise it leaves objects behind that nothing reads.
 """
 
 from __future__ import annotations
@@ -39,21 +39,21 @@ MAX_PAGES = 100
 
 
 class _Named(msgspec.Struct, frozen=True):
-    """What `log.json` and `deleted.json` have in common."""
+    """The members that `log.json` and `deleted.json` share."""
 
     config: LogConfig
 
 
 class SourceHeld(StoreError):
-    """The fork could not give back its source yet."""
+    """The fork could not release its source yet."""
 
 
 def purge(parts: Context, log_id: str) -> bool:
-    """Removes a main log and its companions: True. False if it lives, if forks need it, if it is a companion, or if more is
-    left to do (a message follows).
+    """Purges a main log and its companions. Returns False if it lives, if forks need it, if it is a companion, or if
+    more is left to do (then a message is sent).
 
     Raises:
-        Damaged: nothing says what log this was, or a companion has not ended.
+        Damaged: nothing tells which log this was, or a companion has not ended.
         SourceHeld, StoreTimeout, StoreThrottled, HeadraceError: repeat later.
     """
     newest = parts.stores.wal.newest(log_id)
@@ -85,7 +85,7 @@ def purge(parts: Context, log_id: str) -> bool:
 
 
 def _remove(parts: Context, config: LogConfig, newest: Entry) -> bool:
-    """Removes one log; False if it has more entries than one run should remove."""
+    """Purges one log. Returns False if it has more entries than one run should remove."""
     stores, log_id, state = parts.stores, newest.log_id, newest.state
     last = msgspec.structs.replace(config, incarnation=incarnation_of(config, state))
     tombstone = Tombstone(log_id, last, state.ended, state.next_offset)
@@ -107,9 +107,9 @@ def _remove(parts: Context, config: LogConfig, newest: Entry) -> bool:
 
 
 def _mark_ended(parts: Context, config: LogConfig, log_id: str) -> None:
-    """Marks the row as ended. The process that ended the log may have died before it did.
+    """Marks the catalog row as ended, in case the process that ended the log died before it could.
 
-    A source that is kept for its forks would be listed until they go.
+    Otherwise a source that is kept for its forks would be listed until they end.
     """
     catalog = parts.stores.catalog
     row = catalog.get(config.surface, config.name)
@@ -122,7 +122,7 @@ def _is_purgeable(newest: Entry) -> bool:
 
 
 def _config(parts: Context, log_id: str) -> LogConfig:
-    """Returns the configuration: from the first entry, else `log.json`, else the tombstone of an earlier try."""
+    """Returns the log's configuration: from the first entry, or `log.json`, or the tombstone of an earlier try."""
     first = parts.stores.wal.read(log_id, limit=1).entries
     if first and first[0].config is not None:
         return first[0].config
@@ -146,7 +146,7 @@ def _release(parts: Context, log_id: str, config: LogConfig) -> Entry:
 
 
 def _remove_entries(parts: Context, newest: Entry) -> bool:
-    """Removes entries below the newest; False if there are more than one run should remove."""
+    """Removes all entries but the newest. Returns False if there are more than one run should remove."""
     for _ in range(MAX_PAGES):
         page = parts.stores.wal.read(newest.log_id, end=newest.slot)
         if page.entries:

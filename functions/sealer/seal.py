@@ -1,18 +1,19 @@
-"""Verb: seal. Unsealed entries become a segment, a manifest generation and a higher watermark.
+"""The verb seal: writes unsealed entries as a segment, publishes it with a manifest generation, and raises the
+watermark.
 
-One generation for each segment: memory holds one segment at a time however long the backlog is, each
-generation's state is that of the last entry in it, and a crash repeats at most one segment's work. The
-steps, and what a crash after each leaves:
+There is one generation for each segment: memory holds one segment at a time however long the backlog is, each
+generation has the state of its last entry, and after a crash at most one segment's work is repeated. The steps, and
+what a crash after each leaves:
 
-    log.json (before generation 1)    an object that says what is true anyway
+    log.json (before generation 1)    an object that is correct anyway
     segment, its key page             orphans, swept later
     sealed manifest page (1 in 256)   an orphan
-    removal of replaced segments      objects that the manifest names as gone soon, and no reader asks for
+    removal of replaced segments      a manifest that still names them as replaced, which no reader uses
     message to trim                   a trim that finds nothing to do
     manifest generation               a published segment; the watermark is behind, the next seal raises it
     watermark                         nothing
 
-A sealer that loses the race for a generation deletes nothing, loads what was published, and goes on after it.
+A sealer that loses the race for a generation deletes nothing, loads what was published, and continues after it.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ MAX_ROUNDS = 16  # segments in one run, about ten seconds of work: then other lo
 
 
 class Sealed(NamedTuple):
-    """What a run published. `unsealed_age_ms` is how old the oldest unsealed entry was when it began."""
+    """What a run of the verb published. `unsealed_age_ms` is the age of the oldest unsealed entry when it began."""
 
     generations: int = 0
     segments: int = 0
@@ -55,7 +56,7 @@ class Sealed(NamedTuple):
     unsealed_age_ms: int = 0
 
     def __add__(self, other: Sealed) -> Sealed:  # type: ignore[override]
-        """Returns both runs together."""
+        """Returns the sum of both results."""
         return Sealed(
             generations=self.generations + other.generations,
             segments=self.segments + other.segments,
@@ -67,11 +68,11 @@ class Sealed(NamedTuple):
 
 
 class SourceUnsealed(StoreError):
-    """A fork's source is not sealed through the fork point yet. Later it will be."""
+    """A fork's source is not sealed through the fork point yet; repeat later."""
 
 
 def seal(parts: Context, log_id: str, *, force: bool = False) -> Sealed:
-    """Seals the log as far as it is due, or with `force` everything that is there now.
+    """Seals the log as far as it is due; with `force`, everything that is there now.
 
     Safe to run twice at once, and again after a crash at any point.
 
@@ -110,7 +111,7 @@ def _oldest_unsealed_ms(parts: Context, newest: Entry, end_slot: int) -> int:
 
 
 class _Run:
-    """One run over one log, up to the entry that was the newest when it began."""
+    """One run over one log, up to the entry that was newest when it began."""
 
     def __init__(self, parts: Context, newest: Entry, everything: bool) -> None:
         self._parts = parts
@@ -147,12 +148,14 @@ class _Run:
         return not policy.due_by_size(unsealed_bytes, unsealed_records, self._parts.limits)
 
     def _first_config(self) -> LogConfig | None:
-        """Returns the configuration from the first entry; None if another sealer has published and trimmed it."""
+        """Returns the configuration from the first entry; None if another sealer has published and trimmed that
+        entry.
+        """
         entries = self._stores.wal.read(self._log_id, limit=1).entries
         return entries[0].config if entries else None
 
     def _next(self, manifest: Manifest | None) -> Manifest:
-        """Returns the next generation: made here, or by another sealer that was faster."""
+        """Returns the next generation, published by this run or by another sealer that was faster."""
         try:
             published = self._publish_next(manifest)
             why = "generation is taken and can't be read"
@@ -167,7 +170,7 @@ class _Run:
         return other
 
     def _publish_next(self, manifest: Manifest | None) -> Manifest | None:
-        """Makes and publishes one generation; None if another sealer took its number."""
+        """Builds and publishes one generation. Returns None if another sealer took its number."""
         config = manifest.config if manifest else self._first_config()
         if config is None:
             raise NotJoined("the first entry is gone")
@@ -199,7 +202,7 @@ class _Run:
         return successor
 
     def _seal_sources(self, config: LogConfig) -> None:
-        """Seals the sources of a fork: it is published only after what it inherits.
+        """Seals the sources of a fork, since a fork is published only after what it inherits.
 
         Oldest first, so that a source that is a fork itself finds its own sources sealed.
         """
@@ -212,7 +215,9 @@ class _Run:
                 self._done += seal(self._parts, ancestor.log_id, force=True)
 
     def _describe(self, config: LogConfig) -> None:
-        """Writes what a recovery needs to know of the log, and of a companion's main log: its name stands for that."""
+        """Writes `log.json`, which recovery needs; for a companion, also that of its main log, which has the name's
+        row.
+        """
         found = [Description(self._log_id, config)]
         if config.main:
             first = self._stores.wal.read(config.main, limit=1).entries  # trimmed only if it is described already
@@ -243,7 +248,7 @@ class _Run:
         return manifests.describe_page(key, data, full)
 
     def _remove_replaced(self, manifest: Manifest | None) -> list[str]:
-        """Removes the objects of merged segments that no reader asks for any more; their keys."""
+        """Removes the objects of replaced segments that no reader can need any more. Returns their keys."""
         if manifest is None:
             return []
         gone = merging.forgettable(manifest, self._parts.now_ms(), self._stores.settings.merge_retire_ms)
@@ -252,7 +257,9 @@ class _Run:
         return gone
 
     def _ask_to_trim(self, span: Span) -> None:
-        """Before the publication, so that a crash after it can't leave published entries untrimmed."""
+        """Sends the message to trim. It is sent before the publication, so that a crash afterwards can't leave
+        published entries untrimmed.
+        """
         if span.last.prev_slot < 0:
             return  # the only entry is the newest, which stays
         now_ms = self._parts.now_ms()
@@ -273,10 +280,10 @@ _FETCHERS = 8  # spilled payloads are at least 32 KB each: their latency, not th
 
 
 class Span(NamedTuple):
-    """Consecutive entries: their records, and the last of them (payload included).
+    """Consecutive entries to be sealed: their records, and the last entry with its payload.
 
     Attributes:
-        first_offset: of the first record.
+        first_offset: offset of the first record.
         first_committed_ms: commit time of the oldest entry.
     """
 
@@ -294,9 +301,9 @@ def read_span(
     limits: SealLimits,
     log_id: str,
 ) -> Span:
-    """Returns whole entries after `known`, as many as one segment holds, none above `through_slot`.
+    """Reads the entries after `known`, as many as fit into one segment, none above `through_slot`.
 
-    Memory: the records of one segment (at most the limits, or one entry), and about a megabyte of entries.
+    It needs memory for the records of one segment (at most the limits, or one entry), and about a megabyte of entries.
 
     Raises:
         NotJoined: the entries do not continue `known`.
@@ -322,7 +329,9 @@ def read_span(
 def _read_batches(
     stores: Stores, known: Manifest | None, through_slot: int, limits: SealLimits, log_id: str
 ) -> Iterator[list[Entry]]:
-    """Entries of the segment, page by page. Sizes follow from the states, before a payload is fetched."""
+    """Yields the entries of the segment, page by page. Their sizes are known from their states before a payload is
+    read.
+    """
     total_bytes = known.state.total_bytes if known else 0
     segment_bytes = segment_records = 0
     for entries in join.forward(stores.wal, log_id, known, through_slot):

@@ -1,23 +1,24 @@
-"""Verbs that remove what a living log no longer needs: trim and orphans.
+"""The verbs trim and orphans: they remove what a living log no longer needs.
 
-Trim removes entries that are published and old, oldest first: only entries below the watermark, committed at least the trim
-age ago, and never the newest. A crash between pages, or between entries and their payloads, leaves entries that the next
-trim removes, or payloads that the orphan sweep does.
+Trim removes entries that are published and old, oldest first: only entries below the watermark, committed at least the
+trim age ago, and never the newest. A crash between pages, or between entries and their payloads, leaves entries that
+the next trim removes, or payloads that the orphan sweep removes.
 
-The orphan sweep removes objects that nothing names and nothing can come to name. How that is known, without the age of an
+The orphan sweep removes objects that nothing names and nothing can name later. This is known without the age of an
 object:
 
-  - A segment whose number the manifest has passed: a sealer that still holds it loses the race for its generation. That
-    number counts all segments that were ever sealed, so that it does not fall when segments are merged.
-  - A merged segment, once a generation was made a day after it was planned: it is published within half of that, or never.
-  - A segment that was replaced by a merged one: two generations and a while later, no reader needs it any more. Until then
-    the manifest names it. Sealers remove it before they publish a generation that no longer does.
+  - A segment whose number is below the manifest's next one: a sealer that still has it loses the race for its
+  generation. Numbers count all segments that were ever sealed, so that they do not fall when segments are merged.
+  - A merged segment, once a generation was created a day after it was planned: it is published within half a day, or
+  never.
+  - A segment that was replaced by a merged one: two generations and a while later, no reader needs it any more. Until
+  then the manifest names it. Sealers remove it before they publish a generation that no longer does.
   - A sealed manifest page, in the same way.
-  - A payload first tried at a slot below an entry older than a day: its writer had a picture from before that
-    entry, and the ack fence stopped it within minutes. The entry that names a payload may be at another
-    slot, so every entry is looked at, after the payloads were listed.
+  - A payload first tried at a slot below an entry older than a day: its writer had a picture from before that entry,
+  and the ack fence stopped it within minutes. The entry that names a payload may be at another slot, so every entry is
+  looked at, after the payloads were listed.
 
-What is left at the very end of an idle log waits until the log goes on, or is purged.
+Orphans at the very end of an idle log remain until the log continues, or is purged.
 """
 
 from __future__ import annotations
@@ -38,14 +39,14 @@ MAX_PAGES = 100  # about 100 MB of entries in one run
 
 
 class Trimmed(NamedTuple):
-    """What a run removed. `lag_ms`: how much longer than the trim age the oldest of it had stayed."""
+    """What a run of the verb removed. `lag_ms` is how much longer than the trim age the oldest of it had stayed."""
 
     items: int = 0
     lag_ms: int = 0
 
 
 def trim(parts: Context, log_id: str) -> Trimmed:
-    """Removes what may go."""
+    """Removes the entries of a log that may be trimmed, and their payloads."""
     wal = parts.stores.wal
     newest = wal.newest(log_id)
     if newest is None:
@@ -70,7 +71,7 @@ def trim(parts: Context, log_id: str) -> Trimmed:
 
 
 def _payloads(parts: Context, entries: list[Entry], doomed: list[Entry]) -> Iterator[str]:
-    """Returns the payload objects of those entries that are part of the chain.
+    """Yields the payload keys of those entries to remove that are part of the chain.
 
     A dead item that a late writer put into a trimmed slot may share its payload with an entry of the chain,
     so its payload is left to the orphan sweep, which looks at every entry.
@@ -95,7 +96,7 @@ _BLOCKS = 2  # the newest blocks; older ones were looked at by earlier runs
 
 
 def sweep_orphans(parts: Context, log_id: str) -> int:
-    """Removes orphans of a living log; returns how many objects."""
+    """Removes objects of a living log that nothing names. Returns the number of objects."""
     newest = parts.stores.wal.newest(log_id)
     if newest is None or newest.state.ended:
         return 0  # purge removes everything
@@ -155,7 +156,7 @@ def _segments(parts: Context, manifest: Manifest) -> Iterator[str]:
 
 
 def _is_passed(manifest: Manifest, key: str) -> bool:
-    """Returns whether no generation after this one can be the first to name the segment."""
+    """Returns whether no later generation can be the first to name the segment."""
     planned_ms = keys.planned_ms(key)
     if planned_ms is not None:
         return manifest.created_ms - planned_ms >= merging.ABANDONED_MS
@@ -163,7 +164,9 @@ def _is_passed(manifest: Manifest, key: str) -> bool:
 
 
 def _named_from(parts: Context, manifest: Manifest, number: int) -> set[str]:
-    """Keys of the log's segments whose number among all that were sealed is `number` or higher, and of some before."""
+    """Returns the keys of the log's segments whose number, among all that were ever sealed, is `number` or higher; may
+    include some lower ones.
+    """
     named = {segment.key for segment in manifest.open_page}
     for page in reversed(manifest.pages):
         segments = parts.manifests.segments_from(manifest, page.first_offset)

@@ -25,9 +25,9 @@ from headrace.query.language.canonical import SearchConfig
 from headrace.query.language.query import And, Anywhere, Compare, Equals, Has, Node, Not, Or, Prefix, Words
 from headrace.query.language.scoring import PHRASE_BONUS
 
-_FEW_VALUES = 4096  # with more of them, or if most occur once, a term's postings are smaller than the column
+_FEW_VALUES = 4096  # with more distinct values, or if most occur once, a term's postings are smaller than the column
 _OFTEN = 4
-_RARE = 8  # of so many records one has the field: then the postings of has: are smaller than the column
+_RARE = 8  # if at most one in so many records has the field, the postings of `has:` are smaller than the column
 
 
 class Sets(NamedTuple):

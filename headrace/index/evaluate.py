@@ -116,7 +116,7 @@ def _chunks(reader: RunReader, first: int, end: int) -> tuple[int, int] | None:
     return None if chunks == (run.first_offset >> CHUNK_BITS, (run.end_offset - 1 >> CHUNK_BITS) + 1) else chunks
 
 
-FEW = 1000  # records of a key that are looked at without asking which of them pass the filter
+FEW = 1000  # up to so many records of a key are read without evaluating the filter in the run
 
 
 def select(

@@ -27,7 +27,7 @@ from headrace.query.language.canonical import Kind
 CHUNK_BITS = 16
 CHUNK_MASK = (1 << CHUNK_BITS) - 1
 
-OFFSET = "_offset"  # of a record, in `col`: no field's name begins so
+OFFSET = "_offset"  # column of `col` with a record's offset: no field's name begins with an underscore
 WORDS = "#words"  # after a text field's name: how many words it has, in `col`
 
 _DOCS = pa.list_(pa.field("element", pa.int32(), nullable=False))

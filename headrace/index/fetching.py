@@ -26,8 +26,8 @@ from headrace.objects import ObjectMissing, Objects, Range, keys
 if TYPE_CHECKING:
     from headrace.index.reading import Runs
 
-_GAP = 128 * 1024  # bytes between two ranges that are cheaper than another GET
-_LARGEST = 8 * 1024 * 1024  # of a GET that was made of several ranges: large ones are faster side by side
+_GAP = 128 * 1024  # a gap of up to so many bytes is cheaper to fetch than another GET
+_LARGEST = 8 * 1024 * 1024  # maximum size of a joined GET: several large GETs in parallel are faster
 
 T = TypeVar("T")
 
@@ -290,7 +290,7 @@ class _Directory:
         self._max_bytes = max_bytes
         self._sizes: Bounded[Range, int] = Bounded(max_bytes, weigh=int)
         path.mkdir(parents=True, exist_ok=True)
-        for left in path.glob("*.range"):  # of a process that was here before: this one does not know their names
+        for left in path.glob("*.range"):  # files of an earlier process, whose names this one does not know
             left.unlink(missing_ok=True)
 
     def get(self, wanted: Range) -> bytes | None:

@@ -190,7 +190,7 @@ def _lies_in(inner: Run, outer: Run) -> bool:
 
 
 _REMEMBERED = 1024  # logs; a run takes about 1 KB, and a generation names some dozens
-KEPT_MS = 24 * 3600 * 1000  # a generation is at least so long after a newer one was made, the first one for ever
+KEPT_MS = 24 * 3600 * 1000  # a generation is kept at least so long after it was replaced, the first one forever
 
 
 class IndexManifestStore:
@@ -283,7 +283,7 @@ class IndexManifests:
         self._seen: Bounded[str, IndexManifest] = Bounded(_REMEMBERED, clock=clock)
 
     def forget(self) -> None:
-        """Drops what was seen."""
+        """Clears the cache."""
         self._seen.clear()
 
     def recent(self, log_id: str, max_age_s: float, at_least: int = 0) -> IndexManifest | None:
@@ -305,7 +305,9 @@ class IndexManifests:
             StoreTimeout, StoreThrottled: the store did not answer.
         """
         now = moment(self._clock)
-        seen = self._seen.get(log_id, max_age_s=KEPT_MS / 2000)  # generations that follow an older one may be gone
+        seen = self._seen.get(
+            log_id, max_age_s=KEPT_MS / 2000
+        )  # later generations of an older one may be removed already
         newest = None
         if trusts and at_least and (seen is None or seen.generation < at_least):
             newest = self._store.load(log_id, at_least)

@@ -101,7 +101,7 @@ class PartReader:
                 metadata=self._metadata,
                 read_dictionary=self._texts(columns),
                 page_checksum_verification=True,
-                pre_buffer=False,  # it would also fetch what is between the column chunks
+                pre_buffer=False,  # otherwise it would also fetch what is between the column chunks
             )
             found = file.reader.read_row_groups(list(groups), column_indices=leaves, use_threads=False)
             found = found.select(list(columns))

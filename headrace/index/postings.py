@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from headrace.errors import Damaged
 from headrace.index import docsets, families
 
-_SPARSE = 32  # offsets for each doc from which on sorting is cheaper than marking
+_SPARSE = 32  # above so many offsets per doc, sorting is cheaper than marking
 
 Int64s = NDArray[np.int64]
 Int32s = NDArray[np.int32]
@@ -124,10 +124,10 @@ def groups_of(firsts: Sequence[bytes], low: bytes, high: bytes | None) -> range:
     Args:
         firsts: the first term of each row group, cut by `families.cut`.
     """
-    begin = max(0, bisect_left(firsts, families.cut(low)) - 1)  # the term may begin at the end of the one before
+    begin = max(0, bisect_left(firsts, families.cut(low)) - 1)  # the term may begin at the end of the group before
     if high is None:
         return range(begin, bisect_right(firsts, families.cut(low)))
-    return range(begin, bisect_left(firsts, high))  # a cut term is never above the whole one
+    return range(begin, bisect_left(firsts, high))  # a cut term is never above the full one
 
 
 def narrow(
@@ -139,7 +139,7 @@ def narrow(
         firsts, begins: the term (cut) and the chunk of each row group's first row.
     """
     if len(term) >= families.CUT:
-        return groups  # others may begin like it
+        return groups  # other terms may have the same cut form
     first, end = chunks
     start, stop = groups.start, groups.stop
     while start + 1 < stop and firsts[start + 1] == term and begins[start + 1] < first:
@@ -239,7 +239,7 @@ def _check(result: Postings, request: TermRequest, first: int, end: int, source:
     docs = result.docs
     steps = np.diff(docs)
     if len(result) > 1:
-        steps[result.starts[1:-1] - 1] = 1  # from one term to the next one
+        steps[result.starts[1:-1] - 1] = 1  # the step from one term to the next may go down
     least = 0 if request.family == "fts" else 1
     rises = not len(steps) or steps.min() >= least
     if not rises or not first <= docs.min() <= docs.max() < end:

@@ -24,9 +24,9 @@ from headrace.index.parts import PartReader, check_whole, damage
 from headrace.index.postings import Int64s, Postings, TermRequest
 from headrace.objects import Range
 
-_KEYS_PER_GROUP = 4096  # of `lex`, about: unique keys fill a row group with twice as many
-_MEMORY = 6  # times the size of a descriptor's object that its reader takes: footers, decoded
-_PLACE = ("rollup", "interval_ms", "start")  # what `agg` is sorted by
+_KEYS_PER_GROUP = 4096  # approximate keys in a row group of `lex`; unique keys need twice as much room
+_MEMORY = 6  # a reader takes so many times the size of its descriptor's object, for decoded footers
+_PLACE = ("rollup", "interval_ms", "start")  # the columns by which `agg` is sorted
 
 Decoded = Bounded[tuple[str, Hashable], Column | Postings]
 """A cache of decoded columns and postings, by the key of the run's descriptor and what they are of."""

@@ -21,14 +21,14 @@ from headrace.index import families
 from headrace.index.descriptors import Family, Part
 
 PART_BYTES = 64 * 1024 * 1024
-COLUMN_ROWS = 1_000_000  # of one row group of `col`: a column is one ranged read
+COLUMN_ROWS = 1_000_000  # rows of one row group of `col`: a column is one ranged read
 _LEVEL = 3
 _GROUP_BYTES: dict[Family, int] = {"kw": 160 << 10, "lex": 160 << 10, "fts": 512 << 10}
-_GROUP_MEMORY = 2 * 1024 * 1024  # of `agg` and `mblk`, whose rows compress about ten times
+_GROUP_MEMORY = 2 * 1024 * 1024  # memory of a row group of `agg` or `mblk`, whose rows compress about ten times
 _PAGE_BYTES = 64 * 1024
 _COLUMN_PAGE_BYTES = 256 * 1024
 _DICTIONARY_BYTES = 16 * 1024 * 1024
-_FEW = 65_536  # distinct numbers up to which a dictionary is smaller
+_FEW = 65_536  # up to so many distinct numbers, a dictionary is smaller
 
 Floats = NDArray[np.float64]
 
@@ -284,7 +284,7 @@ def _check_docs(table: pa.Table, family: Family) -> None:
     offsets, values = docs.offsets.to_numpy(), docs.values.to_numpy()[: docs.offsets[-1].as_py()]
     values = values[offsets[0] :]
     steps = np.diff(values)
-    steps[offsets[1:-1] - offsets[0] - 1] = 1  # from one row to the next one
+    steps[offsets[1:-1] - offsets[0] - 1] = 1  # the step from one row to the next may go down
     least = 0 if family == "fts" else 1
     if np.any(steps < least) or (len(values) and (values.min() < 0 or values.max() > families.CHUNK_MASK)):
         raise ValueError("docs are out of order")

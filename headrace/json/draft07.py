@@ -173,7 +173,8 @@ class _Measure(NamedTuple):
         return max(self.by_members, self.by_items)
 
 
-_REPEATED = _Measure(weight=1, height=0, by_members=1, by_items=1)  # what a way back counts for
+# the measure of a way back to a schema that is being evaluated
+_REPEATED = _Measure(weight=1, height=0, by_members=1, by_items=1)
 
 
 def measure(root: Subschema) -> Cost:

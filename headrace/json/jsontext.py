@@ -3,9 +3,9 @@
 Integers of any size are kept (a double holds them only to 2^53), and so is the order of keys. Fractions become doubles.
 Of msgspec, orjson and the standard library, only msgspec is both fast and exact for large integers.
 
-Also JSON pointers (RFC 6901): a parsed pointer is a tuple of keys; the empty tuple is the whole document. A key means a
-member of an object or, in an array, an index written without leading zeros. `put` and `drop` never change the document that
-they are given: they copy the containers along the path and share the rest.
+JSON pointers (RFC 6901): a parsed pointer is a tuple of keys; the empty tuple is the whole document. A key means a
+member of an object or, in an array, an index written without leading zeros. `put` and `drop` never change the document
+that they are given: they copy the containers along the path and share the rest.
 """
 
 from __future__ import annotations

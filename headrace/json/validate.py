@@ -25,7 +25,7 @@ _EXPLAINED_STACK = 2_000  # the same for (height × depth); a fifth of what over
 _SIZE_UNIT = 16  # characters of text that count as one value
 
 _BACKTRACK_STEPS = 10_000
-_PATTERN_BYTES = 1024 * 1024  # of a compiled pattern: the worst takes 0.15 ms per character
+_PATTERN_BYTES = 1024 * 1024  # maximum size of a compiled pattern: the worst takes 0.15 ms per character
 _PATTERN_CACHE_BYTES = 2 * 1024 * 1024
 
 

@@ -1,16 +1,11 @@
-"""The commit protocol and everything that is on it: a log that knows no surface.
+"""The log: the commit protocol, and reading, listing and control verbs built on it. It knows no surface.
 
-seam       what a surface decides and is given to decide on; rules that surfaces share
-context    the ports of one process, what it remembers of logs, and what the verbs of one surface share
-commit     one decision into the slots of one log or of several: lost answers, unknown outcomes, the ack fence
-append     group commit: look, decide, commit, and again when another writer was first
-control    the same for everything else that changes a log; expiry, deletion, release of forks
-tail       reading the write-ahead log of one log; payloads
-join       what is published and what is not, joined
-requests   what callers ask of reads and get: plain values
-read       pages of records
-since      the position of a time
-view       how a read shows records
-prune      which published records a read must look at, by index runs
-logs       the log as one object, for surfaces
+seam       the interface to surfaces: decisions and their inputs; rules that surfaces share context    the stores of one
+process, its cache of logs, and what the verbs of one surface share commit     commits one decision to one log or to
+several: lost answers, unknown outcomes, the ack fence append     group commit: read, decide, commit, and repeat if
+another writer was first control    the same for everything else that changes a log; expiry, deletion, release of forks
+tail       reads the write-ahead log of one log; payloads join       joins the published part and the tail requests
+the arguments and results of reads, as plain values read       reads pages of records since      finds the position of a
+time view       selects and promotes the records of a page prune      uses index runs to find the records that a read
+must look at logs       the verbs as one object, for surfaces
 """

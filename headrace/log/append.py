@@ -1,10 +1,12 @@
-"""Appending: requests of one process to one log wait in a group, and one of them leads.
+"""Appends: requests of one process to the same log wait in a group, and the thread of one of them leads.
 
-The leader takes a batch, commits what its surface decides, and answers all. When its own request is answered and others
-wait, it hands the lead to the first of them. A process that serves one request at a time always leads a batch of one. A
-control verb (delete, fork, expire) takes the `turn` between two batches, so that a stream of appends cannot starve it.
+The leader takes a batch of requests, commits what the surface decides, and answers all of them. When its own request is
+answered and others wait, it hands the lead over to the first of them. A process that serves one request at a time
+always leads a batch of one. A control verb (delete, fork, expire) takes the `turn` between two batches, so that a
+stream of appends can't starve it.
 
-Warm, an append is one conditional write and nothing else. Cold, one catalog read and one query come before it.
+If the log's state is cached, an append costs one conditional write and nothing else; otherwise one catalog read and one
+query come before it.
 """
 
 from __future__ import annotations
@@ -29,11 +31,11 @@ _LEAST_BUDGET_MS = 500  # for a batch whose first request has waited in the queu
 
 
 class Appender:
-    """Appends.
+    """Commits appends to the logs of one surface.
 
     Attributes:
-        groups: who waits for which log; control verbs take turns with them.
-        wakeups: called after each change by this process.
+        groups: the waiting requests by log; control verbs take turns with them.
+        wakeups: the callbacks that are called after each change by this process.
     """
 
     def __init__(self, context: Context, controls: Controls) -> None:
@@ -43,10 +45,10 @@ class Appender:
         self.wakeups = Wakeups()
 
     def append(self, which: Which, request: Sized) -> Ticket:
-        """Commits what the surface decides on one request, alone or with others of this process.
+        """Commits one append request by the surface's decision, alone or together with others of this process.
 
         Returns:
-            The request with its answer.
+            The ticket of the request, which has the answer.
 
         Raises:
             HeadraceError: refused (nothing was written), overloaded (nothing was written), or of unknown outcome.
@@ -65,7 +67,7 @@ class Appender:
         return ticket
 
     def _commit_batch(self, which: Which, tickets: Sequence[Ticket]) -> None:
-        """Settles every ticket, whatever happens."""
+        """Commits a batch of requests and answers every ticket, whatever happens."""
         try:
             self._commit(which, tickets)
         except BaseException as exc:
@@ -118,25 +120,25 @@ class Appender:
                 self.wakeups.notify(log)
 
     def _look(self, logs: Sequence[Which]) -> list[Picture]:
-        """Returns fresh pictures."""
+        """Reads fresh pictures of these logs."""
         return [self._context.pictures.look(one) for one in logs]
 
 
 class Sized(Protocol):
-    """A request."""
+    """A request whose size is known."""
 
     @property
     def size(self) -> int:
-        """Bytes that it brings."""
+        """The bytes that the request adds to a batch."""
 
 
 class Ticket:
     """A waiting request and its answer.
 
     Attributes:
-        queued: since when it waits, monotonic seconds.
-        memo: what its surface remembers of it from one decision to the next.
-        tries: commits that it took.
+        queued: when it began to wait, in monotonic seconds.
+        memo: what the surface keeps about it from one decision to the next.
+        tries: number of commits that it took.
     """
 
     def __init__(self, request: Sized, request_id: str, queued: float) -> None:
@@ -150,22 +152,22 @@ class Ticket:
         self._woken = threading.Event()
 
     def settle(self, answer: Any = None, error: BaseException | None = None) -> None:
-        """Answers the request; the first answer counts."""
+        """Answers the request with a result or an error; only the first answer counts."""
         if not self.settled:
             self.answer, self.error = answer, error
         self._woken.set()
 
     @property
     def settled(self) -> bool:
-        """It has its answer."""
+        """Whether the request has its answer."""
         return self.answer is not None or self.error is not None
 
     def wake(self) -> None:
-        """Tells its thread to lead."""
+        """Tells the request's thread to lead."""
         self._woken.set()
 
     def wait(self) -> None:
-        """Until answered, or woken to lead."""
+        """Waits until the request is answered, or its thread must lead."""
         self._woken.wait()
 
     def result(self) -> Any:
@@ -176,7 +178,7 @@ class Ticket:
 
 
 class Group:
-    """The requests of one process for one name."""
+    """The waiting requests of one process for one log."""
 
     def __init__(self) -> None:
         self._lock = threading.Condition()
@@ -187,7 +189,9 @@ class Group:
         self.users = 0
 
     def enter(self, ticket: Ticket) -> bool:
-        """Queues a ticket; True if its thread must lead now, else it has waited: settled, or woken to lead."""
+        """Queues a ticket. Returns True if its thread must lead now; otherwise waits until it is answered or must
+        lead.
+        """
         with self._lock:
             self._waiting.append(ticket)
             if not self._led:
@@ -197,7 +201,7 @@ class Group:
         return not ticket.settled
 
     def batch(self) -> list[Ticket]:
-        """Returns what the leader commits next, in order of arrival; at least one ticket if any waits."""
+        """Returns the tickets that the leader commits next, in order of arrival; at least one if any waits."""
         with self._lock:
             taken: list[Ticket] = []
             size = 0
@@ -209,7 +213,7 @@ class Group:
             return taken
 
     def hand_over(self) -> None:
-        """Ends a lead: the first waiting thread leads, or nobody."""
+        """Ends a lead: the first waiting thread leads next, if there is one."""
         with self._lock:
             if self._waiting:
                 self._waiting[0].wake()
@@ -218,7 +222,7 @@ class Group:
 
     @contextmanager
     def data_turn(self) -> Iterator[None]:
-        """Held around one batch; waits while a control verb waits or works."""
+        """Holds the turn for one batch; waits while a control verb waits or works."""
         with self._lock:
             self._lock.wait_for(lambda: not self._control)
         with self._turn:
@@ -226,7 +230,7 @@ class Group:
 
     @contextmanager
     def control_turn(self) -> Iterator[None]:
-        """Held around a control verb."""
+        """Holds the turn for a control verb."""
         with self._lock:
             self._control += 1
         try:
@@ -239,7 +243,7 @@ class Group:
 
 
 class Groups:
-    """Groups by log, kept while somebody uses them."""
+    """The groups of all logs; each exists while it is in use."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -261,13 +265,15 @@ class Groups:
                     del self._groups[key]
 
     def in_use(self, name: str) -> list[Which]:
-        """Returns the main log of a name, and those of its companions that somebody uses now."""
+        """Returns the main log of a name, and those of its companions for which requests are waiting."""
         with self._lock:
             return [(name, ""), *(key for key in self._groups if key[0] == name and key[1])]
 
 
 class Wakeups:
-    """Callbacks by log: they wake readers of this process that wait. A hint; they poll as well, for writes of others."""
+    """Callbacks by log, which wake waiting readers of this process. They are only a hint: readers also poll, to see
+    other processes' writes.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -275,7 +281,7 @@ class Wakeups:
 
     @contextmanager
     def listen(self, which: Which, callback: Callable[[], None]) -> Iterator[None]:
-        """Calls `callback`, from any thread, after each change of a log by this process."""
+        """Calls `callback`, from any thread, after each change of a log by this process, while the block runs."""
         key = split(which)
         with self._lock:
             self._listeners.setdefault(key, []).append(callback)
@@ -289,7 +295,7 @@ class Wakeups:
                     del self._listeners[key]
 
     def notify(self, which: Which) -> None:
-        """Wakes all that listen to a log."""
+        """Calls the callbacks of a log."""
         with self._lock:
             listeners = list(self._listeners.get(split(which), ()))
         for callback in listeners:

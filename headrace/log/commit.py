@@ -1,11 +1,12 @@
-"""The commit of one decision: entries of one log or of several, each into one slot, all or none of them.
+"""Commits one decision: entries of one log or of several, each into one slot, all or none of them.
 
-`put` settles an outcome: after a lost or unknown answer it sends the identical entry to the same slot until the slot is
-seen to be taken, by it or by another. `verify_slot` is the ack fence: a writer whose picture is old shows that its entry
-is part of the chain before anyone hears of it.
+`put` finds out the outcome: after a lost or unknown answer it sends the identical entry to the same slot until the slot
+is seen to be taken, by this entry or by another. `verify_slot` is the ack fence: a writer with an old picture proves
+that its entry is part of the chain before it acknowledges it.
 
-Objects that an entry names, its payload if that is large among them, are written before it, so that a reader who sees the
-entry finds them. A payload that no entry came to name is swept after a day; its writer falls under the fence long before.
+The objects that an entry names, including its payload if that is large, are written before the entry, so that a reader
+that sees the entry finds them. A payload that no entry names is removed after a day; the ack fence has stopped its
+writer long before.
 """
 
 from __future__ import annotations
@@ -33,12 +34,12 @@ from headrace.wal.state import Entry, LogState
 MAX_TRIES = 24  # conflicts with other writers before 429; each costs a write unit of the log's partition
 _FIRST_PAUSE_S = 0.004
 _LONGEST_PAUSE_S = 0.25
-_VERIFY_ENTRIES = 64  # in one query of the fence; it rarely needs more than the next one
+_VERIFY_ENTRIES = 64  # entries per query of the ack fence; it rarely needs more than the next one
 _system_random = random.SystemRandom().random  # no state that clones of a snapshot would share
 
 
 class Budget:
-    """How long one request may go on writing, and how it waits between tries."""
+    """The time and tries that one request has for writing, and the pauses between tries."""
 
     def __init__(self, clock: Clock, limit_ms: int, jitter: Callable[[], float] = _system_random) -> None:
         self._clock = clock
@@ -48,11 +49,11 @@ class Budget:
 
     @property
     def spent(self) -> bool:
-        """The time is over."""
+        """Whether the time is over."""
         return self._clock.monotonic() >= self._until
 
     def again(self, what: str) -> None:
-        """Counts a try that met another writer and waits a little.
+        """Counts a try that lost against another writer, and pauses.
 
         Raises:
             Overloaded: tries or time are used up; nothing was written.
@@ -63,18 +64,18 @@ class Budget:
         self.pause(self.tries)
 
     def pause(self, attempt: int) -> None:
-        """Sleeps with jitter, longer each time."""
+        """Sleeps for a random time that grows with each attempt."""
         longest = min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2 ** min(attempt, 8))
         self._clock.sleep(longest * (0.2 + 0.8 * self._jitter()))
 
 
 class Found(NamedTuple):
-    """The logs that a decision is about.
+    """The logs that a decision is about, as they were read.
 
     Attributes:
-        pictures: None for a name that stands for nothing.
-        read: when the oldest of them was read.
-        is_named: their rows are those of their names, so that the pictures after the commit can be remembered.
+        pictures: a picture for each log; None for a name that does not exist.
+        read: when the oldest picture was read.
+        is_named: whether the pictures have the rows of their names, so that they can be cached after the commit.
     """
 
     pictures: tuple[Picture | None, ...]
@@ -83,10 +84,11 @@ class Found(NamedTuple):
 
 
 class Attempt:
-    """One commit while it is decided again and again: its budget, payloads, nonces, and the objects written (`Ids`).
+    """One commit that may be decided repeatedly: its budget, payloads, nonces, and the objects already written.
+    Implements `Ids`.
 
     Attributes:
-        budget: how long it may go on.
+        budget: the time and tries that it has.
     """
 
     def __init__(self, context: Context, budget: Budget) -> None:
@@ -97,22 +99,23 @@ class Attempt:
         self._written: set[str] = set()
 
     def log(self) -> str:
-        """Returns the id of a new log."""
+        """Returns a new log id."""
         return self._context.stores.log_ids()
 
     def nonce(self, data: bytes) -> str:
-        """Returns the nonce of an object: one for equal data."""
+        """Returns the nonce for an object's key; the same for equal data."""
         return self._nonces.setdefault(data, self._context.stores.request_ids())
 
     def commit(self, found: Found, decision: Decision, now_ms: int, request_ids: Sequence[str] = ()) -> Outcome:
-        """Commits what was decided on `found`, or says what was in the way; then no entry was written.
+        """Commits a decision about the logs in `found`. Returns the outcome: committed, or what prevented it; then no
+        entry was written.
 
         Args:
-            now_ms: the clock that it was decided by.
-            request_ids: of the requests that it answers. Without them, each entry gets an id of its own.
+            now_ms: the clock by which it was decided.
+            request_ids: ids of the requests that it answers; without them, each entry gets an id of its own.
 
         Raises:
-            Overloaded, OutcomeUnknown: as `put`.
+            Overloaded, OutcomeUnknown: as in `put`.
         """
         context = self._context
         newest = {one.newest.log_id: one.newest for one in found.pictures if one is not None}
@@ -139,14 +142,16 @@ class Attempt:
         return outcome
 
     def write(self, objects: Sequence[NamedObject]) -> None:
-        """Writes objects that were not written by this attempt."""
+        """Writes those of the objects that this attempt has not written yet."""
         for one in objects:
             if one.key not in self._written:
                 self._context.stores.objects.put(one.key, one.data)
                 self._written.add(one.key)
 
     def entry(self, draft: Draft, before: Entry | None, request_ids: tuple[str, ...], now_ms: int) -> Entry:
-        """Returns the entry of a draft after `before` (None: the first of its log), its payload written if it is large."""
+        """Builds the entry of a draft that follows `before` (None if it is the log's first), and writes its payload to
+        the bucket if it is large.
+        """
         if before is not None:
             entry = control_entry(before, draft.kind, draft.state, request_ids, now_ms)
         else:
@@ -167,7 +172,9 @@ class Attempt:
         return replace(entry, count=count, times=draft.times, payload=payload.inline, payload_key=payload.key)
 
     def _payload(self, log_id: str, slot: int, batches: Sequence[Batch]) -> _Payload:
-        """Returns the payload of batches: made once for each log, as its objects go when the log is purged."""
+        """Encodes the payload of batches and writes it if it is large; only once for each log, because its objects are
+        removed with the log.
+        """
         known = self._payloads.get(log_id)
         if known is not None and list(map(id, known.batches)) == list(map(id, batches)):
             return known
@@ -182,14 +189,15 @@ class Attempt:
         return payload
 
     def put(self, entry: Entry, guards: Sequence[Guard], read: Moment) -> Outcome:
-        """Commits `entry`, or says what was in the way; then nothing was written.
+        """Commits `entry` with its guards. Returns the outcome: committed, or what prevented it; then nothing was
+        written.
 
         Args:
-            read: when the state that `entry` was decided on was read.
+            read: when the state was read on which `entry` was decided.
 
         Raises:
             Overloaded: the store refused until the budget was spent; nothing was written.
-            OutcomeUnknown: the store did not say, or the fence could not show that the entry is in the chain.
+            OutcomeUnknown: the store gave no answer, or the ack fence could not prove that the entry is in the chain.
         """
         unknown = False
         attempt = 0
@@ -206,7 +214,7 @@ class Attempt:
             if isinstance(outcome, SlotTaken) and outcome.entry.request_ids == entry.request_ids:
                 outcome = Committed()  # an earlier try of ours got through
             if unknown and not isinstance(outcome, Committed) and self._context.pictures.is_old(read):
-                raise OutcomeUnknown()  # an earlier try may have been here until it was sealed and trimmed
+                raise OutcomeUnknown()  # an earlier try may have been stored, sealed and trimmed meanwhile
             if isinstance(outcome, Committed) and self._context.pictures.is_old(read):
                 entries = [entry, *(second for guard in guards for second in guard.entries)]
                 verdicts = [self.verify_slot(one) for one in entries]  # each, so that every dead one is removed
@@ -215,12 +223,12 @@ class Attempt:
             return outcome
 
     def verify_slot(self, entry: Entry) -> bool:
-        """Returns whether `entry`, which is in its slot, is part of its log's chain.
+        """Returns whether `entry`, which is stored in its slot, is part of its log's chain.
 
-        It is if it was never below the published end (only published entries are trimmed, so its slot had not been
-        used before), or if successors lead from it, each naming the one before, to such an entry or to the newest
-        (which is never trimmed, so a dead item has it above). One step is not enough: two dead items may name each
-        other. Else it is a dead item in a trimmed slot, and is removed.
+        It is part of the chain in two cases. Its slot is not below the published end: then the slot was never used
+        before, since only published entries are trimmed. Or successors lead from it, each naming the one before, to
+        such an entry or to the newest, which is never trimmed. One step is not enough, since two dead items may name
+        each other. Otherwise the entry is a dead item in a trimmed slot, and is removed.
         """
         wal = self._context.stores.wal
         try:
@@ -241,7 +249,7 @@ class Attempt:
 
 
 class _Payload(NamedTuple):
-    """Where the frames of batches are: inline when they are small, else in an object of the bucket."""
+    """Where the frames of batches are: inline if they are small, otherwise in an object of the bucket."""
 
     batches: Sequence[Batch]
     inline: bytes | None = None
@@ -249,7 +257,9 @@ class _Payload(NamedTuple):
 
 
 def control_entry(newest: Entry, kind: str, state: LogState, request_ids: tuple[str, ...], now_ms: int) -> Entry:
-    """Returns the entry after `newest` that leaves its log in `state`. Delete and what follows use reserved slots."""
+    """Builds the control entry that follows `newest` and gives its log the state `state`. A delete, and entries after
+    it, use reserved slots.
+    """
     return Entry(
         log_id=newest.log_id,
         slot=newest.next_slot(deleting=bool(state.ended)),

@@ -1,6 +1,6 @@
-"""The ports of one process, what it remembers of logs and how old that is, and the context that verbs share.
+"""The stores of one process, its cache of logs, and the context that the verbs of one surface share.
 
-What is remembered is bounded. To forget it costs reads, never correctness.
+The cache is bounded. Dropping from it costs reads, but never correctness.
 """
 
 from __future__ import annotations
@@ -32,29 +32,31 @@ _DEFINITIONS = 256  # definitions of one process; a compiled schema takes some 1
 
 
 def random_id() -> str:
-    """128 random bits from the operating system, hex. Nothing is kept between calls, so a snapshot can be cloned."""
+    """Returns 128 random bits from the operating system, in hex. Nothing is kept between calls, so clones of a snapshot
+    get different ids.
+    """
     return os.urandom(16).hex()
 
 
 def request_id() -> str:
-    """72 random bits from the operating system, 12 characters."""
+    """Returns 72 random bits from the operating system, as 12 characters."""
     return base64.urlsafe_b64encode(os.urandom(9)).decode()
 
 
 class SurfaceTable(Protocol):
-    """A table of a surface's own. Its rows belong to logs."""
+    """A table that belongs to a surface. Its rows belong to logs."""
 
     def purge(self, log_id: str) -> None:
-        """Drops every row of a log."""
+        """Removes every row of a log."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stores:
-    """Everything that the verbs act on.
+    """All stores that the verbs use, with clock, settings and id sources.
 
     Attributes:
-        surfaces: the surfaces that have names in the catalog.
-        tables: those that only some surfaces have, by the names that guards use.
+        surfaces: names of the surfaces in the catalog.
+        tables: tables that only some surfaces have, by the names that guards use.
     """
 
     wal: Wal
@@ -70,12 +72,12 @@ class Stores:
     tables: Mapping[str, SurfaceTable] = field(default_factory=dict)
 
     def manifests(self) -> ManifestStore:
-        """Returns a fresh view of the manifests."""
+        """Creates a manifest store with an empty cache."""
         return ManifestStore(self.objects)
 
 
 class Picture(NamedTuple):
-    """A name's row and its log's newest entry (payload dropped), as of `read`."""
+    """The row of a name and the newest entry of its log (without payload), both as of `read`."""
 
     row: Row
     newest: Entry
@@ -83,12 +85,12 @@ class Picture(NamedTuple):
 
     @property
     def state(self) -> LogState:
-        """State of the log as of the newest entry."""
+        """The log's state as of the newest entry."""
         return self.newest.state
 
 
 class Pictures:
-    """Pictures by name and role, manifests and touches by log."""
+    """The cache of pictures by name and role, and of manifests and touches by log."""
 
     def __init__(self, stores: Stores, surface: Surface) -> None:
         self._stores = stores
@@ -98,15 +100,15 @@ class Pictures:
         self._touched: Bounded[str, int] = Bounded(_REMEMBERED)
 
     def read_time(self) -> Moment:
-        """Now."""
+        """Returns the current moment, to be recorded as the time of a read."""
         return moment(self._stores.clock)
 
     def is_old(self, read: Moment) -> bool:
-        """More than the cached-state age has passed since `read`, or the wall clock ran backwards."""
+        """Returns whether more than the state age has passed since `read`, or the wall clock ran backwards."""
         return age_s(self._stores.clock, read) > self._stores.settings.state_age_ms / 1000
 
     def warm(self, which: Which) -> Picture | None:
-        """Returns the remembered picture, if it is young enough to decide on."""
+        """Returns the cached picture if it is recent enough to decide on; else None."""
         picture = self._pictures.get(split(which))
         if picture is None or self.is_old(picture.read):
             return None
@@ -116,23 +118,23 @@ class Pictures:
         """Returns a fresh picture: one catalog read and one query.
 
         Raises:
-            HeadraceError: the name stands for nothing, or has no log of this role.
+            HeadraceError: the name does not exist, or has no log with this role.
         """
         read = self.read_time()
         return self.look_at(self.row(which), read)
 
     def look_at(self, row: Row, read: Moment) -> Picture:
-        """Returns a picture of the log of a row that was read at `read` or later: one query."""
+        """Returns a picture of the log of a row; costs one query. The row must have been read at `read` or later."""
         newest = self._stores.wal.newest(row.log_id)
         if newest is None:
             raise Damaged(f"log has no entry: log_id={row.log_id} name={row.name}")
         return self.remember(row, newest, read)
 
     def row(self, which: Which) -> Row:
-        """Returns the row of a name, or what follows from it for a companion: one catalog read.
+        """Returns the row of a name, or the row of its companion, which is derived from it; costs one catalog read.
 
         Raises:
-            HeadraceError: the name stands for nothing, or has no log of this role.
+            HeadraceError: the name does not exist, or has no log with this role.
         """
         name, role = split(which)
         row = self._stores.catalog.get(self._surface.name, name)
@@ -142,65 +144,60 @@ class Pictures:
         return log
 
     def remember(self, row: Row, newest: Entry, read: Moment) -> Picture:
-        """Keeps a picture, unless a newer one of the same log is kept already; returns the one given."""
+        """Caches a picture, unless a newer one of the same log is cached. Returns the given one."""
         picture = Picture(row, replace(newest, payload=None), read)
         self._pictures.update((row.config.name, row.config.role), lambda kept: _newer_picture(kept, picture))
         return picture
 
     def manifest(self, log_id: str) -> Manifest | None:
-        """Returns the newest manifest that this process has seen."""
+        """Returns the newest manifest of a log that this process has seen; None if none."""
         return self._manifests.get(log_id)
 
     def remember_manifest(self, manifest: Manifest) -> None:
-        """Keeps a manifest, if it is newer."""
+        """Caches a manifest, unless a newer one is cached."""
         self._manifests.update(
             manifest.log_id,
             lambda kept: kept if kept is not None and kept.generation >= manifest.generation else manifest,
         )
 
     def touched_ms(self, log_id: str) -> int:
-        """Returns the last touch that this process has seen; 0 if none."""
+        """Returns the last touch of a log that this process has seen; 0 if none."""
         return self._touched.get(log_id) or 0
 
     def remember_touch(self, log_id: str, touched_ms: int) -> None:
-        """Keeps a touch."""
+        """Caches the time of a log's last touch."""
         self._touched.update(log_id, lambda kept: max(touched_ms, kept or 0))
 
     def drop(self, row: Row) -> None:
-        """Forgets the log of a row."""
+        """Drops the log of a row from the cache."""
         self._pictures.pop((row.name, row.config.role))
 
     def forget(self) -> None:
-        """Forgets everything."""
+        """Clears the cache."""
         self._pictures.clear()
         self._manifests.clear()
         self._touched.clear()
 
 
 def _newer_picture(kept: Picture | None, picture: Picture) -> Picture:
-    """Returns the picture to keep: the new one, unless the kept one is of the same log and newer."""
+    """Returns the picture to keep: the new one, unless the cached one is of the same log and newer."""
     if kept is None or kept.row.log_id != picture.row.log_id or kept.newest.slot <= picture.newest.slot:
         return picture
     return kept
 
 
 class Definitions:
-    """The definitions of logs, each in force since a control entry named it.
-
-    A definition is an immutable object, written before the entry that names it. So an append under a definition costs no
-    read once this process has seen it, and no append slips between a change and its acknowledgement: the change took a
-    slot. Definitions are kept by object: they never change.
-    """
+    """A cache of the definitions of logs, by object; definitions never change."""
 
     def __init__(self, stores: Stores) -> None:
         self._stores = stores
         self._kept: Bounded[str, Definition] = Bounded(_DEFINITIONS)
 
     def of(self, log_id: str, state: LogState) -> Definition:
-        """Returns the definition that a state names. One GET, the first time.
+        """Returns the definition that a state names. Costs one GET if it is not cached.
 
         Raises:
-            Damaged: its object is missing, or is not a definition.
+            Damaged: the object is missing, or is not a definition.
         """
         ref = state.definition
         if ref is None:
@@ -209,7 +206,7 @@ class Definitions:
         return self._kept.load(key, lambda: self._fetch(key))
 
     def remember(self, key: str, definition: Definition) -> None:
-        """Keeps a definition that is, or is about to be, at a key."""
+        """Caches a definition that is, or will be, stored under a key."""
         self._kept.put(key, definition)
 
     def _fetch(self, key: str) -> Definition:
@@ -221,14 +218,14 @@ class Definitions:
 
 
 class Context:
-    """What the verbs of one surface share in one process: ports, memory, and what decisions read (`Rows`).
+    """What the verbs of one surface share in one process: stores, caches, and what decisions read. Implements `Rows`.
 
     Attributes:
-        stores: the ports.
+        stores: the stores.
         surface: the surface.
-        pictures: what is remembered of logs.
-        manifests: what is published of them.
-        record: returns the record at a position that exists, of the log of a row.
+        pictures: the cache of logs.
+        manifests: the cache of their manifests.
+        record: returns the record at a position of a row's log; the position must exist.
     """
 
     def __init__(self, stores: Stores, surface: Surface) -> None:
@@ -244,12 +241,12 @@ class Context:
         return Look(picture.row, picture.state, self.pictures.touched_ms(picture.row.log_id))
 
     def deadline_ms(self, picture: Picture) -> int | None:
-        """Returns when the log expires, by the touches known here; None if never."""
+        """Returns when a log expires, by the touches that this process knows; None if never."""
         row = picture.row
         return deadline_ms(row.config, picture.state, self.pictures.touched_ms(row.log_id))
 
     def is_due(self, picture: Picture) -> bool:
-        """Returns whether a log that lives in the picture must end, unless others have touched it."""
+        """Returns whether the deadline of a living log has passed, unless other processes have renewed it."""
         if picture.state.ended:
             return False
         ends_ms = self.deadline_ms(picture)

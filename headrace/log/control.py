@@ -1,12 +1,14 @@
-"""The one loop of everything that changes a log but an append: look, decide, put, and again when another was first.
+"""The control verbs: everything that changes a log except an append. One loop reads the logs, decides, puts the
+entries, and repeats if another writer was first.
 
-Ends are here too. A log ends by one control entry, and that is final the moment it answers; its companions end in the same
-commit. Expiry is conditional on an unchanged last touch: reads and appends renew a sliding deadline, appends by the commit
-time of their own entry, reads by a counted write on the touch row, at most one in a tenth of the TTL. Before anything
-answers "expired", that row is read consistently and the entry is committed, so that the answer is final on every process.
+This includes how logs end. A log ends by one control entry, and that is final when it is answered; its companions end
+in the same commit. Expiry is conditional on an unchanged last touch. Reads and appends renew a sliding deadline:
+appends by the commit time of their own entry, reads by a counted write on the touch row, at most one in a tenth of the
+TTL. Before anything answers "expired", that row is read consistently and the entry is committed, so that the answer is
+final on every process.
 
-A log that forks read from stays readable for them until its last fork goes; that cascades up a chain of forks. A crash
-between the steps leaves work for the sweep: every step looks before it acts.
+A log from which forks read stays readable for them until its last fork ends; that may end logs further up a chain of
+forks. A crash between the steps leaves work for the sweep: every step checks before it acts.
 """
 
 from __future__ import annotations
@@ -44,14 +46,14 @@ _TOUCH_FRACTION = 10
 
 @dataclass
 class Asked:
-    """A control request, as `Decide` gets it."""
+    """A control request, in the form that `Decide` takes."""
 
     request: Any = None
     memo: Any = None
 
 
 class Controls:
-    """Control verbs of one surface."""
+    """The control verbs of one surface."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -60,10 +62,12 @@ class Controls:
         self._pictures = context.pictures
 
     def run(self, find: Callable[[], Found], decide: Decide, request: Any = None) -> Any:
-        """Commits what `decide` makes of what `find` finds, and returns the answer. Both may be called more than once.
+        """Finds logs, decides, commits the decision, and returns the answer. `find` and `decide` may be called more
+        than once.
 
         Raises:
-            HeadraceError: what they raise or answer; then nothing was written. Overloaded, OutcomeUnknown: as an append.
+            HeadraceError: the error that `find` or `decide` raises or answers; nothing was written. Overloaded,
+                OutcomeUnknown: as in an append.
         """
         context, clock = self._context, self._stores.clock
         attempt = Attempt(context, Budget(clock, self._stores.settings.append_timeout_ms))
@@ -82,7 +86,9 @@ class Controls:
     # What a decision is about.
 
     def ensure_alive(self, picture: Picture) -> Picture:
-        """Returns the picture, or a fresh one that says that the log has ended (it may just have been ended here)."""
+        """Ends the log if its deadline has passed. Returns the picture, or a fresh one if the log's end had to be
+        checked.
+        """
         if not self._context.is_due(picture):
             return picture
         config = picture.row.config
@@ -90,10 +96,10 @@ class Controls:
         return self._pictures.look((config.name, config.role))
 
     def living(self, picture: Picture) -> Picture:
-        """Returns the picture, or a newer one if it took a look to see that the log lives.
+        """Returns the picture of a log that has not ended; a newer one if the log had to be read to know that.
 
         Raises:
-            HeadraceError: it has ended.
+            HeadraceError: the log has ended.
         """
         picture = self.ensure_alive(picture)
         error = self._surface.ended(picture.row.config, picture.state)
@@ -103,7 +109,7 @@ class Controls:
         return picture
 
     def find_any(self, name: str) -> Found:
-        """Finds the main log of a name, ended or not, or nothing."""
+        """Finds the main log of a name, ended or not; None in place of a picture if the name does not exist."""
         read = self._pictures.read_time()
         if self._stores.catalog.get(self._surface.name, name) is None:
             return Found((None,), read)
@@ -113,16 +119,16 @@ class Controls:
         """Finds logs, ended or not.
 
         Raises:
-            HeadraceError: a name stands for nothing, or has no log of the role.
+            HeadraceError: a name does not exist, or has no log with this role.
         """
         pictures = tuple(self.ensure_alive(self._pictures.look(which)) for which in logs)
         return Found(pictures, min(picture.read for picture in pictures))
 
     def find_living(self, *logs: Which) -> Found:
-        """Finds living logs.
+        """Finds logs that have not ended.
 
         Raises:
-            HeadraceError: a name stands for nothing, or has no log of the role, or has ended.
+            HeadraceError: a name does not exist, has no log with this role, or has ended.
         """
         pictures = tuple(self.living(self._pictures.look(which)) for which in logs)
         return Found(pictures, min(picture.read for picture in pictures))
@@ -131,7 +137,7 @@ class Controls:
         """Finds all logs of a name, the main one first, ended or not.
 
         Raises:
-            HeadraceError: it stands for nothing.
+            HeadraceError: the name does not exist.
         """
         main = self.ensure_alive(self._pictures.look(name))
         companions = tuple(self._pictures.look_at(row, main.read) for row in main.row.companions)
@@ -140,11 +146,11 @@ class Controls:
     # Ends.
 
     def delete(self, name: str) -> bool:
-        """Deletes a name with all its logs: True. False if it had been deleted before.
+        """Deletes a name with all its logs. Returns False if it was deleted before.
 
         Raises:
-            NotFound: it never existed, or it has expired.
-            Gone: it was deleted and forks still need it.
+            NotFound: the name never existed, or has expired.
+            Gone: the name was deleted before, but forks still need its data.
         """
         rows: list[Row] = []
 
@@ -167,10 +173,10 @@ class Controls:
         return True
 
     def expire_if_due(self, row: Row) -> int | None:
-        """Ends a main log, with its companions, if nothing renewed it until its deadline.
+        """Ends a main log and its companions if the deadline has passed and nothing renewed it.
 
         Returns:
-            The deadline (ms) if it still lies ahead; None if the log has ended, or never expires.
+            The deadline in epoch milliseconds if it is in the future; None if the log has ended, or never expires.
         """
         has_ended = False
         touched_ms = 0
@@ -202,7 +208,9 @@ class Controls:
         return ends_ms
 
     def touch(self, picture: Picture) -> None:
-        """Renews a sliding deadline, if a tenth of the TTL has passed since the last renewal known here."""
+        """Renews a sliding deadline if, as far as this process knows, a tenth of the TTL has passed since the last
+        renewal.
+        """
         ttl_ms = picture.row.config.ttl_ms
         if ttl_ms is None:
             return
@@ -216,7 +224,9 @@ class Controls:
     # Forks.
 
     def release_source(self, log_id: str, config: LogConfig) -> None:
-        """Gives back the hold on a fork's source, if the fork has ended and has no forks of its own; then upwards."""
+        """Releases a fork's hold on its source, if the fork has ended and has no forks of its own. Repeats this for the
+        source if it has ended, too.
+        """
         while config.source is not None:
             has_ended = self.run(lambda at=(log_id, config): self._fork_and_source(*at), _release)  # type: ignore[misc]
             if not has_ended:
@@ -227,7 +237,7 @@ class Controls:
             log_id, config = config.source.log_id, upper
 
     def _fork_and_source(self, log_id: str, config: LogConfig) -> Found:
-        """Finds the two newest entries; no row of a name is asked."""
+        """Reads the newest entries of a fork and its source, without their names' rows."""
         read = self._pictures.read_time()
         fork = self._stores.wal.newest(log_id)
         assert config.source is not None
@@ -240,31 +250,31 @@ class Controls:
         return Found(pictures, read, is_named=False)
 
     def _config(self, log_id: str, name: str, fork: LogConfig) -> LogConfig | None:
-        """Returns the configuration of a source: its row remains until a name is created again, which its forks
-        prevent.
+        """Returns the configuration of a source from its name's row. The row remains until the name is created again,
+        which living forks prevent.
         """
         row: Row | None = self._stores.catalog.get(fork.surface, name)
         return row.config if row is not None and row.log_id == log_id else None
 
 
 def worker_controls(stores: Stores) -> Controls:
-    """Returns controls that expire and release logs of every surface, for a process that serves none."""
+    """Returns controls that can expire and release logs of every surface, for worker processes."""
     return Controls(Context(stores, AnySurface()))
 
 
 def _end(looks: Sequence[Look | None], kind: str, how: str) -> tuple[Draft, ...]:
-    """Returns the entries that end the logs of a name which live."""
+    """Returns drafts of the entries that end those logs of a name that have not ended."""
     living = [look for look in looks if look is not None and not look.state.ended]
     return tuple(Draft(look.log_id, kind, replace(look.state, ended=how)) for look in living)
 
 
 def _nameless(newest: Entry, config: LogConfig, read: Moment) -> Picture:
-    """Returns a picture of which only the entry counts."""
+    """Returns a picture from a log's newest entry alone, without the row of its name."""
     return Picture(Row(newest.log_id, config), newest, read)
 
 
 def _release(looks: Sequence[Look | None], _: Sequence[Request], __: Rows, ___: int, ____: Ids) -> Decision:
-    """Decides that a fork no longer holds its source. The answer: the source has ended."""
+    """Decides that a fork no longer holds its source. The answer is whether the source has ended."""
     fork, source = looks
     if fork is None or source is None:
         return Decision((False,))

@@ -1,9 +1,9 @@
-"""The join of what is published and what is not: the only place that knows when entries in hand continue a manifest.
+"""Joins the published part of a log with its tail; only this module decides whether entries continue a manifest.
 
-A look at a log reads the tail first. If the tail in hand does not join the manifest in hand, the sealer published and
-trimmed between two looks: read the watermark and newer manifests, and look again. A reader that never joins them has met
-damage; it never answers across a gap. Reads, times, searches, the sealer and the indexer all ask here;
-`headrace.log.tail` says which entries of the write-ahead log may be believed.
+A look at a log reads the tail first. If the tail does not continue the manifest, the sealer has published and trimmed
+meanwhile: the watermark and newer manifests are read, and the tail again. If they never join, the log is damaged; no
+answer ever has a gap. Reads, times, searches, the sealer and the indexer all use this module; `headrace.log.tail`
+decides which entries of the write-ahead log count.
 """
 
 from __future__ import annotations
@@ -24,14 +24,16 @@ _PAGE = 100  # entries a query takes on its way back from the end
 
 
 class NotJoined(Exception):
-    """The entries in hand do not continue the manifest in hand: it is old (others published and trimmed), or damage."""
+    """The entries do not continue the manifest: the manifest is old (others have published and trimmed), or the log is
+    damaged.
+    """
 
 
 def looks(log_id: str, what: str) -> Iterator[int]:
-    """Yields the number of each look that may be taken to make a join.
+    """Yields the number of each attempt to join manifest and tail; the caller stops when one succeeds.
 
     Raises:
-        Damaged: none of them joined.
+        Damaged: no attempt succeeded.
     """
     yield from range(LOOKS)
     raise Damaged(f"gap in a log: log_id={log_id} {what}")
@@ -40,22 +42,25 @@ def looks(log_id: str, what: str) -> Iterator[int]:
 def newest_manifest(
     stores: Stores, manifests: ManifestStore, log_id: str, known: Manifest | None = None
 ) -> Manifest | None:
-    """Returns the newest generation, looked for from the one that is known or that the watermark names."""
+    """Returns the newest generation of a log's manifest. The search starts at `known`, or at the generation that the
+    watermark names.
+    """
     return manifests.newest(log_id, known, stores.watermarks.get(log_id).generation)
 
 
 def continues(known: Manifest | None, entry: Entry) -> bool:
-    """Returns whether nothing is missing between what a manifest publishes and an entry that it does not."""
+    """Returns whether an entry follows what a manifest publishes without a gap."""
     if known is None:
         return entry.prev_slot < 0
     return entry.prev_slot < 0 or (entry.prev_slot, entry.prev_id) == (known.last_slot, known.last_id)
 
 
 def forward(wal: Wal, log_id: str, known: Manifest | None, through_slot: int) -> Iterator[list[Entry]]:
-    """Yields the entries after a manifest up to a slot, by pages of the store, as far as they are the chain.
+    """Yields the entries after a manifest up to a slot, one page of the store at a time, as long as they form the
+    chain.
 
     Raises:
-        NotJoined: they don't continue `known`.
+        NotJoined: the entries don't continue `known`.
     """
     start = known.end_slot if known is not None else 0
     before = (known.last_slot, known.last_id) if known is not None else (-1, "")
@@ -78,7 +83,9 @@ def forward(wal: Wal, log_id: str, known: Manifest | None, through_slot: int) ->
 
 
 def backward(wal: Wal, log_id: str) -> Iterator[Entry]:
-    """Yields entries from the newest back, as each names its predecessor; a dead item is never one."""
+    """Yields entries from the newest backwards, each the predecessor that the one before names; so dead items are
+    skipped.
+    """
     below: int | None = None
     successor: Entry | None = None
     while True:
@@ -93,10 +100,11 @@ def backward(wal: Wal, log_id: str) -> Iterator[Entry]:
 
 
 def between(wal: Wal, log_id: str, first: int, end: int, most_bytes: int) -> list[Entry]:
-    """Returns the confirmed chain of entries with records of `[first, end)`; of more data than that, the newest.
+    """Returns the confirmed entries with records of `[first, end)`; if their data exceeds `most_bytes`, only the newest
+    of them.
 
     Raises:
-        NotJoined: the chain does not reach from `first` (or as far as `most_bytes` go) to `end`.
+        NotJoined: the chain does not cover the range, as far as `most_bytes` allow.
     """
     found: list[Entry] = []  # the newest first
     slot_end: int | None = None

@@ -1,4 +1,6 @@
-"""The log as a surface sees it: append, control, read and list. Every method blocks; any thread may call any."""
+"""The logs of one surface as an object with the verbs append, control, read and list. Every method blocks, and may be
+called by any thread.
+"""
 
 from __future__ import annotations
 
@@ -38,25 +40,25 @@ from headrace.tables.catalog import PutRow, Row
 from headrace.wal.state import LogConfig, LogState
 
 Change = Callable[[Definition, LogConfig, LogState], Definition]
-"""Makes a definition of the one in force, given the log's configuration and the state that it will follow."""
+"""A function that computes the new definition from the current one, the log's configuration and its state."""
 
 
 class Log:
-    """Logs of one surface by name.
+    """The logs of one surface, by name.
 
-    Raises, from every method: what `headrace.errors` lists, and `StoreTimeout` or `StoreThrottled` when a read of the
-    store failed; then nothing was written.
+    Every method may raise the errors of `headrace.errors`, and `StoreTimeout` or `StoreThrottled` if a read of a store
+    failed; then nothing was written.
 
     Attributes:
-        appender: appends.
-        run_cache: what is kept of index runs.
-        manifests, indexes: the generations that this process has met.
-        controls: the control verbs, for those that already are within a request's time.
-        wakeups: called after each change by this process.
+        appender: commits appends.
+        run_cache: the cache of index runs.
+        manifests, indexes: the caches of manifests and of index manifests.
+        controls: the control verbs, for callers that have set the request's deadline already.
+        wakeups: the callbacks that are called after each change by this process.
     """
 
     def __init__(self, stores: Stores, surface: Surface, run_cache: RunCache | None = None) -> None:
-        """`run_cache`: one of its own in memory if None."""
+        """Creates the logs of a surface. If `run_cache` is None, a cache in memory is created."""
         self._stores = stores
         self._surface = surface
         self._context = context = Context(stores, surface)
@@ -72,52 +74,52 @@ class Log:
     def control(
         self, which: Which, find: Callable[[Controls], Found], decide: Decide, request: Any = None, *others: Which
     ) -> Any:
-        """Commits what `decide` makes of the logs that `find` finds, and returns the answer.
+        """Runs a control verb: finds logs, decides, commits the decision, and returns the answer.
 
         Args:
-            which, others: appends to these logs wait meanwhile, and readers of them are woken afterwards.
+            which, others: the logs; appends to them wait meanwhile, and their readers are woken afterwards.
         """
         with self._turns((which, *others)):
             return self.controls.run(lambda: find(self.controls), decide, request)
 
     def define(self, name: str, change: Change) -> Definition:
-        """Changes the definition of a log to what `change` makes of it."""
+        """Replaces the definition of a log by the result of `change`, and returns it."""
         definition: Definition = self.control(name, lambda controls: controls.find_living(name), deciding(change))
         return definition
 
     def delete(self, name: str) -> bool:
-        """Deletes a name with all its logs; False if it had been deleted before."""
+        """Deletes a name with all its logs. Returns False if it was deleted before."""
         with self._turns(self.appender.groups.in_use(name)):
             return self.controls.delete(name)
 
     def definition_of(self, head: Head) -> Definition:
-        """Returns the definition in force at a moment."""
+        """Returns the definition of a log at the moment that `head` describes."""
         return self._context.definition(head.log_id, head.state)
 
     def head(self, which: Which) -> Head:
-        """Returns the log now."""
+        """Returns the current state of a log."""
         with self._in_time():
             return self._reader.head(which)
 
     def read(self, which: Which, at: At, selection: Selection = EVERYTHING, **bounds: Unpack[Bounds]) -> ReadPage:
-        """Returns one page of records."""
+        """Returns one page of records. A scan ends at `until` (monotonic seconds) and returns how far it came."""
         with self._in_time():
             return self._reader.read(which, at, selection, **bounds)
 
     def list(self, *, after: str = "", prefix: str = "", limit: int) -> list[Row]:
-        """Returns rows of living logs in name order."""
+        """Returns the catalog rows of living logs in the order of their names."""
         with self._in_time():
             return self._stores.catalog.living(self._surface.name, after=after, prefix=prefix, limit=limit)
 
     def note(self, log_id: str) -> bytes | None:
-        """Returns what the surface keeps of a log beside it."""
+        """Returns the note of a log, which the surface stores beside it; None if there is none."""
         return self._stores.watermarks.note(log_id)
 
     def set_note(self, log_id: str, data: bytes, replaces: bytes | None) -> bool:
-        """Writes the note if `replaces` is what is stored.
+        """Writes the note of a log if the stored one equals `replaces`. Returns whether it did.
 
         Raises:
-            InvalidRequest: it is too large.
+            InvalidRequest: the note is too large.
         """
         if len(data) > MAX_NOTE_BYTES:
             noun = self._surface.noun
@@ -125,13 +127,15 @@ class Log:
         return self._stores.watermarks.set_note(log_id, data, replaces)
 
     def forget(self) -> None:
-        """Drops everything that this process remembers."""
+        """Clears all caches."""
         self._context.pictures.forget()
         self.indexes.forget()
 
     @contextmanager
     def _turns(self, logs: Sequence[Which]) -> Iterator[None]:
-        """Keeps the appends of this process to some logs waiting meanwhile, and wakes readers of them afterwards."""
+        """Makes the appends of this process to some logs wait while the block runs, and wakes the logs' readers
+        afterwards.
+        """
         with self._in_time(), ExitStack() as turns:
             for one in sorted(set(map(split, logs))):  # in one order, so that no two wait for each other
                 turns.enter_context(turns.enter_context(self.appender.groups.of(one)).control_turn())
@@ -140,14 +144,16 @@ class Log:
             self.wakeups.notify(log)
 
     def _in_time(self) -> AbstractContextManager[None]:
-        """Store calls of one verb begin within a request's time. (An append has its own, shorter budget.)"""
+        """Sets the deadline of a request for the store calls of one verb. (An append has its own, shorter budget.)"""
         return within_deadline(self._stores.settings.request_timeout_ms)
 
 
 def deciding(change: Change) -> Decide:
-    """Returns the decision that puts in force what `change` makes; the answer is the definition after it.
+    """Returns a decision function that replaces the definition by the result of `change`; its answer is the new
+    definition.
 
-    A change that changes nothing writes nothing. The row of the name is put with the entry when its label changes.
+    If the definition does not change, nothing is written. If its label changes, the row of the name is written with the
+    entry.
     """
 
     def decide(looks: Sequence[Look | None], _: Sequence[Request], rows: Rows, __: int, ids: Ids) -> Decision:

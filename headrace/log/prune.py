@@ -1,7 +1,7 @@
-"""Which published records a read must look at: what index runs say of those that it selects.
+"""Uses index runs to find out which published records a selecting read must look at.
 
-A run is only a hint: every record that is shown was looked at. So a run that can't be read costs time, never an answer.
-Nothing of numpy or pyarrow is imported before a read asks a run for the first time.
+A run is only a hint: every record that is shown was read and checked. So a run that can't be read costs time, but never
+changes an answer. numpy and pyarrow are not imported before a read uses a run for the first time.
 """
 
 from __future__ import annotations
@@ -27,26 +27,28 @@ _log = logging.getLogger(__name__)
 
 KEYED_SEGMENTS = 4  # key pages of fewer segments are read as soon as a run is opened
 FILTERED_BYTES = 1024 * 1024  # less payload than this is looked at as soon as a run is opened
-AGE_S = 30.0  # of an index manifest in hand; runs that it names stay for minutes after they were replaced
-LACKING_AGE_S = 5.0  # of one that says nothing of the records in question
+AGE_S = 30.0  # maximum age of a cached index manifest; replaced runs are kept for minutes
+LACKING_AGE_S = 5.0  # maximum age if it has no run for the requested records
 
 
 class Ahead(NamedTuple):
-    """What is known of the records up to `end`: those that may be wanted, ascending (numpy, int64); None: nothing."""
+    """What runs say of the records up to `end`: the offsets of those that may be selected, ascending (numpy, int64);
+    None if nothing is known.
+    """
 
     end: int
     offsets: Any = None
 
 
 class Pruner:
-    """Asks the runs of logs. Thread-safe."""
+    """Asks the index runs of logs which records may be selected. Thread-safe."""
 
     def __init__(self, indexes: IndexManifests, cache: RunCache) -> None:
         self._indexes = indexes
         self._cache = cache
 
     def ahead(self, log_id: str, first: int, end: int, view: View) -> Ahead:
-        """Returns what the log's runs say of the published records `[first, end)`, or of the first of them.
+        """Returns what the log's runs say of the published records `[first, end)`, or of the first part of them.
 
         Raises:
             StoreTimeout, StoreThrottled: a store did not answer.
@@ -69,8 +71,8 @@ class Pruner:
         return Ahead(run_end)
 
     def _manifest(self, log_id: str, first: int, plan: str | None, *, is_fresh: bool) -> IndexManifest:
-        """Returns the newest generation; one in hand while it is young, or, if it lacks what is asked for, very
-        young.
+        """Returns a recent index manifest: the cached one if it is recent; if no run in it helps, it must be very
+        recent; otherwise the newest.
         """
         known = None if is_fresh else self._indexes.recent(log_id, AGE_S)
         if known is not None:
@@ -99,7 +101,9 @@ class Pruner:
 
 
 def is_worth(segments: Iterable[Segment], view: View) -> bool:
-    """Returns whether asking runs may save more than it costs, given the segments that else are looked at."""
+    """Returns whether runs may save more than it costs to read them, given the segments that would be read
+    otherwise.
+    """
     if view.key is not None:
         return sum(1 for _ in islice(segments, KEYED_SEGMENTS)) == KEYED_SEGMENTS
     payload = 0

@@ -1,9 +1,9 @@
-"""Reading: joins what is published with the tail of the write-ahead log.
+"""Reads records: joins the published part of a log with the tail of the write-ahead log.
 
-The rule: look at the tail first, so that a delete or a close is final the moment it answers; emit only a contiguous
-chain. If the tail in hand does not join the manifest in hand, read the watermark and the manifests after it, and join
-again. A gap that remains is `Damaged`: never an answer. A segment that is gone was merged, if a newer manifest names
-another one: reading goes on from there.
+The tail is read first, so that a delete or a close is final the moment it is answered; only a contiguous chain is
+returned. If tail and manifest don't join, the watermark and newer manifests are read, and joined again. A gap that
+remains raises `Damaged` and is never an answer. If a segment is gone and a newer manifest names another one, it was
+merged, and reading continues with that one.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ NEAR_RECORDS = 1000  # so close to the end, the newest entries probably hold a c
 
 
 class Reader:
-    """Reads pages of a log."""
+    """Reads pages of logs."""
 
     def __init__(self, context: Context, controls: Controls, pruner: Pruner) -> None:
         self._context = context
@@ -51,10 +51,11 @@ class Reader:
         self._times = TimeFinder(self._stores, self._manifests, self.refresh_manifest)
 
     def head(self, which: Which) -> Head:
-        """Returns the log now.
+        """Returns the current state of a log.
 
         Raises:
-            NotFound: no such name, deleted, or expired. Gone: deleted, and forks still need it.
+            NotFound: there is no such name, or it was deleted or has expired. Gone: it was deleted, but forks still
+                need it.
         """
         picture = self._pictures.warm(which)
         if picture is not None:
@@ -78,16 +79,17 @@ class Reader:
         max_bytes: int = PAGE_BYTES,
         until: float | None = None,
     ) -> ReadPage:
-        """Returns one page.
+        """Returns one page of records.
 
         Args:
-            at: where it begins.
-            selection: which records it wants.
-            touch: the read renews a sliding TTL.
-            until: monotonic seconds; a read that selects records ends there with what it has, and says how far it came.
+            at: where the page begins.
+            selection: which records to return.
+            touch: whether the read renews a sliding TTL.
+            until: monotonic seconds at which a selecting read ends with what it has, and says how far it came.
 
         Raises:
-            InvalidRequest: a cursor of a future incarnation. Gone: one of an older incarnation. Also as `head`.
+            InvalidRequest: the cursor is of a future incarnation. Gone: it is of an older one. Also the errors of
+                `head`.
         """
         end, head, picture = self._end(which, at)
         config = head.config
@@ -117,7 +119,7 @@ class Reader:
         return ReadPage(head, start, position, head.state.next_offset, page.data, page.size, foreign, scan)
 
     def read_one(self, row: Row, position: int) -> bytes:
-        """Returns the record at a position that exists."""
+        """Returns the data of the record at a position, which must exist."""
         page = Collector(RAW, 1, 1)
         for ancestor in row.config.lineage:
             if position < ancestor.through:
@@ -128,11 +130,12 @@ class Reader:
 
     @staticmethod
     def check_cursor(config: LogConfig, cursor: offsets.Cursor, recoveries: Sequence[Recovery] = ()) -> bool:
-        """Returns whether the cursor is of an incarnation that came before: an ancestor's, up to its fork point, or
-        this log's before a recovery, up to where that took it up; False if of the log's own.
+        """Checks a cursor. Returns True if it is of an earlier incarnation that is still valid: an ancestor's, up to
+        the fork point, or this log's before a recovery, up to the recovered end. Returns False if it is of the log's
+        current incarnation.
 
         Raises:
-            InvalidRequest, Gone: it is of neither.
+            InvalidRequest, Gone: it is of another incarnation.
         """
         own = recoveries[-1].incarnation if recoveries else config.incarnation
         if cursor.incarnation is None or cursor.incarnation == own:
@@ -150,7 +153,7 @@ class Reader:
         raise Gone("offset belongs to an earlier incarnation")
 
     def _end(self, which: Which, at: At) -> tuple[Tail, Head, Picture]:
-        """Returns the end of the log: a tail that includes the newest entry, and what it says."""
+        """Reads the end of the log: a tail that includes the newest entry, and the log's state and picture as of it."""
         read = self._pictures.read_time()
         picture = self._pictures.warm(which)
         row = picture.row if picture is not None else self._pictures.row(which)
@@ -176,7 +179,9 @@ class Reader:
         return found, self._head(living), living
 
     def _fill(self, log_id: str, position: int, stop: int, end: Tail | None, page: Collector) -> int:
-        """Looks at records of one log from `position` on, never past `stop`; the position after them. Makes progress."""
+        """Adds records of one log to the page, from `position` on and not past `stop`. Returns the position after the
+        last record looked at, which is above `position`.
+        """
         for _ in join.looks(log_id, f"position={position}"):
             manifest = self._pictures.manifest(log_id)
             if manifest is not None and position < manifest.end_offset:
@@ -202,7 +207,7 @@ class Reader:
         raise AssertionError("the last look raises")
 
     def refresh_manifest(self, log_id: str) -> Manifest | None:
-        """Reads the watermark, and the manifests after the one in hand."""
+        """Reads the watermark and newer manifests, and caches and returns the newest."""
         known = self._pictures.manifest(log_id)
         newest = join.newest_manifest(self._stores, self._manifests, log_id, known)
         if newest is not None:
@@ -210,10 +215,10 @@ class Reader:
         return newest
 
     def _fill_sealed(self, manifest: Manifest, position: int, stop: int, page: Collector) -> int:
-        """Looks at published records from `position` on; the position after them.
+        """Adds published records to the page, from `position` on. Returns the position after the last record looked at.
 
         Raises:
-            SegmentMissing: nothing was looked at, as the first object that is needed is not there.
+            SegmentMissing: nothing was read, because the first segment does not exist.
         """
         end = min(manifest.end_offset, stop)
         if not page.view.selects or not prune.is_worth(self._segments(manifest, position, end), page.view):
@@ -233,14 +238,14 @@ class Reader:
         return position
 
     def _segments(self, manifest: Manifest, position: int, end: int) -> Iterator[Segment]:
-        """Returns those with records of `[position, end)`."""
+        """Yields the segments with records of `[position, end)`."""
         found = self._manifests.segments_from(manifest, position)
         return takewhile(lambda segment: segment.first_offset < end, found)
 
     def _fill_scattered(self, manifest: Manifest, position: int, ahead: Ahead, page: Collector) -> int:
-        """Records that a run points at, and no others; the position after those that were passed.
+        """Adds only the records that a run points at. Returns the position after the last record that was decided.
 
-        They are fetched in rounds, each as large as the page may need and memory allows.
+        Records are fetched in rounds, each as large as the page may need and memory allows.
         """
         at = 0
         while at < len(ahead.offsets) and not page.full:
@@ -262,7 +267,9 @@ class Reader:
         return ahead.end
 
     def _round(self, manifest: Manifest, offsets: Any, room: int) -> list[tuple[Segment, list[int]]]:
-        """Returns the first of these offsets, by segment: as many as there is room for, of pages of `ROUND_BYTES`."""
+        """Returns the first of these offsets, by segment: at most `room` of them, in pages of at most `ROUND_BYTES` in
+        total.
+        """
         wanted: list[tuple[Segment, list[int]]] = []
         at = payload = 0
         while at < min(room, len(offsets)) and payload < ROUND_BYTES:
@@ -283,7 +290,9 @@ class Reader:
         return wanted
 
     def _fill_segments(self, manifest: Manifest, position: int, stop: int, page: Collector) -> int:
-        """Records of consecutive segments, up to one that is not there."""
+        """Adds records of consecutive segments, up to a segment that does not exist. Returns the position after
+        them.
+        """
         start = position
         for segment in self._segments(manifest, position, stop):
             through = min(segment.end_offset, stop)
@@ -303,7 +312,7 @@ class Reader:
         return position
 
     def _fill_run(self, segment: Segment, position: int, through: int, page: Collector) -> int:
-        """Consecutive records of a segment."""
+        """Adds consecutive records of a segment with one read. Returns the position after them."""
         if page.view.scans:
             wanted, room = through - position, SCAN_CHUNK_BYTES
         else:
@@ -313,7 +322,9 @@ class Reader:
         return position
 
     def _fill_by_key(self, segment: Segment, key: str, position: int, through: int, page: Collector) -> int:
-        """Records of one routing key in a segment."""
+        """Adds the records of a segment that have a routing key. Returns the position after the last record looked
+        at.
+        """
         rows = segments.rows_of_key(self._stores.objects, segment, key)
         wanted = [offset for offset in rows if position <= offset < through]
         start = position
@@ -347,7 +358,7 @@ class Reader:
             except PayloadTrimmed:
                 if position == start:
                     raise
-                break  # what was added stays; the next look begins after it
+                break  # records already added stay; the next look begins after them
             position += page.take(position, batch.part(position - entry.offset, stop - entry.offset))
             page.passed()
             if position < min(entry.next_offset, stop):
@@ -356,7 +367,9 @@ class Reader:
 
 
 def _until_full(entries: list[Entry], first: int, stop: int, page: Collector) -> Iterator[Entry]:
-    """Yields the entries from number `first` (above 0) on that a page takes records of, judged by the states alone."""
+    """Yields the entries, from number `first` (above 0) on, until their records fill the page; judged by the entries'
+    states alone.
+    """
     before = entries[first - 1]
     size, count = before.state.total_bytes + page.room_bytes, before.next_offset + page.room_records
     for previous, entry in pairwise(entries[first - 1 :]):

@@ -1,4 +1,4 @@
-"""What callers ask of a log, and what they get."""
+"""The values that callers pass to reads of a log, and get from them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ JSON = "application/json"
 
 
 class Head(NamedTuple):
-    """A living log at one moment."""
+    """The state of a living log at one moment."""
 
     log_id: str
     config: LogConfig
@@ -20,29 +20,29 @@ class Head(NamedTuple):
 
     @property
     def incarnation(self) -> int:
-        """Of the log."""
+        """The log's current incarnation."""
         return incarnation_of(self.config, self.state)
 
     @property
     def next_offset(self) -> str:
-        """The tail, as text."""
+        """The log's end as a cursor text."""
         return offsets.encode(self.incarnation, self.state.next_offset)
 
 
 class At(NamedTuple):
-    """Where a read begins: a cursor, the tail (`now`), or the first record appended at or after a time."""
+    """Where a read begins: at a cursor, at the tail (`now`), or at the first record appended at or after a time."""
 
     cursor: offsets.Cursor | None = None
     since_ms: int | None = None
 
     @property
     def is_now(self) -> bool:
-        """Begins at the tail."""
+        """Whether the read begins at the tail."""
         return self.cursor is None and self.since_ms is None
 
 
 class Selection(NamedTuple):
-    """Which records a read wants: those of a routing key, those that a filter matches, or all."""
+    """Which records a read returns: those with a routing key, those that match a filter, or all."""
 
     key: str | None = None
     filter: str | None = None
@@ -52,12 +52,12 @@ EVERYTHING = Selection()
 
 
 class Bounds(TypedDict, total=False):
-    """What a read may do besides.
+    """The options and limits of a read.
 
     Attributes:
-        touch: renew a sliding TTL; it does unless told otherwise.
-        max_records, max_bytes: of the page; what the limits say by default.
-        until: monotonic seconds; a read that selects records ends there with what it has, and says how far it came.
+        touch: whether the read renews a sliding TTL.
+        max_records, max_bytes: the maximum size of the page.
+        until: monotonic seconds at which a selecting read ends with what it has, and says how far it came.
     """
 
     touch: bool
@@ -67,24 +67,24 @@ class Bounds(TypedDict, total=False):
 
 
 class Scan(NamedTuple):
-    """Payload bytes that a filtered read has looked at, and whether it stopped because they were too many."""
+    """The payload bytes that a filtered read has looked at, and whether it stopped because there were too many."""
 
     bytes: int
     limit_reached: bool
 
 
 class ReadPage(NamedTuple):
-    """A page of records, and where it is.
+    """A page of records, with its position in the stream.
 
     Attributes:
-        start, next: position where the page begins, and after the last record that was looked at.
-        end: position of the tail when the page was made.
-        data: the records, one element per record, as the schema in force shows them.
+        start, next: the position where the page begins, and the one after the last record that was looked at.
+        end: the position of the tail when the page was read.
+        data: the data of each record, promoted to the current schema.
         size: bytes of `data`.
-        head: the log then.
-        foreign: the cursor was of an older incarnation that is still accepted (a fork's source, or from before a
+        head: the log's state at that time.
+        foreign: whether the cursor was of an older incarnation that is still valid (a fork's source, or from before a
             recovery).
-        scan: what a filter looked at; None without one.
+        scan: what a filter looked at; None if there was no filter.
     """
 
     head: Head
@@ -98,14 +98,14 @@ class ReadPage(NamedTuple):
 
     @property
     def up_to_date(self) -> bool:
-        """Nothing was after the page."""
+        """Whether there was nothing after the page."""
         return self.next >= self.end
 
     @property
     def at_eof(self) -> bool:
-        """Nothing ever will."""
+        """Whether nothing will ever follow the page."""
         return self.up_to_date and self.head.state.is_final
 
     def text(self, position: int) -> str:
-        """Returns a position of this log as a cursor."""
+        """Formats a position of this stream as a cursor text."""
         return offsets.encode(self.head.incarnation, position)

@@ -1,12 +1,13 @@
-"""The seam between the log and a surface: what a surface decides, and what it is given to decide on.
+"""The interface between the log and a surface: what a surface decides, and the values on which it decides.
 
-A surface is a kind of names: streams, topics, feature tables. It gives the log `decide`, for data and for control alike:
-from the logs as they stand, the requests and the clock to the entries that must follow, the rows and conditions that join
-their commit, the objects that they name, and an answer for each request. The log writes the objects first, then puts the
-entries into their slots, and asks again when another writer was first. A surface never reads or writes a store itself.
+A surface is one kind of named things: streams, topics, feature tables. It provides the function `decide`, for appends
+and for control verbs. From the current logs, the requests and the clock, `decide` computes the entries to write, the
+rows and conditions that join their commit, the objects that they name, and an answer for each request. The log writes
+the objects first, then puts the entries into their slots, and calls `decide` again if another writer was first. A
+surface never reads or writes a store itself.
 
-The rules that surfaces share are below: time, deadlines, what records and producers do to a state, companions, forks. They
-are pure, as decisions are: nothing here reads a clock or a store.
+The rules that all surfaces share are below: append times, deadlines, how records and producers change a state,
+companions, forks. They are pure functions, as decisions are: nothing here reads a clock or a store.
 """
 
 from __future__ import annotations
@@ -28,20 +29,20 @@ from headrace.wal.state import Ancestor, Companion, DefinitionRef, LogConfig, Lo
 _LATEST_MS = 253_402_300_799_999  # the end of year 9999: what RFC 3339 can say
 
 Which = str | tuple[str, str]
-"""Says which log is meant: the main one of a name, or with a role a companion."""
+"""Identifies a log: a name means its main log, a name with a role one of its companions."""
 
 
 def split(which: Which) -> tuple[str, str]:
-    """Returns name and role; the role of a main log is empty."""
+    """Returns the name and the role; the role of a main log is empty."""
     return (which, "") if isinstance(which, str) else which
 
 
 class Look(NamedTuple):
-    """A log as a decision sees it.
+    """A log in the form that decisions take.
 
     Attributes:
-        row: the row of its name; of a companion, what follows from it.
-        state: as of its newest entry.
+        row: the row of its name; for a companion, the row that is derived from it.
+        state: its state as of the newest entry.
         touched_ms: the last counted read that this process knows of.
     """
 
@@ -51,25 +52,25 @@ class Look(NamedTuple):
 
     @property
     def log_id(self) -> str:
-        """Id of the log."""
+        """The log's id."""
         return self.row.log_id
 
     @property
     def config(self) -> LogConfig:
-        """What never changes about the log."""
+        """The log's configuration, which never changes."""
         return self.row.config
 
 
 class Draft(NamedTuple):
-    """An entry as a surface decides it; the log gives it slot, predecessor and payload.
+    """An entry as a surface decides it; the log adds slot, predecessor and payload.
 
     Attributes:
-        log_id: of a log that was looked at, or of a new one.
-        kind: what it does; surfaces have kinds of their own.
-        state: of the log after it.
-        batches, times: the records that it holds, and their append times.
-        requests: which requests it answers, by number. The answers to others rest on the state alone.
-        config: of a new log, whose first entry it is.
+        log_id: id of a log in the decision, or of a new one.
+        kind: the kind of entry; surfaces have kinds of their own.
+        state: the log's state after the entry.
+        batches, times: its records, and their append times.
+        requests: numbers of the requests that it answers. Other requests are answered by the state alone.
+        config: the configuration, if this is the first entry of a new log.
     """
 
     log_id: str
@@ -85,7 +86,7 @@ class NamedObject(NamedTuple):
     """An object that an entry names. It is written before the entry, and never changes.
 
     Attributes:
-        definition: what `data` holds, if it is a definition: this process will ask for it.
+        definition: the decoded `data`, if it is a definition, so that it can be cached.
     """
 
     key: str
@@ -94,13 +95,13 @@ class NamedObject(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """What requests come to.
+    """The result of deciding requests.
 
     Attributes:
-        answers: one for each request; an error is an answer, too.
-        entries: what to commit, all or nothing; none if nothing changes. The first one carries the guards.
+        answers: an answer for each request; it may be an error.
+        entries: the entries to commit, all or none; empty if nothing changes. The first one carries the guards.
         guards: rows and conditions that join the commit.
-        objects: what the entries name.
+        objects: the objects that the entries name.
     """
 
     answers: Sequence[Any]
@@ -110,43 +111,43 @@ class Decision(NamedTuple):
 
     @property
     def tells(self) -> bool:
-        """Whether an answer rests on the state alone: a refusal, or a repeat. No slot checks it."""
+        """Whether some answer depends on the state alone: a refusal, or a repeat. No slot checks such an answer."""
         answered = {number for entry in self.entries for number in entry.requests}
         return len(answered) < len(self.answers)
 
 
 class Rows(Protocol):
-    """What a decision may read beside states."""
+    """What a decision may read in addition to states."""
 
     def producer(self, log_id: str, producer_id: str) -> Producer | None:
-        """Returns the row of a producer that is not in the state."""
+        """Returns the row of a producer that is not in the state; None if there is none."""
 
     def definition(self, log_id: str, state: LogState) -> Definition:
         """Returns the definition that a state names."""
 
     def record(self, row: Row, position: int) -> bytes:
-        """Returns the record at a position that exists."""
+        """Returns the data of the record at a position, which must exist."""
 
     def table(self, name: str) -> Any:
         """Returns the adapter of a surface's own table."""
 
 
 class Ids(Protocol):
-    """Where a decision takes its ids from."""
+    """The source of ids for decisions."""
 
     def log(self) -> str:
-        """Returns the id of a new log."""
+        """Returns a new log id."""
 
     def nonce(self, data: bytes) -> str:
-        """Returns a nonce for the key of an object: the same for equal data while one request is decided again."""
+        """Returns a nonce for an object's key: the same for equal data while one request is decided repeatedly."""
 
 
 class Request(Protocol):
-    """A request that waits to be decided.
+    """A request that is to be decided.
 
     Attributes:
-        request: what is asked.
-        memo: what the surface remembers of it from one decision to the next.
+        request: the surface's request value.
+        memo: what the surface keeps about it from one decision to the next.
     """
 
     request: Any
@@ -154,10 +155,10 @@ class Request(Protocol):
 
 
 Decide = Callable[[Sequence[Look | None], Sequence[Request], Rows, int, Ids], Decision]
-"""Decides requests: `decide(logs, requests, rows, now_ms, ids)`.
+"""The function that decides requests: `decide(logs, requests, rows, now_ms, ids)`.
 
 Args:
-    logs: those that were looked at, in the order asked for; None for a name that stands for nothing.
+    logs: the logs, in the order in which they were requested; None for a name that does not exist.
     now_ms: the server's clock.
 
 Raises:
@@ -166,32 +167,34 @@ Raises:
 
 
 class Surface:
-    """What the log knows of a surface: its name, its words, and how it decides an append. Stateless.
+    """A surface as the log knows it: its name, its messages, and how it decides an append. Stateless.
 
     Attributes:
-        name: as in the catalog.
-        noun: what one of its names is called in messages.
+        name: its name in the catalog.
+        noun: the word for one of its named things in messages.
     """
 
     name: ClassVar[str]
     noun: ClassVar[str]
 
     def look_at(self, which: Which) -> tuple[Which, ...]:
-        """Returns the logs that appends to one log are decided on, that one first; `decide` may write to each of them."""
+        """Returns the logs on which appends to one log are decided, that log first. `decide` may write to each of
+        them.
+        """
         return (which,)
 
     def decide(
         self, logs: Sequence[Look | None], requests: Sequence[Request], rows: Rows, now_ms: int, ids: Ids
     ) -> Decision:
-        """Decides appends to one log (`Decide`), given those that `look_at` names."""
+        """Decides appends to one log (`Decide`), given the logs that `look_at` names."""
         raise NotImplementedError
 
     def missing(self, name: str) -> HeadraceError:
-        """Returns the error for a name that stands for nothing."""
+        """Returns the error for a name that does not exist."""
         return NotFound(f"{self.noun} not found: name={name}")
 
     def ended(self, config: LogConfig, state: LogState) -> HeadraceError | None:
-        """Returns why a log that has ended can't be used; None while it lives."""
+        """Returns the error for a log that has ended; None if it has not."""
         if not state.ended:
             return None
         if state.forks:
@@ -200,7 +203,7 @@ class Surface:
 
 
 class AnySurface(Surface):
-    """What workers that end or repair logs of every surface take for theirs: nobody hears its words."""
+    """The surface that workers use to end or repair logs of every surface; its messages reach no client."""
 
     name = ""
     noun = "log"

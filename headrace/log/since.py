@@ -1,4 +1,4 @@
-"""Finding the first record appended at or after a time. Append times never fall, so one search per log is enough."""
+"""Finds the first record appended at or after a time. Append times never decrease, so one search per log is enough."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from headrace.wal.state import Entry
 
 
 class TimeFinder:
-    """Times to positions."""
+    """Converts times to positions in logs."""
 
     def __init__(
         self, stores: Stores, manifests: ManifestStore, refresh_manifest: Callable[[str], Manifest | None]
@@ -25,7 +25,9 @@ class TimeFinder:
         self._refresh_manifest = refresh_manifest
 
     def position(self, head: Head, since_ms: int) -> int:
-        """Returns the position of the first record appended at or after `since_ms`; its end if there is none."""
+        """Returns the position of the stream's first record appended at or after `since_ms`; its end if there is
+        none.
+        """
         floor = 0
         for ancestor in head.config.lineage:
             if ancestor.through <= floor:
@@ -38,7 +40,7 @@ class TimeFinder:
         return head.state.next_offset if found is None else found
 
     def _in_log(self, log_id: str, since_ms: int) -> int | None:
-        """Returns the same among one log's own records; None if there is none."""
+        """Returns the position of the first such record among one log's own records; None if there is none."""
         manifest: Manifest | None = None
         for _ in join.looks(log_id, f"since={since_ms}"):
             before, manifest = manifest, self._refresh_manifest(log_id)

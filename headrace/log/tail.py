@@ -1,7 +1,7 @@
-"""Reading the write-ahead log of one log so that nothing dead, and nothing across a gap, is ever believed.
+"""Reads the write-ahead log of one log, so that dead items are ignored and no gap is crossed.
 
-An entry read here is *confirmed* when it is the newest, or when its successor in hand names it: a dead item, which a late
-writer put into a slot trimmed long ago, is neither. The entry after `e` is exactly at `e.next_slot()`.
+An entry read here is *confirmed* if it is the newest, or if its successor, read as well, names it. A dead item, which a
+late writer put into a slot trimmed long ago, is neither. The entry after `e` is always at `e.next_slot()`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ _FEWEST = 4  # entries a catch-up read asks for: the last of them is only there 
 
 
 class Tail(NamedTuple):
-    """A confirmed chain of entries, ascending, and the newest entry if it was seen (it is the chain's last then)."""
+    """A confirmed chain of entries, ascending, and the newest entry if it was read; then it is the last of the
+    chain.
+    """
 
     entries: list[Entry]
     newest: Entry | None
@@ -35,12 +37,12 @@ class Tail(NamedTuple):
 
 
 def chained(first: Entry, second: Entry) -> bool:
-    """`second` is the successor of `first`."""
+    """Returns whether `second` is the successor of `first`."""
     return second.prev_slot == first.slot and second.prev_id == first.id
 
 
 def confirmed(entries: Sequence[Entry], newest_is_last: bool) -> list[Entry]:
-    """Returns the longest run of chained entries that ends with the newest one, or with one that its successor
+    """Returns the longest chain of these entries that ends with the newest entry, or with one that its successor
     confirms.
     """
     end = len(entries)
@@ -57,14 +59,16 @@ def confirmed(entries: Sequence[Entry], newest_is_last: bool) -> list[Entry]:
 
 
 def recent(wal: Wal, log_id: str) -> Tail:
-    """Returns the newest entries: one query."""
+    """Reads the newest entries; costs one query."""
     page = wal.read(log_id, limit=RECENT, descending=True)
     entries = confirmed(page.entries[::-1], newest_is_last=True)
     return Tail(entries, entries[-1] if entries else None)
 
 
 def after(wal: Wal, log_id: str, known_slot: int) -> Tail:
-    """Returns the chain from an entry that this process knows to be real; one query. Empty if that was trimmed since."""
+    """Reads the chain after an entry that this process knows to be valid; costs one query. Empty if that entry was
+    trimmed since.
+    """
     page = wal.read(log_id, start=known_slot)
     entries = confirmed(page.entries, newest_is_last=page.complete)
     if not entries or entries[0].slot != known_slot:
@@ -73,9 +77,9 @@ def after(wal: Wal, log_id: str, known_slot: int) -> Tail:
 
 
 def enough_for(records: int, size: int, sample: Tail | None) -> int | None:
-    """Returns how many entries to ask for to get `records`, or data of `size` bytes, judged by entries in hand.
+    """Estimates how many entries to request to get `records` records or `size` bytes of data, from a sample of entries.
 
-    None: nothing in hand tells.
+    Returns None if there is no sample.
     """
     held = sum(entry.count for entry in sample.entries) if sample is not None else 0
     if sample is None or not held:
@@ -88,9 +92,10 @@ def enough_for(records: int, size: int, sample: Tail | None) -> int | None:
 
 
 def around(wal: Wal, log_id: str, position: int, limit: int | None = None) -> Tail:
-    """Returns the chain that holds `position`: one query, two for a cursor inside a batch or behind a trim.
+    """Reads the chain that holds `position`. Costs one query, or two if the position is inside a batch or before
+    trimmed entries.
 
-    More only where control entries (forks, definitions) at that very offset fill a page.
+    It costs more only if control entries (forks, definitions) at that offset fill a page.
     """
     page = wal.read(log_id, start=offsets.first_slot(position), limit=limit)
     entries = list(page.entries)
@@ -109,7 +114,7 @@ def around(wal: Wal, log_id: str, position: int, limit: int | None = None) -> Ta
 
 
 def _has(entries: Sequence[Entry], position: int) -> bool:
-    """Returns whether the record at `position` is in a confirmed entry, without a look at what follows the last one."""
+    """Returns whether the record at `position` is in a confirmed entry of these."""
     return Tail(confirmed(entries, newest_is_last=False), None).covers(position)
 
 
@@ -122,13 +127,14 @@ def _from(run: list[Entry], position: int) -> list[Entry]:
 
 
 class PayloadTrimmed(Exception):
-    """The entry's object is gone: the entry was trimmed after it was read."""
+    """The entry's payload object is gone, because the entry was trimmed after it was read."""
 
 
 def fetch_payloads(stores: Stores, entries: Iterable[Entry]) -> dict[str, bytes]:
-    """Returns the objects that hold records of these entries, by key, with one round of parallel GETs.
+    """Reads the payload objects of these entries, by key, with one round of parallel GETs.
 
-    Returns nothing if there are fewer than two, or if one of them is gone: who reads them one by one meets it in its turn.
+    Returns an empty result if there are fewer than two, or if one of them is gone; reading them one by one then finds
+    out which.
     """
     spilled = [entry.payload_key for entry in entries if entry.payload_key is not None]
     if len(spilled) < 2:
@@ -141,14 +147,14 @@ def fetch_payloads(stores: Stores, entries: Iterable[Entry]) -> dict[str, bytes]
 
 
 def read_payload(stores: Stores, entry: Entry, fetched: Mapping[str, bytes] = MappingProxyType({})) -> Batch:
-    """Returns the records of an entry, with their append times.
+    """Reads the records of an entry, with their append times.
 
     Args:
-        fetched: objects in hand, by key.
+        fetched: objects that were read already, by key.
 
     Raises:
         PayloadTrimmed: the object that holds them is gone.
-        Damaged: they don't decode, or aren't as many as the entry or its append times say.
+        Damaged: the records don't decode, or their number differs from that in the entry or its append times.
     """
     if not entry.count:
         return EMPTY

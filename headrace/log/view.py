@@ -1,4 +1,4 @@
-"""How a read shows records: promoted to the schema in force, and only those that were asked for."""
+"""Shows records as a read returns them: selected by key or filter, and promoted to the current schema."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from headrace.query.language import canonical, query
 
 
 class View:
-    """Shows the records of a log under a definition.
+    """A view of a log's records under a definition.
 
     Attributes:
-        definition: in force.
-        key: the routing key of the records that are wanted; None: any.
-        filter: the query that they match; None: any.
+        definition: the stream's current definition.
+        key: the routing key that records must have; None means any.
+        filter: the query that records must match; None means any.
 
     Raises:
-        InvalidRequest: there is a filter, and the log holds no JSON, or declares no fields, or the filter is wrong.
+        InvalidRequest: there is a filter, but the log is not JSON or has no search fields, or the filter is invalid.
     """
 
     def __init__(self, definition: Definition, selection: Selection, content_type: str, noun: str = "log") -> None:
-        """`noun`: what the log is called in messages."""
+        """Creates a view; `noun` is the word for the log in messages."""
         self.definition = definition
         self.key = selection.key
         self.filter: query.Node | None = None
@@ -41,17 +41,17 @@ class View:
 
     @property
     def scans(self) -> bool:
-        """Every record must be looked at."""
+        """Whether every record must be read, because there is a filter."""
         return self.filter is not None
 
     @property
     def selects(self) -> bool:
-        """Not every record is shown."""
+        """Whether only some records are returned."""
         return self.filter is not None or self.key is not None
 
     def shows_all_from(self, offset: int) -> bool:
-        """Returns whether every record from an offset on is shown, with the bytes that were appended: no look into it
-        is needed.
+        """Returns whether every record from an offset on is returned exactly as it was appended, so that it need not be
+        parsed.
         """
         if self.selects:
             return False
@@ -59,16 +59,16 @@ class View:
         return current < 2 or self.definition.version_at(offset) == current
 
     def show(self, offset: int, data: bytes) -> bytes | None:
-        """Returns the record at an offset, or None if the filter rejects it.
+        """Returns a record as it is shown; None if the filter rejects it.
 
-        Bytes that no lens touches are shown as they were appended.
+        Records to which no lens applies keep the bytes that were appended.
 
         Raises:
             InvalidRequest: a lens can't promote the record.
         """
         current = self.definition.schema_version
         version = self.definition.version_at(offset) if current else 0
-        is_old = 0 < version < current  # of version 0 nothing is known, so no lens leads from there
+        is_old = 0 < version < current  # nothing is known of version 0, so there is no lens from it
         if not is_old and self.filter is None:
             return data
         document = jsontext.loads(data)
@@ -87,10 +87,10 @@ RAW = View(EMPTY, Selection(), JSON)
 
 
 class Collector:
-    """Fills a page: at least one record if there is any, then as many as fit.
+    """A page being filled: at least one record if there is any, then as many as fit.
 
     Args:
-        late: says whether the time for a scan is over; asked only when something was looked at already.
+        late: returns whether the time for a scan is over; called only after something was looked at.
     """
 
     def __init__(
@@ -107,31 +107,32 @@ class Collector:
 
     @property
     def room_records(self) -> int:
-        """How many records more it takes."""
+        """The number of records that still fit."""
         return self.max_records - len(self.data)
 
     @property
     def room_bytes(self) -> int:
-        """It takes records while this is above 0."""
+        """The bytes that still fit; records are taken while this is above 0."""
         return self.max_bytes - self.size
 
     @property
     def full(self) -> bool:
-        """Nothing more is taken."""
+        """Whether no more records are taken."""
         if len(self.data) >= self.max_records or self.size >= self.max_bytes or self.limit_reached:
             return True
         return self.view.selects and self._looked and self._late()
 
     @property
     def limit_reached(self) -> bool:
-        """A filter has looked at as much as one read may."""
+        """Whether a filter has looked at as much as one read may."""
         return self.view.scans and self.scanned >= FILTER_SCAN_BYTES
 
     def take(self, offset: int, batch: Batch) -> int:
-        """Takes the wanted ones of consecutive records, the first one at `offset`, while there is room.
+        """Adds the selected ones of a batch of consecutive records to the page while there is room. The first is at
+        `offset`.
 
         Returns:
-            How many were looked at.
+            The number of records that were looked at.
         """
         if self.view.key is None:
             if self.view.shows_all_from(offset):  # else a record may be shown with fewer bytes than it has
@@ -148,10 +149,11 @@ class Collector:
         return looked
 
     def add(self, offset: int, data: list[bytes]) -> int:
-        """Takes the wanted ones of consecutive records that are not too many for a page that shows all.
+        """Adds the selected ones of consecutive records to the page. If the view shows all records, the caller has made
+        sure that they fit.
 
         Returns:
-            How many were looked at.
+            The number of records that were looked at.
         """
         if self.view.shows_all_from(offset):
             size = sum(map(len, data))
@@ -168,7 +170,7 @@ class Collector:
         return looked
 
     def look(self, offset: int, data: bytes) -> None:
-        """Takes the record if it is wanted."""
+        """Adds one record to the page if the view selects it."""
         self.scanned += len(data)
         shown = self.view.show(offset, data)
         if shown is not None:
@@ -176,5 +178,5 @@ class Collector:
             self.size += len(shown)
 
     def passed(self) -> None:
-        """Something was looked at, if only to see that it holds nothing wanted."""
+        """Notes that something was looked at, even if no record was selected."""
         self._looked = True

@@ -3,8 +3,8 @@
 The newest segments are listed in `open_page`. Each time it has `PAGE_SEGMENTS` of them, they move to an immutable page
 object, so that a generation's size does not grow with the log.
 
-Two small objects are beside a log's manifests, in plain JSON: `log.json` describes the log, `deleted.json` says that it is
-gone.
+It also has the two small objects beside a log's manifests, in plain JSON: `log.json` describes the log, `deleted.json`
+says that it is gone.
 """
 
 from __future__ import annotations

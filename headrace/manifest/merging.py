@@ -17,7 +17,7 @@ from headrace.segment.descriptor import Segment
 PUBLISH_MS = 12 * 3600 * 1000  # after it was planned, a merged segment is not published any more
 ABANDONED_MS = 24 * 3600 * 1000  # and a generation made so much later says that it never will be
 IDLE_AGES = 6  # an idle log has no further generations: then age alone decides
-_ROW_BYTES = 64  # what a record costs beside its data, roughly
+_ROW_BYTES = 64  # approximate overhead of a record in addition to its data
 _DOMINANT = 4  # a segment with more than this part of a group would be written again for too little
 
 

@@ -1,7 +1,8 @@
-"""The object store: whole objects under keys.
+"""The object store: a port for whole objects under keys.
 
-Guarantees every adapter keeps:
- 1. `create` succeeds for exactly one caller per key, and tells the others apart from a failure.
+Guarantees that every adapter keeps:
+ 1. `create` succeeds for exactly one caller per key; for the others it reports that the key is taken, which is no
+ failure.
  2. An object is visible whole or not at all.
  3. After `StoreTimeout` from `put` or `create` the object may exist, whole.
 """
@@ -13,11 +14,11 @@ from typing import NamedTuple, Protocol
 
 
 class ObjectMissing(Exception):
-    """No object under this key."""
+    """There is no object under this key."""
 
 
 class Range(NamedTuple):
-    """Bytes of an object: `length` of them (at least one) from `start` on."""
+    """A range of bytes of an object: `length` bytes (at least one) from `start` on."""
 
     key: str
     start: int
@@ -25,27 +26,27 @@ class Range(NamedTuple):
 
 
 class Objects(Protocol):
-    """A bucket. Every method may raise `StoreTimeout` or `StoreThrottled`."""
+    """The port of a bucket. Every method may raise `StoreTimeout` or `StoreThrottled`."""
 
     def get(self, key: str) -> bytes:
         """Returns the whole object. Raises `ObjectMissing`."""
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
-        """`length` bytes from `start` (shorter at the end of the object). Raises `ObjectMissing`."""
+        """Returns `length` bytes from `start` on (fewer at the end of the object). Raises `ObjectMissing`."""
 
     def get_ranges(self, ranges: Sequence[Range], /) -> list[bytes]:
-        """Returns the bytes of each range, in their order, fetched at once: as `get_range` of each. Raises
+        """Returns the bytes of each range, in the given order; all ranges are fetched at the same time. Raises
         `ObjectMissing`.
         """
 
     def put(self, key: str, data: bytes) -> None:
-        """Writes the object. Keys of plain puts carry a nonce, so nothing is ever overwritten by meaning."""
+        """Writes the object. Keys of plain puts contain a nonce, so that no object is overwritten on purpose."""
 
     def create(self, key: str, data: bytes) -> bool:
-        """Writes the object if the key is free: True. False if it was taken; then nothing changed."""
+        """Writes the object if the key is free. Returns False, and changes nothing, if it is taken."""
 
     def list(self, prefix: str) -> Iterator[str]:
-        """Keys that begin with `prefix`, in byte order."""
+        """Yields the keys that begin with `prefix`, in byte order."""
 
     def delete(self, keys: Iterable[str]) -> None:
-        """Removes objects; missing ones are no error."""
+        """Removes objects; missing ones are not an error."""

@@ -1,4 +1,4 @@
-"""Builds and parses every key of the bucket. One log's objects share one prefix."""
+"""Builds and parses every key of the bucket. All objects of one log have the same prefix."""
 
 from __future__ import annotations
 
@@ -7,120 +7,128 @@ JOBS = "jobs/"
 
 
 def log_prefix(log_id: str) -> str:
-    """Names everything of one log."""
+    """Returns the prefix of all objects of a log."""
     return f"{ROOT}{log_id}/"
 
 
 def payload(log_id: str, slot: int, nonce: str) -> str:
-    """Names a payload too large for an entry. The slot is the first one tried: the entry names the key, not the reverse."""
+    """Returns the key of a payload that is too large for an entry. `slot` is the first slot tried; the entry that names
+    the key may be in a later slot.
+    """
     return f"{ROOT}{log_id}/wal/{slot:028d}-{nonce}"
 
 
 def segments(log_id: str) -> str:
-    """Names every segment of a log, and their key pages."""
+    """Returns the prefix of all segments of a log and their key pages."""
     return f"{ROOT}{log_id}/segments/"
 
 
 def segment(log_id: str, number: int, nonce: str) -> str:
-    """Names a sealed segment; `number` counts all that were ever sealed of the log."""
+    """Returns the key of a sealed segment; `number` counts all segments that were ever sealed of the log."""
     return f"{ROOT}{log_id}/segments/{number:012d}-{nonce}.parquet"
 
 
 def merged_segment(log_id: str, replaced_key: str, planned_ms: int, nonce: str) -> str:
-    """Names a segment that replaces several, of which the first has the key `replaced_key`; and when it was planned."""
+    """Returns the key of a merged segment. It contains the number of the first replaced segment (`replaced_key`) and
+    the time when the merge was planned.
+    """
     return f"{ROOT}{log_id}/segments/{sealed_number(replaced_key):012d}-m{planned_ms:013d}-{nonce}.parquet"
 
 
 def sealed_number(segment_key: str) -> int:
-    """Returns which one of a log's sealed segments this is, from 0 on; of a merged one, the first that it replaced."""
+    """Returns the number of a sealed segment from its key, counted from 0; for a merged segment, that of the first
+    segment that it replaced.
+    """
     return int(segment_key.rpartition("/")[2].partition("-")[0])
 
 
 def planned_ms(segment_key: str) -> int | None:
-    """Returns when a merged segment was planned, by the key of it or of its key page; None: it is not merged."""
+    """Returns when a merged segment was planned, from its key or that of its key page; None if the segment is not
+    merged.
+    """
     marked = segment_key.rpartition("/")[2].split("-", 2)[1]
     return int(marked[1:]) if len(marked) == 14 and marked[0] == "m" and marked[1:].isdecimal() else None
 
 
 def segment_keys(segment_key: str) -> str:
-    """Returns the key of a segment's key page: key → rows, and each row's node, size, hops and append time."""
+    """Returns the key of a segment's key page, the object with the rows of each routing key."""
     return segment_key.removesuffix(".parquet") + ".keys.zst"
 
 
 def manifest(log_id: str, generation: int) -> str:
-    """Names one manifest generation."""
+    """Returns the key of a manifest generation."""
     return f"{ROOT}{log_id}/manifests/{generation:012d}.json.zst"
 
 
 def manifest_page(log_id: str, first: int, nonce: str) -> str:
-    """Names a sealed page of segment descriptors; `first` is the number of its first segment."""
+    """Returns the key of a sealed page of segment descriptors; `first` is the number of its first segment."""
     return f"{ROOT}{log_id}/manifests/pages/{first:012d}-{nonce}.json.zst"
 
 
 def definitions(log_id: str) -> str:
-    """Names every definition that a log ever had."""
+    """Returns the prefix of all definitions that a log ever had."""
     return f"{ROOT}{log_id}/registry/"
 
 
 def definition(log_id: str, number: int, nonce: str) -> str:
-    """Names a schema registry with a profile: immutable, named by the log's state."""
+    """Returns the key of a definition (schema registry and profile); it is immutable, and named by the log's state."""
     return f"{definitions(log_id)}{number:012d}-{nonce}.json.zst"
 
 
 def description(log_id: str) -> str:
-    """Names what recovery needs to rebuild the catalog row: name, surface, incarnation, configuration."""
+    """Returns the key of a log's `log.json`, which recovery needs to rebuild the catalog row."""
     return f"{ROOT}{log_id}/log.json"
 
 
 def tombstone(log_id: str) -> str:
-    """Names the tombstone that a deletion leaves behind."""
+    """Returns the key of a log's `deleted.json`, which remains after the log is purged."""
     return f"{ROOT}{log_id}/deleted.json"
 
 
 def index(log_id: str) -> str:
-    """Names everything that was indexed of one log."""
+    """Returns the prefix of all index objects of a log."""
     return f"{ROOT}{log_id}/index/"
 
 
 def index_manifests(log_id: str) -> str:
-    """Names every generation of the index manifest."""
+    """Returns the prefix of all generations of a log's index manifest."""
     return f"{index(log_id)}manifests/"
 
 
 def index_manifest(log_id: str, generation: int) -> str:
-    """Names one generation of the index manifest."""
+    """Returns the key of a generation of the index manifest."""
     return f"{index_manifests(log_id)}{generation:012d}.json.zst"
 
 
 def index_generation(key: str) -> int | None:
-    """Returns the generation whose `index_manifest` this is; None if it is none."""
+    """Returns the generation in the key of an index manifest; None for any other key."""
     name = key.rpartition("/")[2].removesuffix(".json.zst")
     is_one = len(name) == 12 and name.isascii() and name.isdecimal()
     return int(name) if is_one and "/index/manifests/" in key else None
 
 
 def run(log_id: str, run_id: str) -> str:
-    """Names everything of one index run."""
+    """Returns the prefix of all objects of an index run."""
     return f"{index(log_id)}runs/{run_id}/"
 
 
 def run_descriptor(log_id: str, run_id: str) -> str:
-    """Names what makes an index run exist."""
+    """Returns the key of a run's descriptor, the object that makes the run exist."""
     return f"{run(log_id, run_id)}run.msgpack.zst"
 
 
 def run_part(log_id: str, run_id: str, family: str, number: int, nonce: str) -> str:
-    """Names a Parquet object of an index run; the descriptor names those that count."""
+    """Returns the key of a part of an index run, a Parquet object; only parts that the descriptor names count."""
     return f"{run(log_id, run_id)}{family}-{number:05d}-{nonce}.parquet"
 
 
 def job_input(job_id: str) -> str:
-    """Names what a job run is told."""
+    """Returns the key of a job's input object."""
     return f"{JOBS}{job_id}/input.json.zst"
 
 
 def job_result(job_id: str) -> str:
-    """Names what a job run answers."""
+    """Returns the key of a job's result object."""
     return f"{JOBS}{job_id}/result.json.zst"
 
 
@@ -137,10 +145,10 @@ _ARTIFACTS = (
 
 
 def artifact(key: str) -> tuple[str, str] | None:
-    """Returns whose object a key (or a prefix to list) names, and what kind of object: for counting requests.
+    """Returns the log and the kind of object that a key, or a prefix to list, belongs to; used to count requests.
 
     Returns:
-        The log's id and the kind, `log` for what is of no other kind. None outside of logs.
+        The log's id and the kind; `log` if no other kind fits. None for keys outside of logs.
     """
     log_id, slash, place = key.removeprefix(ROOT).partition("/")
     if not key.startswith(ROOT) or not slash:

@@ -1,4 +1,4 @@
-"""The object store in memory: one dictionary behind one lock."""
+"""The object store in memory: a dictionary behind a lock."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from headrace.objects import ObjectMissing, Range
 
 
 class MemoryObjects:
-    """Objects of this process. Thread-safe."""
+    """The port `headrace.objects.Objects` in memory. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -24,13 +24,13 @@ class MemoryObjects:
                 raise ObjectMissing(key) from None
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
-        """`length` bytes from `start`, fewer at the end of the object."""
+        """Returns `length` bytes from `start` on, fewer at the end of the object."""
         if start < 0 or length < 1:
             raise ValueError(f"no such range: start={start} length={length}")
         return self.get(key)[start : start + length]
 
     def get_ranges(self, ranges: Sequence[Range], /) -> list[bytes]:
-        """Returns each as `get_range` gives it."""
+        """Returns the bytes of each range, as `get_range` does."""
         return [self.get_range(*one) for one in ranges]
 
     def put(self, key: str, data: bytes) -> None:
@@ -39,7 +39,7 @@ class MemoryObjects:
             self._objects[key] = bytes(data)
 
     def create(self, key: str, data: bytes) -> bool:
-        """Writes the object if the key is free."""
+        """Writes the object if the key is free; returns whether it was."""
         with self._lock:
             if key in self._objects:
                 return False
@@ -47,7 +47,7 @@ class MemoryObjects:
             return True
 
     def list(self, prefix: str) -> Iterator[str]:
-        """Keys as they are now, in byte order."""
+        """Yields the current keys that begin with `prefix`, in byte order."""
         with self._lock:
             found = [key for key in self._objects if key.startswith(prefix)]
         return iter(sorted(found, key=str.encode))

@@ -1,4 +1,4 @@
-"""The one proxy around a bucket: its observers hear of each request, with its keys, its outcome and its time.
+"""A proxy around a bucket that tells observers of each request: its operation, keys, outcome and time.
 
 Counters, metrics and timings are observers. They are called in the thread of the request, after it, and must not raise.
 """
@@ -24,13 +24,13 @@ Outcome = Literal["ok", "miss", "throttled", "error"]
 
 
 class Request(NamedTuple):
-    """A request to the object store that is over.
+    """A finished request to the object store.
 
     Attributes:
-        operation: "get" also of a range, "put" also of a create.
-        keys: the objects that it named, or the prefix that it listed. Ranges that are read at once are one request.
-        outcome: "miss" if there was no such object.
-        took_s: how long it took; 0 of a list, which goes on as long as its caller does.
+        operation: "get" includes ranges, "put" includes creates.
+        keys: the keys of its objects, or the prefix that it listed. Ranges that are read together are one request.
+        outcome: how it ended; "miss" if there was no such object.
+        took_s: its duration in seconds; 0 for a list, which lasts as long as its caller iterates.
     """
 
     operation: Operation
@@ -43,7 +43,9 @@ Observe = Callable[[Request], None]
 
 
 class ObservedObjects:
-    """The port `headrace.objects.Objects`: another one, with its requests observed, failed ones too."""
+    """The port `headrace.objects.Objects`: passes each request on to another adapter, and reports it, failed or not, to
+    the observers.
+    """
 
     def __init__(self, objects: Objects, clock: Clock, *observers: Observe) -> None:
         self._objects = objects
@@ -51,34 +53,34 @@ class ObservedObjects:
         self._observers = observers
 
     def get(self, key: str) -> bytes:
-        """Makes one get."""
+        """Returns the whole object; reported as one get."""
         with self._observed("get", (key,)):
             return self._objects.get(key)
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
-        """Makes one get."""
+        """Returns a range of an object; reported as one get."""
         with self._observed("get", (key,)):
             return self._objects.get_range(key, start, length)
 
     def get_ranges(self, ranges: Sequence[Range], /) -> list[bytes]:
-        """Makes one get, of a key for each range."""
+        """Returns the bytes of each range; reported as one get with a key for each range."""
         if not ranges:
             return []
         with self._observed("get", [one.key for one in ranges]):
             return self._objects.get_ranges(ranges)
 
     def put(self, key: str, data: bytes) -> None:
-        """Makes one put."""
+        """Writes the object; reported as one put."""
         with self._observed("put", (key,)):
             self._objects.put(key, data)
 
     def create(self, key: str, data: bytes) -> bool:
-        """Makes one put."""
+        """Writes the object if the key is free; reported as one put."""
         with self._observed("put", (key,)):
             return self._objects.create(key, data)
 
     def list(self, prefix: str) -> Iterator[str]:
-        """Makes one list, and one more for each further thousand keys."""
+        """Yields the keys with a prefix; reported as one list, and one more for each further thousand keys."""
         number = 0
         try:
             for key in self._objects.list(prefix):
@@ -93,7 +95,7 @@ class ObservedObjects:
             self._tell(Request("list", (prefix,), "ok", 0))
 
     def delete(self, keys: Iterable[str]) -> None:
-        """Makes one delete for each thousand keys."""
+        """Removes objects; reported as one delete for each thousand keys."""
         rest = iter(keys)
         while doomed := list(islice(rest, _PAGE)):
             with self._observed("delete", doomed):
@@ -123,8 +125,8 @@ class ObservedObjects:
 class RequestCounts:
     """Requests of this process, by log and kind of object, that are not in the durable counters yet. Thread-safe.
 
-    They say how a stream uses the bucket, no more: a process that dies takes along what it has not added, and nothing is
-    decided by them.
+    They only inform about a stream's use of the bucket: counts that a process had not added when it died are lost, and
+    no decision depends on them.
     """
 
     def __init__(self) -> None:
@@ -133,24 +135,24 @@ class RequestCounts:
         self.on_first: Callable[[], None] = lambda: None  # called when there was nothing to add, and now there is
 
     def __len__(self) -> int:
-        """Returns how many logs have something to add."""
+        """Returns the number of logs that have counts to add."""
         with self._lock:
             return len(self._counts)
 
     def observe(self, request: Request) -> None:
-        """Counts a request: one for each object that it named."""
+        """Counts a request, once for each object that it named."""
         for key in request.keys:
             self.note(key, request.operation)
 
     def note(self, key: str, operation: str) -> None:
-        """Counts a request for `key`."""
+        """Counts one request for `key`."""
         found = keys.artifact(key)
         if found is not None:
             log_id, kind = found
             self.add(log_id, {f"{kind}.{operation}": 1})
 
     def add(self, log_id: str, counts: Mapping[str, int]) -> None:
-        """Counts requests, by `<kind>.<operation>`."""
+        """Adds counts for a log, by `<kind>.<operation>`."""
         with self._lock:
             was_empty = not self._counts
             self._counts.setdefault(log_id, Counter()).update(counts)
@@ -158,10 +160,11 @@ class RequestCounts:
             self.on_first()
 
     def flush(self, watermarks: Watermarks) -> None:
-        """Adds what was counted to the durable counters: one update for each log. Not while somebody waits for an answer.
+        """Adds the counts to the durable counters, with one update for each log. Must not be called while a client
+        waits for an answer.
 
-        What the store refuses is kept for the next time. What it gives no answer to is forgotten: it may be added already,
-        and nothing must be counted twice.
+        Counts that the store refuses are kept for the next time. Counts for which it gives no answer are dropped: they
+        may have been added already, and nothing must be counted twice.
         """
         with self._lock:
             taken, self._counts = self._counts, {}

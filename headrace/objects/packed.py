@@ -1,7 +1,7 @@
-"""How small values are stored in objects: JSON or MessagePack in one zstd frame that knows its size and carries a checksum;
-and publishing one by creating it if it is absent: the caller that creates it has published, every other has not.
+"""Encodes small values as objects (JSON or MessagePack in one zstd frame with its size and a checksum), and publishes
+an object by creating it only if it is absent: exactly one caller succeeds.
 
-Equal values give equal bytes, so that a writer can recognise its own object after a lost answer.
+Equal values give equal bytes, so that a writer recognises its own object after a lost answer.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ T = TypeVar("T")
 
 
 def encode(value: object) -> bytes:
-    """Returns the bytes of an object that holds `value` as JSON."""
+    """Encodes a value as JSON in a frame, the bytes of an object."""
     return frame(msgspec.json.encode(value))
 
 
 def encode_msgpack(value: object) -> bytes:
-    """Returns the bytes of an object that holds `value` as MessagePack: for values with bytes in them."""
+    """Encodes a value as MessagePack in a frame, the bytes of an object; for values that contain bytes."""
     return frame(msgspec.msgpack.encode(value))
 
 
 def decode(data: bytes, type_: type[T], source: str, dec_hook: Callable[[type, Any], Any] | None = None) -> T:
-    """Returns the value in an object.
+    """Decodes a value from the bytes of an object.
 
     Args:
-        data: what `encode` made.
-        type_: what it must be.
+        data: the bytes that `encode` returned.
+        type_: the type of the value.
         source: the object's key, for the error.
-        dec_hook: as of msgspec.
+        dec_hook: msgspec's hook for custom types.
 
     Raises:
-        Damaged: truncated, altered, or not such a value.
+        Damaged: the object is truncated or altered, or is not a value of this type.
     """
     raw = unframe(data, source)
     try:
@@ -51,7 +51,7 @@ def decode(data: bytes, type_: type[T], source: str, dec_hook: Callable[[type, A
 
 
 def decode_msgpack(data: bytes, type_: type[T], source: str) -> T:
-    """Decodes as `decode` does what `encode_msgpack` made."""
+    """Decodes a value from the bytes that `encode_msgpack` returned; otherwise like `decode`."""
     raw = unframe(data, source)
     try:
         return msgspec.msgpack.decode(raw, type=type_)
@@ -60,22 +60,22 @@ def decode_msgpack(data: bytes, type_: type[T], source: str) -> T:
 
 
 def frame(raw: bytes) -> bytes:
-    """Returns the object that holds these bytes."""
+    """Compresses bytes as one zstd frame with its size and a checksum."""
     return zstandard.ZstdCompressor(level=_LEVEL, write_checksum=True).compress(raw)
 
 
 def unframe(data: bytes, source: str) -> bytes:
-    """Returns the bytes in an object.
+    """Decompresses a frame.
 
     Raises:
-        Damaged: truncated, or altered.
+        Damaged: the frame is truncated or altered.
     """
     try:
         frame = zstandard.get_frame_parameters(data)
         size = frame.content_size
         if not 0 < size <= _MAX_BYTES:
             raise Damaged(f"object has no sane size: object={source} size={size}")
-        if not frame.has_checksum:  # one flipped bit says so, and nothing would notice a second one
+        if not frame.has_checksum:  # otherwise one flipped bit could turn the checksum off
             raise Damaged(f"object has no checksum: object={source}")
         return zstandard.ZstdDecompressor().decompress(data, max_output_size=size, allow_extra_data=False)
     except zstandard.ZstdError as exc:
@@ -86,9 +86,10 @@ _TRIES = 4
 
 
 def publish(objects: Objects, key: str, data: bytes) -> bool:
-    """Creates an object: True if `data` is under `key`, False if something else is.
+    """Creates an object if the key is free. Returns whether `data` is now under `key`; False if another object is.
 
-    A lost answer is cleared up by reading what is there; equal bytes are one's own, no matter which call wrote them.
+    If the store does not answer, the object is read to find out. Equal bytes count as success, whichever call wrote
+    them.
 
     Raises:
         StoreTimeout: it is unknown whether it was published; look again later.
@@ -115,7 +116,9 @@ def publish(objects: Objects, key: str, data: bytes) -> bool:
 
 
 def _look(objects: Objects, key: str) -> bytes | None:
-    """Returns what is under `key` after a lost answer. Throttled is unclear too: it may have been written."""
+    """Reads the object after a lost answer; None if there is none. If the read is throttled, the outcome stays
+    unknown.
+    """
     try:
         return objects.get(key)
     except ObjectMissing:

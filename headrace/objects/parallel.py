@@ -1,8 +1,8 @@
-"""Many ranged reads of one bucket at once, through obstore: a hundred take little longer than one.
+"""Reads many ranges of one bucket at the same time, through obstore: a hundred take little longer than one.
 
 Threads on boto3 take six times as long and ten times the CPU. The event loop runs in a thread of its own, one for all
-buckets of the process, so that callers stay synchronous. obstore and asyncio are imported with the first read: who never
-makes one need not have them.
+buckets of the process, so that callers stay synchronous. obstore and asyncio are imported with the first read, because
+some processes never make one.
 """
 
 from __future__ import annotations
@@ -34,13 +34,14 @@ T = TypeVar("T")
 
 
 class ParallelRanges:
-    """Ranged reads of one bucket. Thread-safe."""
+    """A reader of ranges of one bucket. Thread-safe."""
 
     def __init__(self, bucket: str, client: Any, *, connect_timeout_s: float = 1.0, timeout_s: float = 2.0) -> None:
-        """Reads `bucket` where `client` (a boto3 S3 client) would, with credentials found as botocore finds them.
+        """Creates a reader for `bucket`. The endpoint is that of `client` (a boto3 S3 client); credentials are found as
+        botocore finds them.
 
         Args:
-            connect_timeout_s, timeout_s: of one try of one read; a refused one is tried once more.
+            connect_timeout_s, timeout_s: timeouts of one try of one read; a failed read is tried once more.
         """
         self._bucket = bucket
         self._client = client
@@ -121,7 +122,7 @@ _loop: asyncio.AbstractEventLoop | None = None
 
 
 def _run(work: Coroutine[Any, Any, T]) -> T:
-    """Runs a coroutine in the thread of the event loop."""
+    """Runs a coroutine in the event loop's thread and returns its result."""
     import asyncio
 
     global _loop
@@ -135,6 +136,6 @@ def _run(work: Coroutine[Any, Any, T]) -> T:
 
 
 def _end(loop: asyncio.AbstractEventLoop, thread: threading.Thread) -> None:
-    """Ends the loop before the interpreter does: a thread that is left would be cut off in the middle of native code."""
+    """Stops the event loop before the interpreter exits: otherwise its thread would be cut off inside native code."""
     loop.call_soon_threadsafe(loop.stop)
     thread.join(_END_S)

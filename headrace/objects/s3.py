@@ -1,6 +1,6 @@
-"""The object store on S3, and the only place of the port that knows boto3.
+"""The object store on S3. In this package only this module knows boto3.
 
-Its role needs `s3:ListBucket` too: without it S3 answers a missing key with 403 instead of 404.
+The role needs `s3:ListBucket`, too: without it S3 answers 403 instead of 404 for a missing key.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from headrace.errors import StoreError, StoreThrottled, StoreTimeout
 from headrace.objects import ObjectMissing, Range
 from headrace.objects.parallel import ParallelRanges
 
-_DELETE_BATCH = 1000  # what one DeleteObjects takes
+_DELETE_BATCH = 1000  # maximum keys of one DeleteObjects call
 _CONFLICT_TRIES = 4
 _CONFLICT_PAUSE_S = 0.05
 _THROTTLED = frozenset(
@@ -42,11 +42,12 @@ _MISSING = frozenset({"NoSuchKey", "404"})
 
 
 def make_client(*, connect_timeout_s: float = 1.0, read_timeout_s: float = 2.0, max_pool: int = 64) -> Any:
-    """Returns an S3 client that gives up soon; the endpoint and credentials are botocore's own.
+    """Creates an S3 client with short timeouts; botocore determines endpoint and credentials.
 
     Args:
-        connect_timeout_s, read_timeout_s: of one try, of which there are two; a read counts from the last byte.
-        max_pool: connections kept, that is, threads that can call at once without waiting.
+        connect_timeout_s, read_timeout_s: timeouts of one try; there are two. The read timeout counts from the last
+            byte received.
+        max_pool: number of connections kept, which is the number of threads that can call at once without waiting.
     """
     config = Config(
         connect_timeout=connect_timeout_s,
@@ -60,7 +61,7 @@ def make_client(*, connect_timeout_s: float = 1.0, read_timeout_s: float = 2.0, 
 
 
 class S3Objects:
-    """One bucket. Thread-safe, as the client is."""
+    """The port `headrace.objects.Objects` for one bucket. Thread-safe, as the client is."""
 
     def __init__(
         self,
@@ -70,10 +71,10 @@ class S3Objects:
         ranges: ParallelRanges | None = None,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        """Stores in `bucket` through `client` (a boto3 S3 client, see `make_client`).
+        """Creates an adapter for `bucket` that uses `client` (a boto3 S3 client, see `make_client`).
 
         Args:
-            ranges: reads many ranges at once; without it they are read one by one.
+            ranges: reads several ranges at once; without it they are read one by one.
         """
         self._bucket = bucket
         self._client = client
@@ -87,7 +88,7 @@ class S3Objects:
             return body
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
-        """`length` bytes from `start`, fewer at the end of the object. Raises `ObjectMissing`."""
+        """Returns `length` bytes from `start` on, fewer at the end of the object. Raises `ObjectMissing`."""
         if start < 0 or length < 1:
             raise ValueError(f"no such range: start={start} length={length}")
         wanted = f"bytes={start}-{start + length - 1}"
@@ -112,7 +113,7 @@ class S3Objects:
             self._client.put_object(Bucket=self._bucket, Key=key, Body=data)
 
     def create(self, key: str, data: bytes) -> bool:
-        """Writes the object if the key is free."""
+        """Writes the object if the key is free; returns whether it was."""
         for attempt in range(1, _CONFLICT_TRIES + 1):
             with _translated(key, writes=True):
                 try:
@@ -130,7 +131,7 @@ class S3Objects:
         raise AssertionError("the last try returns or raises")
 
     def list(self, prefix: str) -> Iterator[str]:
-        """Keys that begin with `prefix`, in byte order; fetched as they are asked for."""
+        """Yields the keys that begin with `prefix`, in byte order; fetches further pages as they are needed."""
         pages = iter(self._client.get_paginator("list_objects_v2").paginate(Bucket=self._bucket, Prefix=prefix))
         while True:
             with _translated(prefix):
@@ -154,7 +155,9 @@ class S3Objects:
 
 @contextmanager
 def _translated(key: str, *, writes: bool = False) -> Iterator[None]:
-    """Turns what botocore raises into what the port promises. What is not in the table is a bug or a setting."""
+    """Converts botocore's errors to those of the port. An error that is not in the table is a bug or a wrong setting,
+    and passes unchanged.
+    """
     check_deadline()
     try:
         yield
@@ -187,5 +190,5 @@ def _status(exc: ClientError) -> int:
 
 
 def _repeated(exc: ClientError) -> bool:
-    """Returns whether the client tried more than once before this answer."""
+    """Returns whether the client had tried more than once before this answer."""
     return int(exc.response.get("ResponseMetadata", {}).get("RetryAttempts", 0)) > 0

@@ -1,6 +1,7 @@
-"""Checks the objects of one log: generations, pages, segments, key pages, definitions, index runs. Never raises on damage.
+"""Checks the objects of one log: generations, pages, segments, key pages, definitions, index runs. Damage is reported,
+never raised.
 
-Nothing that was acknowledged is lost with index runs: `headrace index rebuild` makes them again from the segments.
+Damage of index runs loses no record: `headrace index rebuild` builds them again from the segments.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ def check_generations(objects: Objects, notes: Notes, numbers: Sequence[int]) ->
     """Checks that every generation from 1 to the highest one found exists, decodes, and may follow the one before.
 
     Returns:
-        The newest generation, if it can be believed.
+        The newest generation; None if it can't be trusted.
     """
     before: Manifest | None = None
     last = max(numbers, default=0)
@@ -69,7 +70,9 @@ def _generation(objects: Objects, notes: Notes, key: str, number: int) -> Manife
 
 
 def segments_of(objects: Objects, notes: Notes, manifest: Manifest) -> list[Segment]:
-    """Returns all descriptors, sealed pages first; a page that can't be read is noted and left out."""
+    """Returns all segment descriptors of a manifest, sealed pages first; a page that can't be read is reported and left
+    out.
+    """
     found: list[Segment] = []
     for page in manifest.pages:
         try:
@@ -88,10 +91,11 @@ def check_segments(
     progress: Callable[[int], None],
     is_named: Callable[[Segment], bool],
 ) -> None:
-    """Checks that each segment and key page is the object that was published, and decodes to what its descriptor says.
+    """Checks that each segment and key page is the published object, and decodes to what its descriptor says.
 
     Args:
-        is_named: whether the newest generation names a segment; one that was merged meanwhile may be gone.
+        is_named: returns whether the newest generation names a segment; the object of one that was merged meanwhile may
+            be gone.
     """
     for done, segment in enumerate(segments):
         progress(done)
@@ -100,7 +104,7 @@ def check_segments(
 
 
 def is_named_now(objects: Objects, manifest: Manifest, segment: Segment) -> bool:
-    """Returns whether the generation that is the newest by now names a segment of `manifest`."""
+    """Returns whether the generation that is newest now still names a segment of `manifest`."""
     store = ManifestStore(objects)
     newest = store.newest(manifest.log_id, manifest, 0)
     assert newest is not None, "one is known"
@@ -108,7 +112,7 @@ def is_named_now(objects: Objects, manifest: Manifest, segment: Segment) -> bool
 
 
 def _check_segment(objects: Objects, notes: Notes, segment: Segment, is_named: Callable[[Segment], bool]) -> bool:
-    """False if it was merged meanwhile."""
+    """Checks one segment and its key page. Returns False if it is gone because it was merged meanwhile."""
     try:
         data = objects.get(segment.key)
     except ObjectMissing:
@@ -161,7 +165,7 @@ def _check_key_page(objects: Objects, notes: Notes, segment: Segment, is_named: 
 
 
 def check_definitions(objects: Objects, notes: Notes, named: Iterable[DefinitionRef]) -> None:
-    """Checks that each definition that the log names is there, and is what the name says."""
+    """Checks that each definition that the log names exists, and has the hash in its name."""
     for ref in sorted(named, key=lambda one: one.number):
         key = keys.definition(notes.log_id, ref.number, ref.nonce)
         try:
@@ -179,7 +183,7 @@ def check_definitions(objects: Objects, notes: Notes, named: Iterable[Definition
 
 
 def earlier_definitions(log_id: str, standing: Iterable[str], named: Iterable[DefinitionRef]) -> set[str]:
-    """Keys of definitions up to the newest that is named: they are kept as long as the log."""
+    """Returns the keys of existing definitions up to the newest that is named; they are kept as long as the log."""
     newest = max((ref.number for ref in named), default=0)
     prefix = keys.definitions(log_id)
     numbers = {key: key.removeprefix(prefix).partition("-")[0] for key in standing if key.startswith(prefix)}
@@ -187,7 +191,7 @@ def earlier_definitions(log_id: str, standing: Iterable[str], named: Iterable[De
 
 
 def named_objects(manifest: Manifest | None, segments: Iterable[Segment], generations: Iterable[int]) -> set[str]:
-    """Returns every key that the published part names; of segments that were replaced, the objects may be gone."""
+    """Returns every key that the published part names. The objects of replaced segments may be gone."""
     named = {segment.key for segment in segments}
     named |= {one.key for one in manifest.replaced} if manifest is not None else set()
     named |= {keys.segment_keys(key) for key in named}
@@ -198,14 +202,15 @@ def named_objects(manifest: Manifest | None, segments: Iterable[Segment], genera
 
 
 def check_indexes(objects: Objects, notes: Notes, standing: Iterable[str], now_ms: int) -> set[str]:
-    """Checks that every generation that must exist does and decodes, and that the runs that the newest one reads are whole.
+    """Checks that every generation that must exist does exist and decodes, and that the runs named by the newest one
+    are intact.
 
     Args:
-        standing: every key of the log.
-        now_ms: the server's clock. A generation may be gone if a newer one was made long enough before.
+        standing: the existing keys of the log.
+        now_ms: the server's clock. A generation may be gone if a newer one was created long enough before.
 
     Returns:
-        The keys that are named, those of runs that await their removal included.
+        The keys that are named, including those of retired runs.
     """
     log_id = notes.log_id
     keys_of_index = {key for key in standing if key.startswith(keys.index(log_id))}
@@ -255,7 +260,7 @@ def _check_run(objects: Objects, notes: Notes, run: Run) -> set[str]:
 
 
 def _checked(objects: Objects, notes: Notes, key: str, size: int, sha256: str) -> bytes | None:
-    """Returns the object, if it is the one that was published."""
+    """Returns an object if it has this size and hash; otherwise reports a finding and returns None."""
     try:
         data = objects.get(key)
     except ObjectMissing:

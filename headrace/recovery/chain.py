@@ -1,4 +1,6 @@
-"""Checks the entries of one log: that they are a chain from the published end to the newest, and what they hold."""
+"""Checks the entries of one log: whether they form a chain from the published end to the newest, and whether their
+payloads are intact.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from headrace.wal.state import Entry, LogState
 
 
 class Link(NamedTuple):
-    """An entry without its payload, and what is wrong with the payload."""
+    """An entry without its payload, and a description of what is wrong with the payload."""
 
     slot: int
     id: str
@@ -27,9 +29,7 @@ class Link(NamedTuple):
 
 
 def read_links(stores: Stores, log_id: str) -> list[Link]:
-    """Returns every entry, ascending, each with its payload looked at. Memory: the entries without
-    payloads.
-    """
+    """Reads every entry, ascending, and checks its payload. Keeps the entries without their payloads in memory."""
     links: list[Link] = []
     start = 0
     while True:
@@ -73,7 +73,9 @@ def _fault(stores: Stores, entry: Entry) -> tuple[str, str]:
 
 
 def check_chain(notes: Notes, links: list[Link], manifest: Manifest | None) -> None:
-    """Walks from the newest entry back, as each names its predecessor, to the published end or the log's first."""
+    """Follows the entries from the newest back to the published end or the log's first, as each names its
+    predecessor.
+    """
     notes.counts["entries"] = len(links)
     end_slot = manifest.end_slot if manifest is not None else 0
     by_slot = {link.slot: link for link in links}
@@ -91,7 +93,7 @@ def check_chain(notes: Notes, links: list[Link], manifest: Manifest | None) -> N
             link = None  # a dead item in the place of one that is published
         if link is None:
             if current.kind == "recover" and current.slot < end_slot:
-                confirmed |= by_slot.keys()  # what is before a recovery is left from before, and published
+                confirmed |= by_slot.keys()  # entries before a recovery are left over, and are published
             elif current.prev_slot >= end_slot:
                 notes.error("wal.missing", f"slot {current.prev_slot}", expected=before)
             elif current.prev_slot > oldest_slot:
@@ -110,7 +112,7 @@ def check_chain(notes: Notes, links: list[Link], manifest: Manifest | None) -> N
 
 
 def _next_below(links: list[Link], slot: int) -> Link | None:
-    """Returns the entry before a gap: the chain is followed from there on."""
+    """Returns the first entry below a gap, from which the check continues; None if there is none."""
     return next((link for link in reversed(links) if link.slot < slot), None)
 
 
@@ -122,7 +124,9 @@ def _check_last(notes: Notes, kind: str, found: tuple[int, str], manifest: Manif
 
 
 def _check_link(notes: Notes, link: Link, end_slot: int) -> None:
-    """Checks one link. What is published is read from its segment: a payload that trimming has removed is no loss then."""
+    """Checks one entry and its payload. Published records are read from their segment, so a payload that was trimmed is
+    no loss then.
+    """
     kind, reason = link.fault
     tell = notes.warn if link.slot < end_slot else notes.error
     where = link.payload_key or f"slot {link.slot}"

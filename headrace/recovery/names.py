@@ -1,12 +1,13 @@
-"""Which logs a name stands for, and which logs must have ended, by what is known of all of them. Pure.
+"""Decides which log currently owns each name, and which logs must have ended, from the facts of all logs. Does no I/O.
 
-A name is created again only after its log has ended and no fork needs it, with a higher incarnation. So of the logs of a
-name the one with the highest incarnation has it, whatever a manifest says of the others: that is how an end whose entry
-was lost is known. In the same way a log was purged only after each of its forks had ended. Where a name was used again
-after the tables were lost, and before a recovery, its youngest log has it, and one that may not have ended is left alone.
+A name is created again only after its log has ended and no fork needs it, with a higher incarnation. So of all logs of
+a name, the one with the highest incarnation owns it, whatever the manifests of the others say; that reveals an end
+whose entry was lost. In the same way, a log was purged only after each of its forks had ended. If a name was used again
+after the tables were lost and before a recovery, its youngest log owns it, and a log that may not have ended is left
+alone.
 
-That is judged by main logs. Companions have the standing of their main log; and where one log of a name has ended, all
-have, since they end in one commit.
+This is decided for main logs. Companions follow their main log. If one log of a name has ended, all have, because they
+end in one commit.
 """
 
 from __future__ import annotations
@@ -23,12 +24,13 @@ Standing = Literal["has the name", "superseded", "name is taken", "main log is u
 
 
 class Names(NamedTuple):
-    """By log id.
+    """The decision about all logs, by log id.
 
     Attributes:
-        forks: counts the logs that hold a log as their source.
-        ended_with_others: they must have ended: a source has, or another log of the name.
-        holding: purged logs whose entries came back from before they gave their source back: their purge does it again.
+        forks: number of logs that hold this log as their source.
+        ended_with_others: logs that must have ended, because a source or another log of the name has.
+        holding: purged logs whose restored entries are older than the release of their source; their purge releases it
+            again.
     """
 
     standing: dict[str, Standing]
@@ -38,7 +40,7 @@ class Names(NamedTuple):
 
 
 def resolve(logs: Sequence[Facts]) -> Names:
-    """Judges every log that has a configuration."""
+    """Decides about every log whose configuration is known."""
     known = [log for log in logs if log.config is not None]
     standing: dict[str, Standing] = {}
     mains = sorted((log for log in known if not _role(log)), key=_name)
@@ -74,7 +76,7 @@ def resolve(logs: Sequence[Facts]) -> Names:
 
 
 def _ended_with_name(main: Facts, by_id: Mapping[str, Facts]) -> set[str]:
-    """Returns the logs of a name that don't say that they have ended, while another one does."""
+    """Returns those logs of a name that do not say that they have ended, although another log of the name does."""
     companions = main.config.companions if main.config is not None else ()
     logs = [main, *(by_id[one.log_id] for one in companions if one.log_id in by_id)]
     over = {log.log_id for log in logs if log.tombstone is not None or (log.state is not None and log.state.ended)}
@@ -82,7 +84,7 @@ def _ended_with_name(main: Facts, by_id: Mapping[str, Facts]) -> set[str]:
 
 
 def _judge(logs: list[Facts]) -> dict[str, Standing]:
-    """Returns the logs of one name."""
+    """Decides about the logs of one name."""
     top = max(logs, key=lambda log: (log.incarnation, log.own_row is not None, _created_ms(log)))
     youngest = max(logs, key=_created_ms)
     if _created_ms(youngest) > _created_ms(top) + _SKEW_MS:

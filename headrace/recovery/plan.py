@@ -1,4 +1,4 @@
-"""From what is known of every log to what must be written. Pure: the clock and ids are arguments."""
+"""Decides from the facts of every log what recovery must write. Pure: the clock and ids are arguments."""
 
 from __future__ import annotations
 
@@ -21,14 +21,15 @@ _ENDED = offsets.SLOT_SPAN - 1000  # where the entry of a purged log is: behind 
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """What to write for one log.
+    """What recovery must write for one log.
 
     Attributes:
-        entry: the control entry; None if the entries that stand are right.
-        publish: `entry` goes into a generation of its own, before it is written.
-        forget_producers: rows of producers go before it is written: they may tell of writes that are lost.
-        row: the catalog row to put with the entry; None if it is right.
-        mark_ended: the row is right but for saying that the log has ended.
+        entry: the control entry; None if the existing entries are right.
+        publish: whether `entry` is published in a generation of its own before it is written.
+        forget_producers: whether rows of producers are removed before it is written, because they may describe lost
+            writes.
+        row: the catalog row to write with the entry; None if the existing row is right.
+        mark_ended: whether the row is right except that it must say that the log has ended.
     """
 
     facts: Facts
@@ -47,7 +48,7 @@ def plan(logs: Sequence[Facts], *, rewound: bool, now_ms: int, request_ids: Call
     """Yields a plan for each log.
 
     Args:
-        rewound: the tables were restored to an earlier time: behind every end there may have been more.
+        rewound: whether the tables were restored to an earlier time, so that later records of every log may be lost.
         now_ms: the server's clock.
     """
     judged = names.resolve(logs)
@@ -66,17 +67,19 @@ def plan(logs: Sequence[Facts], *, rewound: bool, now_ms: int, request_ids: Call
 
 
 def raised_incarnation(config: LogConfig, state: LogState, now_ms: int) -> int:
-    """Returns the incarnation from now on: the time in seconds (a u32 until 2106), so that it was never in force
-    before.
+    """Returns the new incarnation: the current time in seconds (a u32 until 2106), so that it was never used before.
 
-    Counting up would not be enough: the raise of an earlier recovery can be lost with the entry that held it, or a name
-    was deleted and created again behind what was published. For the same reason it is never far ahead of the time.
+    Adding one would not be enough: the incarnation of an earlier recovery may be lost with its entry, or the name may
+    have been deleted and created again after the last published entry. For the same reason it is never far ahead of the
+    time.
     """
     return max(incarnation_of(config, state) + 1, now_ms // 1000)
 
 
 def _nameless(facts: Facts, holds_source: bool, rewound: bool, now_ms: int, request_ids: Callable[[], str]) -> Plan:
-    """Returns a log whose name was created again. One with a tombstone is ended again, should it have come to life."""
+    """Returns the plan for a log whose name was created again. If it has a tombstone but seems to live, it is ended
+    again.
+    """
     state = facts.state or LogState()
     if facts.tombstone is None:
         return Plan(facts, "superseded", state)
@@ -88,7 +91,7 @@ def _nameless(facts: Facts, holds_source: bool, rewound: bool, now_ms: int, requ
 
 
 def _refusal(facts: Facts, judged: Names, by_id: Mapping[str, Facts]) -> str:
-    """Returns why a log must be left alone; empty if it need not."""
+    """Returns why a log must be left alone; empty if it may be recovered."""
     if facts.damage:
         return facts.damage
     if facts.config is None:
@@ -114,7 +117,7 @@ def _refusal(facts: Facts, judged: Names, by_id: Mapping[str, Facts]) -> str:
 
 
 def _lacks(config: LogConfig, by_id: Mapping[str, Facts]) -> str:
-    """Returns what a fork inherits and is not there; empty if all is."""
+    """Returns which data that a fork inherits is missing; empty if none is."""
     for ancestor in config.lineage:
         source = by_id.get(ancestor.log_id)
         end = _end_offset(source) if source is not None else 0
@@ -124,7 +127,7 @@ def _lacks(config: LogConfig, by_id: Mapping[str, Facts]) -> str:
 
 
 def _has_ended(facts: Facts) -> bool:
-    """Returns whether its entries or its row say that it has ended, and no fork reads what it inherits."""
+    """Returns whether the log's entries or its row say that it has ended, and no fork reads what it inherits."""
     says_row = facts.own_row is not None and facts.own_row.ended
     if facts.state is None:
         return says_row
@@ -138,12 +141,12 @@ def _end_offset(facts: Facts) -> int:
 
 
 def _says(standing: Row, row: Row) -> bool:
-    """Returns whether a row says what it must of a log that lives. Its deadline is a bound of the true one."""
+    """Returns whether a row is right for a log that lives. Its deadline need only be a lower bound of the true one."""
     return standing.config == row.config and (row.ended or standing.label == row.label)
 
 
 class _Planner:
-    """Plans for one log that has its name."""
+    """Makes the plan for one log that owns its name."""
 
     def __init__(
         self,
@@ -193,7 +196,7 @@ class _Planner:
         return self._facts.tombstone is not None
 
     def _unpublished(self) -> LogState:
-        """Returns the state of a log of which nothing is known but that it existed."""
+        """Returns the state of a log of which nothing but its existence is known."""
         tombstone = self._facts.tombstone
         if tombstone is not None:
             return LogState(next_offset=tombstone.next_offset)
@@ -206,7 +209,9 @@ class _Planner:
         )
 
     def _may_be_published(self) -> bool:
-        """Returns whether what it inherits is published: a fork never comes before its source."""
+        """Returns whether everything that the log inherits is published, since a fork is never published before its
+        source.
+        """
         if self._facts.manifest is not None:
             return True
         published = ((self._by_id[one.log_id].manifest, one.through) for one in self._config.lineage)
@@ -243,9 +248,10 @@ class _Planner:
         return state
 
     def _source_is_left(self) -> bool:
-        """Nobody tends the source any more: it is lost, or its name was created again.
+        """Returns whether nothing will release the source any more, because it is lost or its name was created again.
 
-        The fork reads nothing of it then: else it would have been published first, or the fork has ended.
+        In that case the fork reads nothing from it: otherwise the source would have been published first, or the fork
+        has ended.
         """
         source = self._by_id.get(self._config.source.log_id) if self._config.source is not None else None
         return source is None or source.is_lost or self._judged.standing.get(source.log_id) == "superseded"

@@ -1,4 +1,4 @@
-"""Recovery: writes what the plan says. Safe to run again, and after a crash at any step."""
+"""Recovery: writes what the plan says. It may be run again, also after a crash at any step."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ _BUDGET_MS = 30_000
 def recover(
     stores: Stores, *, dry_run: bool = False, rewound: bool = False, progress: Progress = no_progress
 ) -> RecoverReport:
-    """Rebuilds catalog, watermarks and the end of every log from the bucket, as far as they don't stand.
+    """Rebuilds the catalog, the watermarks and the end of every log from the bucket, where they are missing or wrong.
 
-    No writer may run meanwhile. A second run, not `rewound`, changes nothing.
+    No writer may run meanwhile. A second run without `rewound` changes nothing.
 
     Args:
-        dry_run: says what would be done, and writes nothing.
-        rewound: the tables were restored to an earlier time. A log whose entries reach behind what is published then
-            looks whole, and may have lost what came after: its incarnation is raised, too, each time.
+        dry_run: whether to report what would be done, and write nothing.
+        rewound: whether the tables were restored to an earlier time. A log with unpublished entries then looks intact,
+            but later records may be lost; so its incarnation is raised, too, on each run.
 
     Raises:
-        StoreError: the survey could not be made; nothing was written. A store that fails later refuses one log.
+        StoreError: the facts could not be read; nothing was written. If a store fails later, only that log is refused.
     """
     logs = survey(stores, progress)
     plans = list(plan(logs, rewound=rewound, now_ms=stores.clock.now_ms(), request_ids=stores.request_ids))
@@ -59,7 +59,9 @@ class _Run:
         self._manifests = ManifestStore(stores.objects)
 
     def carry_out(self, plan: Plan) -> LogRecovered:
-        """Writes, in the order that a crash can interrupt anywhere: generation, producers, entry with row, watermark."""
+        """Writes a plan: generation, producers, entry with row, watermark. A crash may interrupt this order
+        anywhere.
+        """
         wrote: list[str] = []
         status, reason = plan.status, plan.reason
         try:
@@ -126,7 +128,7 @@ class _Run:
         return following
 
     def _commit(self, plan: Plan, entry: Entry) -> None:
-        """Commits the entry and its row together."""
+        """Commits the entry of a plan together with its catalog row."""
         if self._dry_run:
             return
         stores, row = self._stores, plan.facts.row
@@ -138,7 +140,9 @@ class _Run:
             raise StoreError("somebody else wrote meanwhile; run the recovery again, alone")
 
     def _set_watermark(self, plan: Plan, manifest: Manifest | None) -> bool:
-        """Makes the watermark that of `manifest`; of a purged log, such that no late writer passes the fence."""
+        """Sets the watermark to that of `manifest`; for a purged log, so high that no late writer passes the ack
+        fence.
+        """
         marks, log_id, standing = self._stores.watermarks, plan.facts.log_id, plan.facts.watermark
         wanted = Watermark(touched_ms=standing.touched_ms)
         if plan.facts.tombstone is not None:

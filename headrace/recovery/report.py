@@ -1,4 +1,4 @@
-"""What recovery and verification say: plain values, fit for JSON."""
+"""The results of recovery and verification: plain values that can be written as JSON."""
 
 from __future__ import annotations
 
@@ -47,19 +47,19 @@ Kind = Literal[
 ]
 
 Progress = Callable[[str, int, int], None]
-"""Called with what is being done, how much of it is done, and how much there is (0: not known)."""
+"""A function that is called with the current step, how much of it is done, and how much there is (0: unknown)."""
 
 
 def no_progress(what: str, done: int, total: int) -> None:
-    """Shows nothing."""
+    """Shows no progress."""
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """Something that is not as it must be.
+    """A finding of verification: something that is wrong.
 
     Attributes:
-        severity: `error`: data are lost, unreadable or in danger. `warning`: nothing is, and the next run of the sealer,
-            or a recovery, puts it right.
+        severity: `error` if data is lost, unreadable or in danger; `warning` if not, and the next run of the sealer or
+            a recovery repairs it.
         where: the object's key, `slot N`, or the row.
     """
 
@@ -72,7 +72,7 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 class Notes:
-    """Findings of one log, and counts of what was looked at."""
+    """The findings of one log, and counts of what was checked."""
 
     def __init__(self, log_id: str) -> None:
         self.log_id = log_id
@@ -80,16 +80,16 @@ class Notes:
         self.counts: Counter[str] = Counter()
 
     def error(self, kind: Kind, where: str, *, expected: object = "", found: object = "") -> None:
-        """Data are lost, unreadable or in danger."""
+        """Adds a finding of severity error: data is lost, unreadable or in danger."""
         self.findings.append(Finding(kind, "error", self.log_id, where, str(expected), str(found)))
 
     def warn(self, kind: Kind, where: str, *, expected: object = "", found: object = "") -> None:
-        """Notes what is not as it should be while nothing is in danger."""
+        """Adds a finding of severity warning: something is wrong, but no data is in danger."""
         self.findings.append(Finding(kind, "warning", self.log_id, where, str(expected), str(found)))
 
 
 class LogChecked(msgspec.Struct, frozen=True):
-    """What was looked at in one log. `name`: with the role of a companion."""
+    """The counts of what was checked in one log. `name` includes the role of a companion."""
 
     log_id: str
     name: str = ""
@@ -102,14 +102,14 @@ class LogChecked(msgspec.Struct, frozen=True):
 
 
 class VerifyReport(msgspec.Struct, frozen=True):
-    """Everything that was checked, and everything found."""
+    """The result of verification: everything that was checked, and all findings."""
 
     logs: tuple[LogChecked, ...] = ()
     findings: tuple[Finding, ...] = ()
 
     @property
     def clean(self) -> bool:
-        """Nothing was found."""
+        """Whether there are no findings."""
         return not self.findings
 
 
@@ -124,20 +124,20 @@ Status = Literal["intact", "restored", "repaired", "ended", "gone", "superseded"
 
 
 class LogRecovered(msgspec.Struct, frozen=True):
-    """What became of one log.
+    """The result of recovery for one log.
 
     Attributes:
-        name: with the role of a companion.
-        status: `intact`: nothing was to do. `restored`: it lives again, as published. `repaired`: its entries were there,
-            a row was not. `ended`: it had ended, and says so again. `gone`: it has a tombstone, and nothing of it is
-            needed. `superseded`: its name was created again later, so it had ended; its objects are left as they are.
-            `lost`: only leftovers that don't say what log it was; nothing of it had been published.
-            `refused`: nothing was changed; `reason` says why.
+        name: the name, with the role of a companion.
+        status: `intact`: there was nothing to do. `restored`: it lives again, as published. `repaired`: its entries
+            existed, but a row was missing or wrong. `ended`: it had ended, and its entries say so again. `gone`: it has
+            a tombstone, and nothing of it is needed. `superseded`: its name was created again later, so it had ended;
+            its objects are left as they are. `lost`: only objects that don't tell which log it was; nothing of it had
+            been published. `refused`: nothing was changed; `reason` says why.
         end_offset: offset after the last record that is readable now.
-        incarnation: in force now.
+        incarnation: the incarnation now.
         wrote: what was written (or would be): `generation`, `entry`, `row`, `watermark`.
-        lost: what may have been there and can't be restored.
-        evidence_offset: a payload object shows that records were once written at this offset, behind the end.
+        lost: what may have existed and can't be restored.
+        evidence_offset: an offset after the end at which, as a payload object shows, records were once written.
     """
 
     log_id: str
@@ -153,17 +153,17 @@ class LogRecovered(msgspec.Struct, frozen=True):
 
 
 class RecoverReport(msgspec.Struct, frozen=True):
-    """What became of every log."""
+    """The result of recovery for every log."""
 
     dry_run: bool
     logs: tuple[LogRecovered, ...] = ()
 
     @property
     def clean(self) -> bool:
-        """No log was refused."""
+        """Whether no log was refused."""
         return all(log.status != "refused" for log in self.logs)
 
     @property
     def changed(self) -> bool:
-        """Something was written, or would have been."""
+        """Whether something was written, or would have been."""
         return any(log.wrote for log in self.logs)

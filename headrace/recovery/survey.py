@@ -1,7 +1,7 @@
-"""What the bucket and the tables say of every log. Reads only.
+"""Reads the facts of every log from the bucket and the tables. Writes nothing.
 
-One listing of the bucket finds the logs, then each costs its two small objects, its newest manifest, and three reads of
-tables. Logs that only the catalog knows are looked at, too; those that only the write-ahead log knows can't be found.
+One listing of the bucket finds the logs. Each log then costs its two small objects, its newest manifest, and three
+reads of tables. Logs that only the catalog knows are included; logs that only the write-ahead log knows can't be found.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Tail = Literal["none", "behind", "joins", "diverged"]
 
 
 class Listed(msgspec.Struct):
-    """What a listing shows of one log."""
+    """What a listing of the bucket shows of one log."""
 
     log_id: str
     described: bool = False
@@ -42,17 +42,18 @@ class Listed(msgspec.Struct):
 
 
 class Facts(msgspec.Struct, frozen=True):
-    """What is known of one log.
+    """The facts about one log.
 
     Attributes:
-        config: from the newest manifest, `log.json`, `deleted.json` or its catalog row; None if nothing says it.
+        config: its configuration, from the newest manifest, `log.json`, `deleted.json` or its catalog row; None if
+            unknown.
         manifest: the newest generation, without its segments.
         newest: the newest entry.
-        has_older: entries are before it.
+        has_older: whether there are entries before it.
         tail: how the write-ahead log relates to the manifest: it is empty; its newest entry is before the published
-            end; it goes on from there (or nothing is published); it is another history.
-        row: what is in the catalog under the log's name, perhaps for other logs.
-        damage: why the bucket can't be believed.
+            end; it continues the manifest (or nothing is published); it has another history.
+        row: the catalog row of the log's name, perhaps for another log.
+        damage: why the bucket's objects can't be trusted; empty if they can.
     """
 
     log_id: str
@@ -69,26 +70,26 @@ class Facts(msgspec.Struct, frozen=True):
 
     @property
     def is_lost(self) -> bool:
-        """Nothing says what log it was: nothing of it had been published."""
+        """Whether nothing tells which log it was; then nothing of it had been published."""
         return self.config is None and self.newest is None and not self.damage
 
     @property
     def state(self) -> LogState | None:
-        """The state as of the newest entry that can be believed: of the log, else of what is published."""
+        """The state as of the newest entry that can be trusted, or else as published; None if unknown."""
         if self.newest is not None and (self.tail == "joins" or self.manifest is None):
             return self.newest.state
         return self.manifest.state if self.manifest is not None else None
 
     @property
     def incarnation(self) -> int:
-        """In force, as far as is known; -1 if nothing says what log it is."""
+        """The current incarnation, as far as known; -1 if nothing tells which log it is."""
         if self.config is None:
             return -1
         return incarnation_of(self.config, self.state or LogState())
 
     @property
     def is_superseded(self) -> bool:
-        """The catalog's row of the name stands for logs that were created later."""
+        """Whether the catalog row of the name is of a log that was created later."""
         if self.row is None or self.config is None or self.own_row is not None:
             return False
         younger, older = self.row.config, self.config
@@ -96,13 +97,13 @@ class Facts(msgspec.Struct, frozen=True):
 
     @property
     def own_row(self) -> Row | None:
-        """What the catalog's row of the name says of this log; None if it stands for others."""
+        """The catalog row of the name; None if it is of another log."""
         logs = self.row.logs if self.row is not None else ()
         return next((log for log in logs if log.log_id == self.log_id), None)
 
 
 def survey(stores: Stores, progress: Progress = no_progress) -> list[Facts]:
-    """Returns every log that the bucket or the catalog knows, by log id."""
+    """Returns the facts of every log that the bucket or the catalog knows, by log id."""
     listed = {one.log_id: one for one in list_logs(stores.objects)}
     rows = {log.log_id: log for surface in stores.surfaces for row in _rows(stores, surface) for log in row.logs}
     found: dict[str, Facts] = {}
@@ -123,7 +124,7 @@ def survey(stores: Stores, progress: Progress = no_progress) -> list[Facts]:
 
 
 def list_logs(objects: Objects, prefix: str = keys.ROOT) -> Iterator[Listed]:
-    """Yields the logs that have objects, in order: one listing."""
+    """Yields the logs that have objects, in order; costs one listing."""
     names = (key.removeprefix(keys.ROOT) for key in objects.list(prefix))
     for log_id, group in groupby(names, lambda name: name.partition("/")[0]):
         one = Listed(log_id)
@@ -142,7 +143,7 @@ def list_logs(objects: Objects, prefix: str = keys.ROOT) -> Iterator[Listed]:
 
 
 def look(stores: Stores, listed: Listed, row: Row | None = None) -> Facts:
-    """Returns the facts of one log. `row` says what it is, should nothing else."""
+    """Reads the facts of one log. `row` tells what it is if nothing else does."""
     log_id = listed.log_id
     tombstone = description = manifest = None
     damage = ""
@@ -176,10 +177,10 @@ def look(stores: Stores, listed: Listed, row: Row | None = None) -> Facts:
 
 
 def read_mark(objects: Objects, key: str, type_: type[M]) -> M | None:
-    """`log.json` or `deleted.json`; None if it is not there.
+    """Reads `log.json` or `deleted.json`; None if it does not exist.
 
     Raises:
-        Damaged: it does not parse.
+        Damaged: the object is invalid.
     """
     try:
         return msgspec.json.decode(objects.get(key), type=type_)
@@ -235,13 +236,15 @@ def _tail(
 
 
 def others_of(config: LogConfig) -> set[str]:
-    """Returns the logs that a fork was made from and reads, or the main log of a companion."""
+    """Returns the ids of the logs from which a fork was made and reads; for a companion, of its main log."""
     made_from = {config.source.log_id} if config.source is not None else set()
     return made_from | {ancestor.log_id for ancestor in config.lineage} | ({config.main} if config.main else set())
 
 
 def _rows(stores: Stores, surface: str) -> Iterator[Row]:
-    """Returns rows of logs that have ended, too: their entries may be lost, or be from before the end."""
+    """Yields all rows of a surface, also of logs that have ended, because their entries may be lost or older than the
+    end.
+    """
     after = ""
     while True:
         rows = stores.catalog.every(surface, after=after, limit=_PAGE)
@@ -252,5 +255,5 @@ def _rows(stores: Stores, surface: str) -> Iterator[Row]:
 
 
 def payload_offset(facts: Facts) -> int | None:
-    """Offset of the highest payload object, which says that records were once sent to it."""
+    """Returns the offset of the highest payload object, at which records were once written; None if there is none."""
     return offsets.offset_of_slot(facts.payload_slot) if facts.payload_slot is not None else None

@@ -1,8 +1,8 @@
-"""Verification: walks one log, or every log, end to end, and says everything that is not as it must be.
+"""Verification: checks one log, or every log, end to end, and reports everything that is wrong.
 
-A log that is written to meanwhile is looked at again where its parts don't agree; an object that is just being published
-can still show as an orphan. What this can't check without a Parquet library: the columns of a segment beside `data`.
-They are covered by the object's hash.
+If a log is written to meanwhile and its parts don't agree, they are read again; an object that is just being published
+may still be reported as an orphan. The columns of a segment other than `data` can't be decoded without a Parquet
+library; the object's hash covers them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _LOOKS = 3  # a sealer can publish and trim between two of ours
 
 
 def verify(stores: Stores, log_id: str, progress: Progress = no_progress) -> VerifyReport:
-    """Walks one log. Damage is reported, never raised; a store that does not answer is a finding, too."""
+    """Checks one log. Damage is reported, never raised; a store that does not answer is a finding, too."""
     return _verify(stores, log_id, progress)
 
 
@@ -45,7 +45,7 @@ def _verify(
 
 
 def verify_all(stores: Stores, progress: Progress = no_progress) -> VerifyReport:
-    """Walks every log that the bucket or the catalog knows, and what logs say of each other.
+    """Checks every log that the bucket or the catalog knows, and whether logs agree with each other.
 
     Raises:
         StoreError: the logs could not be listed.
@@ -70,7 +70,7 @@ def verify_all(stores: Stores, progress: Progress = no_progress) -> VerifyReport
 
 
 def _between(logs: list[Facts], forks: Counter[str]) -> Iterable[VerifyReport]:
-    """Sources count their forks: one that is not counted could lose what it reads."""
+    """Checks that sources count their forks: a fork that is not counted could lose what it reads."""
     for log in logs:
         notes = Notes(log.log_id)
         counted = log.state.forks if log.state is not None else 0
@@ -91,8 +91,8 @@ class _Walk:
         row: Row | None,
         is_superseded: bool,
     ) -> None:
-        """`row`: says what it is, should nothing else. `is_superseded`: other logs say so; else the row of its name does,
-        or nothing.
+        """Starts the check of one log. `row` tells what the log is if nothing else does; `is_superseded` whether
+        another log owns the name.
         """
         self._row = row
         self._stores = stores
@@ -146,7 +146,7 @@ class _Walk:
         return LogChecked(log_id, name, end_offset=end, **counts)
 
     def _look(self) -> tuple[Facts, Listed]:
-        """Returns what is stored, once its parts agree, or as it is."""
+        """Reads what is stored, until its parts agree or a number of tries is used up."""
         for attempt in range(_LOOKS):
             listed = next(list_logs(self._stores.objects, keys.log_prefix(self._log_id)), Listed(self._log_id))
             facts = look(self._stores, listed, self._row)
@@ -173,7 +173,7 @@ class _Walk:
             notes.error("tombstone.damaged", tombstone_key, found=exc)
 
     def _check_gone(self, facts: Facts, standing: set[str]) -> None:
-        """Checks a purged log: what stays says that it has ended."""
+        """Checks that what remains of a purged log says that it has ended."""
         newest = facts.newest
         if newest is not None and not newest.state.ended:
             self._notes.error("tombstone.living", keys.tombstone(self._log_id), found=f"slot {newest.slot} lives")
@@ -207,7 +207,7 @@ class _Walk:
 
     @staticmethod
     def _definitions(config: LogConfig | None, manifest: Manifest | None, links: list[Link]) -> set[DefinitionRef]:
-        """Returns all that the log names: what it began with, as it is published, and in its entries."""
+        """Returns all definitions that the log names: the first one, the published one, and those in its entries."""
         named = {config.definition if config is not None else None}
         named |= {one.state.definition for one in (manifest, *links) if one is not None}
         return {ref for ref in named if ref is not None}
@@ -238,7 +238,7 @@ class _Walk:
             notes.warn("catalog.differs", where, expected=f"ended {state.ended!r}", found=f"ended {row.ended}")
 
     def _check_lineage(self, config: LogConfig) -> None:
-        """Checks that each ancestor still reaches the offset up to which it is read."""
+        """Checks that each ancestor still has the offsets up to which the fork reads it."""
         for ancestor in config.lineage:
             listed = next(list_logs(self._stores.objects, keys.log_prefix(ancestor.log_id)), None)
             facts = look(self._stores, listed or Listed(ancestor.log_id))

@@ -1,9 +1,9 @@
-"""Streams: names that hold records of one content type, which clients append, read, close and fork.
+"""Streams: the surface whose names hold records of one content type, which clients append, read, close and fork.
 
-values     names, what is kept in the state of a log, what callers ask and get
-errors     what else can be wrong with a request to a stream
+values     names, the state of a stream, requests and answers
+errors     errors that only streams have
 decide     the rules, pure (`headrace.log.seam`)
-prepare    what an append writes under a definition
+prepare    checks and normalizes the records of an append under a definition
 profiles   what the records of a stream mean
-verbs      the verbs as one object, for handlers
+verbs      the verbs as one object, for HTTP handlers
 """

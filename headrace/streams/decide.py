@@ -1,4 +1,6 @@
-"""The rules of streams, pure: requests and logs as they stand give entries, or repeats and refusals as answers."""
+"""The rules of streams, as pure functions: from requests and the logs' states to entries, and to answers (also repeats
+and refusals).
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ DEFAULT_CONTENT_TYPE = "application/octet-stream"
 
 
 class Accepted(NamedTuple):
-    """The request changes the log: the state after it, the append time of its records, the producer that left."""
+    """The verdict that a request changes the log: the state after it, the append time of its records, the answer, and
+    the producer that leaves the state.
+    """
 
     state: LogState
     time_ms: int
@@ -45,13 +49,13 @@ class Accepted(NamedTuple):
 
 
 class Unchanged(NamedTuple):
-    """The request is a repeat of something done already."""
+    """The verdict that the request is a repeat of something done before."""
 
     answer: Appended
 
 
 class Refused(NamedTuple):
-    """The request contradicts the state."""
+    """The verdict that the request contradicts the state."""
 
     error: HeadraceError
 
@@ -60,7 +64,7 @@ Verdict = Accepted | Unchanged | Refused
 
 
 class Prepared(NamedTuple):
-    """A request under the definition of one log: what it would write, or why it may not."""
+    """A request that was checked under one definition of a log, with the error if its records are invalid."""
 
     log_id: str
     definition: DefinitionRef | None
@@ -69,7 +73,7 @@ class Prepared(NamedTuple):
 
 
 class StreamSurface(Surface):
-    """Streams, as the log knows them."""
+    """The surface of streams."""
 
     name = STREAMS
     noun = "stream"
@@ -77,7 +81,7 @@ class StreamSurface(Surface):
     def decide(
         self, logs: Sequence[Look | None], requests: Sequence[Request], rows: Rows, now_ms: int, ids: Ids
     ) -> Decision:
-        """Decides appends and closes to one stream."""
+        """Decides appends and closes of one stream."""
         return decide_appends(logs, requests, rows, now_ms, ids)
 
 
@@ -91,7 +95,7 @@ def decide_appends(
     now_ms: int,
     ids: Ids,  # noqa: ARG001
 ) -> Decision:
-    """Decides appends and closes to one stream: what is accepted of them shares an entry."""
+    """Decides appends and closes of one stream; all that are accepted share one entry."""
     (look,) = logs
     assert look is not None, "an append looks at a log"
     state = look.state
@@ -128,7 +132,9 @@ def decide_appends(
 
 
 def _prepare(look: Look, asked: Request, rows: Rows, now_ms: int) -> Prepared:
-    """Returns the request under the definition in force; prepared once for each definition that it meets."""
+    """Checks and normalizes a request's records under the current definition; the result is kept until the definition
+    changes.
+    """
     log_id, ref = look.log_id, look.state.definition
     request: AppendRequest = asked.request
     known: Prepared | None = asked.memo
@@ -163,10 +169,11 @@ def append(
     """Decides one append or close.
 
     Args:
-        config, state: of the log.
-        request: what is asked.
+        config, state: configuration and state of the log.
+        request: the append or close.
         now_ms: the server's clock.
-        spilled: rows of producers that are not in the state; needed if `unknown_producer` names the request's.
+        spilled: rows of producers that are not in the state; required if `unknown_producer` returns the request's
+            producer.
     """
     gone = SURFACE.ended(config, state)
     if gone is not None:
@@ -193,7 +200,7 @@ def append(
 
 
 def unknown_producer(state: LogState, request: AppendRequest) -> str | None:
-    """Returns the producer whose row must be read before `append` can decide; None if the state says enough."""
+    """Returns the producer whose row must be read before `append` can decide; None if the state is enough."""
     if request.producer is None or not state.producers_spilled:
         return None
     if any(producer.id == request.producer.id for producer in state.producers):
@@ -211,7 +218,9 @@ def _producer(state: LogState, request: AppendRequest, spilled: Mapping[str, Pro
 
 
 def _check_producer(state: LogState, asked: Producer, known: Producer | None, tail: str) -> Verdict | None:
-    """Returns the table of protocol § 5.2.1; None if the write is new."""
+    """Applies the table of protocol § 5.2.1 to a producer's epoch and sequence number. Returns None if the write is
+    new.
+    """
     if known is None or asked.epoch > known.epoch:
         if asked.seq == 0:
             return None
@@ -244,9 +253,9 @@ def _accept(config: LogConfig, state: LogState, request: AppendRequest, now_ms: 
 def decide_create(
     logs: Sequence[Look | None], requests: Sequence[Request], rows: Rows, now_ms: int, ids: Ids
 ) -> Decision:
-    """Decides a create: the first log is what the name stands for, the second one a fork's source.
+    """Decides a create. The first log is the name's current log, the second one a fork's source.
 
-    The answer: whether a stream was created, and its state.
+    The answer says whether a stream was created, and has its state.
     """
     old, *sources = logs
     source = sources[0] if sources else None
@@ -341,7 +350,7 @@ def _create(
 
 
 def _fork_point(source: Look, fork: ForkRequest, rows: Rows) -> tuple[int, Batch]:
-    """Offset where the fork begins, and the part of a record that it takes over as its first."""
+    """Returns the offset where the fork begins, and the part of a record that it takes over as its first record."""
     tail = source.state.next_offset
     position = tail if fork.at is None else fork.at.position
     if fork.at is not None:
@@ -363,7 +372,7 @@ def _fork_point(source: Look, fork: ForkRequest, rows: Rows) -> tuple[int, Batch
 
 
 def head_of(row: Row, state: LogState, touched_ms: int) -> Head:
-    """Returns a stream as callers see it."""
+    """Returns the state of a stream in the form that callers get."""
     return Head(row.log_id, row.config, state, rules.deadline_ms(row.config, state, touched_ms))
 
 

@@ -1,10 +1,8 @@
-"""What else can be wrong with a request to a stream.
+"""The errors that only requests to streams have.
 
-Conflict
-├── StreamClosed      appends are over
-├── SequenceConflict  Stream-Seq did not rise
-└── ProducerGap       a producer skipped a sequence number
-StaleProducer         a newer epoch of this producer exists
+Conflict ├── StreamClosed      the stream is closed for appends ├── SequenceConflict  Stream-Seq is not above the last
+one └── ProducerGap       a producer skipped a sequence number StaleProducer         a newer epoch of this producer
+exists
 """
 
 from __future__ import annotations
@@ -13,10 +11,10 @@ from headrace.errors import Conflict, HeadraceError
 
 
 class StreamClosed(Conflict):
-    """Appends to this stream are over.
+    """The stream is closed for appends.
 
     Attributes:
-        next_offset: the final offset, as text.
+        next_offset: the final offset as a cursor text.
     """
 
     def __init__(self, next_offset: str) -> None:
@@ -34,7 +32,7 @@ class SequenceConflict(Conflict):
 
 
 class ProducerGap(Conflict):
-    """A producer skipped a sequence number of its epoch."""
+    """A producer skipped a sequence number in its epoch."""
 
     def __init__(self, expected: int, received: int) -> None:
         super().__init__(f"producer sequence has a gap: expected={expected} received={received}")
@@ -43,7 +41,7 @@ class ProducerGap(Conflict):
 
 
 class StaleProducer(HeadraceError):
-    """A newer epoch of this producer has written: this one is fenced."""
+    """A newer epoch of this producer has written, so this one may not write any more."""
 
     code = "forbidden"
 

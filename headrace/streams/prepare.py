@@ -1,7 +1,7 @@
-"""What an append writes under a definition: normalised by the profile, checked against the schema, with routing keys.
+"""Checks and normalizes what an append writes: by the profile, against the schema, with routing keys.
 
-An append is prepared under the definition of the state that it is decided on; the slot fences the definition like
-everything else of the state.
+An append is prepared under the definition in the state on which it is decided. If the definition changes meanwhile, the
+slot is taken and the append is decided again.
 """
 
 from __future__ import annotations
@@ -16,17 +16,16 @@ from headrace.streams import profiles
 
 
 def prepare(definition: Definition, content_type: str | None, records: Batch, now_ms: int) -> Batch:
-    """Returns the records as they will be in the log. The bytes of a document that no profile changes stay as they
-    came.
+    """Returns the records as they will be stored. A document that the profile does not change keeps its bytes.
 
     Args:
-        definition: in force.
-        content_type: of the request.
-        records: as the request brought them.
+        definition: the current definition.
+        content_type: content type of the request.
+        records: the records of the request.
         now_ms: the server's clock, for profiles that fill in a time.
 
     Raises:
-        InvalidRequest: one of them may not be appended; then none is.
+        InvalidRequest: a record is invalid; then none is appended.
     """
     routing = definition.registry.routing_key
     validator, profile = definition.validator, profiles.of(definition)

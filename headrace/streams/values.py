@@ -1,4 +1,4 @@
-"""Streams as values: their names, what they keep in the state of a log, what callers ask and get."""
+"""The values of streams: names, the stream's part of a log's state, requests and answers."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ RESERVED_PAIRS = frozenset({("touch", "meta"), ("touch", "wait"), ("templates", 
 
 
 class ForkRequest(msgspec.Struct, frozen=True):
-    """A create that branches: from which name, at which cursor (None: its tail), how far past it.
+    """The fork part of a create: the source's name, the cursor to branch at (None: its tail), and how far past it.
 
     `sub_offset` counts records on a JSON stream and bytes on any other.
     """
@@ -48,7 +48,7 @@ class ForkRequest(msgspec.Struct, frozen=True):
 
 
 class CreateRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A create. `content_type` None stands for the default (or the source's, for a fork)."""
+    """A request to create a stream. A `content_type` of None means the default, or the source's for a fork."""
 
     content_type: str | None = None
     ttl_ms: int | None = None
@@ -60,7 +60,7 @@ class CreateRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AppendRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """An append, a close, or both. `content_type` None only without records."""
+    """A request to append, to close, or both. `content_type` may be None only if there are no records."""
 
     content_type: str | None = None
     records: Batch = EMPTY
@@ -71,26 +71,26 @@ class AppendRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def size(self) -> int:
-        """Bytes of record data and keys."""
+        """The bytes of record data and keys."""
         return self.records.size
 
 
 class Created(NamedTuple):
-    """Answer to a create; `created` False when an equal stream existed already."""
+    """The answer to a create; `created` is False if an equal stream existed already."""
 
     created: bool
     head: Head
 
 
 class Appended(NamedTuple):
-    """Answer to an append.
+    """The answer to an append.
 
     Attributes:
-        next_offset: the position after the request's own records (the tail, for a duplicate), as text.
-        closed: the stream is closed now.
-        duplicate: nothing was written; an earlier try of the same producer write was.
+        next_offset: the position after the request's own records (for a duplicate, the tail), as a cursor text.
+        closed: whether the stream is closed now.
+        duplicate: whether nothing was written, because an earlier try of the same producer write was.
         producer: the producer's epoch and highest accepted sequence number, if the request named one.
-        tries: commits it took; more than one when other writers were first.
+        tries: number of commits that it took; more than one if other writers were first.
     """
 
     next_offset: str
@@ -101,11 +101,11 @@ class Appended(NamedTuple):
 
 
 class StreamState(Extension, msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="stream"):
-    """The extension of a stream; the default one is left out of the state.
+    """The stream's part of a log's state; it is not stored if it has the default values.
 
     Attributes:
-        last_seq: last accepted `Stream-Seq`.
-        closed: appends are over.
+        last_seq: the last accepted `Stream-Seq`; None if there was none.
+        closed: whether the stream is closed for appends.
     """
 
     last_seq: str | None = None
@@ -121,20 +121,21 @@ OPEN = StreamState()
 
 
 def state_of(state: LogState) -> StreamState:
-    """Returns what a log's state says of a stream."""
+    """Returns the stream's part of a log's state."""
     return state.extension if isinstance(state.extension, StreamState) else OPEN
 
 
 def extension_of(stream: StreamState) -> StreamState | None:
-    """Returns the extension to store."""
+    """Returns the stream's part to store in a log's state; None if it has the default values."""
     return stream if stream != OPEN else None
 
 
 def check_name(name: str) -> str:
-    """Returns `name` if it can name a stream.
+    """Checks that a text can be the name of a stream, and returns it.
 
     Raises:
-        InvalidRequest: empty, too long, not encodable, with control characters, or ending in a reserved segment.
+        InvalidRequest: the name is empty, too long or not encodable, has control characters, or ends in a reserved
+            segment.
     """
     if not name:
         raise InvalidRequest("stream name is empty")
@@ -154,10 +155,10 @@ def check_name(name: str) -> str:
 
 
 def check_writable(name: str) -> None:
-    """Passes if clients may make, write, change and delete a stream of this name.
+    """Checks that clients may create, write, change and delete a stream with this name.
 
     Raises:
-        InvalidRequest: it is the server's own.
+        InvalidRequest: the name is that of a system stream.
     """
     if name in OWN_STREAMS:
         raise InvalidRequest(f"stream name is reserved for the server: name={name}")

@@ -1,4 +1,4 @@
-"""The verbs of streams as one object. Every method blocks; any thread may call any."""
+"""The verbs of streams as one object. Every method blocks, and may be called by any thread."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from headrace.streams.values import Appended, AppendRequest, Created, CreateRequ
 
 
 class Streams(Log):
-    """Streams by name."""
+    """The verbs of streams, by name. Methods raise the errors of `Log`."""
 
     def __init__(self, stores: Stores, run_cache: RunCache | None = None) -> None:
-        """`run_cache`: one of its own in memory if None."""
+        """Creates the verbs. If `run_cache` is None, a cache in memory is created."""
         super().__init__(stores, SURFACE, run_cache)
 
     def create(self, name: str, request: CreateRequest) -> Created:
-        """Creates a stream or a fork, or finds an equal one."""
+        """Creates a stream or a fork. If an equal one exists, returns that."""
 
         def find(controls: Controls) -> Found:
             found = controls.find_any(name)
@@ -35,11 +35,11 @@ class Streams(Log):
         return created
 
     def append(self, name: str, request: AppendRequest) -> Appended:
-        """Appends, closes, or both."""
+        """Appends records, closes the stream, or both."""
         ticket = self.appender.append(name, request)
         appended: Appended = ticket.result()
         return appended._replace(tries=ticket.tries)
 
     def definition(self, name: str) -> Definition:
-        """Returns the stream's definition now."""
+        """Returns the stream's current definition."""
         return self.definition_of(self.head(name))

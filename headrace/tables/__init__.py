@@ -1,1 +1,1 @@
-"""The DynamoDB tables, one package each: its rows, its contract, its adapters."""
+"""The DynamoDB tables, one module each: rows, guards, the port, and its adapters on DynamoDB and in memory."""

@@ -1,9 +1,8 @@
-"""The catalog: one row per name, a projection of the write-ahead log that can be repaired from it.
+"""The catalog: one row per name. It is derived from the write-ahead log, and can be repaired from it.
 
-Guarantees every adapter keeps:
- 1. A row is created and replaced only as a guard of a commit (`PutRow`), so a name has one log at a time.
- 2. `get` is strongly consistent. Listings and `due` may lag by a moment.
- 3. Listings are in byte order of the name, and cost in proportion to what they return.
+Guarantees that every adapter keeps: 1. A row is created and replaced only as a guard of a commit (`PutRow`), so a name
+has one log at a time. 2. `get` is strongly consistent. Listings and `due` may lag by a moment. 3. Listings are in byte
+order of the name, and cost in proportion to what they return.
 
 The catalog in DynamoDB. Table `catalog`: `bucket` S (hash), `name` S (range).
 
@@ -36,14 +35,14 @@ GENERIC = "generic"  # the label of a log that was given none
 
 
 class Row(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a name stands for.
+    """The catalog row of a name.
 
     Attributes:
-        log_id: its main log.
-        config: that log's configuration, which names the companions.
-        ended: the log has ended; listings omit it. A hint: the log's own state decides.
-        deadline_ms: not before this time can it expire; None when it never does.
-        label: what listings show of the log's definition.
+        log_id: id of the name's main log.
+        config: configuration of the main log, which names the companions.
+        ended: whether the log has ended, so that listings omit it. Only a hint: the log's own state decides.
+        deadline_ms: the earliest time at which it can expire; None if it never does.
+        label: the text that listings show for the log's definition.
     """
 
     log_id: str
@@ -64,7 +63,7 @@ class Row(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def companions(self) -> tuple[Row, ...]:
-        """The other logs of the name, as rows. No table holds these: each follows from the row of the main log."""
+        """The rows of the name's other logs. They are in no table, but derived from the row of the main log."""
         return tuple(
             Row(
                 one.log_id,
@@ -84,24 +83,24 @@ class Row(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def logs(self) -> tuple[Row, ...]:
-        """All logs of the name, the main one first."""
+        """The rows of all logs of the name, the main one first."""
         return (self, *self.companions)
 
     def log(self, role: str) -> Row | None:
-        """Returns the log of a role ("": the main one); None if the name has none."""
+        """Returns the row of the log with this role ("" for the main log); None if there is none."""
         return next((one for one in self.logs if one.config.role == role), None)
 
 
 def bucket_of(surface: str, name: str) -> str:
-    """Hash key of a name's row: the surface and one hex digit, so that a listing merges 16 ordered queries."""
+    """Returns the hash key of a name's row: the surface and one hex digit. A listing merges 16 ordered queries."""
     return f"{surface}#{hashlib.sha256(name.encode()).hexdigest()[0]}"
 
 
 class Catalog(Protocol):
-    """Names to logs. Every method may raise `StoreTimeout` or `StoreThrottled`."""
+    """The port of the catalog. Every method may raise `StoreTimeout` or `StoreThrottled`."""
 
     def get(self, surface: str, name: str) -> Row | None:
-        """Returns the row of a name, ended or not."""
+        """Returns the row of a name, ended or not; None if there is none."""
 
     def living(self, surface: str, *, after: str = "", prefix: str = "", limit: int) -> list[Row]:
         """Returns up to `limit` rows that have not ended, with names above `after` and beginning with `prefix`, in
@@ -109,16 +108,20 @@ class Catalog(Protocol):
         """
 
     def every(self, surface: str, *, after: str = "", limit: int) -> list[Row]:
-        """Returns up to `limit` rows, ended or not, with names above `after`, in order: what a recovery looks at."""
+        """Returns up to `limit` rows, ended or not, with names above `after`, in order; recovery uses it."""
 
     def due(self, now_ms: int, *, limit: int) -> list[Row]:
-        """Rows whose deadline is at or before `now_ms`, as they are now. Not all: the index lags."""
+        """Returns rows whose deadline is at or before `now_ms`, as they are now. Some may be missing, because the index
+        lags.
+        """
 
     def mark_ended(self, row: Row) -> None:
-        """Records that the row's log has ended, and drops its deadline. Nothing if the name has another log now."""
+        """Records that the row's log has ended, and removes its deadline. Does nothing if the name has another log
+        now.
+        """
 
     def set_hints(self, row: Row, *, deadline_ms: int | None = None, label: str | None = None) -> None:
-        """Corrects deadline and label (None: it stays). Nothing if the name has another log now, or it has ended."""
+        """Corrects deadline and label (None keeps them). Does nothing if the name has another log now, or has ended."""
 
 
 INDEX = "expiry"
@@ -127,7 +130,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 def row_item(row: Row) -> Item:
-    """Returns the item of a row."""
+    """Converts a row to an item."""
     bucket = bucket_of(row.surface, row.name)
     item: Item = {
         "bucket": s(bucket),
@@ -146,10 +149,10 @@ def row_item(row: Row) -> Item:
 
 
 def item_row(item: Item) -> Row:
-    """Returns the row of an item.
+    """Converts an item to a row.
 
     Raises:
-        Damaged: it does not parse.
+        Damaged: the item is no valid row.
     """
     try:
         deadline = item.get("expires_at_ms")
@@ -165,13 +168,15 @@ def item_row(item: Item) -> Row:
 
 
 class PutRow(Guard, frozen=True):
-    """Guard: the catalog row of a name is written if the name still stands for `replaces` (None: for nothing)."""
+    """A guard that writes the catalog row of a name, if the name's current log is `replaces` (None: if there is no
+    row).
+    """
 
     row: Row
     replaces: str | None
 
     def __post_init__(self) -> None:
-        """Refuses the row of a companion: it would take the place of its main log's."""
+        """Refuses the row of a companion, which would replace that of its main log."""
         assert not self.row.config.role, "a row stands for a main log"
 
     def members(self, names: Names) -> list[Member]:
@@ -185,13 +190,13 @@ class PutRow(Guard, frozen=True):
         return [{"Put": put}]
 
     def check(self, tables: MemoryTables) -> Refusal | None:
-        """Returns the refusal unless the name refers to the log that is replaced."""
+        """Returns a refusal unless the name's current log is the one to replace."""
         current = tables[TABLE].rows.get((self.row.surface, self.row.name))
         log_id = current.log_id if current is not None else None
         return None if log_id == self.replaces else Refusal()
 
     def apply(self, tables: MemoryTables) -> None:
-        """Puts the row."""
+        """Writes the row to the table in memory."""
         tables[TABLE].rows[self.row.surface, self.row.name] = self.row
 
 
@@ -203,7 +208,7 @@ class DynamoCatalog:
         self._table = table
 
     def get(self, surface: str, name: str) -> Row | None:
-        """Returns one consistent read."""
+        """Returns the row of a name, with one consistent read."""
         answer = self._store.call(
             "GetItem",
             {
@@ -216,12 +221,12 @@ class DynamoCatalog:
         return item_row(item) if item is not None else None
 
     def living(self, surface: str, *, after: str = "", prefix: str = "", limit: int) -> list[Row]:
-        """Merges 16 ordered queries."""
+        """Returns rows that have not ended, by merging 16 ordered queries."""
         rows = self._merged(surface, after, prefix, limit)
         return list(islice((row for row in rows if not row.ended), limit))
 
     def every(self, surface: str, *, after: str = "", limit: int) -> list[Row]:
-        """Merges 16 ordered queries."""
+        """Returns all rows, by merging 16 ordered queries."""
         return list(islice(self._merged(surface, after, "", limit), limit))
 
     def _merged(self, surface: str, after: str, prefix: str, limit: int) -> Iterator[Row]:
@@ -260,7 +265,7 @@ class DynamoCatalog:
             query["ExclusiveStartKey"] = answer["LastEvaluatedKey"]
 
     def due(self, now_ms: int, *, limit: int) -> list[Row]:
-        """Returns one index query per shard, then the rows themselves."""
+        """Returns the due rows, with one index query per shard and a read of the rows themselves."""
         found: list[Row] = []
         for shard in BUCKETS:
             answer = self._store.call(
@@ -281,11 +286,11 @@ class DynamoCatalog:
         return sorted(found, key=lambda row: row.deadline_ms or 0)[:limit]
 
     def mark_ended(self, row: Row) -> None:
-        """Writes with one conditional update."""
+        """Marks the row as ended, with one conditional update."""
         self._update(row, "SET ended = :ended REMOVE expiry_shard, expires_at_ms", {":ended": {"BOOL": True}})
 
     def set_hints(self, row: Row, *, deadline_ms: int | None = None, label: str | None = None) -> None:
-        """Writes with one conditional update."""
+        """Corrects the row, with one conditional update."""
         changes: list[str] = []
         values: Item = {}
         if deadline_ms is not None:
@@ -314,7 +319,7 @@ class DynamoCatalog:
 
 
 class MemoryCatalog:
-    """Rows in a dictionary. Rows are written by guards; the write-ahead log shares `lock`."""
+    """The port of the catalog in memory. Rows are written by guards; the write-ahead log shares `lock`."""
 
     def __init__(self, lock: threading.RLock | None = None) -> None:
         self.lock = lock or threading.RLock()
@@ -326,11 +331,11 @@ class MemoryCatalog:
             return self.rows.get((surface, name))
 
     def living(self, surface: str, *, after: str = "", prefix: str = "", limit: int) -> list[Row]:
-        """Rows that have not ended, in byte order of the name."""
+        """Returns rows that have not ended, in byte order of the name."""
         return [row for row in self._listed(surface, after, prefix) if not row.ended][:limit]
 
     def every(self, surface: str, *, after: str = "", limit: int) -> list[Row]:
-        """Rows, ended or not, in byte order of the name."""
+        """Returns all rows, in byte order of the name."""
         return self._listed(surface, after, "")[:limit]
 
     def _listed(self, surface: str, after: str, prefix: str) -> list[Row]:
@@ -343,13 +348,13 @@ class MemoryCatalog:
         return sorted(found, key=lambda row: row.name.encode())
 
     def due(self, now_ms: int, *, limit: int) -> list[Row]:
-        """Rows whose deadline has come."""
+        """Returns rows whose deadline has passed."""
         with self.lock:
             found = [r for r in self.rows.values() if r.deadline_ms is not None and r.deadline_ms <= now_ms]
         return sorted(found, key=lambda row: row.deadline_ms or 0)[:limit]
 
     def mark_ended(self, row: Row) -> None:
-        """Ends the row if it still stands for the same log."""
+        """Marks the row as ended, if it is still of the same log."""
         with self.lock:
             current = self.rows.get((row.surface, row.name))
             if current is not None and current.log_id == row.log_id:
@@ -357,7 +362,7 @@ class MemoryCatalog:
                 self.rows[row.surface, row.name] = ended
 
     def set_hints(self, row: Row, *, deadline_ms: int | None = None, label: str | None = None) -> None:
-        """Corrects the row if it still stands for the same, living log."""
+        """Corrects the row, if it is still of the same log and has not ended."""
         with self.lock:
             current = self.rows.get((row.surface, row.name))
             if current is not None and current.log_id == row.log_id and not current.ended:

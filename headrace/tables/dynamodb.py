@@ -1,6 +1,7 @@
 """What the DynamoDB adapters share: one low-level pynamodb connection, and one table of errors.
 
-pynamodb's public `put` cannot return the item that made a condition fail, so the adapters use `Connection.dispatch`.
+pynamodb's public `put` can't return the item because of which a condition failed, so the adapters use
+`Connection.dispatch`.
 """
 
 from __future__ import annotations
@@ -33,13 +34,13 @@ _CANCEL_THROTTLES = frozenset({"TransactionConflict", "ThrottlingError", "Provis
 
 
 class Store:
-    """A connection that translates errors.
+    """A connection to DynamoDB that converts errors to those of the ports.
 
     Args:
         region: AWS region.
         connection: an existing connection to share.
-        timeout_s: how long one call may take; the caller retries by the commit protocol, botocore never does.
-        refused: called for each call that was refused for load, not for meeting another one.
+        timeout_s: timeout of one call. The commit protocol retries; botocore does not.
+        refused: called for each call that was refused because of load, but not because of a collision.
     """
 
     def __init__(
@@ -59,12 +60,12 @@ class Store:
         )
 
     def call(self, operation: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns one API call.
+        """Makes one API call and returns its answer.
 
         Raises:
             ConditionFailed, TransactionCancelled: a condition did not hold; nothing changed.
-            StoreThrottled: refused; nothing changed.
-            StoreTimeout: the outcome is unknown. `DeadlineExceeded`: the request's time was over before.
+            StoreThrottled: the call was refused; nothing changed.
+            StoreTimeout: the outcome is unknown. `DeadlineExceeded`: the request's deadline had passed before the call.
         """
         check_deadline()
         try:
@@ -77,7 +78,7 @@ class Store:
             raise StoreTimeout(f"{operation}: {exc}") from exc
 
     def delete(self, table: str, keys: Iterable[Item]) -> None:
-        """Deletes rows by batches; what the store leaves undone is sent again. Missing ones are no error."""
+        """Deletes rows in batches; repeats those that the store did not process. Missing rows are not an error."""
         requests = [{"DeleteRequest": {"Key": key}} for key in keys]
         for at in range(0, len(requests), _BATCH):
             pending: dict[str, Any] = {table: requests[at : at + _BATCH]}
@@ -85,7 +86,7 @@ class Store:
                 pending = self.call("BatchWriteItem", {"RequestItems": pending}).get("UnprocessedItems", {})
 
     def purge(self, table: str, log_id: str, range_key: str) -> None:
-        """Deletes every row of a log from a table with the keys `log_id` and `range_key`."""
+        """Deletes every row of a log from a table whose keys are `log_id` and `range_key`."""
         query = {
             "TableName": table,
             "KeyConditionExpression": "log_id = :log",
@@ -108,7 +109,7 @@ def _code(response: Mapping[str, Any]) -> str:
 
 
 def _is_for_load(exc: VerboseClientError) -> bool:
-    """Returns whether the call was refused for load: by itself, or for a member of its transaction."""
+    """Returns whether a call was refused because of load, itself or as a member of its transaction."""
     response = _response(exc)
     reasons = {str(reason.get("Code", "None")) for reason in response.get("CancellationReasons", [])}
     return _code(response) in _THROTTLES - _CONTENTION or bool(

@@ -1,7 +1,7 @@
-"""Items of DynamoDB tables as values, and guards: the rows and conditions that join a commit.
+"""Items of DynamoDB tables as values, and the base of guards: rows, entries and conditions that join a commit.
 
-A guard is defined beside the rows that it speaks of, and describes itself: as members of a DynamoDB transaction, and as
-a condition and an effect on tables in memory. Adapters of the write-ahead log know no guard by name.
+A guard is defined beside its rows, and describes itself in two ways: as members of a DynamoDB transaction, and as a
+condition and an effect on tables in memory. Adapters of the write-ahead log know no guard by name.
 """
 
 from __future__ import annotations
@@ -13,18 +13,20 @@ import msgspec
 
 Item = dict[str, Any]
 Member = dict[str, Any]
-Names = Mapping[str, str]  # of the tables as they are deployed, by what they are called here
+Names = Mapping[str, str]  # names of the deployed tables, by their names here
 MemoryTables = Mapping[str, Any]  # the adapters in memory, by what the tables are called here
 
 
 class Refusal(NamedTuple):
-    """The condition of a guard does not hold; `standing` is the row or entry that it met, where the guard tells it."""
+    """The result that the condition of a guard does not hold; `standing` is the existing row or entry, if the guard
+    reports it.
+    """
 
     standing: Any = None
 
 
 class Guard(msgspec.Struct, frozen=True):
-    """A row, an entry or a condition that joins a commit: the commit takes effect with all of its guards or not at all."""
+    """A row, an entry or a condition that joins a commit: the commit takes effect with all its guards or not at all."""
 
     @property
     def entries(self) -> tuple[Any, ...]:
@@ -32,27 +34,29 @@ class Guard(msgspec.Struct, frozen=True):
         return ()
 
     def members(self, names: Names) -> list[Member]:
-        """Returns the members of a transaction that the guard stands for: it is refused if one of them is.
+        """Returns the guard as members of a DynamoDB transaction; the guard is refused if one of them is.
 
         Args:
-            names: the deployed name of each table.
+            names: the deployed name of each table, by the name that guards use.
         """
         raise NotImplementedError
 
     def standing(self, item: Item | None) -> Any:  # noqa: ARG002
-        """Returns what a refusal tells, given the item that the first member met; None: nothing."""
+        """Returns the existing row or entry that a refusal reports, from the item of the first member; None if there is
+        nothing to report.
+        """
         return None
 
     def check(self, tables: MemoryTables) -> Refusal | None:
-        """Returns the refusal if the condition does not hold on tables in memory. The caller holds their lock."""
+        """Returns a refusal if the condition does not hold on tables in memory. The caller holds their lock."""
         raise NotImplementedError
 
     def apply(self, tables: MemoryTables) -> None:
-        """Writes to tables in memory what the guard writes. The caller holds their lock."""
+        """Writes what the guard writes to tables in memory. The caller holds their lock."""
 
 
 class ConditionFailed(Exception):
-    """A conditional put met an item; `item` is what is there."""
+    """A conditional put was refused; `item` is the existing item."""
 
     def __init__(self, item: Item | None) -> None:
         super().__init__("condition failed")
@@ -60,7 +64,9 @@ class ConditionFailed(Exception):
 
 
 class TransactionCancelled(Exception):
-    """A transaction met a condition: `reasons` has (code, item) per member, code "None" where it held."""
+    """A transaction was refused by a condition: `reasons` has (code, item) per member; the code is "None" where the
+    condition held.
+    """
 
     def __init__(self, reasons: list[tuple[str, Item | None]]) -> None:
         super().__init__("transaction cancelled")
@@ -68,10 +74,10 @@ class TransactionCancelled(Exception):
 
 
 def s(value: str) -> Item:
-    """Returns a string attribute value."""
+    """Returns a string as a DynamoDB attribute value."""
     return {"S": value}
 
 
 def n(value: int) -> Item:
-    """Returns a number attribute value."""
+    """Returns a number as a DynamoDB attribute value."""
     return {"N": str(value)}

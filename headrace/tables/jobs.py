@@ -1,18 +1,19 @@
-"""What the indexer remembers between its runs: logs that wait for an index job, and the job runs under way.
+"""The indexer's memory between its runs: logs that wait for an index job, and the places of active job runs.
 
-All of it can be lost without a record or a run being lost: what is published is in the bucket, the daily audit finds
-the logs again, and a job run that nobody follows has made runs that nobody names.
+The table may be lost: everything published is in the bucket, the daily audit finds the logs again, and the results of a
+job run that is no longer followed are removed as orphans.
 
-Guarantees every adapter keeps:
- 1. `put` and `drop` act only on the version that the caller read, so that of two planners one has a log's work.
- 2. `take` gives a place to one job at a time; `move` and `release` act only on the job that holds it.
- 3. `get`, `place` are strongly consistent. `due` may lag by a moment.
+Guarantees that every adapter keeps: 1. `put` and `drop` act only on the version that the caller read, so that only one
+of two planners gets a log's work. 2. `take` gives a place to one job at a time; `move` and `release` act only on the
+job that holds it. 3. `get`, `place` are strongly consistent. `due` may lag by a moment.
 
 Waiting logs and places in DynamoDB. Table `jobs`: `id` S (hash).
 
 A waiting log is the item `log#<log id>`: `due_queue` S (always `log`) and `due_ms` N are the keys of the sparse index
-`due`; `since_ms`, `failures`, `version` N, `job_id`, `reason` S. A place is the item `place#<number>`: `job_id`, `phase`,
-`run_id` S, `since_ms` N. One partition of the index bounds the rate at which logs can come to wait (1,000 writes a second):
+`due`; `since_ms`, `failures`, `version` N, `job_id`, `reason` S. A place is the item `place#<number>`: `job_id`,
+`phase`,
+`run_id` S, `since_ms` N. One partition of the index bounds the rate at which logs can come to wait (1,000 writes a
+second):
 a log comes to wait once for each of its segments at most, which is far below.
 """
 
@@ -35,12 +36,12 @@ class Waiting(msgspec.Struct, frozen=True, omit_defaults=True):
     """A log that the indexer must look at.
 
     Attributes:
-        due_ms: not before this time.
-        since_ms: since when something of it waits to be indexed, as far as known; 0: nothing is known to.
-        failures: job runs in a row that made nothing for it; it then runs alone, and ever later.
-        job_id: of the job that has its work in hand; `due_ms` is then when that job is given up.
-        reason: why the last of them failed.
-        version: how often the row was written: from 1 on, 0 of a row that was never written.
+        due_ms: the earliest time to look, in epoch milliseconds.
+        since_ms: since when something of it has been waiting to be indexed, if known; else 0.
+        failures: number of consecutive job runs that failed for it; it then runs alone, and later each time.
+        job_id: id of the job that works on it; `due_ms` is then the time at which that job is given up.
+        reason: why the last job run failed.
+        version: number of times the row was written; 0 for a row that was never written.
     """
 
     log_id: str
@@ -56,14 +57,14 @@ Phase = Literal["planning", "starting", "running"]
 
 
 class Place(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One of the places for job runs that may run at once, with the job that holds it.
+    """A place for a job run, held by a job. The number of places limits how many job runs are active at once.
 
     Attributes:
-        number: of the place, from 0 on.
-        job_id: of the job.
+        number: number of the place, from 0 on.
+        job_id: id of the job that holds it.
         phase: `planning` until its input is written, `starting` until the run's id is known, then `running`.
-        since_ms: when the phase began.
-        run_id: of the job run at EMR Serverless; empty before `running`.
+        since_ms: when the phase began, in epoch milliseconds.
+        run_id: id of the job run at EMR Serverless; empty before phase `running`.
     """
 
     number: int
@@ -74,35 +75,37 @@ class Place(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Jobs(Protocol):
-    """Rows of waiting logs, and places. Every method may raise `StoreTimeout` or `StoreThrottled`."""
+    """The port of waiting logs and places. Every method may raise `StoreTimeout` or `StoreThrottled`."""
 
     def get(self, log_id: str) -> Waiting | None:
-        """Returns the row of a log."""
+        """Returns the row of a waiting log; None if there is none."""
 
     def put(self, row: Waiting) -> Waiting | None:
-        """Writes the row if the version in it is the current one (0: if there is none).
+        """Writes the row if its version is the current one (0: if there is no row).
 
         Returns:
-            The row with its new version; None, and nothing changed, if there is another version.
+            The row with its new version; None if the current version is another one, and nothing was changed.
         """
 
     def drop(self, row: Waiting) -> bool:
-        """Removes the row if its version is the current one. False, and nothing changed, if not."""
+        """Removes the row if its version is the current one. Returns False, and changes nothing, otherwise."""
 
     def due(self, now_ms: int, *, limit: int) -> list[Waiting]:
-        """Rows that are due at `now_ms`, the longest due first."""
+        """Returns the rows that are due at `now_ms`, those due longest first."""
 
     def place(self, number: int) -> Place | None:
-        """Returns who holds a place; None while it is free."""
+        """Returns a place with the job that holds it; None if it is free."""
 
     def take(self, place: Place) -> bool:
-        """Gives a free place to a job. False, and nothing changed, if it is not free."""
+        """Gives a free place to a job. Returns False, and changes nothing, if it is not free."""
 
     def move(self, place: Place) -> bool:
-        """Writes phase, time and run id of the job that holds the place. False, and nothing changed, if another does."""
+        """Writes phase, time and run id of the job that holds the place. Returns False, and changes nothing, if another
+        job does.
+        """
 
     def release(self, place: Place) -> bool:
-        """Frees the place if this job holds it. False, and nothing changed, if not."""
+        """Frees the place if this job holds it. Returns False, and changes nothing, otherwise."""
 
 
 INDEX = "due"
@@ -117,12 +120,12 @@ class DynamoJobs:
         self._table = table
 
     def get(self, log_id: str) -> Waiting | None:
-        """Returns one consistent read."""
+        """Returns the row of a waiting log, with one consistent read."""
         item = self._item(_log(log_id))
         return _row(item) if item is not None else None
 
     def put(self, row: Waiting) -> Waiting | None:
-        """Writes it with one conditional put; returns whether it did."""
+        """Writes the row with one conditional put; returns it with its new version, or None."""
         written = msgspec.structs.replace(row, version=row.version + 1)
         item = {
             "id": s(_log(row.log_id)),
@@ -139,14 +142,14 @@ class DynamoJobs:
         return written if done else None
 
     def drop(self, row: Waiting) -> bool:
-        """Removes it with one conditional delete; returns whether it did."""
+        """Removes the row with one conditional delete; returns whether it did."""
         if row.version == 0:
             return False
         condition, values = _version(row)
         return self._conditionally("DeleteItem", {"Key": {"id": s(_log(row.log_id))}}, condition, values)
 
     def due(self, now_ms: int, *, limit: int) -> list[Waiting]:
-        """Returns one query of the index, and more for pages after the first."""
+        """Returns the due rows, with one query of the index per page."""
         found: list[Waiting] = []
         start: Mapping[str, Any] = {}
         while len(found) < limit:
@@ -168,7 +171,7 @@ class DynamoJobs:
         return found
 
     def place(self, number: int) -> Place | None:
-        """Returns one consistent read."""
+        """Returns a place, with one consistent read."""
         item = self._item(_place(number))
         if item is None:
             return None
@@ -176,15 +179,15 @@ class DynamoJobs:
         return msgspec.convert({"number": number, "since_ms": int(item["since_ms"]["N"]), **values}, Place)
 
     def take(self, place: Place) -> bool:
-        """Writes it with one conditional put; returns whether it did."""
+        """Takes a place with one conditional put; returns whether it did."""
         return self._conditionally("PutItem", {"Item": _place_item(place)}, "attribute_not_exists(id)", {})
 
     def move(self, place: Place) -> bool:
-        """Writes it with one conditional put; returns whether it did."""
+        """Updates a place with one conditional put; returns whether it did."""
         return self._conditionally("PutItem", {"Item": _place_item(place)}, *_holder(place))
 
     def release(self, place: Place) -> bool:
-        """Removes it with one conditional delete; returns whether it did."""
+        """Frees a place with one conditional delete; returns whether it did."""
         return self._conditionally("DeleteItem", {"Key": {"id": s(_place(place.number))}}, *_holder(place))
 
     def _item(self, key: str) -> Item | None:
@@ -249,7 +252,7 @@ def _row(item: Item) -> Waiting:
 
 
 class MemoryJobs:
-    """Rows in dictionaries. Thread-safe."""
+    """The port of waiting logs and places in memory. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -257,12 +260,12 @@ class MemoryJobs:
         self.places: dict[int, Place] = {}
 
     def get(self, log_id: str) -> Waiting | None:
-        """Returns the row."""
+        """Returns the row of a waiting log; None if there is none."""
         with self._lock:
             return self.rows.get(log_id)
 
     def put(self, row: Waiting) -> Waiting | None:
-        """Compares the version and writes."""
+        """Writes the row if its version is the current one; returns it with its new version, or None."""
         with self._lock:
             if not self._stands(row):
                 return None
@@ -271,7 +274,7 @@ class MemoryJobs:
             return written
 
     def drop(self, row: Waiting) -> bool:
-        """Compares the version and removes."""
+        """Removes the row if its version is the current one; returns whether it was."""
         with self._lock:
             if row.version == 0 or not self._stands(row):
                 return False
@@ -279,18 +282,18 @@ class MemoryJobs:
             return True
 
     def due(self, now_ms: int, *, limit: int) -> list[Waiting]:
-        """Sorted by time."""
+        """Returns the due rows, sorted by time."""
         with self._lock:
             found = [row for row in self.rows.values() if row.due_ms <= now_ms]
         return sorted(found, key=lambda row: (row.due_ms, row.log_id))[:limit]
 
     def place(self, number: int) -> Place | None:
-        """Returns the place."""
+        """Returns a place with the job that holds it; None if it is free."""
         with self._lock:
             return self.places.get(number)
 
     def take(self, place: Place) -> bool:
-        """Takes it if it is free."""
+        """Gives the place to a job if it is free; returns whether it was."""
         with self._lock:
             if place.number in self.places:
                 return False
@@ -298,7 +301,7 @@ class MemoryJobs:
             return True
 
     def move(self, place: Place) -> bool:
-        """Replaces it if the job is the same."""
+        """Updates the place if the same job holds it; returns whether it does."""
         with self._lock:
             if not self._holds(place):
                 return False
@@ -306,7 +309,7 @@ class MemoryJobs:
             return True
 
     def release(self, place: Place) -> bool:
-        """Frees it if the job is the same."""
+        """Frees the place if the same job holds it; returns whether it did."""
         with self._lock:
             if not self._holds(place):
                 return False

@@ -1,6 +1,6 @@
-"""Producers beyond those in a log's state.
+"""The table of producers: those that no longer fit in their log's state.
 
-Rows are written only as guards of a commit (`PutProducer`): a producer leaves the state and enters its row
+Rows are written only as guards of a commit (`PutProducer`): a producer is removed from the state and written to its row
 in one step, so exactly-once holds for any number of producers. `get` is strongly consistent.
 
 Producer rows in DynamoDB. Table `producers`: `log_id` S (hash), `producer` S (range); `epoch` N, `seq` N.
@@ -21,17 +21,17 @@ TABLE = "producers"
 
 
 class Producers(Protocol):
-    """Rows by log id and producer id. Every method may raise `StoreTimeout` or `StoreThrottled`."""
+    """The port of the table of producers. Every method may raise `StoreTimeout` or `StoreThrottled`."""
 
     def get(self, log_id: str, producer_id: str) -> Producer | None:
-        """Returns the row of a producer."""
+        """Returns the row of a producer; None if there is none."""
 
     def purge(self, log_id: str) -> None:
-        """Drops every row of a log."""
+        """Removes every row of a log."""
 
 
 def producer_item(log_id: str, producer: Producer) -> Item:
-    """Returns the item of a producer."""
+    """Converts a producer of a log to an item."""
     return {
         "log_id": s(log_id),
         "producer": s(producer.id),
@@ -41,9 +41,9 @@ def producer_item(log_id: str, producer: Producer) -> Item:
 
 
 class PutProducer(Guard, frozen=True):
-    """Guard: a producer's row is written, if no newer write of this producer is there.
+    """A guard that writes a producer's row, if the row does not have a newer write of this producer.
 
-    A writer whose picture is old would set it back with an entry that turns out to be dead.
+    Otherwise a writer with an old picture could set the row back, with an entry that turns out to be dead.
     """
 
     log_id: str
@@ -66,7 +66,7 @@ class PutProducer(Guard, frozen=True):
         ]
 
     def check(self, tables: MemoryTables) -> Refusal | None:
-        """No newer write is there."""
+        """Returns a refusal if the row has a newer write; else None."""
         standing = tables[TABLE].rows.get((self.log_id, self.producer.id))
         if standing is None:
             return None
@@ -74,7 +74,7 @@ class PutProducer(Guard, frozen=True):
         return Refusal() if is_newer else None
 
     def apply(self, tables: MemoryTables) -> None:
-        """Puts the row."""
+        """Writes the row to the table in memory."""
         tables[TABLE].rows[self.log_id, self.producer.id] = self.producer
 
 
@@ -86,7 +86,7 @@ class DynamoProducers:
         self._table = table
 
     def get(self, log_id: str, producer_id: str) -> Producer | None:
-        """Returns one consistent read."""
+        """Returns the row of a producer, with one consistent read."""
         answer = self._store.call(
             "GetItem",
             {
@@ -101,12 +101,12 @@ class DynamoProducers:
         return Producer(item["producer"]["S"], int(item["epoch"]["N"]), int(item["seq"]["N"]))
 
     def purge(self, log_id: str) -> None:
-        """Removes them by batches."""
+        """Removes the rows of a log with queries and batched deletes, until there are none."""
         self._store.purge(self._table, log_id, "producer")
 
 
 class MemoryProducers:
-    """Rows in a dictionary. Rows are written by guards; the write-ahead log shares `lock`."""
+    """The port of the table of producers in memory. Rows are written by guards; the write-ahead log shares `lock`."""
 
     def __init__(self, lock: threading.RLock | None = None) -> None:
         self.lock = lock or threading.RLock()
@@ -118,7 +118,7 @@ class MemoryProducers:
             return self.rows.get((log_id, producer_id))
 
     def purge(self, log_id: str) -> None:
-        """Drops every row of a log."""
+        """Removes every row of a log."""
         with self.lock:
             for key in [key for key in self.rows if key[0] == log_id]:
                 del self.rows[key]

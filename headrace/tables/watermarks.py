@@ -1,11 +1,11 @@
-"""Watermarks: per log, how far it is published, when it was last touched, and what was asked of its objects.
+"""The table of watermarks: for each log, how far it is published, when it was last touched, and counters of requests
+for its objects.
 
-Guarantees every adapter keeps:
- 1. The published part is raised only by a newer generation of the same log, and its end never falls; a repeat changes
-    nothing. (A sealer that stood still while its log was purged publishes a newer generation with a lower end.)
- 2. `touched_ms` and `index_generation` never fall.
- 3. `get` and `counts` are strongly consistent.
- 4. Counts only grow, and touch nothing else of the row. After `StoreTimeout` from `count` they may have been added.
+Guarantees that every adapter keeps: 1. The published part is raised only by a newer generation of the same log, and its
+end never falls; a repeat changes nothing. (A sealer that was frozen while its log was purged may publish a newer
+generation with a lower end.) 2. `touched_ms` and `index_generation` never fall. 3. `get` and `counts` are strongly
+consistent. 4. Counts only grow, and touch nothing else of the row. After `StoreTimeout` from `count` they may have been
+added.
 
 Watermarks in DynamoDB. Table `watermarks`: `log_id` S (hash).
 
@@ -32,15 +32,16 @@ TABLE = "watermarks"
 
 
 class Watermark(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How far a log is published.
+    """The row of a log: how far it is published.
 
     Attributes:
-        generation: newest manifest known here (0: none). The bucket may hold a newer one.
-        end_slot: slot after the last entry that the manifest covers: entries below it are published.
+        generation: number of the newest manifest known here (0 means none); the bucket may have a newer one.
+        end_slot: slot after the last published entry.
         end_offset: offset after the last published record.
-        sealed_bytes: logical bytes published.
-        touched_ms: last counted read of a log with a sliding TTL.
-        index_generation: newest index manifest known here (0: none is). The bucket may hold a newer one.
+        sealed_bytes: published logical bytes.
+        touched_ms: time of the last counted read of a log with a sliding TTL, in epoch milliseconds.
+        index_generation: number of the newest index manifest known here (0 means none); the bucket may have a newer
+            one.
     """
 
     generation: int = 0
@@ -52,39 +53,43 @@ class Watermark(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Watermarks(Protocol):
-    """Rows by log id. Every method may raise `StoreTimeout` or `StoreThrottled`."""
+    """The port of the table of watermarks. Every method may raise `StoreTimeout` or `StoreThrottled`."""
 
     def get(self, log_id: str) -> Watermark:
-        """Returns the row; zeros when there is none."""
+        """Returns the row of a log; zeros if there is none."""
 
     def publish(self, log_id: str, generation: int, end_slot: int, end_offset: int, sealed_bytes: int) -> bool:
-        """Raises the published part. False, and nothing changed, if this generation or a newer one is there."""
+        """Raises the published part. Returns False, and changes nothing, if the row has this generation or a newer
+        one.
+        """
 
     def publish_index(self, log_id: str, generation: int) -> None:
-        """Raises `index_generation` to `generation`, of a log that is published and not purged."""
+        """Raises `index_generation` to `generation`, if the log is published and not purged."""
 
     def touch(self, log_id: str, now_ms: int) -> None:
         """Raises `touched_ms` to `now_ms`."""
 
     def count(self, log_id: str, requests: Mapping[str, int]) -> None:
-        """Adds to the log's counters, by name."""
+        """Adds to the log's request counters, by name."""
 
     def counts(self, log_id: str) -> dict[str, int]:
-        """Returns the log's counters; those that were never added to are left out."""
+        """Returns the log's request counters; counters that are zero are left out."""
 
     def note(self, log_id: str) -> bytes | None:
-        """Returns what surfaces keep of a log beside it (templates of waiters); its loss costs no record. At most 300
-        KB.
+        """Returns the note that a surface stores beside a log (templates of waiters); None if there is none. Losing it
+        loses no record. At most 300 KB.
         """
 
     def set_note(self, log_id: str, data: bytes, replaces: bytes | None) -> bool:
-        """Writes the note if `replaces` is there (None: if there is none). False, and nothing changed, if not."""
+        """Writes the note if the stored one equals `replaces` (None: if there is none). Returns False, and changes
+        nothing, otherwise.
+        """
 
     def drop_note(self, log_id: str) -> None:
         """Removes the note."""
 
     def delete(self, log_id: str) -> None:
-        """Drops the row, counters included, after everything of the log was purged."""
+        """Removes the row and its counters, after everything else of the log was purged."""
 
 
 _FIELDS = ("generation", "end_slot", "end_offset", "sealed_bytes", "touched_ms", "index_generation")
@@ -93,13 +98,13 @@ _NOTE = "#note"
 
 
 class TouchUnchanged(Guard, frozen=True):
-    """Guard: the log's last touch is still `touched_ms` (0: never touched)."""
+    """A guard with the condition that the log's last touch is still `touched_ms` (0: never touched)."""
 
     log_id: str
     touched_ms: int
 
     def members(self, names: Names) -> list[Member]:
-        """Returns a check of the row."""
+        """Returns a check of the log's row."""
         check: Member = {"TableName": names[TABLE], "Key": {"log_id": s(self.log_id)}}
         if self.touched_ms:
             check["ConditionExpression"] = "touched_ms = :touched"
@@ -109,7 +114,7 @@ class TouchUnchanged(Guard, frozen=True):
         return [{"ConditionCheck": check}]
 
     def check(self, tables: MemoryTables) -> Refusal | None:
-        """Returns the refusal unless the touch is still the same."""
+        """Returns a refusal unless the last touch is still the same."""
         return None if tables[TABLE].get(self.log_id).touched_ms == self.touched_ms else Refusal()
 
 
@@ -121,7 +126,7 @@ class DynamoWatermarks:
         self._table = table
 
     def get(self, log_id: str) -> Watermark:
-        """Returns one consistent read."""
+        """Returns the row, with one consistent read."""
         item = self._item(log_id)
         return Watermark(**{name: int(item[name]["N"]) for name in _FIELDS if name in item})
 
@@ -133,7 +138,7 @@ class DynamoWatermarks:
         return item
 
     def publish(self, log_id: str, generation: int, end_slot: int, end_offset: int, sealed_bytes: int) -> bool:
-        """Writes with one conditional update; returns whether it did."""
+        """Raises the published part with one conditional update; returns whether it did."""
         return self._update(
             log_id,
             "SET generation = :generation, end_slot = :slot, end_offset = :offset, sealed_bytes = :bytes",
@@ -142,7 +147,7 @@ class DynamoWatermarks:
         )
 
     def publish_index(self, log_id: str, generation: int) -> None:
-        """Writes with one conditional update."""
+        """Raises the index generation with one conditional update."""
         is_newer = "(attribute_not_exists(index_generation) OR index_generation < :number)"
         self._update(
             log_id,
@@ -152,7 +157,7 @@ class DynamoWatermarks:
         )
 
     def touch(self, log_id: str, now_ms: int) -> None:
-        """Writes with one conditional update."""
+        """Raises the last touch with one conditional update."""
         self._update(
             log_id,
             "SET touched_ms = :now",
@@ -161,7 +166,9 @@ class DynamoWatermarks:
         )
 
     def count(self, log_id: str, requests: Mapping[str, int]) -> None:
-        """Writes with one update. Attributes of their own, since an update can't add to a map that is not there yet."""
+        """Adds to the counters with one update. Each counter is an attribute of its own, since an update can't add to a
+        map that does not exist yet.
+        """
         if not requests:
             return
         added = list(enumerate(requests.items()))
@@ -177,7 +184,7 @@ class DynamoWatermarks:
         )
 
     def counts(self, log_id: str) -> dict[str, int]:
-        """Returns one consistent read."""
+        """Returns the counters, with one consistent read."""
         return {
             attribute.removeprefix(_COUNTER): int(value["N"])
             for attribute, value in self._item(log_id).items()
@@ -185,12 +192,12 @@ class DynamoWatermarks:
         }
 
     def note(self, log_id: str) -> bytes | None:
-        """Returns one consistent read."""
+        """Returns the note, with one consistent read."""
         data = self._item(log_id + _NOTE).get("data")
         return bytes(data["B"]) if data is not None else None
 
     def set_note(self, log_id: str, data: bytes, replaces: bytes | None) -> bool:
-        """Writes with one conditional update; returns whether it did."""
+        """Writes the note with one conditional update; returns whether it did."""
         values: Item = {":data": {"B": data}}
         if replaces is not None:
             values[":replaces"] = {"B": replaces}
@@ -211,11 +218,11 @@ class DynamoWatermarks:
         return True
 
     def drop_note(self, log_id: str) -> None:
-        """Removes it with one delete."""
+        """Removes the note with one delete."""
         self._store.call("DeleteItem", {"TableName": self._table, "Key": {"log_id": s(log_id + _NOTE)}})
 
     def delete(self, log_id: str) -> None:
-        """Removes it with one delete."""
+        """Removes the row with one delete."""
         self._store.call("DeleteItem", {"TableName": self._table, "Key": {"log_id": s(log_id)}})
 
     def _update(self, log_id: str, update: str, condition: str, values: dict[str, int]) -> bool:
@@ -236,7 +243,7 @@ class DynamoWatermarks:
 
 
 class MemoryWatermarks:
-    """Rows in a dictionary."""
+    """The port of the table of watermarks in memory."""
 
     def __init__(self, lock: threading.RLock | None = None) -> None:
         self.lock = lock or threading.RLock()
@@ -245,7 +252,7 @@ class MemoryWatermarks:
         self.notes: dict[str, bytes] = {}
 
     def get(self, log_id: str) -> Watermark:
-        """Returns the row, or zeros."""
+        """Returns the row of a log; zeros if there is none."""
         with self.lock:
             return self.rows.get(log_id, Watermark())
 
@@ -261,7 +268,7 @@ class MemoryWatermarks:
             return True
 
     def publish_index(self, log_id: str, generation: int) -> None:
-        """Raises the number."""
+        """Raises the index generation."""
         with self.lock:
             current = self.get(log_id)
             if current.generation and generation > current.index_generation:
@@ -290,7 +297,7 @@ class MemoryWatermarks:
             return self.notes.get(log_id)
 
     def set_note(self, log_id: str, data: bytes, replaces: bytes | None) -> bool:
-        """Compares and sets."""
+        """Writes the note if the stored one equals `replaces`; returns whether it did."""
         with self.lock:
             if self.notes.get(log_id) != replaces:
                 return False
@@ -303,7 +310,7 @@ class MemoryWatermarks:
             self.notes.pop(log_id, None)
 
     def delete(self, log_id: str) -> None:
-        """Drops row and counters."""
+        """Removes the row and its counters."""
         with self.lock:
             self.rows.pop(log_id, None)
             self.counters.pop(log_id, None)

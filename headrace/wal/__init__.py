@@ -1,11 +1,10 @@
 """The write-ahead log: one entry per slot, the only truth about a log.
 
-Guarantees every adapter keeps:
- 1. For each slot exactly one `commit` succeeds; every other learns the entry that is there.
- 2. A commit with guards takes effect with all of them or not at all.
- 3. `newest` and `read` are strongly consistent: they show every commit that succeeded before they began.
- 4. After `StoreTimeout` from `commit` the entry may stand, whole, now or soon; sending the identical entry to the same
-    slot again is always safe. After `StoreThrottled` it does not stand.
+Guarantees that every adapter keeps: 1. For each slot exactly one `commit` succeeds; every other one returns the entry
+that is there. 2. A commit with guards takes effect with all of them or not at all. 3. `newest` and `read` are strongly
+consistent: they show every commit that succeeded before they began. 4. After `StoreTimeout` from `commit` the entry may
+be stored, whole, now or soon; sending the identical entry to the same slot again is always safe. After `StoreThrottled`
+it is not stored.
 """
 
 from __future__ import annotations
@@ -20,25 +19,25 @@ MAX_GUARDS = 90  # a DynamoDB transaction holds 100 items
 
 
 def check_guards(guards: Sequence[Guard]) -> None:
-    """Raises ValueError if there are more than one commit can carry."""
+    """Raises ValueError if there are more guards than one commit can have."""
     if len(guards) > MAX_GUARDS:
         raise ValueError(f"too many guards: limit={MAX_GUARDS} received={len(guards)}")
 
 
 class Committed(NamedTuple):
-    """The entry and all its guards took effect."""
+    """The outcome that the entry and all its guards took effect."""
 
 
 class SlotTaken(NamedTuple):
-    """The slot holds `entry` already; nothing changed. It may be the very entry that was sent."""
+    """The outcome that the slot already holds `entry`; nothing changed. It may be the very entry that was sent."""
 
     entry: Entry
 
 
 class GuardRefused(NamedTuple):
-    """The condition of guard number `guard` did not hold; nothing changed.
+    """The outcome that the condition of guard number `guard` did not hold; nothing changed.
 
-    `standing` is the row or entry that it met, where the guard tells it.
+    `standing` is the existing row or entry, if the guard reports it.
     """
 
     guard: int
@@ -49,24 +48,26 @@ Outcome = Committed | SlotTaken | GuardRefused
 
 
 class Page(NamedTuple):
-    """Entries in the order asked for; `complete` when nothing of the range was left out."""
+    """Entries in the requested order; `complete` if nothing of the range was left out."""
 
     entries: list[Entry]
     complete: bool
 
 
 class Wal(Protocol):
-    """Every method may raise `StoreTimeout` or `StoreThrottled` (also for a transaction that met another)."""
+    """The port of the write-ahead log. Every method may raise `StoreTimeout`, or `StoreThrottled` (also if a
+    transaction collides with another).
+    """
 
     def commit(self, entry: Entry, guards: Sequence[Guard] = ()) -> Outcome:
-        """Puts `entry` into its slot if that is free and every guard holds.
+        """Puts `entry` into its slot if the slot is free and the condition of every guard holds.
 
         Raises:
-            ValueError: more than `MAX_GUARDS` guards.
+            ValueError: there are more than `MAX_GUARDS` guards.
         """
 
     def newest(self, log_id: str, *, below: int | None = None) -> Entry | None:
-        """Returns the newest entry (with a slot below `below`, if given)."""
+        """Returns the newest entry of a log; with `below`, the newest one in a lower slot. None if there is none."""
 
     def read(
         self,
@@ -80,7 +81,7 @@ class Wal(Protocol):
         """Returns one page of entries with `start <= slot < end`; at most `limit`, and about a megabyte."""
 
     def remove(self, log_id: str, slots: Iterable[int]) -> None:
-        """Removes entries. Missing ones are no error."""
+        """Removes the entries in these slots; missing ones are not an error."""
 
     def remove_dead(self, entry: Entry) -> None:
-        """Removes what is at the entry's slot if it is this very entry."""
+        """Removes the entry from its slot, if the slot holds exactly this entry."""

@@ -20,12 +20,12 @@ class DynamoWal:
     """The port `headrace.wal.Wal` on DynamoDB."""
 
     def __init__(self, store: Store, names: Names) -> None:
-        """`names`: the deployed names of this table and of those that guards speak of."""
+        """Creates an adapter. `names` holds the deployed names of this table and of those that guards use."""
         self._store = store
         self._names = names
 
     def commit(self, entry: Entry, guards: Sequence[Guard] = ()) -> Outcome:
-        """Returns a conditional put; with guards a transaction."""
+        """Commits with one conditional put; if there are guards, with one transaction."""
         if guards:
             check_guards(guards)
             return self._commit_guarded(entry, guards)
@@ -54,12 +54,13 @@ class DynamoWal:
             ]
             if not refused:
                 raise
-            number, index, item = min(refused, key=lambda one: one[:2])  # of one guard, the first member tells most
+            # of several members of one guard, the first says most
+            number, index, item = min(refused, key=lambda one: one[:2])
             return GuardRefused(index, guards[index].standing(item) if number == 0 else None)
         return Committed()
 
     def newest(self, log_id: str, *, below: int | None = None) -> Entry | None:
-        """Returns one query for one item."""
+        """Returns the newest entry, with one query."""
         page = self.read(log_id, end=below, limit=1, descending=True)
         return page.entries[0] if page.entries else None
 
@@ -72,7 +73,7 @@ class DynamoWal:
         limit: int | None = None,
         descending: bool = False,
     ) -> Page:
-        """Returns one query."""
+        """Returns one page of entries, with one query."""
         values = {":log": s(log_id), ":start": n(start)}
         condition = "log_id = :log AND slot >= :start"
         if end is not None:
@@ -93,11 +94,11 @@ class DynamoWal:
         return Page([item_entry(item) for item in answer["Items"]], complete="LastEvaluatedKey" not in answer)
 
     def remove(self, log_id: str, slots: Iterable[int]) -> None:
-        """Removes them by batches."""
+        """Removes entries in batches."""
         self._store.delete(self._names[TABLE], ({"log_id": s(log_id), "slot": n(slot)} for slot in slots))
 
     def remove_dead(self, entry: Entry) -> None:
-        """Removes it with one conditional delete."""
+        """Removes the entry with one conditional delete."""
         arguments = {
             "TableName": self._names[TABLE],
             "Key": {"log_id": s(entry.log_id), "slot": n(entry.slot)},

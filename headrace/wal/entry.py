@@ -1,4 +1,5 @@
-"""An entry as an item of the table `wal`, and the guard that puts a second log's entry.
+"""Converts entries to items of the table `wal` and back; and the guard that puts another log's entry in the same
+commit.
 
 Table `wal`: `log_id` S (hash), `slot` N (range), stream of new images.
 
@@ -27,7 +28,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 def entry_item(entry: Entry) -> Item:
-    """Returns the item of an entry."""
+    """Converts an entry to an item."""
     item: Item = {
         "log_id": s(entry.log_id),
         "slot": n(entry.slot),
@@ -53,10 +54,10 @@ def entry_item(entry: Entry) -> Item:
 
 
 def item_entry(item: Item) -> Entry:
-    """Returns the entry of an item.
+    """Converts an item to an entry.
 
     Raises:
-        Damaged: the item is not one that this version writes; names it.
+        Damaged: the item is not one that this version writes; the message names it.
     """
     try:
         if item["v"]["N"] != str(VERSION):
@@ -87,7 +88,9 @@ def item_entry(item: Item) -> Entry:
 
 
 def put_entry(entry: Entry, names: Names) -> dict[str, Any]:
-    """Returns the arguments of a put that succeeds only if the slot is free, and else tells what is there."""
+    """Returns the arguments of a put that succeeds only if the slot is free, and otherwise returns the existing
+    item.
+    """
     return {
         "TableName": names[TABLE],
         "Item": entry_item(entry),
@@ -97,10 +100,10 @@ def put_entry(entry: Entry, names: Names) -> dict[str, Any]:
 
 
 def present(item: Item | None) -> Item:
-    """Returns the item that a refused put met.
+    """Returns the existing item because of which a put was refused.
 
     Raises:
-        Damaged: the store did not tell it.
+        Damaged: the store did not return it.
     """
     if item is None:
         raise Damaged("the store did not say what is in a taken slot")
@@ -108,20 +111,22 @@ def present(item: Item | None) -> Item:
 
 
 class PutEntry(Guard, frozen=True):
-    """Guard: a second log's entry commits too, if its slot is free and its predecessor exists (a fork and its source).
+    """A guard that commits another log's entry, too, if its slot is free and its predecessor exists (for a fork and its
+    source).
 
-    A free slot alone may be one that was used and trimmed: then half of the commit would be dead.
+    A free slot may have been used and trimmed before; the predecessor is checked so that half of the commit can't
+    become a dead item.
     """
 
     entry: Entry
 
     @property
     def entries(self) -> tuple[Entry, ...]:
-        """That entry."""
+        """The entry that the guard writes."""
         return (self.entry,)
 
     def members(self, names: Names) -> list[Member]:
-        """Returns a put, and a check of the predecessor."""
+        """Returns a put of the entry, and a check of its predecessor."""
         entry = self.entry
         members = [{"Put": put_entry(entry, names)}]
         if entry.prev_slot >= 0:
@@ -135,16 +140,16 @@ class PutEntry(Guard, frozen=True):
         return members
 
     def standing(self, item: Item | None) -> Entry:
-        """Returns the entry that is in the slot."""
+        """Returns the existing entry in the slot."""
         return item_entry(present(item))
 
     def check(self, tables: MemoryTables) -> Refusal | None:
-        """Returns the conditions: the slot is free, and the predecessor exists."""
+        """Returns a refusal if the slot is taken or the predecessor is missing; else None."""
         wal, entry = tables[TABLE], self.entry
         standing, before = wal.at(entry.log_id, entry.slot), wal.at(entry.log_id, entry.prev_slot)
         follows = entry.prev_slot < 0 or (before is not None and before.id == entry.prev_id)
         return None if standing is None and follows else Refusal(standing)
 
     def apply(self, tables: MemoryTables) -> None:
-        """Puts the entry."""
+        """Puts the entry into the table in memory."""
         tables[TABLE].put(self.entry)

@@ -1,4 +1,4 @@
-"""The write-ahead log in memory: for tests and simulations. One lock makes commits with guards atomic."""
+"""The write-ahead log in memory, for tests and simulations. One lock makes commits with guards atomic."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ _PAGE_BYTES = 1024 * 1024
 
 
 class MemoryWal:
-    """Entries by log and slot, beside the tables that guards speak of.
+    """The port `headrace.wal.Wal` in memory, together with the tables that guards use.
 
     Attributes:
-        tables: this log and those tables, by the names that guards use. All of them share `lock`.
-        more: those that only some surfaces have.
+        tables: this table and the others, by the names that guards use. All share `lock`.
+        more: the tables that only some surfaces have.
     """
 
     def __init__(self, more: Mapping[str, Any] | None = None) -> None:
-        """`more`: their `lock` is set."""
+        """Creates an empty log. Tables in `more` get this log's lock."""
         self.lock = threading.RLock()
         self.more = dict(more or {})
         self.catalog = catalogs.MemoryCatalog(self.lock)
@@ -46,7 +46,7 @@ class MemoryWal:
         self._entries: dict[tuple[str, int], Entry] = {}
 
     def commit(self, entry: Entry, guards: Sequence[Guard] = ()) -> Outcome:
-        """Checks slot and guards, then writes all."""
+        """Checks the slot and all guards, then writes everything."""
         if guards:
             check_guards(guards)
         with self.lock:
@@ -63,16 +63,16 @@ class MemoryWal:
             return Committed()
 
     def at(self, log_id: str, slot: int) -> Entry | None:
-        """Returns what is in a slot."""
+        """Returns the entry in a slot; None if the slot is free."""
         return self._entries.get((log_id, slot))
 
     def put(self, entry: Entry) -> None:
-        """Puts an entry into its slot."""
+        """Puts an entry into its slot, without any check."""
         bisect.insort(self._slots.setdefault(entry.log_id, []), entry.slot)
         self._entries[entry.log_id, entry.slot] = entry
 
     def newest(self, log_id: str, *, below: int | None = None) -> Entry | None:
-        """Returns the newest entry."""
+        """Returns the newest entry; None if there is none."""
         page = self.read(log_id, end=below, limit=1, descending=True)
         return page.entries[0] if page.entries else None
 
@@ -108,7 +108,7 @@ class MemoryWal:
                     self._slots[log_id].remove(slot)
 
     def remove_dead(self, entry: Entry) -> None:
-        """Removes the entry if it is this very one."""
+        """Removes the entry from its slot, if the slot holds exactly this entry."""
         with self.lock:
             standing = self._entries.get((entry.log_id, entry.slot))
             if standing is not None and standing.request_ids == entry.request_ids:

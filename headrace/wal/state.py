@@ -1,4 +1,4 @@
-"""The values that the write-ahead log holds: a log's state, its configuration, an entry."""
+"""The values in the write-ahead log: a log's state, its configuration, and entries."""
 
 from __future__ import annotations
 
@@ -18,20 +18,22 @@ class Producer(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Recovery(msgspec.Struct, frozen=True, array_like=True):
-    """At offset `at` the log took up `incarnation`: what was behind it may be lost, and its offsets come again."""
+    """A recovery of the log, which raised its incarnation to `incarnation` at offset `at`. Later records of before may
+    be lost, and their offsets are used again.
+    """
 
     at: int
     incarnation: int
 
 
 class DefinitionRef(msgspec.Struct, frozen=True, array_like=True):
-    """Which schema registry and profile are in force. They are in an immutable object of the bucket.
+    """A reference to a definition (schema registry and profile), which is an immutable object of the bucket.
 
     Attributes:
-        number: how often they were changed, this change included.
-        nonce: of the object's key, so that two writers of one number never meet.
-        schema_version: of the current schema; 0 without one.
-        label: what listings show, given by the surface.
+        number: number of changes of the definition so far, this one included.
+        nonce: part of the object's key, so that two writers of the same number never use the same key.
+        schema_version: version of the current schema; 0 if there is none.
+        label: the text that listings show, from the surface.
     """
 
     number: int
@@ -41,10 +43,10 @@ class DefinitionRef(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Extension:
-    """What one surface keeps in the state of its logs: a tagged struct, of which only that surface knows the members.
+    """The part of a log's state that belongs to its surface: a tagged struct, whose members only that surface knows.
 
-    A surface derives a struct with `tag_field="kind"` and a `tag` of its own from this class. To import that struct is
-    enough for `decode_extension` to find it.
+    A surface derives a struct from this class, with `tag_field="kind"` and a `tag` of its own. Once that struct is
+    imported, `decode_extension` finds it.
     """
 
     __slots__ = ()
@@ -56,16 +58,16 @@ class Extension:
 
 
 class ForeignExtension(dict[str, Any], Extension):
-    """The extension of a surface that this process does not import. It is written as it was read."""
+    """The extension of a surface that this process has not imported. It is written back as it was read."""
 
     __slots__ = ()
 
 
 def decode_extension(_: type, value: Any) -> Any:
-    """Returns the extension in a document (a decoding hook of msgspec).
+    """Decodes an extension from a document; a decoding hook for msgspec.
 
     Raises:
-        msgspec.ValidationError: it is not one.
+        msgspec.ValidationError: the document is no extension.
     """
     if not isinstance(value, dict):
         raise msgspec.ValidationError("extension is not an object")
@@ -76,23 +78,24 @@ def decode_extension(_: type, value: Any) -> Any:
 
 
 class LogState(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Everything that a decision about a log needs, as of one entry. Stored in every entry and every manifest.
+    """The state of a log after an entry: everything that decisions need. It is stored in every entry and every
+    manifest.
 
-    This is the core, which every surface shares; what one surface needs beside it is in `extension`.
+    All surfaces share these members; what only one surface needs is in `extension`.
 
     Attributes:
         next_offset: offset of the next record.
-        append_time_ms: append time of the newest record; append times never fall.
+        append_time_ms: append time of the newest record, in epoch milliseconds; append times never decrease.
         touched_ms: commit time (server's clock) of the newest entry that renews a sliding TTL.
-        total_bytes: logical bytes of all records of this log (what it inherits as a fork not included).
-        ended: "" while the log lives, else how it ended.
-        forks: live forks that read from this log.
-        holds_source: this log is a fork that still counts in its source's `forks`.
-        producers: the most recent producers, the newest last.
-        producers_spilled: others are in the producers table.
-        recoveries: when the log was rebuilt from what was published, the oldest first.
-        definition: the schema registry and the profile in force; None while they are the empty ones.
-        extension: what the log's surface keeps; None if nothing.
+        total_bytes: logical bytes of all records of this log, without those that a fork inherits.
+        ended: how the log ended; empty while it lives.
+        forks: number of living forks that read from this log.
+        holds_source: whether this log is a fork that its source still counts in `forks`.
+        producers: the producers that wrote last, newest last.
+        producers_spilled: whether there are more in the table of producers.
+        recoveries: the recoveries of the log from its published part, oldest first.
+        definition: reference to the current definition; None for the empty one.
+        extension: the part that belongs to the surface; None if there is none.
     """
 
     next_offset: int = 0
@@ -110,17 +113,17 @@ class LogState(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def is_final(self) -> bool:
-        """Whether no record will ever follow, though the log may live on."""
+        """Whether no record will ever follow, even if the log has not ended."""
         return self.extension is not None and self.extension.is_final
 
     @property
     def schema_version(self) -> int:
-        """Version of the schema in force; 0 without one."""
+        """The version of the current schema; 0 if there is none."""
         return self.definition.schema_version if self.definition is not None else 0
 
     @property
     def label(self) -> str:
-        """What listings show of the definition in force."""
+        """The text that listings show for the current definition."""
         return self.definition.label if self.definition is not None else "generic"
 
 
@@ -133,7 +136,9 @@ class Ancestor(msgspec.Struct, frozen=True, array_like=True):
 
 
 class ForkSource(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a fork was asked to branch from, as asked: an equal request is an idempotent repeat."""
+    """The source that a fork was created from, as in the request, so that an equal request is recognised as a
+    repeat.
+    """
 
     name: str
     log_id: str
@@ -143,7 +148,7 @@ class ForkSource(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Companion(msgspec.Struct, frozen=True, array_like=True):
-    """Another log of a name, by its role: a queue's leases, say."""
+    """Another log of the same name, identified by its role, such as a queue's leases."""
 
     role: str
     log_id: str
@@ -151,20 +156,21 @@ class Companion(msgspec.Struct, frozen=True, array_like=True):
 
 
 class LogConfig(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What never changes about a log. It is in its first entry, its catalog row and its `log.json`.
+    """The configuration of a log, which never changes. It is stored in its first entry, its catalog row and its
+    `log.json`.
 
-    A name has a main log, and perhaps companions: they begin with it, in one commit, and end with it. So a catalog row that
-    holds the main log's configuration names all logs of the name.
+    A name has a main log, and may have companions, which are created in the same commit and end with it. So the catalog
+    row, which holds the main log's configuration, names all logs of the name.
 
     Attributes:
-        incarnation: rises each time the name is created again; fences older cursors. A recovery raises it further,
-            in the state: `incarnation_of` has the one in force.
+        incarnation: rises each time the name is created again, so that older cursors become invalid. A recovery raises
+            it further, in the state: use `incarnation_of`.
         lineage: for a fork, the logs that it inherits from, oldest first.
         ttl_ms, expires_at_ms: sliding and absolute expiry; at most one.
-        definition: for a fork, what it begins with; what is in force is in the state. Inherited records need it, and
-            they can be published before the fork is.
-        companions: of a main log, the other logs of its name, each with a role of its own.
-        role, main: of a companion, what it is to its name, and the id of the main log; empty for a main log.
+        definition: for a fork, the definition it begins with; the current one is in the state. Inherited records need
+            it, and they can be published before the fork is.
+        companions: for a main log, the other logs of its name, each with a role of its own.
+        role, main: for a companion, its role, and the id of the main log; empty for a main log.
     """
 
     surface: str
@@ -183,41 +189,41 @@ class LogConfig(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def title(self) -> str:
-        """What people call the log."""
+        """The name of the log for messages."""
         return f"{self.name} ({self.role})" if self.role else self.name
 
     @property
     def base_offset(self) -> int:
-        """Offset of the first record that the log itself holds."""
+        """The offset of the first record that the log itself holds."""
         return self.lineage[-1].through if self.lineage else 0
 
 
 def incarnation_of(config: LogConfig, state: LogState) -> int:
-    """Returns the incarnation in force: the configuration's, or what the last recovery raised it to."""
+    """Returns the current incarnation: that of the last recovery, or else the configuration's."""
     return state.recoveries[-1].incarnation if state.recoveries else config.incarnation
 
 
 class TimeRun(msgspec.Struct, frozen=True, array_like=True):
-    """`count` consecutive records with one append time."""
+    """The append time of `count` consecutive records."""
 
     count: int
     time_ms: int
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
-    """One item of the write-ahead log: a batch of records, or a control entry, and the state after it.
+    """One entry of the write-ahead log: a batch of records, or a control entry, with the log's state after it.
 
     Attributes:
         kind: the log itself writes create, data, fork, unfork, release, delete, expire, recover and define; surfaces
             have kinds of their own.
-        slot: its place; `count` records are at offsets from `offset` on.
-        prev_slot, prev_id: place and first request id of its predecessor (-1 and "" for the first). The id tells the
-            predecessor from a dead item that a late writer put into a slot already trimmed.
+        slot: its slot; it has `count` records, at offsets from `offset` on.
+        prev_slot, prev_id: slot and first request id of its predecessor (-1 and "" for the first entry). The id
+            distinguishes the predecessor from a dead item that a late writer put into a trimmed slot.
         payload, payload_key: compressed frames, or the key of the object that holds them; neither without records.
-        times: append times of the records.
+        times: append times of the records, as runs of equal times.
         request_ids: the requests that this entry answers; the first is the entry's identity.
         committed_ms: the server's clock at the commit; ages and trimming use it, never a client's hint.
-        config: in the first entry only.
+        config: the log's configuration, only in its first entry.
     """
 
     log_id: str
@@ -237,19 +243,19 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def id(self) -> str:
-        """The entry's identity."""
+        """The entry's identity, its first request id."""
         return self.request_ids[0]
 
     @property
     def offset(self) -> int:
-        """Offset of its first record (of the next record, for a control entry)."""
+        """The offset of its first record; for a control entry, of the next record."""
         return offsets.offset_of_slot(self.slot)
 
     @property
     def next_offset(self) -> int:
-        """Offset after its last record."""
+        """The offset after its last record."""
         return self.offset + self.count
 
     def next_slot(self, *, deleting: bool = False) -> int:
-        """Returns the slot of the entry after it."""
+        """Returns the slot of the entry after it; with `deleting`, the slot reserved for a delete."""
         return offsets.following_slot(self.slot, self.count, deleting=deleting)

@@ -16,7 +16,7 @@ from operators.cost.workload import DAYS, GB, SECONDS, Assumptions, Workload
 
 _ROUTE_BYTES = 512 * 1024  # an HTTP API counts a larger request as several
 _WRITE_BYTES = 1024
-_DELETES = 25  # of a batch
+_DELETES = 25  # deletes in one batch
 _OPEN_PAGE = 512  # segments that a manifest names itself, on average
 _FANOUT = 8
 _RUN_SEGMENTS = 16

@@ -15,7 +15,7 @@ SIZES = (100, 500, 2_000, 10_000, 100_000)
 BATCHES = (1, 10, 100, 1000)
 _MUCH = 1e8
 _MILLION = 1e6
-_MAX_BODY = 6_000_000  # of a request through Lambda
+_MAX_BODY = 6_000_000  # maximum body of a request through Lambda
 
 
 class AppendPrice(NamedTuple):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-HOURS = 730.0  # of a month, as AWS counts
+HOURS = 730.0  # hours of a month, as AWS counts them
 SECONDS = HOURS * 3600
 DAYS = HOURS / 24
 GB = 1e9

@@ -1,1 +1,3 @@
-"""The door: what every surface needs of HTTP. Keys, limits, bodies, errors, and both ways of answering on Lambda."""
+"""The door: the HTTP code that every surface needs. Keys, limits, bodies, errors, and both ways of answering on
+Lambda.
+"""

@@ -1,12 +1,13 @@
-"""Bearer keys: their configuration, and keys that change while a process serves. `entry` says what a key allows.
+"""Bearer keys: their configuration, and how a running process learns of changed keys. `entry` checks what a key allows.
 
 The configuration is a comma-separated list of `key[:scopes[:prefixes]]`: scopes joined by `+` (empty: all), name
-prefixes joined by `|` (empty: any name). Only SHA-256 digests of keys are kept. A malformed entry refuses to start.
+prefixes joined by `|` (empty: any name). Only SHA-256 digests of keys are kept. With a malformed entry the process does
+not start.
 
-The secret that holds the configuration is read again once in a while, so a rotation needs no deploy. A key that was added
-works, and one that was removed is refused, when a process has next read the secret: at most `keys_age_ms` after the change,
-or with the first request after a longer pause (a snapshot that is restored has had one). If the reading fails, a process
-keeps the keys that it has: it never serves without keys because of a typo.
+The secret with the configuration is read again from time to time, so that keys can be changed without a deployment. A
+change takes effect when a process next reads the secret: at most `keys_age_ms` later, or with the first request after a
+longer pause (such as a restored snapshot). If reading fails, the process keeps its keys: it never serves without keys
+because of a typo.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from headrace.clock import Clock
 
 
 class AccessError(ValueError):
-    """The configuration is malformed, or would leave a public server open. Never contains a key."""
+    """The configuration of keys is malformed, or would leave a public server open. The message never contains a key."""
 
 
 _SCOPES = {
@@ -39,10 +40,10 @@ _SCOPES = {
 
 
 def parse(text: str) -> Access:
-    """Returns the keys in a configuration text.
+    """Parses a configuration text with keys.
 
     Raises:
-        AccessError: an entry is malformed. It names the entry's number, never its key.
+        AccessError: an entry is malformed. The message has the number of the entry, never its key.
     """
     grants: dict[bytes, Grant] = {}
     for number, entry in enumerate(text.split(","), start=1):
@@ -88,10 +89,10 @@ def _prefixes(text: str, number: int) -> tuple[str, ...]:
 
 
 def check_exposure(access: Access, *, host: str, on_lambda: bool, allow_insecure: bool) -> None:
-    """Refuses to serve without keys, except on loopback or when told so explicitly.
+    """Checks that a server without keys listens only on loopback, or was explicitly allowed.
 
     Raises:
-        AccessError: what to set instead.
+        AccessError: it does not; the message says what to set.
     """
     if access.restricted or allow_insecure or (is_loopback(host) and not on_lambda):
         return
@@ -103,7 +104,9 @@ def check_exposure(access: Access, *, host: str, on_lambda: bool, allow_insecure
 
 
 def is_loopback(host: str) -> bool:
-    """Returns whether only this machine can reach the address. A name other than localhost counts as reachable."""
+    """Returns whether only this machine can reach the address. A name other than localhost counts as reachable from
+    elsewhere.
+    """
     if host == "localhost":
         return True
     try:
@@ -116,14 +119,14 @@ _log = logging.getLogger(__name__)
 
 
 class Keyring(Access):
-    """The keys of a server, as they were when they were read last.
+    """Keys of a server that are read again from time to time.
 
     Args:
-        read: gives the configuration text; it may raise anything.
-        check: refuses keys that must not be served with (AccessError).
+        read: returns the configuration text; it may raise any error.
+        check: raises AccessError for keys with which the server must not run.
 
     Raises:
-        AccessError: the first text is malformed or refused. Whatever the first reading raises.
+        AccessError: the first text is malformed or refused. Errors of the first `read` are raised, too.
     """
 
     def __init__(
@@ -140,11 +143,11 @@ class Keyring(Access):
 
     @property
     def is_stale(self) -> bool:
-        """It is time to read the keys again. So it is when the clock was set back."""
+        """Whether it is time to read the keys again; also if the clock was set back."""
         return not 0 <= self._clock.now_ms() - self._read_at_ms < self._age_ms
 
     def refresh(self) -> None:
-        """Reads the keys again, unless another thread does. Blocks; never raises."""
+        """Reads the keys again, unless another thread is doing it. Blocks; never raises."""
         if not self._reading.acquire(blocking=False):
             return
         try:

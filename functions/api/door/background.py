@@ -1,7 +1,7 @@
-"""Work that no request waits for, an interval after there is something to do.
+"""Background work that no request waits for, done at intervals while there is something to do.
 
-A server does it in a thread of its own. A Lambda function is frozen between requests, so there a request that finds
-the interval over starts the thread, which works beside it.
+A server does it in a thread of its own. A Lambda function is frozen between requests, so there a request that finds the
+interval over starts a thread, which works while the request runs.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _log = logging.getLogger(__name__)
 
 
 class Periodic:
-    """Does one kind of work at most once in an interval."""
+    """A kind of background work that is done at most once per interval."""
 
     def __init__(
         self,
@@ -30,12 +30,9 @@ class Periodic:
         interval_ms: int,
         runs_between_requests: bool,
     ) -> None:
-        """Args:
-        work: does all that is pending; never raises.
-        pending: there is something to do.
-        name: of the thread.
-        interval_ms: at least this long between two times; 0: never.
-        runs_between_requests: the process is a server.
+        """Creates the work and starts its thread, if it has one. Args: work: does everything that is pending; never
+        raises. pending: there is something to do. name: of the thread. interval_ms: at least this long between two
+        times; 0: never. runs_between_requests: the process is a server.
         """
         self._work = work
         self._pending = pending

@@ -1,6 +1,7 @@
-"""The door: which requests may come in, how many at once, what every answer carries, and what becomes of an error.
+"""The entry of the door, an ASGI layer: it checks keys, limits how many requests run at once, adds headers to answers,
+and converts errors to responses.
 
-Pure ASGI, so that an SSE response streams through it. Preflights and the liveness route need no key.
+It is plain ASGI, so that an SSE response can stream through it. Preflight requests and the liveness route need no key.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _SCHEME = "bearer "
 
 
 class Scope(enum.Flag):
-    """What a key may do."""
+    """The permissions that a key can have."""
 
     READ = enum.auto()
     WRITE = enum.auto()
@@ -46,16 +47,16 @@ ALL = Scope.READ | Scope.WRITE | Scope.DELETE | Scope.ADMIN
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """What the key of one request allows. `prefixes` of names; none allow any name."""
+    """What the key of one request allows: scopes, and `prefixes` of names (none means any name)."""
 
     scopes: Scope = ALL
     prefixes: tuple[str, ...] = ()
 
     def require(self, scope: Scope, name: str | None = None) -> None:
-        """Passes if the key has the scope and may touch `name`.
+        """Checks that the key has the scope, and allows `name` if one is given.
 
         Raises:
-            Forbidden: otherwise.
+            Forbidden: it does not.
         """
         if scope not in self.scopes:
             assert scope.name is not None
@@ -64,8 +65,8 @@ class Grant:
             raise Forbidden("this key may not touch this name")
 
     def within(self, prefix: str) -> list[str]:
-        """Returns the prefixes to list so that names with `prefix` are seen as far as the key allows; none covers
-        another.
+        """Returns the prefixes to list so that the result has those names with `prefix` that the key allows. No prefix
+        includes another.
         """
         if not self.prefixes:
             return [prefix]
@@ -78,31 +79,32 @@ class Grant:
 
 
 class Access:
-    """The keys of a server. Without any, everybody may do everything."""
+    """The keys of a server. Without any keys, everything is allowed to everybody."""
 
     def __init__(self, grants: dict[bytes, Grant]) -> None:
         self.grants = grants
 
     @property
     def restricted(self) -> bool:
-        """Keys are demanded."""
+        """Whether requests need a key."""
         return bool(self.grants)
 
     @property
     def is_stale(self) -> bool:
-        """These keys never change."""
+        """Whether the keys should be read again; never, since these keys don't change."""
         return False
 
     def refresh(self) -> None:
-        """Changes nothing."""
+        """Does nothing, since these keys don't change."""
 
     def grant(self, authorization: str | None) -> Grant:
         """Returns what the `Authorization` header allows.
 
-        The digest is compared with every key's, none left out, so that time tells nothing about which one matched.
+        The digest is always compared with the digest of every key, so that the time taken does not reveal which one
+        matched.
 
         Raises:
-            Unauthorized: it is missing, of another scheme, or holds no key of ours.
+            Unauthorized: the header is missing, has another scheme, or has an unknown key.
         """
         if not self.grants:
             return Grant()
@@ -122,7 +124,7 @@ _WRITES = frozenset({"POST", "PUT", "DELETE"})
 
 
 class Load(NamedTuple):
-    """Requests under way: those that write, the bytes of their bodies, and those that read."""
+    """The requests in progress: number of writes, bytes of their bodies, and number of reads."""
 
     writes: int
     write_bytes: int
@@ -130,24 +132,24 @@ class Load(NamedTuple):
 
     @property
     def full(self) -> bool:
-        """More writes, or more bytes of them, than a process takes."""
+        """Whether there are more writes, or more bytes of them, than a process accepts."""
         return self.writes > QUEUE_REQUESTS or self.write_bytes > QUEUE_BYTES
 
 
 @dataclass(frozen=True, kw_only=True)
 class Surface:
-    """What the door needs to know of a surface, and which of its names a request is about.
+    """What the door must know about a surface, and the parsing of names in its paths.
 
-    Everything in a path after `prefix` is the name, percent-decoded once; raw slashes belong to it, and `%2F` is one, too.
+    Everything in a path after `prefix` is the name, percent-decoded once; slashes belong to it, also as `%2F`.
 
     Attributes:
-        noun: what has these names, in messages.
-        check: returns a name that is one. check_writable: passes if clients may write it. They raise InvalidRequest.
-        allowed, exposed: headers of requests, and of answers, besides everybody's, that pages of other origins may send
-            and read.
-        errors: how its own errors are answered.
-        asking: ends of paths where a POST writes nothing, whatever comes of it: the question is in the body.
-        waiting: ends of paths where requests wait, many of them and for long, and count as reads.
+        noun: the word for one of its named things in messages.
+        check: returns a valid name. check_writable: checks that clients may write it. Both raise InvalidRequest.
+        allowed, exposed: request headers that pages of other origins may send, and response headers that they may read,
+            in addition to the common ones.
+        errors: the responses to its own errors.
+        asking: ends of paths where a POST never writes, because the body is a query.
+        waiting: ends of paths where many requests may wait for long; they count as reads.
     """
 
     noun: str
@@ -161,15 +163,15 @@ class Surface:
     waiting: tuple[str, ...] = ()
 
     def only_asks(self, scope: Asgi) -> bool:
-        """Returns whether the request is a POST that writes nothing."""
+        """Returns whether the request is a POST that never writes."""
         return bool(scope["method"] == "POST" and scope["path"].endswith(self.asking))
 
     def is_write(self, scope: Asgi) -> bool:
-        """Returns whether the request may write, and is under way only as long as that takes."""
+        """Returns whether the request may write, and takes only as long as the write does."""
         return scope["method"] in _WRITES and not scope["path"].endswith(self.waiting) and not self.only_asks(scope)
 
     def after_prefix(self, scope: Mapping[str, Any]) -> bytes:
-        """Returns the rest of the path, still encoded. Raises InvalidRequest."""
+        """Returns the part of the path after `prefix`, still encoded. Raises InvalidRequest."""
         raw, prefix = raw_path(scope), self.prefix.encode()
         if not raw.startswith(prefix):
             # The router matched a path that is spelled another way (`/v1/%73tream/…`): one way is enough.
@@ -177,49 +179,49 @@ class Surface:
         return raw[len(prefix) :]
 
     def decode_name(self, encoded: bytes) -> str:
-        """Returns the name that a percent-encoded text holds. Raises InvalidRequest."""
+        """Percent-decodes a name and checks it. Raises InvalidRequest."""
         return self.check(decode(encoded, f"{self.noun} name"))
 
     def name_in(self, scope: Mapping[str, Any], resource: str = "") -> str:
-        """Returns the name in a path that ends with `resource`, such as `/_schema`. Raises InvalidRequest."""
+        """Returns the checked name in a path that ends with `resource`, such as `/_schema`. Raises InvalidRequest."""
         encoded, suffix = self.after_prefix(scope), resource.encode()
         if not encoded.endswith(suffix):
             raise InvalidRequest(f"the path does not end with {resource}")
         return self.decode_name(encoded[: len(encoded) - len(suffix)])
 
     def require(self, request: Request, scope: Scope, name: str) -> None:
-        """Passes if the request may do on `name` what `scope` says.
+        """Checks that the request's key allows `scope` on `name`.
 
         Raises:
-            Forbidden: its key does not allow it.
-            InvalidRequest: more than reading was asked for, of a name that only the server writes.
+            Forbidden: the key does not allow it.
+            InvalidRequest: only the server writes this name, and the request is no read.
         """
         grant_of(request).require(scope, name)
         if scope is not Scope.READ:
             self.check_writable(name)
 
     def allowed_name(self, request: Request, scope: Scope, resource: str = "") -> str:
-        """Returns the name as `name_in` does, if the request may do there what `scope` says, as `require` does."""
+        """Returns the checked name as `name_in` does, after checking the key's permission as `require` does."""
         name = self.name_in(request.scope, resource)
         self.require(request, scope, name)
         return name
 
 
 class Traffic:
-    """Counts requests from their begin to their end. Thread-safe."""
+    """A counter of the requests in progress. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._load = Load(0, 0, 0)
 
     def load(self) -> Load:
-        """Returns what is under way now."""
+        """Returns the requests that are in progress now."""
         with self._lock:
             return self._load
 
     @contextmanager
     def request(self, *, writes: bool, size: int) -> Iterator[Callable[[int], None]]:
-        """Counts a request of `size` announced bytes; gives what counts bytes of it that were not announced."""
+        """Counts one request with `size` announced bytes while the block runs."""
         counted = Load(1, size, 0) if writes else Load(0, 0, 1)
 
         def arrived(more: int) -> None:
@@ -266,13 +268,13 @@ _PREFLIGHT = {
 
 
 def grant_of(request: Request) -> Grant:
-    """Returns what the request's key allows."""
+    """Returns what the key of a request allows."""
     grant: Grant = request.scope[GRANT]
     return grant
 
 
 class Door:
-    """Wraps the application. `began` and `ended` are told of each request, and return at once."""
+    """The layer that checks keys, handles CORS, converts errors to responses, and counts and logs requests."""
 
     def __init__(
         self,
@@ -318,7 +320,8 @@ class Door:
 
     async def _answer(self, scope: Asgi, receive: Receive, send: Send, writes: bool) -> None:
         method = scope["method"]
-        meant = "GET" if self._surface.only_asks(scope) else method  # what an error of it is told as
+        # an error of a POST that only asks is answered as for a GET
+        meant = "GET" if self._surface.only_asks(scope) else method
         buffered = is_buffered(scope)
         start: Message | None = None  # not sent yet
         started = False

@@ -1,6 +1,7 @@
-"""Every error as a response, and as a metric. Bodies are `{"error":{"code","message"}}`; details go to the log only.
+"""Converts every error to a response and to a metric. Bodies are `{"error":{"code","message"}}`; details are only
+logged.
 
-One table holds the errors of all surfaces; a surface adds rows for its own.
+One table has the errors that all surfaces share; a surface adds rows for its own errors.
 """
 
 from __future__ import annotations
@@ -40,19 +41,19 @@ _RESTART_S = 5
 
 
 class Unauthorized(Exception):
-    """No key, or an unknown one."""
+    """The request has no key, or an unknown one."""
 
 
 class Forbidden(Exception):
-    """The key lacks the scope, or may not touch this name."""
+    """The key lacks the scope, or does not allow this name."""
 
 
 class Row(NamedTuple):
-    """How errors of a class are answered.
+    """The response to errors of one class.
 
     Attributes:
-        headers: what a client needs to go on.
-        bare: the answer has no body.
+        headers: returns the headers that a client needs to continue.
+        bare: whether the response has no body.
         message: in place of the error's own.
     """
 
@@ -78,7 +79,7 @@ _HTTP_CODES = {404: "not_found", 405: "method_not_allowed"}
 
 
 def response_to(error: Exception, method: str, rows: Sequence[Row] = ()) -> Response:
-    """Returns the answer to a request of `method` that ended with `error`; `rows` of the surface come first."""
+    """Returns the response to a request with `method` that ended with `error`; the surface's `rows` are tried first."""
     if isinstance(error, StoreError):
         return _store_failed(error, method, rows)
     if isinstance(error, HeadraceError):
@@ -102,24 +103,21 @@ def response_to(error: Exception, method: str, rows: Sequence[Row] = ()) -> Resp
 
 
 def may_have_written(error: Exception, method: str) -> bool:
-    """Returns whether a request of `method` that ended with `error` can have had its effect."""
+    """Returns whether a request with `method` that ended with `error` may have taken effect."""
     if isinstance(error, StoreTimeout):
         return method not in SAFE_METHODS
     return isinstance(error, OutcomeUnknown)
 
 
 def at_shutdown(method: str, rows: Sequence[Row] = ()) -> Response:
-    """Returns the answer to a request that is broken off because the server ends. A write may have happened.
-
-    `rows`: as of `response_to`.
-    """
+    """Returns the response to a request that is broken off because the server stops. A write may have happened."""
     if method not in SAFE_METHODS:
         return response_to(OutcomeUnknown(), method, rows)
     return envelope(503, "unavailable", "the server is shutting down", {"Retry-After": str(_RESTART_S)})
 
 
 def envelope(status: int, code: str, message: str, headers: dict[str, str] | None = None) -> Response:
-    """Returns an error response."""
+    """Returns an error response with the usual body."""
     body = orjson.dumps({"error": {"code": code, "message": message.encode(errors="replace").decode()}})
     return Response(body, status, {"Content-Type": CONTENT_TYPE, "Cache-Control": "no-store", **(headers or {})})
 
@@ -150,7 +148,7 @@ _METRICS = {
 
 
 def error_metric(status: int, *, may_have_written: bool) -> ApiMetric:
-    """Returns the metric that counts an answer of an error status."""
+    """Returns the metric that counts an error response with this status."""
     if status == 408 and may_have_written:
         return ApiMetric.UnknownOutcomes
     return _METRICS.get(status, ApiMetric.ClientErrors)

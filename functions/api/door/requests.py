@@ -1,15 +1,15 @@
-"""What a request says, whatever surface it is for: its path, query, headers and body; what its door can carry; and where
-the calls to stores run that it makes.
+"""Parses the parts of a request for every surface (path, query, headers and body), checks what fits through the door,
+and runs calls to stores.
 
 A JSON body is one value, or an array of which each element becomes a record (one level). The text of an element is
 kept byte for byte, so numbers and key order survive.
 
-Every request to a Lambda function is an event: a JSON text of 6 MB at most. What the HTTP API takes back is one result,
-whole. A larger answer would be lost on the way, and its reader with it. So pages of records are cut to fit
-(`streams/reads.py`), and what cannot be cut is refused here. The streaming door passes an answer on as it comes.
+Every request to a Lambda function is an event, a JSON text of at most 6 MB. The HTTP API takes back one result with the
+same limit, and a larger answer would be lost. So pages of records are cut to fit (`streams/reads.py`), and answers that
+can't be cut are refused here. The streaming door sends an answer piece by piece.
 
-Every store call blocks. A Lambda function serves one request at a time, so there a call runs in place. A server of many
-requests runs it in a thread; nothing holds a thread while it merely waits for time to pass.
+Every store call blocks. A Lambda function serves one request at a time, so it makes calls directly. A server with many
+requests makes them in threads; no thread is held while a request only waits for time to pass.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ _PRINTABLE = frozenset(range(0x21, 0x7F))
 
 
 class TruePath:
-    """Puts the path as the client sent it, `raw_path` and `path`, into the scope of an HTTP API (payload 2.0) or Function
-    URL request: Mangum keeps a decoded one, decoded once too often.
+    """An ASGI layer that restores the path as the client sent it, `raw_path` and `path`, for requests of an HTTP API
+    (payload 2.0) or a Function URL. Mangum provides a path that was decoded once too often.
 
     A Function URL passes the path still encoded. An HTTP API passes it decoded once already (and cut at a decoded `?`),
     so it is encoded again here: decoding it as it comes would turn the name `100%25` into `100%`, then into an error.
@@ -59,7 +59,7 @@ class TruePath:
 
 
 def raw_path(scope: Mapping[str, Any]) -> bytes:
-    """Returns the path as the client sent it, still encoded."""
+    """Returns the path of a request as the client sent it, still encoded."""
     raw = scope.get("raw_path")
     if raw is None:
         return quote(str(scope["path"])).encode()
@@ -68,10 +68,11 @@ def raw_path(scope: Mapping[str, Any]) -> bytes:
 
 
 def decode(encoded: bytes, what: str) -> str:
-    """Returns the text that a part of a path holds, percent-decoded once.
+    """Percent-decodes a part of a path once, and returns it as text.
 
     Raises:
-        InvalidRequest: a percent sign without two digits, or not UTF-8 once decoded. `what` names the part.
+        InvalidRequest: there is a percent sign without two digits, or the result is not UTF-8. The message names the
+            part by `what`.
     """
     if _BROKEN_ESCAPE.search(encoded):
         raise InvalidRequest(f"{what} has a broken percent escape")
@@ -92,10 +93,10 @@ _MAX_PARAMETERS = 100
 
 
 def parameters(scope: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Returns the parameters of the query string, in order.
+    """Parses the query string, and returns its parameters in order.
 
     Raises:
-        InvalidRequest: it is not percent-encoded UTF-8, or there are too many.
+        InvalidRequest: the query string is not percent-encoded UTF-8, or has too many parameters.
     """
     try:
         text = scope["query_string"].decode("ascii")
@@ -105,10 +106,10 @@ def parameters(scope: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def query_of(scope: Mapping[str, Any], known: frozenset[str]) -> dict[str, str]:
-    """Returns the known parameters of a request.
+    """Parses the query string, and returns those parameters that are `known`.
 
     Raises:
-        InvalidRequest: one of them comes twice, or the query string is malformed.
+        InvalidRequest: one of them is repeated, or the query string is malformed.
     """
     found: dict[str, str] = {}
     for name, value in parameters(scope):
@@ -126,9 +127,10 @@ _HEADERS = "headrace.headers"  # where the scope of a request keeps them
 
 
 class Headers:
-    """Headers of one request, by lower-case name; the first of equal names counts. The scope keeps what was parsed.
+    """The headers of one request, by lower-case name; the first of equal names counts. They are parsed once and kept in
+    the scope.
 
-    Values are UTF-8 if their bytes are, else Latin-1, since clients send both.
+    Values are decoded as UTF-8 if possible, else as Latin-1, since clients send both.
     """
 
     def __init__(self, scope: MutableMapping[str, Any]) -> None:
@@ -138,7 +140,7 @@ class Headers:
         self._values = values
 
     def get(self, name: str) -> str | None:
-        """Returns the value without surrounding white space; None without the header."""
+        """Returns a header's value without surrounding white space; None if the header is missing."""
         raw = self._values.get(name.encode())
         if raw is None:
             return None
@@ -149,10 +151,10 @@ class Headers:
 
     @property
     def content_type(self) -> str | None:
-        """The base type in lower case, parameters dropped; None without one.
+        """The content type in lower case, without parameters; None if there is none.
 
         Raises:
-            InvalidRequest: not a media type.
+            InvalidRequest: the value is not a media type.
         """
         value = self.get("content-type")
         if not value:
@@ -164,7 +166,7 @@ class Headers:
 
     @property
     def content_length(self) -> int | None:
-        """Announced bytes of the body."""
+        """The announced size of the body in bytes; None if there is none."""
         value = self.get("content-length")
         return int(value) if value and value.isascii() and value.isdigit() and len(value) < 16 else None
 
@@ -177,32 +179,37 @@ class Headers:
         return value == "*" or any(given.strip().removeprefix("W/") == opaque for given in value.split(","))
 
     def bounded(self, name: str, limit: int) -> str | None:
-        """Returns a value. Raises InvalidRequest if it has more than `limit` bytes."""
+        """Returns a header's value; None if it is missing. Raises InvalidRequest if it has more than `limit` bytes."""
         value = self.get(name)
         if value is not None and len(value.encode()) > limit:
             raise InvalidRequest(f"{name.title()} is too long: limit={limit} received={len(value.encode())}")
         return value
 
     def integer(self, name: str) -> int:
-        """Returns a number from 0 to the largest that JSON keeps exactly. Raises InvalidRequest for any other text."""
+        """Returns a header's value as an integer from 0 to the largest that JSON keeps exactly. Raises InvalidRequest
+        for any other text.
+        """
         value = self.get(name) or ""
         if not _INTEGER.fullmatch(value) or int(value) > MAX_SAFE_INTEGER:
             raise InvalidRequest(f"{name.title()} is not an integer from 0 to {MAX_SAFE_INTEGER}")
         return int(value)
 
 
-BODY_BYTES = 4_500_000  # of a request: as base64 it still fits an event
-ANSWER_BYTES = 6_000_000  # of a body in the result; Lambda takes 6,291,556 with the headers
-TEXT_TYPES = ("text/", "application/json")  # what they are part of goes as text if it is UTF-8; the rest as base64
+BODY_BYTES = 4_500_000  # maximum body of a request: as base64 it still fits an event
+ANSWER_BYTES = 6_000_000  # maximum body in a result; Lambda accepts 6,291,556 bytes with the headers
+TEXT_TYPES = (
+    "text/",
+    "application/json",
+)  # bodies of these types are sent as text if they are UTF-8; all others as base64
 ENDS_AT = "headrace.ends_at_ms"  # set by a door that streams: when, in ms since the epoch, an answer has to be over
-_MOST_GROWTH = 6  # of text: a control character is \u0000
+_MOST_GROWTH = 6  # how much JSON text can grow: a control character becomes \u0000
 
 
 class AnswerTooLarge(Exception):
-    """The answer does not fit through this door.
+    """The answer does not fit through this door (a buffered result is limited to 6 MB).
 
     Attributes:
-        headers: tell a client how to go on without it.
+        headers: headers that tell the client how to continue without it.
     """
 
     def __init__(self, what: str = "answer", headers: Mapping[str, str] = MappingProxyType({})) -> None:
@@ -211,22 +218,22 @@ class AnswerTooLarge(Exception):
 
 
 def is_event(scope: Mapping[str, Any]) -> bool:
-    """Returns whether the request came whole, as a Lambda event."""
+    """Returns whether the request arrived as a Lambda event, with its whole body."""
     return "aws.event" in scope
 
 
 def is_buffered(scope: Mapping[str, Any]) -> bool:
-    """Returns whether the answer goes out whole, as a result."""
+    """Returns whether the answer must be returned as one whole result."""
     return is_event(scope) and ENDS_AT not in scope
 
 
 def fits(body: bytes, content_type: str, sent: int = 0) -> bool:
-    """Returns whether a body goes into a result, after `sent` bytes of it."""
+    """Returns whether a body fits into a result of which `sent` bytes are used already."""
     return sent + len(body) * _MOST_GROWTH <= ANSWER_BYTES or sent + grown(body, content_type) <= ANSWER_BYTES
 
 
 def grown(body: bytes, content_type: str) -> int:
-    """Bytes of JSON text that a body becomes."""
+    """Returns the size in bytes of a body as JSON text, with escapes."""
     if any(text in content_type for text in TEXT_TYPES):
         try:
             return len(json.dumps(body.decode()))
@@ -240,10 +247,10 @@ _elements = msgspec.json.Decoder(list[msgspec.Raw])
 
 
 async def read(request: Request, limit: int = MAX_APPEND_BYTES) -> bytes:
-    """Returns the whole body.
+    """Reads the whole body of a request.
 
     Raises:
-        PayloadTooLarge: over `limit` or that of the door, as announced or as received.
+        PayloadTooLarge: the announced or received size is above `limit`, or above that of the door.
     """
     if is_event(request.scope):
         limit = min(limit, BODY_BYTES)
@@ -261,11 +268,11 @@ async def read(request: Request, limit: int = MAX_APPEND_BYTES) -> bytes:
 
 
 def records(body: bytes, content_type: str | None, key: str | None) -> Batch:
-    """Returns the records in a body; none in an empty body or an empty array.
+    """Parses the records in a body; an empty body or an empty array has none.
 
     Raises:
-        InvalidRequest: not JSON where JSON was announced.
-        PayloadTooLarge: too many records.
+        InvalidRequest: the content type is JSON, but the body is not.
+        PayloadTooLarge: there are too many records.
     """
     if not body:
         return EMPTY
@@ -297,12 +304,12 @@ _pool: ThreadPoolExecutor | None = None
 
 
 def on_lambda() -> bool:
-    """This process is a Lambda function."""
+    """Returns whether this process is a Lambda function."""
     return "AWS_LAMBDA_FUNCTION_NAME" in os.environ
 
 
 def capacity() -> int:
-    """Returns how many calls run at once."""
+    """Returns how many blocking calls can run at once."""
     return 1 if on_lambda() else _THREADS
 
 

@@ -1,4 +1,4 @@
-"""Routes: what a surface serves, and the answers to paths and methods that it does not."""
+"""Routes: the paths and methods that a surface serves, and the answers to all others."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ Handler = Callable[[Request], Awaitable[Response]]
 
 
 class MethodNotAllowed(HTTPException):
-    """The resource is there and does not answer this method; says which ones it does."""
+    """The resource exists, but not this method; the answer lists those that do."""
 
 
 def serve(app: FastAPI, path: str, *methods: str, is_described: bool = True) -> Callable[[Handler], Handler]:
-    """Returns a decorator that serves a path with a handler, which reads the request itself and makes the whole response.
+    """Returns a decorator that adds a route: the handler reads the request itself and builds the whole response.
 
-    The route is Starlette's: FastAPI's own would resolve parameters and models that no handler has, which costs more CPU
-    than an append.
+    The route is one of Starlette, because FastAPI's own would resolve parameters and models that no handler has, which
+    costs more CPU than an append.
 
     Args:
-        is_described: the OpenAPI document has it.
+        is_described: whether the OpenAPI document describes it.
     """
 
     def add(handler: Handler) -> Handler:
@@ -41,9 +41,9 @@ def serve(app: FastAPI, path: str, *methods: str, is_described: bool = True) -> 
 
 
 def add(app: FastAPI, path: str, **handlers: Handler) -> None:
-    """Serves a resource that answers each method with its handler, and 405 to every other.
+    """Adds a resource: each method has its handler, and all other methods are answered with 405.
 
-    To be called before the routes of whose path this one is an instance: a name may hold slashes.
+    Must be called before more general routes are added that match this path, too, since a name may contain slashes.
     """
     allowed = ", ".join(sorted({*handlers, "OPTIONS"}))
 
@@ -56,7 +56,7 @@ def add(app: FastAPI, path: str, **handlers: Handler) -> None:
 
 
 async def answer_unrouted(request: Request, error: Exception) -> Response:
-    """Answers 404 and 405 of the router, in our envelope; 405 with every method of the path."""
+    """Returns the router's 404 or 405 as an error response in our form; a 405 lists every method of the path."""
     answer = errors.response_to(error, request.method)
     if answer.status_code == 405 and not isinstance(error, MethodNotAllowed):
         allowed = {

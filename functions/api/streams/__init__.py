@@ -1,11 +1,8 @@
-"""The surface of streams over HTTP. Each route translates, calls one verb of `headrace.streams`, and translates back.
+"""The surface of streams over HTTP. Each route parses a request, calls one verb of `headrace.streams`, and builds the
+response.
 
-records       create, append, close, describe, delete; names and headers of all requests
-live          read, follow; `reads`: what is asked, and pages as answers
-definitions   `_schema` and `_profile`
-search        `_search`, `_aggregate`, `_routing_keys`
-touch         `touch/*`
-inspection    what operators see
-system        the server's own stream of metrics
-openapi.json  all of it for machines
+records       create, append, close, describe, delete; names and headers of all requests live          read, follow;
+`reads` parses requests and builds pages definitions   `_schema` and `_profile` search        `_search`, `_aggregate`,
+`_routing_keys` touch         `touch/*` inspection    documents for operators system        the server's own stream of
+metrics openapi.json  the OpenAPI document of all routes
 """

@@ -1,4 +1,4 @@
-"""`…/_schema` and `…/_profile`: what a stream's records mean."""
+"""The resources `…/_schema` and `…/_profile`: a stream's schema registry and its profile."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from headrace.log.requests import JSON
 from headrace.streams import profiles
 from headrace.wal.state import LogConfig, LogState
 
-MAX_DOCUMENT_BYTES = 1024 * 1024  # of a schema or a profile; a process keeps it in memory
+MAX_DOCUMENT_BYTES = 1024 * 1024  # maximum size of a schema or a profile, which a process keeps in memory
 
 
 def add_routes(app: FastAPI, context: Context) -> None:
-    """Adds the two resources."""
+    """Adds the routes of the two resources."""
 
     async def show_schema(request: Request) -> Response:
         name = STREAMS.allowed_name(request, Scope.READ, "/_schema")
@@ -83,5 +83,5 @@ async def _body(request: Request) -> bytes:
 
 
 def document(value: Any) -> Response:
-    """Returns a JSON document that no cache may keep."""
+    """Returns a response with a JSON document that no cache may store."""
     return Response(jsontext.dumps(value), 200, {"Content-Type": JSON, "Cache-Control": NO_STORE})

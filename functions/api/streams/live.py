@@ -1,14 +1,17 @@
-"""`GET /v1/stream/{name}` and `…/pk/{key}`; server-sent events, long-poll, and waiting for the next record.
+"""The routes `GET /v1/stream/{name}` and `…/pk/{key}`, with server-sent events, long-polls, and waiting for the next
+record.
 
-A reader that waits polls with back-off, and is woken at once by this process's writes. It holds no thread meanwhile.
+A waiting reader polls with backoff, and is woken at once by this process's writes. It holds no thread meanwhile.
 
 Every `data` event is followed by a `control` event that says where the reader is. Records of JSON streams come as one
-array for each page, of text streams as text, of others as base64. Line breaks inside a payload begin a new `data:` line,
-so no payload can end an event or begin another.
+array for each page, of text streams as text, of others as base64. Line breaks inside a payload begin a new `data:`
+line, so that no payload can end an event or begin another one.
 
-A long-poll answers with data at once if there is any, else with the first that comes, else with nothing after the timeout.
+A long-poll is answered with data at once if there is any, otherwise with the first data that arrives, or without data
+after the timeout.
 
-`Stream-Cursor` makes the URLs of live readers change over time, so that caches between can't loop (protocol § 10.1).
+`Stream-Cursor` makes the URLs of live readers change over time, so that caches in between can't cause loops (protocol §
+10.1).
 """
 
 from __future__ import annotations
@@ -82,32 +85,32 @@ _waiting: Counter[str] = Counter()  # requests of this process that wait, by str
 
 
 class Waiter:
-    """Says when to look again."""
+    """Decides when a waiting reader looks again."""
 
     def __init__(self) -> None:
         self._woken = asyncio.Event()
         self._delay_s = _FIRST_S
 
     def reset(self) -> None:
-        """Something happened: the next pause is a short one."""
+        """Makes the next pause a short one, because something happened."""
         self._delay_s = _FIRST_S
 
     async def pause(self, at_most_s: float) -> None:
-        """Until this process changed the stream, the next poll is due, or `at_most_s` have passed."""
+        """Waits until this process changes the stream, the next poll is due, or `at_most_s` seconds have passed."""
         with suppress(TimeoutError):
             await asyncio.wait_for(self._woken.wait(), max(0.0, min(self._delay_s, at_most_s)))
         self._delay_s = _FIRST_S if self._woken.is_set() else min(self._delay_s * _GROWTH, _LAST_S)
         self._woken.clear()
 
     def wake(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Ends the pause; from any thread."""
+        """Ends the pause; may be called from any thread."""
         with suppress(RuntimeError):  # the loop is closed: no request waits any more
             loop.call_soon_threadsafe(self._woken.set)
 
 
 @contextmanager
 def listening(logs: Streams, name: str) -> Iterator[Waiter]:
-    """Returns a waiter that hears of changes of `name` by this process."""
+    """Yields a waiter that is woken when this process changes the stream."""
     waiter = Waiter()
     loop = asyncio.get_running_loop()
     _waiting[name] += 1
@@ -121,12 +124,12 @@ def listening(logs: Streams, name: str) -> Iterator[Waiter]:
 
 
 def waiters() -> dict[str, int]:
-    """Returns how many requests of this process wait, by stream."""
+    """Returns the number of waiting requests of this process, by stream."""
     return dict(_waiting)
 
 
 def after(page: ReadPage) -> At:
-    """Returns where the next page begins."""
+    """Returns the position where the page after this one begins."""
     return At(cursor=offsets.Cursor(page.head.incarnation, page.next))
 
 
@@ -136,10 +139,10 @@ _BUFFERED_BYTES = 2 * 1024 * 1024  # after so much, as it goes through a buffere
 
 
 class EventStream(Response):
-    """The response that follows a stream from a page on.
+    """A response with server-sent events that follows a stream from a page on.
 
     Args:
-        page: the first page, read already, so that its errors had their status.
+        page: the first page, which was read already so that its errors could be answered with their status.
     """
 
     media_type = None
@@ -220,8 +223,8 @@ class EventStream(Response):
                     return
 
     async def _next(self, waiter: Waiter, page: ReadPage, until: float) -> ReadPage | None:
-        """Returns the page after `page`: with data, or an empty one at the end or when time is up; None if it can't
-        be read.
+        """Returns the page after `page`: with data, or an empty one at the end of the stream or of the time; None if it
+        can't be read.
         """
         while True:
             await waiter.pause(until - self._context.clock.monotonic())
@@ -264,11 +267,11 @@ async def _disconnected(receive: Receive) -> None:
 
 
 async def long_poll(context: Context, logs: Streams, request: Request, name: str, query: ReadQuery) -> Response:
-    """Returns the answer to a long-poll.
+    """Waits for data, and returns the answer to a long-poll.
 
     Raises:
-        RequestTimeout: a longer wait was asked for than a request may take, and nothing came.
-        HeadraceError, AnswerTooLarge: as a read; also when the stream is deleted meanwhile.
+        RequestTimeout: the requested wait is longer than a request may take, and no data arrived.
+        HeadraceError, AnswerTooLarge: the errors of a read; also if the stream is deleted meanwhile.
     """
     settings = context.settings
     asked_ms = settings.live_timeout_ms if query.timeout_ms is None else query.timeout_ms
@@ -288,7 +291,7 @@ async def long_poll(context: Context, logs: Streams, request: Request, name: str
             if await request.is_disconnected():
                 break
             if page.scan is not None and page.scan.limit_reached:
-                break  # so much was looked at that the client should hear how far it came
+                break  # so much was scanned that the client should learn how far it came
             page = await run(read, name, after(page), query.selection, touch=False, until=scan_until(context))
     return reads.live(page, query, next_cursor(query.cursor, context.clock.now_ms(), context.random_below))
 
@@ -299,9 +302,10 @@ _JITTER_S = 3600
 
 
 def next_cursor(client: int | None, now_ms: int, random_below: Callable[[int], int]) -> int:
-    """Returns the number of the current interval; if the client's cursor is not below it, one above the client's.
+    """Returns the next `Stream-Cursor`: the number of the current time interval, or a number above the client's cursor
+    if that is not lower.
 
-    The distance is that of 1 to 3,600 random seconds.
+    The difference corresponds to 1 to 3,600 random seconds.
     """
     current = max(0, (now_ms - _EPOCH_MS) // _INTERVAL_MS)
     if client is None or client < current:

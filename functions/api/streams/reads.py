@@ -1,5 +1,5 @@
-"""Reads: `GET /v1/stream/{name}`, `…/pk/{key}`. What is asked, and a page of records as a response: body, validators, cache
-rules, and as many records as the door can carry. `live` has the reads that wait.
+"""Reads (`GET /v1/stream/{name}`, `…/pk/{key}`): parses the request, and builds the response from a page of records:
+body, entity tag, cache rules, and as many records as fit through the door. `live` has the reads that wait.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ _LIVE: dict[str, Literal["", "long-poll", "sse"]] = {
 
 
 class ReadQuery(NamedTuple):
-    """What a GET asks for.
+    """The checked parameters of a read.
 
     Attributes:
-        at: where to begin.
-        explicit: `at` is a cursor that this server issued: neither the start, nor a time, nor the tail.
-        format: as asked; None leaves it to the stream's type.
-        live: "" for a catch-up read.
+        at: where the read begins.
+        explicit: whether `at` is a cursor that this server issued, and neither the start, nor a time, nor the tail.
+        format: the requested format; None leaves it to the stream's content type.
+        live: the way of waiting; empty for a catch-up read.
         timeout_ms: requested wait; None for the default.
-        cursor: the `Stream-Cursor` that the client met last.
-        selection: which records it wants.
+        cursor: the last `Stream-Cursor` that the client received.
+        selection: which records to return.
     """
 
     at: At
@@ -62,7 +62,7 @@ _READ = frozenset({"offset", "since", "format", "live", "timeout", "timeout_ms",
 
 
 def read_query(scope: Mapping[str, Any], key: str | None = None) -> ReadQuery:
-    """Returns what a GET asks for; a `key` of the path wins over the parameter.
+    """Parses the query string of a read. A `key` in the path takes precedence over the parameter.
 
     Raises:
         InvalidRequest: a parameter is malformed or repeated, or a live read does not say where it begins.
@@ -108,15 +108,17 @@ def _start(given: Mapping[str, str]) -> At:
 
 
 def check_format(page: ReadPage, query: ReadQuery) -> None:
-    """Raises:
-    InvalidRequest: a byte stream was asked for as JSON.
+    """Checks that the requested format is possible for the stream.
+
+    Raises:
+        InvalidRequest: a stream of bytes was requested as JSON.
     """
     if query.format == "json" and page.head.config.content_type != JSON:
         raise InvalidRequest("format=json needs a stream of application/json")
 
 
 def body_of(page: ReadPage, query: ReadQuery) -> bytes:
-    """Returns the records: one JSON array, or the plain concatenation of their bytes."""
+    """Returns the body with the page's records: one JSON array, or their bytes concatenated."""
     if is_array(page, query):
         first, *middle = page.data or (b"",)  # one join, not one more copy of the page for each bracket
         if not middle:
@@ -127,12 +129,12 @@ def body_of(page: ReadPage, query: ReadQuery) -> bytes:
 
 
 def is_array(page: ReadPage, query: ReadQuery) -> bool:
-    """Returns whether the page is shown as a JSON array."""
+    """Returns whether the page is sent as a JSON array."""
     return page.head.config.content_type == JSON and query.format != "raw"
 
 
 def shown_type(page: ReadPage, query: ReadQuery) -> str:
-    """Returns the content type of the body."""
+    """Returns the content type of the response."""
     content_type = page.head.config.content_type
     if content_type == JSON and query.format == "raw":
         return "application/octet-stream"  # JSON texts one after the other are no JSON text
@@ -140,7 +142,7 @@ def shown_type(page: ReadPage, query: ReadQuery) -> str:
 
 
 def catch_up(page: ReadPage, query: ReadQuery, headers: Headers) -> Response:
-    """Answer to a read that does not wait."""
+    """Returns the response to a read that does not wait."""
     answer = _headers(page, query)
     if query.at.is_now:
         answer["Cache-Control"] = NO_STORE
@@ -153,7 +155,7 @@ def catch_up(page: ReadPage, query: ReadQuery, headers: Headers) -> Response:
 
 
 def live(page: ReadPage, query: ReadQuery, cursor: int) -> Response:
-    """Answer to a long-poll: 200 with data, 204 without."""
+    """Returns the response to a long-poll: 200 with data, 204 without."""
     answer = _headers(page, query)
     answer["Cache-Control"] = NO_STORE
     if not page.at_eof:
@@ -167,10 +169,10 @@ def live(page: ReadPage, query: ReadQuery, cursor: int) -> Response:
 
 
 def etag(page: ReadPage, query: ReadQuery) -> str:
-    """Weak, and another one whenever the body or what is said of the end of the stream is another one.
+    """Returns a weak entity tag, which is different whenever the body or the end of the stream is.
 
-    The offsets carry the incarnation. Key and filter are percent-encoded, since a header holds ASCII only. A page of a
-    stream with a schema also says its version: another one shows the records in another form.
+    The offsets include the incarnation. Key and filter are percent-encoded, since headers are ASCII. For a stream with
+    a schema it includes the version, because another version shows records in another form.
     """
     shown = "json" if is_array(page, query) else "raw"
     state = "closed" if page.at_eof else "tail" if page.up_to_date else "open"
@@ -181,7 +183,9 @@ def etag(page: ReadPage, query: ReadQuery) -> str:
 
 
 def _is_final(page: ReadPage, query: ReadQuery) -> bool:
-    """Returns whether the same request will have the same answer as long as the stream lives, and it has no set end."""
+    """Returns whether the same request will have the same answer as long as the stream lives, and the stream has no
+    expiry.
+    """
     config = page.head.config
     cannot_grow = not page.up_to_date or page.at_eof
     lives_on = config.ttl_ms is None and config.expires_at_ms is None
@@ -210,9 +214,9 @@ Read = Callable[..., ReadPage]
 
 
 def reader(scope: Mapping[str, Any], logs: Streams, query: ReadQuery) -> Read:
-    """`logs.read`, with pages that fit through the request's door.
+    """Returns a function like `logs.read` whose pages fit through the request's door.
 
-    It raises `AnswerTooLarge` besides: a page begins with a record that does not fit.
+    It also raises `AnswerTooLarge`, if the first record of a page does not fit.
     """
     if not is_buffered(scope):
         return logs.read
@@ -230,7 +234,7 @@ def reader(scope: Mapping[str, Any], logs: Streams, query: ReadQuery) -> Read:
 
 
 def count_fitting(page: ReadPage, query: ReadQuery) -> int:
-    """Returns how many of the page's first records make an answer that fits."""
+    """Returns how many of the page's first records fit into an answer."""
     few, many = 0, len(page.data) + 1
     count = len(page.data)  # the first guess is nearly always right
     while many - few > 1:
@@ -250,7 +254,7 @@ def _answer(page: ReadPage, query: ReadQuery) -> tuple[bytes, str]:
 
 
 def data_event(page: ReadPage, query: ReadQuery) -> bytes:
-    """Returns the event that shows the records of a page."""
+    """Returns the server-sent event with the records of a page."""
     payload = body_of(page, query)
     return frame_event(b"data", base64.b64encode(payload) if needs_base64(page.head.config.content_type) else payload)
 
@@ -260,6 +264,8 @@ def needs_base64(content_type: str) -> bool:
 
 
 def frame_event(event: bytes, payload: bytes) -> bytes:
-    """Returns one event. A reader drops one space after the colon, so a line that begins with one gets another."""
+    """Returns one server-sent event. A reader drops one space after the colon, so a line that begins with a space gets
+    another one.
+    """
     lines = [b"data:" + (b" " if line.startswith(b" ") else b"") + line for line in _LINE_BREAK.split(payload)]
     return b"event: " + event + b"\n" + b"\n".join(lines) + b"\n\n"

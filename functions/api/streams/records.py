@@ -1,5 +1,5 @@
-"""`/v1/stream/{name}`: create, append, close, describe, delete; what the headers of a request ask; what the door needs to
-know of streams.
+"""The routes of `/v1/stream/{name}`: create, append, close, describe, delete; the parsing of their headers; and what
+the door must know about streams.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ ERRORS = (
 
 
 def _printable(value: str) -> str:
-    """Returns a client's text as a header value: as it came if that is printable ASCII, else with escapes."""
+    """Returns a client's text as a header value: unchanged if it is printable ASCII, else with escapes."""
     if value.isascii() and value.isprintable():
         return value
     return value.encode("unicode_escape").decode("ascii")
@@ -93,10 +93,10 @@ STREAMS = Surface(
 
 
 def name_and_key(scope: Mapping[str, Any]) -> tuple[str, str]:
-    """Returns the stream and the routing key of `…/{name}/pk/{key}`; an escaped slash belongs to the key.
+    """Returns the stream's name and the routing key in a path `…/{name}/pk/{key}`; an escaped slash belongs to the key.
 
     Raises:
-        InvalidRequest: one of them is empty, not UTF-8 once decoded, or not a name.
+        InvalidRequest: one of them is empty or not UTF-8 when decoded, or the name is invalid.
     """
     name, found, key = STREAMS.after_prefix(scope).rpartition(b"/pk/")
     if not found or not key or b"/" in key:
@@ -108,7 +108,7 @@ def source_name(header: str) -> str:
     """Returns the name in `Stream-Forked-From`: the path of the source's URL, or the bare name.
 
     Raises:
-        InvalidRequest: another server's URL, another path, or not a name.
+        InvalidRequest: the header is a URL of another server, has another path, or is no valid name.
     """
     if "://" in header or header.startswith("//"):
         raise InvalidRequest("Stream-Forked-From must be the path of a stream on this server")
@@ -124,24 +124,24 @@ class StreamHeaders(Headers):
 
     @property
     def closes(self) -> bool:
-        """`Stream-Closed: true`; any other value counts as absent (protocol § 4.1)."""
+        """Whether `Stream-Closed` is `true`; any other value counts as missing (protocol § 4.1)."""
         return (self.get("stream-closed") or "").lower() == "true"
 
     @property
     def key(self) -> str | None:
-        """`Stream-Key`; an empty one is none.
+        """The value of `Stream-Key`; None if it is missing or empty.
 
         Raises:
-            InvalidRequest: longer than a record's key may be.
+            InvalidRequest: the key is longer than a record's key may be.
         """
         return self.bounded("stream-key", MAX_KEY_BYTES) or None
 
     @property
     def seq(self) -> str | None:
-        """`Stream-Seq`.
+        """The value of `Stream-Seq`; None if it is missing.
 
         Raises:
-            InvalidRequest: empty or too long.
+            InvalidRequest: the value is empty or too long.
         """
         value = self.bounded("stream-seq", MAX_SEQ_BYTES)
         if value == "":
@@ -150,20 +150,20 @@ class StreamHeaders(Headers):
 
     @property
     def time_hint_ms(self) -> int | None:
-        """`Stream-Timestamp`.
+        """The value of `Stream-Timestamp` in epoch milliseconds; None if it is missing.
 
         Raises:
-            InvalidRequest: neither RFC 3339 nor unix nanoseconds.
+            InvalidRequest: the value is neither RFC 3339 nor nanoseconds since 1970.
         """
         value = self.get("stream-timestamp")
         return None if value is None else instants.timestamp_ms(value, "Stream-Timestamp")
 
     @property
     def producer(self) -> Producer | None:
-        """The three `Producer-*` headers; None without any.
+        """The producer in the three `Producer-*` headers; None if there are none.
 
         Raises:
-            InvalidRequest: some but not all, an empty id, or numbers that are not canonical or too large.
+            InvalidRequest: some of them are missing, the id is empty, or a number is not canonical or too large.
         """
         given = [name for name in _PRODUCER if self.get(name) is not None]
         if not given:
@@ -176,10 +176,11 @@ class StreamHeaders(Headers):
         return Producer(producer_id, self.integer("producer-epoch"), self.integer("producer-seq"))
 
     def expiry(self) -> tuple[int | None, int | None]:
-        """`Stream-TTL` in ms and `Stream-Expires-At` in ms since the epoch; at most one is given.
+        """Returns `Stream-TTL` in milliseconds and `Stream-Expires-At` in epoch milliseconds; at most one of them is
+        not None.
 
         Raises:
-            InvalidRequest: both, or one that is malformed.
+            InvalidRequest: both are given, or one is malformed.
         """
         ttl, at = self.get("stream-ttl"), self.get("stream-expires-at")
         if ttl is not None and at is not None:
@@ -191,10 +192,11 @@ class StreamHeaders(Headers):
         return None, None
 
     def fork(self) -> ForkRequest | None:
-        """Returns the fork that a create asks for; None for an ordinary one.
+        """Returns the fork that a create requests; None if it is no fork.
 
         Raises:
-            InvalidRequest: a fork point without a source, a sub-offset without an offset, or malformed values.
+            InvalidRequest: there is a fork point without a source, or a sub-offset without an offset, or a value is
+                malformed.
         """
         source, at = self.get("stream-forked-from"), self.get("stream-fork-offset")
         sub_offset = self.get("stream-fork-sub-offset")
@@ -255,7 +257,7 @@ def add_routes(app: FastAPI, context: Context) -> None:
 
 
 def _create_request(headers: StreamHeaders) -> CreateRequest:
-    """Returns all of a create request but its records."""
+    """Builds a create request from the headers, without its records."""
     ttl_ms, expires_at_ms = headers.expiry()
     return CreateRequest(
         content_type=headers.content_type,
@@ -318,7 +320,7 @@ def _appended(asked: AppendRequest, appended: Appended) -> Response:
 
 
 def _description(head: Head) -> dict[str, str]:
-    """Returns what a stream is and how far it reaches, as headers."""
+    """Returns the headers that describe a stream and its end."""
     answer = {
         "Content-Type": head.config.content_type,
         "Stream-Next-Offset": head.next_offset,

@@ -1,4 +1,6 @@
-"""`…/_search`, `…/_aggregate` and `…/_routing_keys`: what the query engine finds in a stream, and how much of it it saw."""
+"""The resources `…/_search`, `…/_aggregate` and `…/_routing_keys`: answers of the query engine, with how much of the
+stream they include.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,7 @@ _SINGLE = ("q", "size", "search_after", "timeout_ms", "explain")
 
 
 def add_routes(app: FastAPI, context: Context) -> None:
-    """Adds the three resources. To be called before the routes of streams."""
+    """Adds the routes of the three resources. Must be called before the routes of streams are added."""
 
     async def search_by_query(request: Request) -> Response:
         name = STREAMS.allowed_name(request, Scope.READ, "/_search")
@@ -71,7 +73,8 @@ def _found(context: Context, name: str, asked: Mapping[str, Any]) -> SearchAnswe
 
 
 def asked_of(scope: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the parameters of a GET in the form of a body. `sort` is one list, with commas or repeated.
+    """Converts the parameters of a GET to the form of a request body. `sort` becomes one list, whether it has commas or
+    is repeated.
 
     Raises:
         InvalidRequest: a parameter is malformed or repeated.
@@ -114,7 +117,7 @@ def _value(name: str, text: str) -> Any:
 
 
 def answer_of(answer: SearchAnswer) -> Response:
-    """200 or, if the time was over, 408 with what was found until then."""
+    """Returns the response to a search: 200 or, if the time was over, 408 with what was found until then."""
     hits = [_hit(answer, hit) for hit in answer.hits]
     is_full = len(hits) == answer.request.size
     head = answer.cursor(answer.snapshot.end)
@@ -137,7 +140,9 @@ def answer_of(answer: SearchAnswer) -> Response:
 
 
 def _work(answer: SearchAnswer) -> dict[str, Any]:
-    """Returns what the answer cost, by the contract's names: runs are read in rounds that serve all clauses at once."""
+    """Returns what the answer cost, in the terms of Prisma Streams. Runs are read in rounds that serve all clauses at
+    once.
+    """
     runs_ms = round(answer.times.runs)
     has_words = "fts" in answer.families
     return {
@@ -233,7 +238,7 @@ def _aggregate_answer(context: Context, name: str, asked: Any) -> bytes:
 
 
 def aggregate_body(name: str, answer: Aggregated) -> bytes:
-    """Returns the answer as JSON. Its buckets are in print already."""
+    """Returns the answer to an aggregate as JSON. Its buckets are rendered already."""
     request = answer.request
     coverage = {
         **answer.coverage.members(lambda position: offsets.encode(answer.head.incarnation, position)),
@@ -276,10 +281,11 @@ def _add_routing_keys(app: FastAPI, context: Context) -> None:
 
 
 def keys_query(scope: Mapping[str, Any]) -> tuple[int, str | None]:
-    """Returns how many keys are asked for, and after which one (None: from the first).
+    """Parses the query string of a list of routing keys. Returns the limit, and the key after which to begin (None: at
+    the first).
 
     Raises:
-        InvalidRequest: the limit is none.
+        InvalidRequest: the limit is invalid.
     """
     given = requests.query_of(scope, _KEYS_PARAMETERS)
     text = given.get("limit", str(DEFAULT_LIMIT))
@@ -297,7 +303,9 @@ def _keys_page(context: Context, name: str, limit: int, after: str | None) -> Ke
 
 
 def keys_document(name: str, page: KeysPage, took_ms: int) -> dict[str, Any]:
-    """Returns the answer as JSON. A sealed segment is an uploaded one here, so nothing is ever local."""
+    """Returns the answer to a list of routing keys as JSON. A sealed segment counts as uploaded, so nothing is ever
+    local.
+    """
     coverage, timing = page.coverage, page.timing
     return {
         "stream": name,

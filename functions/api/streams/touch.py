@@ -1,7 +1,7 @@
-"""`…/touch/*`: waiting for changes of a state-protocol stream.
+"""The resources `…/touch/*`: waiting for changes of a state-protocol stream.
 
-Nothing lives in memory alone: a cursor is a place in the log, so a waiter on any process finds what was appended on any
-other, and the active templates are stored in the log's own row.
+Nothing is kept only in memory: a cursor is a position in the log, so a request waiting on any process sees what other
+processes append, and the active templates are stored in the log's note.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ WAITING = ("/touch/wait",)
 
 
 def add_routes(app: FastAPI, context: Context) -> None:
-    """Adds the three routes. To be called before the routes of streams."""
+    """Adds the routes of the three resources. Must be called before the routes of streams are added."""
     counters = TouchCounters()
 
     async def show(request: Request) -> Response:
@@ -73,24 +73,24 @@ async def _body(request: Request) -> Any:
 
 _BROAD_KEYS = 64
 _STREAMS = 1024  # whose counters a process keeps
-_TRIES = 8  # of storing the templates, when other requests store theirs
+_TRIES = 8  # tries to store the templates, if other requests store theirs at the same time
 
 
 class Touching(NamedTuple):
-    """A stream whose profile has the touch routes, as it is now."""
+    """The current state of a stream whose profile has touch routes."""
 
     head: Head
     config: TouchConfig
 
 
 class TouchCounters:
-    """What this process has seen of the waits of each stream."""
+    """The counters of waits on each stream in this process."""
 
     def __init__(self) -> None:
         self._counts: Bounded[str, Counter[str]] = Bounded(_STREAMS)
 
     def add(self, log_id: str, **counts: int) -> None:
-        """Adds to counters of a log; their names are those of `Counters`."""
+        """Adds to a log's counters; the names are those of `Counters`."""
 
         def grow(kept: Counter[str] | None) -> Counter[str]:
             grown = Counter(kept)
@@ -105,7 +105,7 @@ class TouchCounters:
 
     @contextmanager
     def waiting(self, log_id: str, interest: Interest) -> Iterator[None]:
-        """Counts a waiter while it waits."""
+        """Counts a request as waiting while the block runs."""
         kind = "coarse_waiters" if interest.kind == "tableKey" else "fine_waiters"
         broad = int(len(interest.keys) + len(interest.key_ids) > _BROAD_KEYS)
         self.add(log_id, **{kind: 1, "broad_waiters": broad})
@@ -116,7 +116,7 @@ class TouchCounters:
 
 
 def open_touching(logs: Streams, name: str) -> Touching:
-    """Returns the stream, if it can be waited on.
+    """Returns a stream whose profile has enabled touch routes.
 
     Raises:
         NotFound: its profile has no touch routes, or they are not enabled.
@@ -129,7 +129,7 @@ def open_touching(logs: Streams, name: str) -> Touching:
 
 
 def show_meta(logs: Streams, name: str, counters: TouchCounters, now_ms: int) -> dict[str, Any]:
-    """Returns the state document."""
+    """Returns the document of `touch/meta`."""
     head, config = open_touching(logs, name)
     active = _book(logs, head).active(now_ms)
     return meta.answer_meta(
@@ -142,10 +142,10 @@ def show_meta(logs: Streams, name: str, counters: TouchCounters, now_ms: int) ->
 
 
 def activate_templates(logs: Streams, name: str, body: Any, now_ms: int) -> dict[str, Any]:
-    """Activates templates. They begin at the end of the log as it is before they are stored.
+    """Activates templates, and returns the answer. They begin at the end of the log as read before they are stored.
 
     Raises:
-        InvalidRequest: the body is not one. Overloaded: others keep storing theirs.
+        InvalidRequest: the body is invalid. Overloaded: other requests keep changing the stored templates.
     """
     head, config = open_touching(logs, name)
     asked = activate.parse_activate(body, config)
@@ -156,10 +156,11 @@ def activate_templates(logs: Streams, name: str, body: Any, now_ms: int) -> dict
 async def wait_for_touch(
     context: Context, logs: Streams, request: Request, name: str, body: Any, counters: TouchCounters
 ) -> dict[str, Any]:
-    """Answers when something that the body names is touched, when its cursor is stale, or when time is up.
+    """Waits until something that the body names is touched, its cursor is stale, or the time is over; returns the
+    answer.
 
     Raises:
-        RequestTimeout: a longer wait was asked for than a request may take, and nothing was touched.
+        RequestTimeout: the requested wait is longer than a request may take, and nothing was touched.
     """
     now_ms = context.clock.now_ms()
     head, config = await run(open_touching, logs, name)
@@ -209,7 +210,7 @@ async def wait_for_touch(
 
 
 def _record(data: bytes) -> Any:
-    """Returns a stored record; one that no state protocol wrote counts as no change."""
+    """Parses a stored record; a record that is not of the state protocol counts as no change."""
     try:
         return jsontext.loads(data)
     except InvalidRequest:
@@ -226,7 +227,7 @@ def _book(logs: Streams, head: Head) -> TemplateBook:
 
 
 def _use(logs: Streams, head: Head, config: TouchConfig, ids: frozenset[int], now_ms: int) -> None:
-    """Notes the use of templates, at most once in a while. Losing it to another request costs nothing."""
+    """Stores that templates were used, but only from time to time. If another request wins, nothing is lost."""
     data = logs.note(head.log_id)
     if data is None:
         return

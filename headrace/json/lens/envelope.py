@@ -20,7 +20,7 @@ from headrace.json.jsontext import Path
 from headrace.json.lens import ops
 from headrace.json.lens.apply import Step, compile_ops
 
-MAX_LEVELS = 500  # of nesting; half of what a writer of JSON can take
+MAX_LEVELS = 500  # maximum nesting; half of what a JSON writer can take
 
 _FEW_COPIES = 3
 _FEW_LEVELS = 250  # on top of `jsontext.MAX_DEPTH`
@@ -234,7 +234,7 @@ def _path(text: str) -> Path:
     return path
 
 
-MAX_CHARS = 64 * 1024 * 1024  # of a promoted record as JSON; a record as written has 10 MiB at most
+MAX_CHARS = 64 * 1024 * 1024  # maximum length of a promoted record as JSON; an appended record has at most 10 MiB
 
 
 def promote(lenses: Sequence[Lens], document: Any) -> Any:

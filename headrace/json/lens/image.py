@@ -24,7 +24,7 @@ from headrace.json.lens.apply import compile_convert
 from headrace.json.lens.closed import DATE_TIME, Fragment
 from headrace.json.lens.shapes import MAX_CASES, ArrayCase, Case, ObjectCase, Shapes, matches
 
-MAX_POSITION = 64  # of an array item that a proof looks at
+MAX_POSITION = 64  # highest index of an array item that a proof follows
 
 EMPTY_OBJECT: Fragment = {"const": {}}
 
@@ -230,7 +230,7 @@ def _of_builtin(shapes: Shapes, name: str, value: Fragment) -> Fragment:
     raise InvalidRequest(f"{name} is not defined for every value that the old schema accepts")
 
 
-MAX_CHARS = 1024 * 1024  # of the description of a set, as JSON
+MAX_CHARS = 1024 * 1024  # maximum length of the description of a set, as JSON
 
 _OBJECT: dict[str, Any] = {"type": "object"}
 _ARRAY: dict[str, Any] = {"type": "array"}

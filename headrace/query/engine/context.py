@@ -95,7 +95,7 @@ def _rows(omissions: Sequence[Omission], *, is_published: bool) -> int:
     return sum(one.end - one.first for one in omissions if one.is_published == is_published)
 
 
-_KEPT_KEYS = 400_000  # of all key pages together; one takes some 70 bytes
+_KEPT_KEYS = 400_000  # maximum keys in all cached key pages; one takes about 70 bytes
 
 
 class Budget(NamedTuple):
@@ -212,7 +212,7 @@ class Promoter:
         """
         version = self._definition.version_at(offset) if self._current else 0
         value = jsontext.loads(data)
-        if 0 < version < self._current:  # of version 0 nothing is known, so no lens leads from there
+        if 0 < version < self._current:  # nothing is known of version 0, so there is no lens from it
             value = lens.promote(self._definition.lenses[version - 1 :], value)
             data = jsontext.dumps(value)
         return Document(offset, data, value)

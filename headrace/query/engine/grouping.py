@@ -215,7 +215,7 @@ class Sums:
                 return []
             if add is np.add:
                 values = np.nan_to_num(values, nan=0.0, posinf=np.inf, neginf=-np.inf)
-            with np.errstate(all="ignore"):  # what overflows is infinite, and shown as null
+            with np.errstate(all="ignore"):  # an overflow is infinite, and shown as null
                 return add.reduceat(values, firsts).tolist()  # type: ignore[no-any-return]
 
         ends = np.cumsum([0, *(len(block.counts) for block in blocks)])

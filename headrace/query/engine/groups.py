@@ -25,8 +25,8 @@ from headrace.query.language import canonical
 from headrace.query.language.canonical import SearchConfig
 from headrace.query.language.rollup_request import ADVICE, AggregateRequest, Window
 
-MAX_GROUPS = 2_000_000  # of runs, that one request reads: by numbers they take some 200 bytes each
-MAX_PRINTED_BYTES = 64 * 1024 * 1024  # of groups in print, that one request holds
+MAX_GROUPS = 2_000_000  # maximum groups that one request reads from runs; as numbers they take about 200 bytes each
+MAX_PRINTED_BYTES = 64 * 1024 * 1024  # maximum bytes of rendered groups that one request holds
 _INTERVALS = 4096  # read at once: between them, it is seen whether there are too many groups
 _FAR_APART = 16  # intervals: rather than so many that are not wanted, two ranges are read
 

@@ -26,9 +26,9 @@ from headrace.segment.descriptor import Segment
 from headrace.segment.keypage import KeyPage
 
 _MAX_SEGMENTS = 64  # whose key pages one request reads; as measured, one takes 1 to 20 ms
-_WAVE = 8  # of them at once: between waves, the time is looked at
-MAX_PAGE_BYTES = 64 * 1024 * 1024  # of an object; a page of 100,000 keys of 64 characters takes 5 MB
-_TIME_SHARE = 0.6  # of a request's time that key pages may take
+_WAVE = 8  # key pages read at once; the deadline is checked between waves
+MAX_PAGE_BYTES = 64 * 1024 * 1024  # maximum size of a key page; one with 100,000 keys of 64 characters takes 5 MB
+_TIME_SHARE = 0.6  # share of a request's time that reading key pages may take
 
 
 class KeysRequest(NamedTuple):
@@ -115,7 +115,7 @@ def routing_keys(engine: Engine, name: str, request: KeysRequest, budget_ms: int
 def _page(engine: Engine, snapshot: Snapshot, request: KeysRequest, until: float) -> KeysPage:
     times = [engine.clock.monotonic()]
     ranges = engine.ranges.fetches()
-    wanted = request.limit + 1  # one more tells whether another page follows
+    wanted = request.limit + 1  # one more, to know whether another page follows
     runs = whole_runs(snapshot)
     lists = fetching.run(fetching.gather([_of_run(engine, found, request.after, wanted) for found in runs]), ranges)
     runs_get_s = ranges.stats.wait_s

@@ -1,5 +1,5 @@
-"""Asks an index run: which of its records match, and the first of them in an order, with numbers all the way and never a
-sort of everything. Records that the run cannot decide are looked at.
+"""Searches an index run: finds the matching records and the first of them in an order, with numbers only and without
+sorting all rows. Records that the run can't decide are read.
 """
 
 from __future__ import annotations
@@ -205,7 +205,7 @@ def _occurrences(found: Postings, offsets: Rows) -> Numbers:
     return np.searchsorted(docs, offsets, "right") - np.searchsorted(docs, offsets, "left")
 
 
-LOOK_RECORDS = 1000  # of records that a run can't decide: looked at between two glances at the clock
+LOOK_RECORDS = 1000  # undecided records of a run that are read between two checks of the deadline
 
 
 def ask(engine: Engine, asked: Question, snapshot: Snapshot, found: RunRange) -> Routine[Found]:

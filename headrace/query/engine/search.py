@@ -47,7 +47,7 @@ from headrace.query.language.query import fields_of, has_phrase
 from headrace.query.language.search_request import SearchRequest
 
 _FIRST_WAVE = 2  # runs: most pages of the newest records are full with them
-_REQUEST_MS = 5000  # the contract's outer limit of any request
+_REQUEST_MS = 5000  # the limit of any request in Prisma Streams
 
 
 class Hit(NamedTuple):

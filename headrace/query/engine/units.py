@@ -1,7 +1,7 @@
 """The units of a search (runs, segments, tails): their order, bounds on what they can hold, and scans.
 
-A unit is either scanned record by record, or an index run is asked (`runs`). Both give the same kind of result: the number
-of matching records, and the first of them in the search's order.
+A unit is either scanned record by record, or searched through an index run (`runs`). Both give the same kind of result:
+the number of matching records, and the first of them in the search's order.
 """
 
 from __future__ import annotations

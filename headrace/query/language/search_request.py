@@ -159,7 +159,7 @@ def _after(value: Any, term: SortTerm, config: SearchConfig, position: Callable[
 
 MAX_SIZE = 500
 DEFAULT_SIZE = 50
-MAX_TIMEOUT_MS = 3000  # the contract's: a longer wish is cut
+MAX_TIMEOUT_MS = 3000  # the limit in Prisma Streams: a longer timeout is cut
 
 # What others offer and this server does not: a silent page without it would be taken for an answer.
 _UNSUPPORTED = ("track_total_hits", "highlight", "snippet", "snippets", "stream", "streams", "indices")

@@ -1,12 +1,9 @@
-"""What the records of a stream mean: its profile.
+"""Profiles: what the records of a stream mean.
 
-profile         the interface, and what holds when a profile adds nothing
-generic         plain streams
-evlog           one wide event per request
-metrics         metric intervals
-state_protocol  changes of tables, and who waits for them (touch)
+profile         the interface, and its default behaviour generic         plain streams evlog           one wide event
+per request metrics         metric intervals state_protocol  changes of tables, and requests that wait for them (touch)
 
-`parse` reads a profile document, `parse_update` the body of a change, `resource` is what the HTTP surface shows. This
+`parse` reads a profile document, `parse_update` the body of a change; `resource` returns what the HTTP API shows. This
 module is the only place that knows the kinds.
 """
 
@@ -38,10 +35,11 @@ KINDS = tuple(sorted(_PARSERS))
 
 
 def parse(document: Any) -> Profile:
-    """Reads a profile document, as posted or as stored.
+    """Parses a profile document, as posted or as stored.
 
     Raises:
-        InvalidRequest: not an object, an unknown kind, an unknown option, or an option of the wrong form.
+        InvalidRequest: the document is not an object, or has an unknown kind, an unknown option, or an option of the
+            wrong form.
     """
     options = strict.as_object(document, "profile")
     kind = strict.required_text(options.get("kind"), "profile.kind").strip()
@@ -51,10 +49,10 @@ def parse(document: Any) -> Profile:
 
 
 def of(definition: Definition) -> Profile:
-    """Returns the profile of a stream's definition.
+    """Returns the profile in a stream's definition.
 
     Raises:
-        Damaged: a stored profile is none.
+        Damaged: the stored profile is invalid.
     """
     return definition.own if isinstance(definition.own, Profile) else definition.derive(_parse_stored)
 
@@ -67,10 +65,10 @@ def _parse_stored(definition: Definition) -> Profile:
 
 
 def parse_update(body: Any) -> Profile:
-    """Reads the body of `POST …/_profile`: `{apiVersion?, profile}`.
+    """Parses the body of `POST …/_profile`: `{apiVersion?, profile}`.
 
     Raises:
-        InvalidRequest: another key, another version, no profile, or a profile that `parse` refuses.
+        InvalidRequest: there is an unknown key, another version, no profile, or a profile that `parse` refuses.
     """
     update = strict.as_object(body, "profile update")
     strict.only(update, ("apiVersion", "profile"), "profileUpdate")
@@ -82,15 +80,15 @@ def parse_update(body: Any) -> Profile:
 
 
 def resource(profile: Profile) -> dict[str, Any]:
-    """Returns what `GET …/_profile` and a successful change answer."""
+    """Returns the document with which `GET …/_profile` and a successful change are answered."""
     return {"apiVersion": API_VERSION, "profile": profile.document()}
 
 
 def install(current: Profile, wanted: Profile, *, content_type: str, is_empty: bool) -> dict[str, Any] | None:
-    """Checks a change of profile and says what becomes of the schema registry.
+    """Checks a change of profile, and decides whether the schema registry is replaced.
 
-    Returns the schema update that a new, empty registry begins with; None if the registry stays. It stays as well when
-    the kind does: a schema that has evolved since is not thrown away by a change of options.
+    Returns the schema update that a new, empty registry begins with; None if the registry stays. It also stays if the
+    kind of profile stays, so that changing options does not discard a schema that has evolved.
 
     Raises:
         InvalidRequest: the stream can't have this profile.
@@ -100,7 +98,7 @@ def install(current: Profile, wanted: Profile, *, content_type: str, is_empty: b
 
 
 def of_system_stream(name: str) -> Profile | None:
-    """Returns the profile that a stream of the server's own is created with; None for any other name."""
+    """Returns the profile with which a system stream is created; None for any other name."""
     return Metrics(system=True) if name == SYSTEM_STREAM else None
 
 

@@ -1,4 +1,4 @@
-"""Shorthand for the search fields that profiles declare: all of version 1, each bound to one place."""
+"""Helpers to declare the search fields of profiles: all have version 1, and each is bound to one JSON pointer."""
 
 from __future__ import annotations
 
@@ -8,18 +8,20 @@ TYPED = ("exact", "column", "exists", "sortable")
 
 
 def keyword(pointer: str, *capabilities: str, lowercase: bool = False) -> dict[str, Any]:
-    """Returns a keyword field: exact and exists, and the capabilities named."""
+    """Returns a keyword field with `exact`, `exists` and the named capabilities."""
     normalizer = {"normalizer": "lowercase_v1"} if lowercase else {}
     return _field("keyword", pointer, normalizer, ("exact", *capabilities, "exists"))
 
 
 def text(pointer: str) -> dict[str, Any]:
-    """Returns a text field of words with positions."""
+    """Returns a text field with words and positions."""
     return _field("text", pointer, {"analyzer": "unicode_word_v1"}, ("exists", "positions"))
 
 
 def typed(kind: str, pointer: str, *capabilities: str) -> dict[str, Any]:
-    """Returns a date, integer or float field: exact, column, exists, sortable, and the capabilities named."""
+    """Returns a date, integer or float field with `exact`, `column`, `exists`, `sortable` and the named
+    capabilities.
+    """
     return _field(kind, pointer, {}, (*TYPED, *capabilities))
 
 

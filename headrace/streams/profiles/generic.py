@@ -1,4 +1,4 @@
-"""The profile of every stream that names none: records mean nothing to the server."""
+"""The profile of streams that name none: records have no meaning to the server."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from headrace.streams.profiles.profile import Profile
 
 
 class Generic(Profile, frozen=True):
-    """A plain stream. Switching to it leaves the schema registry that another profile installed."""
+    """The profile of a plain stream. Switching to it keeps the schema registry that another profile installed."""
 
     kind: ClassVar[str] = "generic"
 
     @staticmethod
     def parse(options: dict[str, Any]) -> Generic:
-        """Reads its document, which has no options.
+        """Parses the profile document, which has no options.
 
         Raises:
-            InvalidRequest: it has one.
+            InvalidRequest: the document has an option.
         """
         strict.only(options, ("kind",), "profile")
         return Generic()

@@ -1,7 +1,7 @@
-"""Numbers as profiles accept and print them.
+"""Parses and prints numbers for profiles.
 
-A number that no double can hold counts as none, so that nothing downstream meets an infinity. Integers keep their
-exact value. Printing follows ECMAScript (Number::toString), because clients in that language hash what it prints.
+A number that a double can't hold is treated as missing, so that infinities never occur later. Integers keep their exact
+value. Printing follows ECMAScript (Number::toString), because clients in that language hash what it prints.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _LONGEST_TEXT = 400  # a double has at most 309 digits before the point; the res
 
 
 def number_or_none(value: Any) -> Number | None:
-    """Returns a finite number, or a string that spells one in decimal; None for anything else."""
+    """Returns a finite number, also from a string with a decimal number; None for anything else."""
     if isinstance(value, str):
         text = value.strip()
         if len(text) > _LONGEST_TEXT or not _NUMERIC.fullmatch(text):
@@ -32,7 +32,7 @@ def number_or_none(value: Any) -> Number | None:
 
 
 def is_finite(value: Number) -> bool:
-    """Returns whether a double can hold it, if not exactly."""
+    """Returns whether the number is within the range of a double, even if not exactly."""
     try:
         return isfinite(value)
     except OverflowError:
@@ -40,11 +40,11 @@ def is_finite(value: Number) -> bool:
 
 
 def integer_or_none(value: Any) -> int | None:
-    """Returns the same for integers; `200.0` is one."""
+    """Returns an integer, also from a string; `200.0` counts as one. None for anything else."""
     number = number_or_none(value)
     return int(number) if number is not None and number == int(number) else None
 
 
 def number_text(value: Number) -> str:
-    """Returns a finite number as ECMAScript prints it; an integer below 10^21 keeps every digit."""
+    """Formats a finite number as ECMAScript prints it; an integer below 10^21 keeps every digit."""
     return canonical.text(value if abs(value) < 10**21 else float(value))

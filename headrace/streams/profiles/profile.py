@@ -1,7 +1,7 @@
-"""What every profile is: the semantics of a stream's records, behind one interface.
+"""The interface of profiles, which define what a stream's records mean.
 
-The core never asks which profile it has. It calls these methods and looks at these attributes; the base class is the
-profile that adds nothing, and each kind overrides what it does differently.
+The core never checks which kind of profile it has; it only uses these methods and attributes. The base class adds
+nothing to plain records, and each kind overrides what it does differently.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ class Profile(msgspec.Struct, frozen=True):
 
     Attributes:
         kind: its name in the profile document.
-        reads_records: `normalize` must see every appended record; if not, appends need not be parsed for it.
-        needs_json: it can only be installed on a stream of `application/json`.
-        needs_empty: it can only be installed before the first record.
-        families: search index families that it adds to those of the search configuration.
+        reads_records: whether `normalize` must see every appended record; if not, appends need not be parsed for it.
+        needs_json: whether it can only be installed on a stream of `application/json`.
+        needs_empty: whether it can only be installed before the first record.
+        families: index families that it needs in addition to those of the search configuration.
     """
 
     kind: ClassVar[str]
@@ -35,7 +35,7 @@ class Profile(msgspec.Struct, frozen=True):
 
     @property
     def touch(self) -> TouchConfig | None:
-        """The settings of the `/touch/*` routes; None: this stream has none, they answer 404."""
+        """The settings of the `/touch/*` routes; None if the stream has no such routes, so that they answer 404."""
         return None
 
     def document(self) -> dict[str, Any]:
@@ -43,15 +43,15 @@ class Profile(msgspec.Struct, frozen=True):
         return {"kind": self.kind}
 
     def check_install(self, *, content_type: str, is_empty: bool, current: Profile) -> None:
-        """Checks whether a stream may get this profile. Options of the same kind may change at any time.
+        """Checks that a stream may get this profile. Options of the same kind may change at any time.
 
         Args:
-            content_type: the stream's, with or without parameters.
-            is_empty: the stream has never had a record.
-            current: what it has now.
+            content_type: the stream's content type, with or without parameters.
+            is_empty: whether the stream has never had a record.
+            current: the stream's current profile.
 
         Raises:
-            InvalidRequest: the content type is wrong, or it has records already.
+            InvalidRequest: the content type is wrong, or the stream has records already.
         """
         base = content_type.split(";")[0].strip().lower()
         if self.needs_json and base != JSON:
@@ -60,17 +60,17 @@ class Profile(msgspec.Struct, frozen=True):
             raise InvalidRequest(f"{self.kind} profile must be installed before appending data")
 
     def registry(self) -> dict[str, Any] | None:
-        """Returns the schema update that a registry without a version starts with; None: the registry stays as it is."""
+        """Returns the schema update with which an empty registry starts; None if the registry stays as it is."""
         return None
 
     def normalize(self, document: Any, now_ms: int) -> tuple[Any, str | None]:  # noqa: ARG002
-        """Returns a record as it is to be stored, and the routing key it has unless the schema or the request gives
-        one.
+        """Returns a record as it is to be stored, and its routing key, which is used unless the schema or the request
+        gives one.
 
-        Returns the very object given if it is to be stored as it came. Never changes the object given.
+        Returns the given object itself if it needs no change, and never changes it.
 
         Args:
-            now_ms: what a record without a time of its own gets.
+            now_ms: the time for a record that has none.
 
         Raises:
             InvalidRequest: the record is not one of this profile.
@@ -78,5 +78,7 @@ class Profile(msgspec.Struct, frozen=True):
         return document, None
 
     def observability(self, stream: str) -> dict[str, Any] | None:  # noqa: ARG002
-        """Returns the descriptor of a declared pair of event and trace streams, for listings; None without one."""
+        """Returns the description of a declared pair of event and trace streams, for listings; None if none is
+        declared.
+        """
         return None

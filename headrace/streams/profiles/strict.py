@@ -1,4 +1,4 @@
-"""Reading JSON values without guessing: the wrong type is named with its place, in the caller's own terms."""
+"""Reads JSON values strictly: a value of the wrong type is an error that names its place in the caller's terms."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from headrace.errors import InvalidRequest
 
 
 def as_object(value: Any, place: str) -> dict[str, Any]:
-    """`value` if it is a JSON object.
+    """Returns `value` if it is a JSON object.
 
     Raises:
-        InvalidRequest: it is not.
+        InvalidRequest: `value` is not an object.
     """
     if not isinstance(value, dict):
         raise InvalidRequest(f"{place} must be an object")
@@ -20,10 +20,10 @@ def as_object(value: Any, place: str) -> dict[str, Any]:
 
 
 def only(value: dict[str, Any], allowed: Collection[str], place: str) -> None:
-    """Refuses keys that are not `allowed`.
+    """Checks that an object has only `allowed` keys.
 
     Raises:
-        InvalidRequest: names the first unknown key.
+        InvalidRequest: there is an unknown key; the message names the first one.
     """
     for key in value:
         if key not in allowed:
@@ -31,15 +31,15 @@ def only(value: dict[str, Any], allowed: Collection[str], place: str) -> None:
 
 
 def text_or_none(value: Any) -> str | None:
-    """Returns a string without its outer white space; None for an empty one and for anything else."""
+    """Returns a string without leading and trailing white space; None for an empty one and for anything else."""
     return value.strip() or None if isinstance(value, str) else None
 
 
 def required_text(value: Any, place: str) -> str:
-    """Returns a string that is not blank, as it is given.
+    """Returns a string unchanged, if it is not blank.
 
     Raises:
-        InvalidRequest: it is not one.
+        InvalidRequest: the value is not a string, or is blank.
     """
     if not isinstance(value, str) or not value.strip():
         raise InvalidRequest(f"{place} must be a non-empty string")
@@ -47,10 +47,10 @@ def required_text(value: Any, place: str) -> str:
 
 
 def distinct_texts(value: Any, place: str, limit: int) -> tuple[str, ...]:
-    """Returns a list of strings, trimmed, without repeats, in the order given.
+    """Returns the strings of a list, trimmed and without repeats, in their order.
 
     Raises:
-        InvalidRequest: not a list of strings, over `limit` elements, or one is blank.
+        InvalidRequest: the value is not a list of strings, has more than `limit` elements, or one is blank.
     """
     if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
         raise InvalidRequest(f"{place} must be an array of strings")

@@ -25,9 +25,9 @@ Json = dict[str, Any]
 
 
 def scope_of(event: Json, ends_at_ms: int) -> Json:
-    """Returns the ASGI scope of an event of payload format 2.0. `TruePath` corrects its path.
+    """Returns the ASGI scope for an event of payload format 2.0. `TruePath` corrects its path.
 
-    `ends_at_ms` (epoch) is when the answer has to be over, so that it can end by itself.
+    `ends_at_ms` (epoch) is the time by which the answer must have ended, so that it can end itself in time.
     """
     http = event["requestContext"]["http"]
     path = str(event["rawPath"])
@@ -57,21 +57,24 @@ def body_of(event: Json) -> bytes:
 
 
 def _headers(event: Json) -> list[tuple[bytes, bytes]]:
-    """Names in lower case. Lambda joins repeated headers with a comma, and keeps cookies apart."""
+    """Returns the headers with names in lower case. Lambda joins repeated headers with a comma, and keeps cookies
+    separately.
+    """
     headers = [(name.lower().encode("latin-1"), _bytes(value)) for name, value in event.get("headers", {}).items()]
     cookies = event.get("cookies") or []
     return [*headers, (b"cookie", _bytes("; ".join(cookies)))] if cookies else headers
 
 
 def _bytes(value: str) -> bytes:
-    """Returns a header's value as it was sent: JSON can only hold it as text."""
+    """Returns a header's value as the bytes that were sent, since JSON only has it as text."""
     try:
         return value.encode("latin-1")
     except UnicodeEncodeError:
         return value.encode()
 
 
-_log = logging.getLogger("functions.api.door.streaming")  # of the package: this module is run as `__main__`
+# the name of the package, because this module is run as `__main__`
+_log = logging.getLogger("functions.api.door.streaming")
 
 # Before its deadline an invocation must be over, or Lambda kills the process and the client sees a broken answer. The
 # application is told to be done so early that it can end one more slow read; what it has not done then is broken off.
@@ -81,7 +84,7 @@ _END_MS = 200  # before the deadline even the end of an answer is waited for no 
 
 
 class _Exchange:
-    """The two calls of ASGI."""
+    """The ASGI functions `receive` and `send` for one invocation."""
 
     def __init__(self, api: RuntimeApi, invocation: Invocation) -> None:
         self._api = api
@@ -92,7 +95,7 @@ class _Exchange:
         self.is_whole = False
 
     async def receive(self) -> Message:
-        """Returns the request, then, when the answer is no longer taken, the end of the connection."""
+        """Returns the request; later calls return a disconnect as soon as the answer is no longer accepted."""
         if not self._asked:
             self._asked = True
             return {"type": "http.request", "body": body_of(self._invocation.event), "more_body": False}
@@ -100,7 +103,7 @@ class _Exchange:
         return {"type": "http.disconnect"}
 
     async def send(self, message: Message) -> None:
-        """Passes a part of the answer on."""
+        """Sends a part of the answer to the Runtime API."""
         if message["type"] == "http.response.start":
             self.reply = await self._api.reply(self._invocation.request_id)
             self.reply.refused.add_done_callback(lambda _: self.gone.set())
@@ -149,7 +152,7 @@ def _seconds_left(invocation: Invocation, clock: Clock, spare_ms: int) -> float:
 
 
 def _failure(task: asyncio.Future[None], overran: bool) -> tuple[str, str]:
-    """Returns what to say of an answer that is not whole: a kind and a message, with nothing of the error's text in it."""
+    """Returns why an answer is incomplete: a kind and a message, without the text of the application's error."""
     if overran:
         return "Headrace.OutOfTime", "the answer was broken off at the function's deadline"
     if not task.cancelled() and (error := task.exception()) is not None:
@@ -173,7 +176,9 @@ async def _end(exchange: _Exchange, api: RuntimeApi, invocation: Invocation, fai
 
 
 def main() -> None:
-    """Answers one invocation after the other. Exits with an error if it can't start or the Runtime API is gone."""
+    """Handles one invocation after the other. Exits with an error if the function can't start or the Runtime API is
+    gone.
+    """
     api = RuntimeApi(os.environ["AWS_LAMBDA_RUNTIME_API"])
     try:
         from functions.api import instance  # reads settings and keys, and may refuse to start

@@ -1,7 +1,8 @@
-"""Lambda's Runtime API, as far as a streaming function needs it. Loopback HTTP, no credentials.
+"""A client of Lambda's Runtime API, as far as a streaming function needs it. It uses HTTP on loopback, without
+credentials.
 
-The body of an answer is chunked. It begins with the prelude: a JSON document with status and headers, and eight zero bytes
-behind it. An error after the start is told in trailers; Lambda then breaks the client's connection off. Source: Lambda
+The body of an answer is chunked. It begins with the prelude: a JSON document with status and headers, followed by eight
+zero bytes. An error after the start is reported in trailers; Lambda then closes the client's connection. Source: Lambda
 developer guide, "Building a custom runtime", § Response streaming; the prelude as the Node.js runtime writes it.
 """
 
@@ -23,7 +24,7 @@ END = b"0\r\n\r\n"
 
 
 def head(host: str, request_id: str) -> bytes:
-    """Returns the request that carries the answer of an invocation."""
+    """Returns the head of the HTTP request that carries the answer to an invocation."""
     lines = (
         f"POST /2018-06-01/runtime/invocation/{request_id}/response HTTP/1.1",
         f"Host: {host}",
@@ -36,7 +37,9 @@ def head(host: str, request_id: str) -> bytes:
 
 
 def prelude(status: int, headers: Iterable[tuple[bytes, bytes]]) -> bytes:
-    """Status and headers. A header that comes several times becomes one, joined by commas, but cookies stay apart."""
+    """Returns the prelude with status and headers. A repeated header becomes one, joined by commas; cookies stay
+    separate.
+    """
     joined: dict[str, str] = {}
     cookies: list[str] = []
     for raw_name, raw_value in headers:
@@ -49,18 +52,18 @@ def prelude(status: int, headers: Iterable[tuple[bytes, bytes]]) -> bytes:
 
 
 def chunk(data: bytes) -> bytes:
-    """Returns one chunk. Of nothing: nothing, since an empty chunk would be the end."""
+    """Returns data as one HTTP chunk; nothing for empty data, since an empty chunk would be the end."""
     return b"%x\r\n%b\r\n" % (len(data), data) if data else b""
 
 
 def failed_end(kind: str, message: str) -> bytes:
-    """Returns the end of an answer that is not whole."""
+    """Returns the end of an incomplete answer, with trailers that describe the error."""
     body = base64.b64encode(error(kind, message)).decode()
     return f"0\r\n{ERROR_TYPE}: {kind}\r\n{ERROR_BODY}: {body}\r\n\r\n".encode()
 
 
 def error(kind: str, message: str) -> bytes:
-    """Returns the document that tells Lambda of an error."""
+    """Returns the JSON document that describes an error for Lambda."""
     return json.dumps({"errorMessage": message, "errorType": kind, "stackTrace": []}).encode()
 
 
@@ -68,12 +71,12 @@ _RUNTIME = "/2018-06-01/runtime"
 
 
 class RuntimeApiError(Exception):
-    """The Runtime API refused something, or is gone. The process can't go on."""
+    """The Runtime API refused a call, or is gone. The process can't continue."""
 
 
 @dataclass(frozen=True)
 class Invocation:
-    """One request. `deadline_ms` (epoch) is when Lambda stops the process that still works on it."""
+    """One request to the function. At `deadline_ms` (epoch) Lambda stops a process that still works on it."""
 
     request_id: str
     deadline_ms: int
@@ -81,16 +84,16 @@ class Invocation:
 
 
 class RuntimeApi:
-    """The endpoint of this instance, `host:port`."""
+    """A client of the Runtime API at `host:port`."""
 
     def __init__(self, address: str) -> None:
         self._address = address
 
     def next(self) -> Invocation:
-        """Waits for the next request; blocks. Lambda may freeze the process meanwhile.
+        """Waits for the next invocation and returns it. Lambda may freeze the process meanwhile.
 
         Raises:
-            RuntimeApiError: the endpoint does not answer, or there is no request in the answer.
+            RuntimeApiError: the endpoint does not answer, or the answer has no invocation.
         """
         try:
             status, headers, body = self._exchange("GET", "/invocation/next")
@@ -105,7 +108,8 @@ class RuntimeApi:
             raise RuntimeApiError(f"no next invocation: {type(exc).__name__}: {exc}") from exc
 
     def report(self, kind: str, message: str, request_id: str | None = None) -> None:
-        """Tells of an invocation that failed before its answer began or, without an id, of an init that failed.
+        """Reports an invocation that failed before its answer began or, without an id, that the function could not
+        start.
 
         Raises:
             RuntimeApiError: the endpoint does not answer.
@@ -119,7 +123,7 @@ class RuntimeApi:
     def _exchange(
         self, method: str, path: str, body: bytes | None = None, headers: dict[str, str] | None = None
     ) -> tuple[int, http.client.HTTPMessage, bytes]:
-        connection = http.client.HTTPConnection(self._address)  # of loopback: a new one costs nothing
+        connection = http.client.HTTPConnection(self._address)  # on loopback a new connection costs nothing
         try:
             connection.request(method, _RUNTIME + path, body, headers or {})
             answer = connection.getresponse()
@@ -128,7 +132,7 @@ class RuntimeApi:
             connection.close()
 
     async def reply(self, request_id: str) -> Reply:
-        """Begins the answer of an invocation. Raises OSError."""
+        """Opens a connection for the answer to an invocation. Raises OSError."""
         host, _, port = self._address.partition(":")
         reader, writer = await asyncio.open_connection(host, int(port))
         writer.write(head(self._address, request_id))
@@ -136,29 +140,31 @@ class RuntimeApi:
 
 
 class Reply:
-    """An answer on its way."""
+    """An answer that is being sent."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._writer = writer
         self.refused = asyncio.ensure_future(_verdict(reader))
-        """Done when the Runtime API takes no more: it closed the connection, or has answered, with this status."""
+        """Done when the Runtime API accepts no more: it has closed the connection (0), or has answered with this
+        status.
+        """
 
     async def send(self, data: bytes) -> None:
-        """Sends one chunk, as soon as there is room. What is sent after the connection ended is lost."""
+        """Sends one chunk as soon as there is room. Data sent after the connection has ended is lost."""
         self._writer.write(chunk(data))
         with suppress(ConnectionError):
             await self._writer.drain()
 
     async def end(self, last: bytes = END) -> int:
-        """Sends the end, waits until it has been taken and gives the status: 202, or 0 if the connection broke."""
+        """Sends the end, waits until it is accepted, and returns the status: 202, or 0 if the connection broke."""
         self._writer.write(last)
         with suppress(ConnectionError):
             await self._writer.drain()
         return await self.refused
 
     async def close(self) -> None:
-        """Lets go of the connection; an answer without an end is a failed one."""
-        if not self.refused.done():  # what is left would be sent first, to a peer that may not read
+        """Closes the connection; an answer without an end counts as failed."""
+        if not self.refused.done():  # otherwise remaining data would be sent first, to a peer that may not read it
             self.refused.cancel()
             self._writer.transport.abort()
         self._writer.close()
@@ -167,7 +173,7 @@ class Reply:
 
 
 async def _verdict(reader: asyncio.StreamReader) -> int:
-    """Returns the status that the Runtime API answers; 0 if the connection ends without one."""
+    """Returns the status with which the Runtime API answers; 0 if the connection ends without an answer."""
     try:
         first = (await reader.readuntil(b"\r\n")).split(b" ", 2)
     except (asyncio.IncompleteReadError, ConnectionError):

@@ -1,4 +1,4 @@
-"""The documents of `_index_status` and `_details`, and their tags. Pure."""
+"""Builds the documents of `_index_status` and `_details`, and their entity tags. Does no I/O."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ COMPANIONS: dict[str, Family] = {"exact": "kw", "col": "col", "fts": "fts", "agg
 
 
 def index_status(seen: Seen) -> Json:
-    """Returns what `_index_status` answers. Its fields are those of the stream, none of them depends on the clock."""
+    """Returns the document of `_index_status`. It depends only on the stream, not on the clock."""
     published = seen.published
     keyed = seen.definition.registry.routing_key is not None
     routing_keys = {"configured": keyed, **_index(seen, "lex", is_kept=keyed or object_count(seen, "lex") > 0)}
@@ -59,32 +59,34 @@ def index_status(seen: Seen) -> Json:
 
 
 def text_or_none(millis: int | None) -> str | None:
-    """Returns a moment as RFC 3339."""
+    """Formats an instant as RFC 3339; None if there is none."""
     return None if millis is None else instants.text_of(millis)
 
 
 def _plan_generation(seen: Seen) -> int:
-    """Rises with each change of what is searched, as it rises with each change of the definition."""
+    """Returns a number that rises with each change of the search configuration (in fact with each change of the
+    definition).
+    """
     return seen.state.definition.number if seen.state.definition is not None else 0
 
 
 def at_rest(seen: Seen) -> list[Run]:
-    """Returns every run whose objects are in the bucket: those that are read, of any plan, and those that were replaced."""
+    """Returns every run whose objects are in the bucket: the current runs, of any plan, and the retired ones."""
     return [*seen.indexed.manifest.runs, *(retired.run for retired in seen.indexed.manifest.retired)]
 
 
 def bytes_at_rest(seen: Seen, family: Family) -> int:
-    """Returns the total of a family over every run whose objects are in the bucket."""
+    """Returns the bytes of a family's objects in all these runs."""
     return sum(run.sizes.get(family, 0) for run in at_rest(seen))
 
 
 def object_count(seen: Seen, family: Family) -> int:
-    """Returns the total of a family over every run whose objects are in the bucket."""
+    """Returns the number of a family's objects in all these runs."""
     return sum(run.objects.get(family, 0) for run in at_rest(seen))
 
 
 def _index(seen: Seen, family: Family, *, is_kept: bool) -> Json:
-    """Progress of an index, told in segments; nothing lags of one that is not kept."""
+    """Returns the progress of an index, counted in segments. An index that the stream does not have never lags."""
     coverage = _coverage(seen, family)
     runs = _serving(seen, family)
     return {
@@ -118,12 +120,12 @@ def _family(seen: Seen, family: str, fields: list[str]) -> Json:
 
 
 def _coverage(seen: Seen, family: Family) -> Coverage:
-    """Routing keys do not depend on the plan, all else does."""
+    """Returns the coverage that applies to a family: routing keys do not depend on the plan, all other families do."""
     return seen.indexed.by_any if family == "lex" else seen.indexed.by_plan
 
 
 def _serving(seen: Seen, family: Family) -> list[Run]:
-    """Returns the runs that are read for a family."""
+    """Returns the runs that are used for a family."""
     return [run for run in seen.indexed.manifest.runs if family == "lex" or run.plan == seen.indexed.plan]
 
 
@@ -136,15 +138,16 @@ def _is_full(seen: Seen, coverage: Coverage) -> bool:
 
 
 def _stale_segments(seen: Seen) -> int:
-    """Returns the number of segments whose index was built for an old configuration and not yet for the one in force."""
+    """Returns the number of segments that are indexed for an older configuration, but not yet for the current one."""
     return max(0, seen.indexed.searched.segments - seen.indexed.by_plan.segments)
 
 
 def _lag(seen: Seen, coverage: Coverage, *, is_kept: bool) -> Json:
-    """Returns how many published segments are not covered, and how much older than the stream's newest record their
-    first is.
+    """Returns the lag of an index: the number of published segments without coverage, and how much older their first
+    record is than the stream's newest record.
 
-    Counted in append times, not against the clock: a index_status that changed by itself would end every wait for a change.
+    It compares append times and does not use the clock: a document that changes by itself would end every wait for a
+    change.
     """
     if not is_kept or coverage.missing_ms is None:
         return {"lag_segments": 0, "lag_ms": None}
@@ -161,7 +164,7 @@ def _exact_fields(search: SearchConfig | None) -> list[tuple[str, str]]:
 
 
 def _families(seen: Seen) -> Iterator[tuple[str, list[str]]]:
-    """Returns the families that the definition asks for, with the fields (of `agg`: the rollups) that each serves."""
+    """Yields the families that the definition asks for, each with its fields; for `agg`, with its rollups."""
     search = seen.definition.search
     if search is not None:
         fields = sorted(search.fields.items())
@@ -191,10 +194,10 @@ _ARTIFACTS = (
 
 
 def details(seen: Seen, requests: Mapping[str, int]) -> Json:
-    """Returns what `_details` answers.
+    """Returns the document of `_details`.
 
     Args:
-        requests: durable counters of the stream's requests to the object store, by `<kind>.<operation>`.
+        requests: the stream's counters of requests to the object store, by `<kind>.<operation>`.
     """
     return {
         "stream": _summary(seen),
@@ -207,9 +210,9 @@ def details(seen: Seen, requests: Mapping[str, int]) -> Json:
 
 
 def etag(kind: str, found: Json) -> str:
-    """Weak: the same while nothing of the stream changes.
+    """Returns a weak entity tag, which stays the same while nothing of the stream changes.
 
-    The request counters are left out, or every read of the stream would be a change; all else is of the stream alone.
+    The request counters are left out, because every read of the stream would change them.
 
     Args:
         kind: `details` or `index_status`.

@@ -1,4 +1,4 @@
-"""What the documents of a stream are made of, and how it is read. Never renews a deadline: looking is not using."""
+"""Reads the facts about a stream for its documents. Inspecting a stream does not renew its deadline."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from headrace.wal.state import LogConfig, LogState, incarnation_of
 
 
 class Version(NamedTuple):
-    """What the documents depend on. Cheap to read: while it is the same one, so are the documents.
+    """The version of a stream's documents: while it stays the same, so do the documents. It is cheap to read.
 
-    Counters of requests are no part of it, although `_details` shows them: reading a stream would change it.
+    Counters of requests are not part of it, although `_details` shows them, because reading a stream changes them.
     """
 
     log_id: str
@@ -40,17 +40,17 @@ class Version(NamedTuple):
 
 
 class Published(NamedTuple):
-    """The newest manifest generation, in figures.
+    """The figures of the newest manifest generation.
 
     Attributes:
         generation: its number; 0 when nothing is published.
-        end_offset: after the last published record.
-        sealed_bytes: of record data in the segments.
-        segments, segment_bytes: how many there are, and the bytes of their objects.
-        object_bytes, page_bytes: of the generation's object, and of the pages that it names.
-        digest: SHA-256 of the generation's object, hex; None without one.
-        published_ms: when the generation was made; None without one.
-        oldest_ms: append time of the first published record; None without one.
+        end_offset: the offset after the last published record.
+        sealed_bytes: bytes of record data in the segments.
+        segments, segment_bytes: number of segments, and the bytes of their objects.
+        object_bytes, page_bytes: size of the generation's object, and of the pages that it names.
+        digest: SHA-256 of the generation's object in hex; None if there is none.
+        published_ms: when the generation was created; None if there is none.
+        oldest_ms: append time of the first published record; None if there is none.
     """
 
     generation: int
@@ -66,12 +66,12 @@ class Published(NamedTuple):
 
 
 class Coverage(NamedTuple):
-    """How many published segments lie wholly in index runs.
+    """The number of published segments that index runs cover completely.
 
     Attributes:
-        segments: those that do.
-        contiguous: of them, those before the first one that does not.
-        missing_ms: append time of the first record of that one; None if there is none.
+        segments: number of covered segments.
+        contiguous: number of covered segments before the first one that is not covered.
+        missing_ms: append time of that segment's first record; None if all are covered.
     """
 
     segments: int = 0
@@ -80,15 +80,15 @@ class Coverage(NamedTuple):
 
 
 class Indexed(NamedTuple):
-    """The newest generation of the index manifest, against what is published and the plan in force.
+    """The newest index manifest, and how much of the published part its runs cover.
 
     Attributes:
         manifest: the generation; number 0 when nothing was indexed.
-        object_bytes: of its object.
-        plan: hash of the plan in force.
+        object_bytes: size of the index manifest's object.
+        plan: hash of the current plan.
         by_plan: coverage by runs of that plan.
-        by_any: coverage by runs of whatever plan.
-        searched: coverage by runs of whatever plan that hold search fields.
+        by_any: coverage by runs of any plan.
+        searched: coverage by runs of any plan that have search fields.
     """
 
     manifest: IndexManifest
@@ -100,13 +100,13 @@ class Indexed(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """A living stream.
+    """The facts about a living stream at one moment.
 
     Attributes:
         committed_ms: when its newest entry was committed, by the server's clock.
         deadline_ms: when it expires unless it is touched; None if never.
-        definition_bytes: of the object that holds schema registry and profile; 0 without one.
-        indexed: how far its index runs are.
+        definition_bytes: size of the definition's object; 0 if there is none.
+        indexed: how far it is indexed.
     """
 
     config: LogConfig
@@ -120,22 +120,22 @@ class Seen(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The stream's."""
+        """The stream's name."""
         return self.config.name
 
     @property
     def incarnation(self) -> int:
-        """In force."""
+        """The stream's current incarnation."""
         return incarnation_of(self.config, self.state)
 
     @property
     def last_append_ms(self) -> int:
-        """Append time of the newest record; without one the time of the creation."""
+        """The append time of the newest record; if there is none, the time of the creation."""
         return self.state.append_time_ms or self.config.created_ms
 
 
 class Listed(NamedTuple):
-    """A living stream in a listing. Offsets are those of the last record, -1 without one."""
+    """A living stream in a listing. Offsets are those of the last record; -1 if there is none."""
 
     config: LogConfig
     profile: str
@@ -150,7 +150,9 @@ _REMEMBERED = 4096  # figures of generations, pages and definitions: immutable, 
 
 
 class _PageFigures(NamedTuple):
-    """A sealed manifest page: bytes of its own object, bytes of its segments, append time of its first record."""
+    """The figures of a sealed manifest page: size of its object, size of its segments, append time of its first
+    record.
+    """
 
     size: int
     segment_bytes: int
@@ -158,7 +160,7 @@ class _PageFigures(NamedTuple):
 
 
 class Inspector:
-    """Streams by name, for one surface. Every method blocks; any thread may call any."""
+    """Reads the facts about streams of one surface, by name. Every method blocks, and may be called by any thread."""
 
     def __init__(self, stores: Stores, logs: Streams) -> None:
         self._stores = stores
@@ -169,9 +171,10 @@ class Inspector:
         self._size = lru_cache(_REMEMBERED)(self._read_size)
 
     def version(self, name: str) -> Version:
-        """Returns what the stream's documents depend on, now. One query and one item read.
+        """Reads the current version of the stream's documents. Costs one query and one item read.
 
-        If something is published, now and then also a GET that finds nothing: the newest runs may be some 250 ms old.
+        If something is published, it sometimes costs a GET that finds nothing, too; the newest runs may be seen about
+        250 ms late.
 
         Raises:
             NotFound, Gone: there is no such stream.
@@ -185,8 +188,8 @@ class Inspector:
         return Version(head.log_id, head.state, watermark, index.generation if index is not None else 0)
 
     def look(self, name: str) -> tuple[Version, Seen]:
-        """Returns the stream at one moment: one query more than `version`, one GET that finds nothing if there are
-        segments, and one for each object not seen before.
+        """Reads the facts about a stream at one moment. Costs one query more than `version`, a GET that finds nothing
+        if there are segments, and a GET for each object that is not cached.
 
         Raises:
             NotFound, Gone: there is no such stream. Damaged: an object that its state names is missing or altered.
@@ -219,12 +222,12 @@ class Inspector:
         raise Damaged(f"stream can't be looked at: name={name}")
 
     def requests(self, log_id: str) -> dict[str, int]:
-        """Returns the durable counters of the log's requests to the object store, by `<kind>.<operation>`."""
+        """Returns the log's counters of requests to the object store, by `<kind>.<operation>`."""
         return self._stores.watermarks.counts(log_id)
 
     def listed(self, row: Row) -> Listed | None:
-        """Returns a row as a listing shows it; None if the stream has ended. One query, and one item read if it holds
-        records.
+        """Returns a row in the form of a listing; None if the stream has ended. Costs one query, and one item read if
+        it has records.
         """
         newest = self._stores.wal.newest(row.log_id)
         if newest is None or newest.state.ended:
@@ -241,7 +244,9 @@ class Inspector:
         return Listed(config, state.label, incarnation, state.next_offset, sealed_end - 1, deadline_ms)
 
     def _indexed(self, log_id: str, published: Published, definition: Definition, index: IndexManifest) -> Indexed:
-        """Segments are counted by the pages of the manifest; one that runs cover in part is read, the first time."""
+        """Computes how far the stream is indexed. Segments are counted by pages of the manifest; a page that runs cover
+        only in part is read the first time.
+        """
         plan = descriptors.hash_of(definition)
         if not index.generation:
             none = Coverage(missing_ms=published.oldest_ms)
@@ -259,9 +264,7 @@ class Inspector:
         )
 
     def _of_generation(self, log_id: str, config: LogConfig, generation: int) -> Published:
-        """Returns the figures of a generation that the watermark names; there may be newer ones that it does not name
-        yet.
-        """
+        """Returns the figures of the generation that the watermark names; there may be a newer one."""
         if generation == 0:
             return Published(0, config.base_offset)
         return self._published(log_id, generation)
@@ -314,9 +317,10 @@ _pool: ThreadPoolExecutor | None = None
 
 
 def fan_out(call: Callable[[T], U], items: Sequence[T]) -> list[U]:
-    """Returns the results in the order of the items. Raises what the first failed call raised.
+    """Calls a function for each item in parallel, and returns the results in the order of the items. Raises the error
+    of the first failed call.
 
-    `call` must not fan out itself: it would wait for the threads that it takes.
+    `call` must not call `fan_out` itself: it would wait for the threads that it occupies.
     """
     global _pool
     if len(items) < 2:
@@ -327,9 +331,9 @@ def fan_out(call: Callable[[T], U], items: Sequence[T]) -> list[U]:
 
 
 def _cover(store: ManifestStore, manifest: Manifest, runs: Sequence[Run]) -> Coverage:
-    """Returns how many segments lie wholly in the union of these runs.
+    """Counts the segments that these runs together cover completely.
 
-    A sealed page is read only if runs cover it in part, or if it is the first that they leave out.
+    A sealed page is only read if runs cover it in part, or if it is the first page without coverage.
 
     Raises:
         Damaged: a sealed page is missing or altered.

@@ -1,7 +1,7 @@
-"""`…/_index_status`, `…/_details` and `/v1/streams`: what a stream is like, and which streams there are.
+"""The resources `…/_index_status`, `…/_details` and `/v1/streams`: documents about a stream, and the list of streams.
 
-A document of a stream is sent unless the client has it already; with `live` the answer waits until it changes. The listing
-has living streams in name order, as far as the key allows.
+A document is sent unless the client has it already; with `live`, the answer waits until it changes. The list has the
+living streams that the key allows, in the order of their names.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from headrace.streams.verbs import Streams
 
 
 def add_routes(app: FastAPI, context: Context) -> None:
-    """Adds the two resources. To be called before the routes of streams."""
+    """Adds the routes of the resources. Must be called before the routes of streams are added."""
 
     async def show_index_status(request: Request) -> Response:
         return await _show(request, "/_index_status", "index_status")
@@ -61,7 +61,7 @@ Kind = Literal["details", "index_status"]
 
 
 class _Answer(NamedTuple):
-    """A document, its tag, and the version of the stream that it shows."""
+    """A document, its entity tag, and the version of the stream that it shows."""
 
     version: Version
     etag: str
@@ -69,11 +69,12 @@ class _Answer(NamedTuple):
 
 
 async def answer(context: Context, request: Request, name: str, kind: Kind, query: InspectionQuery) -> Response:
-    """200 with the document; 304 if the client has it, and it has not changed until the wait is over.
+    """Returns a 200 response with the document; 304 if the client has it, and it did not change until the wait was
+    over.
 
     Raises:
-        RequestTimeout: a longer wait was asked for than a request may take, and nothing changed.
-        HeadraceError: there is no such stream; also when it is deleted meanwhile.
+        RequestTimeout: the requested wait is longer than a request may take, and nothing changed.
+        HeadraceError: there is no such stream, or it was deleted meanwhile.
     """
     headers = Headers(request.scope)
     logs, inspector = context.logs(), context.inspector()
@@ -121,14 +122,14 @@ _LIVE = {"true": True, "1": True, "long-poll": True, "false": False, "0": False}
 
 
 class InspectionQuery(NamedTuple):
-    """Whether to wait for a change, and how long (None: the default)."""
+    """The query parameters of an inspection: whether to wait for a change, and how long (None: the default)."""
 
     live: bool
     timeout_ms: int | None
 
 
 def inspection_query(scope: Mapping[str, Any]) -> InspectionQuery:
-    """Returns what the query string says.
+    """Parses the query string of an inspection.
 
     Raises:
         InvalidRequest: a parameter is malformed or repeated.
@@ -144,7 +145,9 @@ def inspection_query(scope: Mapping[str, Any]) -> InspectionQuery:
 
 
 class ListQuery(NamedTuple):
-    """What a listing asks for: at most `limit` names above `after` that begin with `prefix`, `skip` of them left out."""
+    """The query parameters of a list: at most `limit` names above `after` that begin with `prefix`; the first `skip` of
+    them are left out.
+    """
 
     limit: int
     skip: int
@@ -158,10 +161,10 @@ _MAX_SKIP = 10_000  # rows are read to be skipped; `after` pages without that
 
 
 def list_query(scope: Mapping[str, Any]) -> ListQuery:
-    """Returns what a listing asks for.
+    """Parses the query string of a list.
 
     Raises:
-        InvalidRequest: a number is malformed or out of its range.
+        InvalidRequest: a number is malformed or out of range.
     """
     given = query_of(scope, _LIST)
     return ListQuery(
@@ -182,9 +185,10 @@ def _number(given: Mapping[str, str], name: str, default: int, low: int, high: i
 
 
 def _find_listed(logs: Streams, inspector: Inspector, grant: Grant, query: ListQuery) -> list[Listed]:
-    """Returns the page. Rows of streams that have ended unnoticed are left out, and others take their place.
+    """Returns a page of the list. Rows of streams that turn out to have ended are left out, and others take their
+    place.
 
-    The catalog is asked for no more than the page (and what it skips); its rows are then looked at side by side.
+    The catalog is only queried for the page and what it skips; its rows are then inspected in parallel.
     """
     found: list[Listed] = []
     skip = query.skip

@@ -1,8 +1,8 @@
-"""`/v1/server/_details` and `/v1/server/_mem`: this one process and its settings. For operators: they say nothing of other
-processes.
+"""The resources `/v1/server/_details` and `/v1/server/_mem`: documents for operators about this process and its
+settings. They say nothing about other processes.
 
-The contract describes a server with SQLite, caches on disk and a JavaScript heap. What has no meaning here is zero, null,
-false or empty; `docs/inspection.md` says so field by field.
+The documents are those of Prisma Streams, a server with SQLite, caches on disk and a JavaScript heap. Fields that have
+no meaning here are zero, null, false or empty; `docs/inspection.md` lists them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from headrace.settings import Settings
 
 
 def add_routes(app: FastAPI, context: Context) -> None:
-    """Adds the two resources."""
+    """Adds the routes of the two resources."""
     marks = HighWater()
 
     @serve(app, "/v1/server/_details", "GET")
@@ -48,8 +48,10 @@ def add_routes(app: FastAPI, context: Context) -> None:
 
 
 def _require_operator(request: Request) -> None:
-    """Raises:
-    Forbidden: the key is not an administrator's, or is for some names only: the documents name others.
+    """Checks that the key is an administrator's and allows every name, because the documents name all streams.
+
+    Raises:
+        Forbidden: it is not.
     """
     grant = grant_of(request)
     grant.require(Scope.ADMIN)
@@ -78,20 +80,20 @@ def _document(value: Any) -> Response:
 Json = dict[str, Any]
 
 TOP = 5
-SEARCH_TIMEOUT_MS = 3000  # what the contract bounds a search by
+SEARCH_TIMEOUT_MS = 3000  # the limit of a search in Prisma Streams
 _MIB = 1024 * 1024
 
 
 class Sample(NamedTuple):
-    """What is true of the process at one moment.
+    """The figures of the process at one moment.
 
     Attributes:
-        at: when, RFC 3339.
-        waiters: how many requests wait for a change, by stream.
-        counted_logs: streams with requests that are not in their durable counters yet.
-        blocks, threads: memory blocks and threads of the interpreter.
-        calls: how many blocking calls can run at once.
-        limit_bytes: memory that the process may use; 0 without a limit.
+        at: the moment, in RFC 3339.
+        waiters: number of requests that wait for a change, by stream.
+        counted_logs: number of streams with requests that are not in their durable counters yet.
+        blocks, threads: number of memory blocks and of threads of the interpreter.
+        calls: number of blocking calls that can run at once.
+        limit_bytes: memory that the process may use; 0 if there is no limit.
     """
 
     at: str
@@ -106,21 +108,21 @@ class Sample(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """The highest value seen, and when (RFC 3339)."""
+    """The highest value of a figure, and when it was seen (RFC 3339)."""
 
     value: int
     at: str
 
 
 class HighWater:
-    """Marks by group and name. Somebody must look for a mark to be made. Thread-safe."""
+    """The highest values of figures, by group and name. Values only count when they are observed. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._marks: dict[str, dict[str, Mark]] = {}
 
     def observe(self, group: str, values: Mapping[str, object], at: str) -> None:
-        """Raises the marks of a group; what is no number is passed over."""
+        """Raises the marks of a group to these values; anything that is not a number is skipped."""
         with self._lock:
             marks = self._marks.setdefault(group, {})
             for name, value in values.items():
@@ -130,13 +132,13 @@ class HighWater:
                     marks[name] = Mark(value, at)
 
     def of(self, group: str) -> dict[str, dict[str, object]]:
-        """Returns the marks of a group, as documents."""
+        """Returns the marks of a group as documents."""
         with self._lock:
             return {name: mark._asdict() for name, mark in self._marks.get(group, {}).items()}
 
 
 def details(sample: Sample, settings: Settings, marks: HighWater) -> Json:
-    """Returns what `/v1/server/_details` answers."""
+    """Returns the document of `/v1/server/_details`."""
     figures = _Figures(sample, marks)
     return {
         "auto_tune": {
@@ -174,7 +176,7 @@ def details(sample: Sample, settings: Settings, marks: HighWater) -> Json:
 
 
 def mem(sample: Sample, marks: HighWater) -> Json:
-    """Returns what `/v1/server/_mem` answers."""
+    """Returns the document of `/v1/server/_mem`."""
     figures = _Figures(sample, marks)
     return {
         "ts": sample.at,
@@ -197,7 +199,7 @@ def mem(sample: Sample, marks: HighWater) -> Json:
 
 
 def _fill(names: str, value: int | None = 0) -> Json:
-    """Returns members that have no meaning here."""
+    """Returns members that have no meaning here, all with the same value."""
     return dict.fromkeys(names.split(), value)
 
 
@@ -217,7 +219,7 @@ _NO_GROUPS = ("mapped_files", "disk_caches", "configured_budgets", "pipeline_buf
 
 
 class _Figures:
-    """The context that both documents show; making them raises the marks."""
+    """The figures that both documents show; creating them raises the marks."""
 
     def __init__(self, sample: Sample, marks: HighWater) -> None:
         self._marks = marks
@@ -265,7 +267,7 @@ class _Figures:
         marks.observe("runtime_totals", self.totals, sample.at)
 
     def high_water(self) -> Json:
-        """Returns the highest that these two documents have shown."""
+        """Returns the highest values that the two documents have shown."""
         marks = self._marks
         return {
             **{group: marks.of(group) for group in ("process", "process_breakdown", "sqlite", "runtime_totals")},
@@ -312,7 +314,7 @@ def _limits(sample: Sample, settings: Settings) -> Json:
 
 
 def _concurrency(sample: Sample) -> Json:
-    reads = max(0, sample.load.reads - sum(sample.waiters.values()))  # one that waits holds no thread
+    reads = max(0, sample.load.reads - sum(sample.waiters.values()))  # a waiting request holds no thread
     return {
         "ingest": _gate(sample.calls, sample.load.writes),
         "read": _gate(sample.calls, reads),

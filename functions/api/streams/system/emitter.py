@@ -1,7 +1,8 @@
-"""The metrics stream: made by whichever process needs it first, and one batch for each window.
+"""Writes the metrics stream: the first process that needs the stream creates it, and each window is appended as one
+batch.
 
-Making it is a create and a change of definition. Both do nothing when they are done already, so any number of processes
-may do them at once; no process appends before it has seen the definition in force.
+Creating it takes a create and a change of definition. Both do nothing if they were done before, so any number of
+processes may do them at once; no process appends before it has seen the definition.
 """
 
 from __future__ import annotations
@@ -33,12 +34,14 @@ _log = logging.getLogger(__name__)
 
 
 def instance_id() -> str:
-    """Names this process. From the operating system, so that clones of a snapshot have different ones."""
+    """Returns a random id of this process, from the operating system, so that clones of a snapshot have different
+    ones.
+    """
     return f"{os.getpid()}-{os.urandom(4).hex()}"
 
 
 class Emitter:
-    """Appends what a process measured to the metrics stream, in the background."""
+    """Appends the metrics of a process to the metrics stream, in the background."""
 
     def __init__(
         self,
@@ -50,9 +53,8 @@ class Emitter:
         interval_ms: int,
         runs_between_requests: bool,
     ) -> None:
-        """Args:
-        gauges: what is true of the process when a window ends; it goes with what was measured.
-        interval_ms, runs_between_requests: as of `Periodic`.
+        """Creates an emitter. Args: gauges: returns the figures of the process when a window ends; they are appended,
+        too. interval_ms, runs_between_requests: as of `Periodic`.
         """
         self._recorder = recorder
         self._logs = logs

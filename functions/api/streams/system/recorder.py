@@ -1,7 +1,7 @@
-"""What one process measures, and the window under way. A window becomes interval records of the metrics profile.
+"""Collects what one process measures in a window of time. A window becomes interval records of the metrics profile.
 
 Metric names, units and the shape of a histogram are those of the Prisma Streams server, so that its screens find them;
-docs/streams.md lists the names. Percentiles are left to the profile, which takes them from the histogram.
+docs/streams.md lists the names. The profile computes percentiles from the histogram.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Unit = Literal["ns", "bytes", "count"]
 
 
 class Series(NamedTuple):
-    """What is measured: a metric in a unit, of a stream or of the process, with tags as sorted pairs."""
+    """A measured series: a metric in a unit, of a stream or of the process, with tags as sorted pairs."""
 
     metric: str
     unit: Unit
@@ -39,9 +39,10 @@ class Series(NamedTuple):
 
 @dataclass(slots=True)
 class Summary:
-    """Values of a series, not negative: how many, their sum and extremes, and how many of each power of two.
+    """A summary of a series' values, which are not negative: count, sum, extremes, and the number of values per power
+    of two.
 
-    `buckets` are named by the power at or below the values; 0 and 1 share the first one.
+    A bucket is named by the highest power of two that is not above its values; 0 and 1 share the first bucket.
     """
 
     count: int = 0
@@ -51,7 +52,7 @@ class Summary:
     buckets: dict[int, int] = field(default_factory=dict)
 
     def add(self, value: int) -> None:
-        """Takes a value."""
+        """Adds a value."""
         self.min = min(self.min, value) if self.count else value
         self.max = max(self.max, value)
         self.count += 1
@@ -60,7 +61,7 @@ class Summary:
         self.buckets[bucket] = self.buckets.get(bucket, 0) + 1
 
     def merge(self, other: Summary) -> None:
-        """Takes the values of another one."""
+        """Adds the values of another summary."""
         if not other.count:
             return
         self.min = min(self.min, other.min) if self.count else other.min
@@ -72,25 +73,25 @@ class Summary:
 
 
 class Window:
-    """What was measured since its begin."""
+    """The values measured since the window's start, summarized by series."""
 
     def __init__(self, start_ms: int) -> None:
         self.start_ms = start_ms
-        self.last_ms = start_ms  # of the youngest value
+        self.last_ms = start_ms  # time of the newest value
         self._series: dict[Series, Summary] = {}
         self._streams: set[str] = set()
 
     def __len__(self) -> int:
-        """Returns how many series it holds."""
+        """Returns the number of series."""
         return len(self._series)
 
     def add(self, series: Series, value: int, at_ms: int) -> None:
-        """Takes a value of a series."""
+        """Adds a value of a series."""
         self._of(series).add(value)
         self.last_ms = max(self.last_ms, at_ms)
 
     def merge(self, earlier: Window) -> None:
-        """Takes an earlier window in."""
+        """Adds the values of an earlier window."""
         self.start_ms = min(self.start_ms, earlier.start_ms)
         self.last_ms = max(self.last_ms, earlier.last_ms)
         for series, summary in earlier._series.items():
@@ -99,8 +100,8 @@ class Window:
     def records(self, *, now_ms: int, interval_ms: int, instance: str) -> list[dict[str, Any]]:
         """Returns an interval record for each series.
 
-        The interval ends `interval_ms` after its begin, or with the youngest value, but not after `now_ms`: a function
-        that stood still for an hour has not measured for an hour.
+        The interval ends `interval_ms` after its start, or with the newest value, but not after `now_ms`: a function
+        that was frozen for an hour has not measured for an hour.
         """
         end_ms = max(self.start_ms, min(now_ms, max(self.start_ms + interval_ms, self.last_ms)))
         return [
@@ -132,10 +133,10 @@ class Window:
 
 
 class Recorder:
-    """Takes values from any thread.
+    """A collector of measured values, which any thread may call.
 
-    Nothing of the metrics stream itself is measured: a reader who waits there would be woken by the record of its own
-    read, for ever.
+    The metrics stream itself is not measured: otherwise a reader that waits on it would be woken by the record of its
+    own read, forever.
     """
 
     def __init__(self, clock: Clock, *, enabled: bool = True) -> None:
@@ -148,20 +149,20 @@ class Recorder:
 
     @property
     def pending(self) -> bool:
-        """There are values."""
+        """Whether there are values that were not taken yet."""
         return self._window is not None
 
     def own_log(self, log_id: str) -> None:
-        """Says which log is the metrics stream's, so that its objects are not measured."""
+        """Sets the log of the metrics stream, whose objects are not measured."""
         self._own_log = log_id
 
     def count(self, metric: str, unit: Unit, value: int, stream: str | None = None, **tags: str) -> None:
-        """Takes a value of a metric."""
+        """Adds a value of a metric."""
         if self._enabled and stream != SYSTEM_STREAM:
             self._add(Series(metric, unit, stream, tuple(sorted(tags.items()))), value)
 
     def observe(self, request: Request) -> None:
-        """Takes the time of a get or a put of the object store. Ranges that are read at once are one get."""
+        """Adds the time of a get or a put of the object store. Ranges that are read together count as one get."""
         found = keys.artifact(request.keys[0]) if request.operation in ("get", "put") else None
         if found is None or found[0] == self._own_log:
             return
@@ -171,13 +172,13 @@ class Recorder:
         self.count(metric, "ns", took_ns, artifact=found[1], outcome=outcome)
 
     def take(self) -> Window | None:
-        """Returns all values so far; none are left."""
+        """Removes and returns all values so far; None if there are none."""
         with self._lock:
             taken, self._window = self._window, None
             return taken
 
     def put_back(self, taken: Window) -> None:
-        """They go with the next window."""
+        """Returns values to the recorder, so that they are part of the next window."""
         with self._lock:
             was_empty = self._window is None
             if self._window is not None:
@@ -202,16 +203,16 @@ T = TypeVar("T")
 
 
 class MeasuredLogs(Streams):
-    """Streams whose appends and reads are measured."""
+    """The verbs of streams, with appends and reads measured."""
 
     def __init__(self, stores: Stores, recorder: Recorder, run_cache: RunCache | None = None) -> None:
-        """`run_cache` as in `Streams`."""
+        """Creates the verbs; `run_cache` as in `Streams`."""
         super().__init__(stores, run_cache=run_cache)
         self._recorder = recorder
         self._clock = stores.clock
 
     def create(self, name: str, request: CreateRequest) -> Created:
-        """Measured as an append if it brings records."""
+        """Creates a stream; measured as an append if it has records."""
         began = self._clock.monotonic()
         created = self._watched(name, lambda: super(MeasuredLogs, self).create(name, request))
         if created.created and request.records:
@@ -219,7 +220,7 @@ class MeasuredLogs(Streams):
         return created
 
     def append(self, name: str, request: AppendRequest) -> Appended:
-        """Measured if it wrote records."""
+        """Appends records; measured if any were written."""
         began = self._clock.monotonic()
         appended = self._watched(name, lambda: super(MeasuredLogs, self).append(name, request))
         if request.records and not appended.duplicate:
@@ -227,7 +228,7 @@ class MeasuredLogs(Streams):
         return appended
 
     def read(self, which: Which, at: At, selection: Selection = EVERYTHING, **bounds: Unpack[Bounds]) -> ReadPage:
-        """Measured, but not when it merely looks again for one who waits, and finds nothing."""
+        """Reads a page; measured unless it is only a poll of a waiting reader that finds nothing."""
         began = self._clock.monotonic()
         name, _ = split(which)
         page = self._watched(name, lambda: super(MeasuredLogs, self).read(which, at, selection, **bounds))

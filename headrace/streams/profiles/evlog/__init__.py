@@ -1,8 +1,8 @@
-"""One wide event per request: a canonical envelope, redacted before it is stored.
+"""The profile `evlog`: one wide event per request, in a canonical envelope that is redacted before it is stored.
 
-options   what the profile document may say
-envelope  an event in any shape to the canonical one
-schema    the schema and search registry that come with it
+options   parses the profile document
+envelope  converts an event of any shape to the canonical envelope
+schema    the schema and search configuration of an evlog stream
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from headrace.streams.profiles.profile import Profile
 
 
 class Evlog(Profile, frozen=True):
-    """Events of requests, found by request id or else by trace id."""
+    """The profile of events of requests. The routing key is the request id, or else the trace id."""
 
     kind: ClassVar[str] = "evlog"
     reads_records: ClassVar[bool] = True
@@ -26,10 +26,10 @@ class Evlog(Profile, frozen=True):
 
     @staticmethod
     def parse(document: dict[str, Any]) -> Evlog:
-        """Reads its document.
+        """Parses the profile document.
 
         Raises:
-            InvalidRequest: an unknown option, or one of the wrong form.
+            InvalidRequest: there is an unknown option, or one of the wrong form.
         """
         return Evlog(parse_options(document))
 
@@ -38,19 +38,21 @@ class Evlog(Profile, frozen=True):
         return {"kind": self.kind, **self.options.document()}
 
     def registry(self) -> dict[str, Any]:
-        """Returns the canonical schema with its search fields; no routing key of the schema's own."""
+        """Returns the canonical schema with its search fields; the schema declares no routing key."""
         return schema.registry()
 
     def normalize(self, document: Any, now_ms: int) -> tuple[dict[str, Any], str | None]:
-        """Returns the canonical envelope; the key is the request id, or else the trace id.
+        """Converts an event to the canonical envelope. The routing key is the request id, or else the trace id.
 
         Raises:
-            InvalidRequest: not an object, or nested too deeply.
+            InvalidRequest: the record is not an object, or is nested too deeply.
         """
         event = envelope.normalize(document, self.options, now_ms)
         return event, event["requestId"] or event["traceId"]
 
     def observability(self, stream: str) -> dict[str, Any] | None:
-        """Names this stream and the trace stream that the options declare."""
+        """Returns the names of this stream and of the trace stream that the options declare; None if they declare
+        none.
+        """
         traces = self.options.traces_stream
         return {"request": {"events_stream": stream, "traces_stream": traces}} if traces is not None else None

@@ -1,7 +1,8 @@
-"""An event in any shape to the canonical envelope. Nothing secret passes: redaction comes before storage.
+"""Converts an event of any shape to the canonical envelope. Secrets are redacted before the event is stored.
 
-Strings are trimmed and empty ones are null. What is not a field of the envelope moves under `context`, which alone is
-redacted. Normalising twice changes nothing (unless correlation paths name fields that have moved).
+Strings are trimmed, and empty ones become null. Everything that is not a field of the envelope is moved to `context`,
+the only part that is redacted. Normalising twice changes nothing (unless correlation paths name fields that have
+moved).
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ FIELDS = (
 LEVELS = ("debug", "info", "warn", "error")
 REDACTED = "[REDACTED]"
 REDACT_KEYS = frozenset({"password", "token", "secret", "authorization", "cookie", "apikey"})
-MAX_DEPTH = jsontext.MAX_DEPTH - 2  # of a context, which is two levels deep: what is stored can be read again
+# maximum depth of a context, which is two levels deep itself: stored records must be readable again
+MAX_DEPTH = jsontext.MAX_DEPTH - 2
 
 _FIELD_SET = frozenset(FIELDS)
 _REQUEST_ID_PATHS = ("requestId", "context.requestId")
@@ -34,13 +36,13 @@ _TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2
 
 
 def normalize(record: Any, options: Options, now_ms: int) -> dict[str, Any]:
-    """Returns the canonical envelope of `record`; it may share parts with it.
+    """Converts a record to the canonical envelope, which may share parts with the record.
 
     Args:
-        now_ms: the timestamp of an event that has none.
+        now_ms: the timestamp for an event that has none.
 
     Raises:
-        InvalidRequest: not an object, or nested deeper than `MAX_DEPTH`.
+        InvalidRequest: the record is not an object, or is nested deeper than `MAX_DEPTH`.
     """
     event = strict.as_object(record, "evlog record")
     texts = {field: strict.text_or_none(event.get(field)) for field in FIELDS}
@@ -100,7 +102,9 @@ def _trace_field(event: dict[str, Any], field: str, options: Options) -> str | N
 
 
 def _traceparent(event: dict[str, Any]) -> tuple[str, str] | None:
-    """Trace and span id of the first valid `traceparent`, in lower case; all zeros are not valid."""
+    """Returns trace and span id of the first valid `traceparent`, in lower case; None if there is none. All zeros are
+    not valid.
+    """
     for path in _TRACEPARENT_PATHS:
         match = _TRACEPARENT.fullmatch(_dotted(event, path) or "")
         if match and match[1].strip("0") and match[2].strip("0"):
@@ -122,7 +126,7 @@ def _dotted(event: dict[str, Any], path: str) -> str | None:
 
 
 def _context(event: dict[str, Any]) -> dict[str, Any]:
-    """Returns the event's own context, with every field that the envelope has no place for; those win."""
+    """Returns the event's own context, merged with every field that the envelope has no place for; the latter win."""
     given = event.get("context")
     context = dict(given) if isinstance(given, dict) else {}
     context.update((key, value) for key, value in event.items() if key not in _FIELD_SET)
@@ -132,7 +136,9 @@ def _context(event: dict[str, Any]) -> dict[str, Any]:
 
 
 def _redact(value: Any, keys: frozenset[str], path: str, redacted: list[str], depth: int) -> Any:
-    """Returns a copy of `value` without what is under `keys`; notes where that was, as `nested.0.token`."""
+    """Returns a copy of `value` without the values under `keys`; adds their paths, such as `nested.0.token`, to
+    `redacted`.
+    """
     if not isinstance(value, (dict, list)):
         return value
     if depth > MAX_DEPTH:

@@ -1,4 +1,4 @@
-"""What an evlog profile document may say: `redactKeys`, `correlation`, `observability`."""
+"""Parses the options of an evlog profile document: `redactKeys`, `correlation`, `observability`."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ import msgspec
 from headrace.errors import InvalidRequest
 from headrace.streams.profiles import strict
 
-_MOST_NAMES = 64  # of each list, as the Prisma Streams server allows
+_MOST_NAMES = 64  # maximum names in each list, as in the Prisma Streams server
 
 
 class Options(msgspec.Struct, frozen=True):
-    """Options of an evlog profile; None: not given, the default holds.
+    """The options of an evlog profile; None means that the option is not given, and its default applies.
 
     Attributes:
-        redact_keys: keys to redact besides the built-in ones, in lower case.
-        request_id_fields: dotted paths that may hold the request id, the first that does counts.
-        trace_context_fields: the same for trace and span id; a path counts for the id that it ends in.
-        parse_traceparent: a W3C `traceparent` gives the ids that no field has.
+        redact_keys: keys to redact in addition to the built-in ones, in lower case.
+        request_id_fields: dotted paths where the request id may be; the first that has one counts.
+        trace_context_fields: the same for trace and span id; the end of a path says for which of the two.
+        parse_traceparent: whether a W3C `traceparent` supplies ids that no field has.
         traces_stream: the stream of spans that belongs to this one.
     """
 
@@ -30,7 +30,7 @@ class Options(msgspec.Struct, frozen=True):
     traces_stream: str | None = None
 
     def document(self) -> dict[str, Any]:
-        """Returns the options that were given, as the profile document has them."""
+        """Returns the given options in the form of the profile document."""
         correlation = _given(
             requestIdFields=self.request_id_fields,
             traceContextFields=self.trace_context_fields,
@@ -41,10 +41,10 @@ class Options(msgspec.Struct, frozen=True):
 
 
 def parse_options(document: dict[str, Any]) -> Options:
-    """Reads the document of an evlog profile.
+    """Parses the document of an evlog profile.
 
     Raises:
-        InvalidRequest: an unknown key, or a value of the wrong form; says where.
+        InvalidRequest: there is an unknown key, or a value of the wrong form; the message says where.
     """
     strict.only(document, ("kind", "redactKeys", "correlation", "observability"), "profile")
     place = "profile.correlation"
@@ -86,7 +86,7 @@ def _names(document: dict[str, Any], key: str, place: str) -> tuple[str, ...] | 
 
 
 def _given(**options: Any) -> dict[str, Any]:
-    """Returns the options without those that are None; tuples as JSON arrays."""
+    """Returns the options that are not None, with tuples as JSON arrays."""
     return {
         key: list(value) if isinstance(value, tuple) else value for key, value in options.items() if value is not None
     }

@@ -1,4 +1,5 @@
-"""The schema and search registry that an evlog stream starts with: version 1, closed, every field required.
+"""The schema and search configuration with which an evlog stream starts: version 1, no other fields allowed, every
+field required.
 
 The names are those of the Prisma Streams server, so that its clients and screens find them.
 """
@@ -29,7 +30,7 @@ _NAMES = ("prefix", "sortable", "aggregatable")
 
 
 def registry() -> dict[str, Any]:
-    """Returns the schema update; not to be changed."""
+    """Returns the schema update of an evlog stream, which the caller must not change."""
     return {"schema": _schema(), "search": _search()}
 
 

@@ -1,7 +1,7 @@
-"""Metric intervals: what a series did between two moments, as count, sum, extremes and histogram.
+"""The profile `metrics`: the values of a series between two moments, as count, sum, extremes and histogram.
 
-envelope  an interval in any accepted shape to the canonical one
-schema    the schema, search registry and rollup that come with it
+envelope  converts an interval of any accepted shape to the canonical one
+schema    the schema, search configuration and rollup of a metrics stream
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from headrace.streams.profiles.profile import Profile
 
 
 class Metrics(Profile, frozen=True):
-    """Intervals of metric series, found by series.
+    """The profile of intervals of metric series. The routing key is the series.
 
     Attributes:
-        system: it is the server's own stream, which has the schema alone. With a routing key or search, numbers about
-            the server would make it index, which makes numbers.
+        system: whether this is the server's own stream, which has only the schema. With a routing key or search fields,
+            the server's own metrics would cause index jobs, which cause metrics.
     """
 
     kind: ClassVar[str] = "metrics"
@@ -31,23 +31,23 @@ class Metrics(Profile, frozen=True):
 
     @staticmethod
     def parse(document: dict[str, Any]) -> Metrics:
-        """Reads its document, which has no options.
+        """Parses the profile document, which has no options.
 
         Raises:
-            InvalidRequest: it has one.
+            InvalidRequest: the document has an option.
         """
         strict.only(document, ("kind",), "profile")
         return Metrics()
 
     def registry(self) -> dict[str, Any]:
-        """Returns the canonical schema; for all but the system stream with routing key, search fields and rollup."""
+        """Returns the canonical schema, for all but the system stream with routing key, search fields and rollup."""
         return schema.system_registry() if self.system else schema.registry()
 
     def normalize(self, document: Any, now_ms: int) -> tuple[dict[str, Any], str | None]:  # noqa: ARG002
-        """Returns the canonical interval; the key is its series.
+        """Converts a record to the canonical interval. The routing key is its series.
 
         Raises:
-            InvalidRequest: not an interval.
+            InvalidRequest: the record is not an interval.
         """
         interval = envelope.normalize(document)
         return interval, interval["seriesKey"]

@@ -1,4 +1,4 @@
-"""A metric interval in any accepted shape to the canonical record. Normalising twice changes nothing.
+"""Converts a metric interval of any accepted shape to the canonical record. Normalising twice changes nothing.
 
 `count`, `sum` and the histogram may be at the top or under `summary`; attributes may be called `tags`. Both places
 are filled in the result. Keys and pairs are sorted by code point, which every language can do; the Prisma Streams
@@ -19,11 +19,11 @@ _SUMMARY_FIELDS = ("count", "sum", "min", "max")
 
 
 def normalize(record: Any) -> dict[str, Any]:
-    """Returns the canonical record of an interval.
+    """Converts a record to the canonical interval.
 
     Raises:
-        InvalidRequest: not an object, another `kind` than interval, no metric, unit, window, count or sum, a window
-            that ends before it starts, or numbers whose average no double holds.
+        InvalidRequest: the record is not an object, has another `kind` than interval, lacks metric, unit, window, count
+            or sum, has a window that ends before it starts, or has numbers whose average a double can't hold.
     """
     given = strict.as_object(record, "metrics record")
     if (strict.text_or_none(given.get("kind")) or "interval") != "interval":
@@ -68,7 +68,7 @@ _PERCENTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 
 
 def _window(given: dict[str, Any]) -> tuple[int, int, int]:
-    """Start, end and length in ms. Fractions of a millisecond are cut off."""
+    """Returns start, end and length of the interval in milliseconds; fractions are cut off."""
     start, end = number_or_none(given.get("windowStart")), number_or_none(given.get("windowEnd"))
     if start is None or end is None:
         raise InvalidRequest("metrics record.windowStart and windowEnd must be integers")
@@ -83,7 +83,7 @@ def _window(given: dict[str, Any]) -> tuple[int, int, int]:
 
 
 def _attributes(given: dict[str, Any]) -> dict[str, str]:
-    """Attributes whose value is a string, number or boolean, as text, sorted by key."""
+    """Returns those attributes whose value is a string, number or boolean, as text, sorted by key."""
     attributes = given.get("attributes")
     if attributes is None:
         attributes = given.get("tags")
@@ -126,7 +126,7 @@ def _summary(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _histogram(value: Any) -> dict[str, Number]:
-    """Buckets that hold something; their names are numbers as text."""
+    """Returns the buckets that are not empty; their names are numbers as text."""
     if not isinstance(value, dict):
         return {}
     counts = ((bucket, number_or_none(count)) for bucket, count in value.items())
@@ -146,7 +146,9 @@ def _average(given: dict[str, Any], summary: dict[str, Any]) -> Number:
 
 
 def _percentile(given: dict[str, Any], name: str, share: float, histogram: dict[str, Number]) -> Number:
-    """Returns the value given, or the lowest bucket at which `share` of the counts is reached, or 0."""
+    """Returns the given percentile; if none is given, the lowest bucket at which `share` of the counts is reached, or
+    0.
+    """
     value = number_or_none(given.get(name))
     if value is not None:
         return value

@@ -1,4 +1,5 @@
-"""The schema, search registry and rollup that a metrics stream starts with: version 1, closed, every field required.
+"""The schema, search configuration and rollup with which a metrics stream starts: version 1, no other fields allowed,
+every field required.
 
 The names are those of the Prisma Streams server, so that its clients and screens find them.
 """
@@ -24,7 +25,7 @@ _DIMENSIONS = ("metric", "unit", "stream", "instance", "dimensionKey", "metricKi
 
 
 def registry() -> dict[str, Any]:
-    """Returns the schema update of a user's stream; not to be changed."""
+    """Returns the schema update of a user's metrics stream, which the caller must not change."""
     return {
         "schema": _schema(),
         "routingKey": {"jsonPointer": "/seriesKey", "required": True},
@@ -33,7 +34,9 @@ def registry() -> dict[str, Any]:
 
 
 def system_registry() -> dict[str, Any]:
-    """Returns the schema update of the server's own stream: nothing that would be indexed. Not to be changed."""
+    """Returns the schema update of the server's own metrics stream, without anything that would be indexed. The caller
+    must not change it.
+    """
     return {"schema": _schema()}
 
 

@@ -1,6 +1,7 @@
-"""Changes of tables and their control messages, stored as given; with `touch`, anyone who waits for a change is woken.
+"""The profile `state_protocol`: changes of tables and control messages, stored unchanged. With `touch`, requests can
+wait for a change.
 
-records   what a record may look like
+records   checks the form of a record
 """
 
 from __future__ import annotations
@@ -14,12 +15,12 @@ from headrace.streams.profiles.touch.config import TouchConfig, parse_config
 
 
 class StateProtocol(Profile, frozen=True):
-    """Records of the State Protocol. A schema is optional and the user's own.
+    """The profile of records of the State Protocol. A schema is optional, and the user provides it.
 
-    It may be installed after data: earlier records that are no changes touch nothing.
+    It may be installed on a stream with records: earlier records that are no changes touch nothing.
 
     Attributes:
-        config: the touch settings as given; None if the document has none.
+        config: the touch settings of the document; None if it has none.
     """
 
     kind: ClassVar[str] = "state-protocol"
@@ -30,10 +31,10 @@ class StateProtocol(Profile, frozen=True):
 
     @staticmethod
     def parse(document: dict[str, Any]) -> StateProtocol:
-        """Reads its document.
+        """Parses the profile document.
 
         Raises:
-            InvalidRequest: an unknown option, or touch settings of the wrong form.
+            InvalidRequest: there is an unknown option, or touch settings of the wrong form.
         """
         strict.only(document, ("kind", "touch"), "profile")
         return StateProtocol(parse_config(document["touch"]) if "touch" in document else None)
@@ -48,10 +49,10 @@ class StateProtocol(Profile, frozen=True):
         return {"kind": self.kind, **({} if self.config is None else {"touch": self.config.document()})}
 
     def normalize(self, document: Any, now_ms: int) -> tuple[Any, str | None]:  # noqa: ARG002
-        """Returns the record itself, without a key.
+        """Checks the record and returns it unchanged, without a routing key.
 
         Raises:
-            InvalidRequest: neither a change nor a control message.
+            InvalidRequest: the record is neither a change nor a control message.
         """
         records.check(document)
         return document, None

@@ -1,4 +1,4 @@
-"""The two forms of a State Protocol record, and nothing between them.
+"""Checks records of the State Protocol, which have one of two forms.
 
 change    {type, key, value, old_value?, headers: {operation, txid?, timestamp?}}
 control   {headers: {control, offset?}}
@@ -21,10 +21,10 @@ _HEADERS = f"{_RECORD}.headers"
 
 
 def check(record: Any) -> None:
-    """Checks whether `record` is a change or a control message.
+    """Checks that `record` is a change or a control message.
 
     Raises:
-        InvalidRequest: it is neither; says what is wrong and where.
+        InvalidRequest: it is neither; the message says what is wrong and where.
     """
     if not isinstance(record, dict):
         raise InvalidRequest("state-protocol records must be JSON objects")

@@ -1,4 +1,4 @@
-"""Template activation: the request, and what it is answered."""
+"""Template activation: parses the request, and builds the answer."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from headrace.streams.profiles.touch.config import TemplateLimits, TouchConfig
 from headrace.streams.profiles.touch.cursor import TouchCursor
 from headrace.streams.profiles.touch.templates import MAX_FIELDS, Activation, Declaration
 
-MAX_TEMPLATES = 256  # of one request
+MAX_TEMPLATES = 256  # maximum templates in one request
 
 
 class ActivateRequest(msgspec.Struct, frozen=True):
-    """A valid body of `touch/templates/activate`."""
+    """A checked body of `touch/templates/activate`."""
 
     templates: tuple[Declaration, ...]
     ttl_ms: int
 
 
 def parse_activate(body: Any, config: TouchConfig) -> ActivateRequest:
-    """Reads the body. An unknown encoding or a repeated field is denied later, template by template.
+    """Parses the body. Unknown encodings and repeated fields are denied later, template by template.
 
     Raises:
-        InvalidRequest: no templates, too many, one without entity or with other than one to three named fields, or a
-            time to live that is no number of milliseconds.
+        InvalidRequest: there are no templates or too many, one has no entity or not one to three named fields, or the
+            time to live is no number of milliseconds.
     """
     document = strict.as_object(body, "activate body")
     return ActivateRequest(
@@ -40,10 +40,10 @@ def parse_activate(body: Any, config: TouchConfig) -> ActivateRequest:
 
 
 def parse_declarations(value: Any, place: str) -> tuple[Declaration, ...]:
-    """Reads a list of templates.
+    """Parses a list of templates.
 
     Raises:
-        InvalidRequest: as `parse_activate`.
+        InvalidRequest: the list is invalid, as in `parse_activate`.
     """
     if not isinstance(value, list) or not value:
         raise InvalidRequest(f"{place} must be a non-empty array")
@@ -60,10 +60,10 @@ def parse_declarations(value: Any, place: str) -> tuple[Declaration, ...]:
 
 
 def parse_ttl_ms(value: Any, config: TouchConfig, place: str) -> int:
-    """Reads `inactivityTtlMs`; absent or null, the profile's default.
+    """Parses `inactivityTtlMs`; if it is missing or null, returns the profile's default.
 
     Raises:
-        InvalidRequest: not a number, or negative.
+        InvalidRequest: the value is not a number, or is negative.
     """
     if value is None:
         return config.limits.default_ttl_ms
@@ -73,10 +73,10 @@ def parse_ttl_ms(value: Any, config: TouchConfig, place: str) -> int:
 
 
 def answer(outcomes: Iterable[Activation], cursor: TouchCursor, limits: TemplateLimits) -> dict[str, Any]:
-    """Returns the body of the answer.
+    """Returns the body of the answer to an activation.
 
     Args:
-        cursor: the end of the log that the activated templates begin at.
+        cursor: the end of the log, where the activated templates begin.
     """
     done = list(outcomes)
     return {
@@ -98,7 +98,9 @@ def answer(outcomes: Iterable[Activation], cursor: TouchCursor, limits: Template
 
 
 def _fields(value: Any) -> tuple[tuple[str, str], ...] | None:
-    """Names with encodings; an encoding that is no string counts as one that is unknown."""
+    """Returns field names with encodings; None if they are malformed. An encoding that is no string counts as
+    unknown.
+    """
     if not isinstance(value, list) or not 1 <= len(value) <= MAX_FIELDS:
         return None
     fields = []

@@ -1,8 +1,9 @@
-"""Touch settings of a profile document. Every field of the Prisma Streams server is accepted, kept and shown.
+"""Parses the touch settings of a profile document. Every field of the Prisma Streams server is accepted, stored and
+shown.
 
-There, most of them bound the memory of one process and degrade answers when it falls behind. Here touches are derived
-from the log, so only `onMissingBefore` and those of `templates` have an effect (not `gcIntervalMs`: a template that has
-been idle too long counts as inactive from that moment).
+In that server, most settings limit the memory of one process, and answers get coarser when it falls behind. Here
+touches are computed from the log, so only `onMissingBefore` and those of `templates` have an effect (except
+`gcIntervalMs`, because a template that has been idle too long is inactive at once).
 """
 
 from __future__ import annotations
@@ -76,13 +77,13 @@ _KEYS = ("enabled", *_TOP, "onMissingBefore", *_LOAD, "memory", "templates")
 
 
 class TemplateLimits(NamedTuple):
-    """Bounds on templates.
+    """The limits for templates.
 
     Attributes:
-        per_stream, per_entity: the most that are active at once; the least recently used give way.
-        activations_per_minute: of templates that are not active yet; 0 for no bound.
+        per_stream, per_entity: the maximum number of active templates; the least recently used ones are dropped.
+        activations_per_minute: the maximum number of new activations per minute; 0 means no limit.
         default_ttl_ms: how long a template stays active without use, unless its activation says otherwise.
-        persist_interval_ms: a use is written down at most this often.
+        persist_interval_ms: the least time between two writes of a template's use.
     """
 
     per_stream: Number
@@ -93,7 +94,7 @@ class TemplateLimits(NamedTuple):
 
 
 class TouchConfig(msgspec.Struct, frozen=True):
-    """Valid touch settings.
+    """Checked touch settings.
 
     Attributes:
         settings: every field of the document with its value, `{"enabled": False}` if disabled.
@@ -108,12 +109,12 @@ class TouchConfig(msgspec.Struct, frozen=True):
 
     @property
     def on_missing_before(self) -> str:
-        """What an update without a usable old value touches: `coarse`, `skipBefore` or `error`."""
+        """What an update without a usable old value touches: `coarse`, `skipBefore` or `error` (see `derive`)."""
         return str(self.settings["onMissingBefore"])
 
     @property
     def limits(self) -> TemplateLimits:
-        """Bounds on templates."""
+        """The limits for templates."""
         templates = self.settings["templates"]
         return TemplateLimits(
             per_stream=templates["maxActiveTemplatesPerStream"],
@@ -124,15 +125,15 @@ class TouchConfig(msgspec.Struct, frozen=True):
         )
 
     def document(self) -> dict[str, Any]:
-        """Returns the configuration as the profile document shows it; not to be changed."""
+        """Returns the settings as the profile document shows them; the caller must not change them."""
         return self.settings
 
 
 def parse_config(value: Any) -> TouchConfig:
-    """Reads `profile.touch`. Of disabled settings nothing is kept.
+    """Parses `profile.touch`. Disabled settings are not kept.
 
     Raises:
-        InvalidRequest: an unknown field, or a value out of bounds; says which.
+        InvalidRequest: there is an unknown field, or a value is out of bounds; the message says which.
     """
     given = strict.as_object(value, _PLACE)
     strict.only(given, _KEYS, _PLACE)

@@ -1,6 +1,8 @@
-"""How far a waiter has seen: `<epoch>:<generation>`, the incarnation in 16 hexadecimal digits and a log offset.
+"""Touch cursors, which say how far a waiter has seen: `<epoch>:<generation>`, the incarnation in 16 hexadecimal digits
+and a log offset.
 
-A cursor stays good for the life of the log, in every process. Deleting and creating the stream makes it stale.
+A cursor is valid as long as the log lives, in every process. It becomes stale when the stream is deleted and created
+again.
 """
 
 from __future__ import annotations
@@ -15,14 +17,14 @@ _CURSOR = re.compile(r"([0-9a-f]{16}):([0-9]{1,20})", re.ASCII | re.IGNORECASE)
 
 
 class TouchCursor(NamedTuple):
-    """A place in the log of one incarnation: records before `generation` have been seen."""
+    """A position in the log of one incarnation: records before `generation` have been seen."""
 
     incarnation: int
     generation: int
 
     @property
     def epoch(self) -> str:
-        """The incarnation as text."""
+        """The incarnation as hexadecimal text."""
         return f"{self.incarnation:016x}"
 
     def __str__(self) -> str:
@@ -30,10 +32,10 @@ class TouchCursor(NamedTuple):
 
 
 def parse_cursor(text: str) -> TouchCursor | None:
-    """Reads a cursor; None stands for `now`.
+    """Parses a cursor; returns None for the text `now`.
 
     Raises:
-        InvalidRequest: it is neither.
+        InvalidRequest: the text is neither.
     """
     trimmed = text.strip()
     if trimmed == NOW:

@@ -1,12 +1,12 @@
-"""A change record to the keys it touches. Pure: the same record and templates always touch the same.
+"""Computes the keys that a change record touches. The result depends only on the record and the templates.
 
-Every change touches its entity's table key. For each template of the entity, an insert touches the tuple it enters, a
-delete the one it leaves, an update both; an update that stays in its tuple touches the fields that changed instead of
-the membership. An update whose old value lacks a template's fields is settled by `onMissingBefore`:
+Every change touches its entity's table key. For each template of the entity, an insert touches the tuple that the row
+enters, a delete the tuple that it leaves, an update both. An update that stays in its tuple touches the changed fields
+instead of the membership. For an update whose old value lacks a template's fields, `onMissingBefore` decides:
 
     coarse      only the table key
     skipBefore  as if the row had entered the new tuple with every field changed
-    error       everything: nobody may trust a finer answer
+    error       everything, because a finer answer could be wrong
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _ABSENT = object()
 
 
 class Change(NamedTuple):
-    """A change record: `before` and `after` are whatever the record gives, None where it gives nothing."""
+    """A change record; `before` and `after` are None where the record does not have them."""
 
     entity: str
     operation: str
@@ -30,16 +30,14 @@ class Change(NamedTuple):
 
 
 class Touched(NamedTuple):
-    """What one record touches: keys, or everything there is."""
+    """What one record touches: some keys, or everything."""
 
     keys: frozenset[int]
     everything: bool = False
 
 
 def change_of(record: Any) -> Change | None:
-    """Returns the change that a stored record tells of; None for control messages and for records that are no
-    changes.
-    """
+    """Returns the change in a stored record; None for control messages and for other records."""
     if not isinstance(record, dict) or not isinstance(record.get("headers"), dict):
         return None
     headers, entity, key = record["headers"], record.get("type"), record.get("key")
@@ -53,11 +51,11 @@ def change_of(record: Any) -> Change | None:
 def touched(
     change: Change, offset: int, templates: Mapping[str, Sequence[Template]], on_missing_before: str
 ) -> Touched:
-    """Returns what `change`, which is at `offset`, touches.
+    """Computes what the change at `offset` touches.
 
     Args:
-        templates: by entity; those that begin after `offset` count as absent. Empty when only tables matter.
-        on_missing_before: the setting of the profile.
+        templates: the templates by entity; those that begin after `offset` are ignored. Empty if only tables matter.
+        on_missing_before: the profile's setting `onMissingBefore`.
     """
     found = {keys.table_key(change.entity)}
     for template in templates.get(change.entity, ()):
@@ -102,7 +100,7 @@ def _after_only(template: Template, change: Change, after: tuple[str, ...] | Non
 
 
 def _arguments(template: Template, row: Any) -> tuple[str, ...] | None:
-    """Returns the row's values of the template's fields, encoded; None if it lacks one."""
+    """Returns the row's encoded values of the template's fields; None if the row lacks one."""
     if not isinstance(row, dict):
         return None
     encoded = []
@@ -115,7 +113,7 @@ def _arguments(template: Template, row: Any) -> tuple[str, ...] | None:
 
 
 def _changed_fields(before: dict[str, Any], after: dict[str, Any]) -> Iterator[str]:
-    """Names of the scalar fields that differ; a missing one differs from null."""
+    """Yields the names of scalar fields that differ; a missing field differs from null."""
     for name in {**before, **after}:
         old, new = before.get(name, _ABSENT), after.get(name, _ABSENT)
         if _is_scalar(old) and _is_scalar(new) and (old != new or isinstance(old, bool) != isinstance(new, bool)):

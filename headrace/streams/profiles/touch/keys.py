@@ -1,11 +1,12 @@
-"""Names of what a change can touch, each the XXH3-64 hash of a tagged text. Clients compute the same.
+r"""The keys of everything that a change can touch, each the XXH3-64 hash of a tagged text. Clients compute the same
+keys.
 
-    table         tbl\\0 entity                        any change of the entity
-    template id   tpl\\0 entity \\0 field \\0 field …    one to three equality fields, sorted by name
-    template      tpl\\0 id                            any change of the entity, for a template's waiters
-    membership    mem\\0 id (\\0 argument) …            a row enters or leaves the tuple of arguments
-    field         fld\\0 id \\0 name (\\0 argument) …    a field of a row within the tuple changes
-    watch         key\\0 id (\\0 argument) …            anything of a row within the tuple changes
+    table         tbl\0 entity                        any change of the entity
+    template id   tpl\0 entity \0 field \0 field …    one to three equality fields, sorted by name
+    template      tpl\0 id                            any change of the entity, for a template's waiters
+    membership    mem\0 id (\0 argument) …            a row enters or leaves the tuple of arguments
+    field         fld\0 id \0 name (\0 argument) …    a field of a row within the tuple changes
+    watch         key\0 id (\0 argument) …            anything of a row within the tuple changes
 
 The id is in a key as its eight bytes, big endian. Arguments follow the order of the template's fields. A key is a
 64-bit number here, 16 lower-case hexadecimal digits outside; its low half is its key id (Prisma Streams, `live.md`).
@@ -30,7 +31,7 @@ _DECIMAL = re.compile(r"-?(?:0|[1-9][0-9]*)", re.ASCII)
 
 
 def table_key(entity: str) -> int:
-    """Touched by every change of `entity`."""
+    """Returns the key that every change of an entity touches."""
     return _hash(b"tbl", entity.encode())
 
 
@@ -40,43 +41,42 @@ def template_id(entity: str, fields: Iterable[str]) -> int:
 
 
 def membership_key(template: int, arguments: Iterable[str]) -> int:
-    """Touched when a row enters or leaves the tuple."""
+    """Returns the key that is touched when a row enters or leaves a tuple."""
     return _hash(b"mem", _id_bytes(template), *map(str.encode, arguments))
 
 
 def field_key(template: int, field: str, arguments: Iterable[str]) -> int:
-    """Touched when `field` of a row within the tuple changes."""
+    """Returns the key that is touched when a field of a row in the tuple changes."""
     return _hash(b"fld", _id_bytes(template), field.encode(), *map(str.encode, arguments))
 
 
 def watch_key(template: int, arguments: Iterable[str]) -> int:
-    """Touched by every change of a row within the tuple."""
+    """Returns the key that every change of a row in the tuple touches."""
     return _hash(b"key", _id_bytes(template), *map(str.encode, arguments))
 
 
 def as_hex(key: int) -> str:
-    """Returns a key or template id as clients write it."""
+    """Formats a key or template id as clients write it, in 16 hexadecimal digits."""
     return f"{key:016x}"
 
 
 def from_hex(text: str) -> int | None:
-    """Returns the key or template id that `text` writes (in any case, with white space around it); None if it is
-    none.
-    """
+    """Parses a key or template id (in any case, with white space around it); None if the text is none."""
     normal = text.strip().lower()
     return int(normal, 16) if _HEX16.fullmatch(normal) else None
 
 
 def key_id_of_text(text: str) -> int:
-    """Returns the key id of a key that is not 16 hexadecimal digits: its XXH32."""
+    """Returns the key id of a key that is not 16 hexadecimal digits: its XXH32 hash."""
     return xxhash.xxh32_intdigest(text.strip().lower().encode())
 
 
 def encode_argument(value: Any, encoding: str) -> str | None:
-    """Returns a field's value as it is in a key; None if it can't be encoded so, null included.
+    """Encodes a field's value as text for a key; None if the encoding does not apply to it, or it is null.
 
-    string takes strings, numbers (as ECMAScript prints them) and booleans; int64 whole numbers and their decimal
-    text, keeping every digit; bool booleans; datetime ISO 8601 text, to milliseconds in UTC; bytes any string.
+    Encoding `string` takes strings, numbers (as ECMAScript prints them) and booleans; `int64` whole numbers and their
+    decimal text, with every digit; `bool` booleans; `datetime` ISO 8601 text, converted to milliseconds in UTC; `bytes`
+    any string.
     """
     if encoding == "bool":
         return str(int(value)) if isinstance(value, bool) else None

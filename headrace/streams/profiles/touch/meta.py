@@ -1,8 +1,8 @@
-"""What `touch/meta` and `touch/wait` answer.
+"""Builds the answers of `touch/meta` and `touch/wait`.
 
-The Prisma Streams server reports on a journal in its memory. Here there is none: touches are in the log itself, so
-nothing is ever pending, a cursor is always settled, and fields about buckets, filters and degradation are zero. What is
-counted is counted by the process that answers.
+The Prisma Streams server reports on a journal in its memory. Here there is no journal, since touches are in the log
+itself. So nothing is ever pending, a cursor is always settled, and fields about buckets, filters and degradation are
+zero. Counters count only what the answering process has done.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from headrace.streams.profiles.touch.wait import DEFAULT_TIMEOUT_MS, MAX_TIMEOUT
 
 
 class Place(NamedTuple):
-    """Where the log was looked at.
+    """The position up to which the log was looked at.
 
     Attributes:
-        cursor: everything before it has been seen; its generation is the offset after the last record seen.
+        cursor: the cursor; its generation is the offset after the last record seen.
         appended_ms: append time of that record; 0 if there is none.
     """
 
@@ -29,7 +29,9 @@ class Place(NamedTuple):
 
     @property
     def fields(self) -> dict[str, Any]:
-        """What every answer of a wait says about it. A commit takes the part of a bucket that is flushed."""
+        """The members that describe the position in every answer of a wait. A commit has the role of a flushed
+        bucket.
+        """
         return {
             "bucketMaxSourceOffsetSeq": str(self.cursor.generation - 1),
             "flushAtMs": self.appended_ms,
@@ -38,13 +40,13 @@ class Place(NamedTuple):
 
 
 class Counters(NamedTuple):
-    """What one process has seen of a stream's waits.
+    """The counters of one process for the waits of a stream.
 
     Attributes:
-        fine_waiters, coarse_waiters, broad_waiters: waiting now; a broad one has more than 64 keys.
-        waits_touched, waits_timed_out, waits_stale: answers given.
-        records_scanned, scans, empty_scans: records derived from, in how many looks, and how many of those woke
-            nobody.
+        fine_waiters, coarse_waiters, broad_waiters: requests that are waiting now; a broad one has more than 64 keys.
+        waits_touched, waits_timed_out, waits_stale: answers sent so far.
+        records_scanned, scans, empty_scans: records that were examined, the number of scans for that, and the number of
+            scans that woke no request.
     """
 
     fine_waiters: int = 0
@@ -59,10 +61,10 @@ class Counters(NamedTuple):
 
 
 def parse_meta(settle: str | None, timeout_ms: str | None) -> int:
-    """Reads the query of `touch/meta` and returns its timeout. `settle=flush` has nothing to wait for here.
+    """Parses the query of `touch/meta` and returns its timeout. `settle=flush` never has to wait here.
 
     Raises:
-        InvalidRequest: another `settle`, or a timeout that is no number.
+        InvalidRequest: `settle` has another value, or the timeout is no number.
     """
     if settle is not None and settle != "flush":
         raise InvalidRequest("meta.settle must be 'flush' when provided")
@@ -75,11 +77,11 @@ def parse_meta(settle: str | None, timeout_ms: str | None) -> int:
 
 
 def answer_wait(interest: Interest, place: Place, *, was_touched: bool) -> dict[str, Any]:
-    """Returns a wait that ended: something was touched, or time was up.
+    """Returns the answer to a wait that has ended: something was touched, or the time was over.
 
     Args:
-        place: where the next wait has to begin. After a touch that may be the end of the log: the query runs again
-            anyway. After none it is as far as the records have been looked at.
+        place: where the next wait must begin. After a touch it may be the end of the log, since the client runs its
+            query again anyway. Otherwise it is the position up to which records were examined.
     """
     return {
         "touched": was_touched,
@@ -90,7 +92,9 @@ def answer_wait(interest: Interest, place: Place, *, was_touched: bool) -> dict[
 
 
 def answer_stale(interest: Interest, place: Place) -> dict[str, Any]:
-    """Returns a cursor of another incarnation: the query has to run again, and waiting starts again at `place`."""
+    """Returns the answer to a wait with a cursor of another incarnation: the client must run its query again, and wait
+    from `place` on.
+    """
     return {
         "stale": True,
         "cursor": str(place.cursor),
@@ -105,12 +109,12 @@ def answer_stale(interest: Interest, place: Place) -> dict[str, Any]:
 def answer_meta(
     config: TouchConfig, place: Place, *, next_offset: str, active_templates: int, counters: Counters
 ) -> dict[str, Any]:
-    """Returns the state document, with every field of the Prisma Streams server.
+    """Returns the document of `touch/meta`, with every field of the Prisma Streams server.
 
     Args:
-        place: the end of the log.
-        next_offset: the same as the text of a stream offset.
-        counters: of this process.
+        place: the position of the log's end.
+        next_offset: the same position as a cursor text.
+        counters: the counters of this process.
     """
     waiters = counters.fine_waiters + counters.coarse_waiters
     return {

@@ -1,8 +1,8 @@
-"""The templates of a stream that are worth deriving keys for, as one document. Version 1.
+"""The templates of a stream for which keys are computed, as one document. Version 1.
 
-A template says: somebody waits for rows of this entity by these one to three equality fields. It stays active while
-it is used. A use that is late revives it without a gap, because what it would have touched is derived from the log.
-The caller stores the document and, if another was first, decides again on that one.
+A template says that clients wait for rows of an entity by one to three equality fields. It is active while it is used.
+A late use reactivates it without a gap, because what it would have touched is computed from the log. The caller stores
+the document and, if another writer was first, decides again on the stored one.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _MINUTE_MS = 60_000
 
 
 class Declaration(NamedTuple):
-    """A template somebody asks for: fields with their encodings, in any order, not checked yet."""
+    """A template as requested: fields with their encodings, in any order, not checked yet."""
 
     entity: str
     fields: tuple[tuple[str, str], ...]
@@ -39,9 +39,9 @@ class Template(msgspec.Struct, frozen=True, array_like=True):
     Attributes:
         id: hash of entity and field names.
         fields, encodings: sorted by field name.
-        active_from: records before this offset touch none of its keys.
-        seen_ms: when it was last used, as far as that is written down.
-        ttl_ms: it is inactive once it has not been used for longer.
+        active_from: the offset before which records touch none of its keys.
+        seen_ms: when it was last used, as stored.
+        ttl_ms: it becomes inactive if it is not used for longer than this.
     """
 
     id: int
@@ -53,23 +53,24 @@ class Template(msgspec.Struct, frozen=True, array_like=True):
     ttl_ms: int
 
     def is_active(self, now_ms: int) -> bool:
-        """Used recently enough."""
+        """Returns whether it was used recently enough."""
         return self.seen_ms + self.ttl_ms >= now_ms
 
 
 class Activation(NamedTuple):
-    """What became of one declaration: active, or denied for a reason (`invalid` or `rate_limited`)."""
+    """The result of one declaration: active, or denied with a reason (`invalid` or `rate_limited`)."""
 
     template_id: int
     denied: str | None = None
 
 
 class TemplateBook(msgspec.Struct, frozen=True):
-    """The document.
+    """The stored document with all templates of a stream.
 
     Attributes:
         templates: at most one per id.
-        tokens, filled_ms: activations left of this minute's, when that was computed. `filled_ms` 0: never used.
+        tokens, filled_ms: number of activations left, and when that was computed; `filled_ms` is 0 if none was ever
+            used.
     """
 
     version: int = VERSION
@@ -78,12 +79,13 @@ class TemplateBook(msgspec.Struct, frozen=True):
     filled_ms: int = 0
 
     def active(self, now_ms: int) -> tuple[Template, ...]:
-        """Returns those whose keys are derived."""
+        """Returns the active templates, for which keys are computed."""
         return tuple(template for template in self.templates if template.is_active(now_ms))
 
     def used(self, template_ids: Collection[int], now_ms: int, persist_interval_ms: Number) -> TemplateBook:
-        """Notes a use. Returns itself when what is written down is fresh enough: within the interval, and within half
-        of the template's own time to live."""
+        """Records the use of templates. Returns the same document if the stored use is recent enough: within the
+        interval, and within half of the template's time to live.
+        """
         templates = tuple(
             replace(template, seen_ms=now_ms)
             if template.id in template_ids
@@ -102,11 +104,11 @@ class TemplateBook(msgspec.Struct, frozen=True):
         next_offset: int,
         now_ms: int,
     ) -> tuple[TemplateBook, tuple[Activation, ...]]:
-        """Activates templates, or refreshes those that are active. Never for the past: a new one begins at
-        `next_offset`, which must have been the end of the log before this document is stored.
+        """Activates templates, or refreshes active ones. A new template begins at `next_offset`, which must be the end
+        of the log as read before this document is stored.
 
         A declaration is denied when it is invalid, when its template is active with other encodings, or when this
-        minute's activations are used up. Over the limits, the least recently used others give way.
+        minute's activations are used up. Above the limits, the least recently used other templates are dropped.
         """
         templates = {template.id: template for template in self.active(now_ms)}
         tokens = self._tokens(limits, now_ms)
@@ -139,7 +141,7 @@ class TemplateBook(msgspec.Struct, frozen=True):
         return replace(self, templates=kept, tokens=max(tokens, 0.0), filled_ms=now_ms), tuple(outcomes)
 
     def _tokens(self, limits: TemplateLimits, now_ms: int) -> float:
-        """Returns a bucket of one minute's activations that fills steadily; full when it was never used."""
+        """Returns the number of activations left: a bucket with one minute's activations that fills steadily."""
         most = float(limits.activations_per_minute)
         if not self.filled_ms:
             return most
@@ -147,7 +149,7 @@ class TemplateBook(msgspec.Struct, frozen=True):
 
 
 def by_entity(templates: Iterable[Template]) -> Mapping[str, tuple[Template, ...]]:
-    """Templates by the entity whose changes concern them."""
+    """Groups templates by the entity whose changes concern them."""
     found: dict[str, list[Template]] = {}
     for template in templates:
         found.setdefault(template.entity, []).append(template)
@@ -155,15 +157,15 @@ def by_entity(templates: Iterable[Template]) -> Mapping[str, tuple[Template, ...
 
 
 def dump(book: TemplateBook) -> bytes:
-    """Returns the document as JSON."""
+    """Encodes the document as JSON."""
     return msgspec.json.encode(book)
 
 
 def load(data: bytes) -> TemplateBook:
-    """Reads a document that `dump` wrote.
+    """Decodes a document from the bytes that `dump` returned.
 
     Raises:
-        Damaged: it is not one, or of a later version.
+        Damaged: the bytes are no such document, or one of a later version.
     """
     try:
         book = msgspec.json.decode(data, type=TemplateBook)
@@ -175,7 +177,7 @@ def load(data: bytes) -> TemplateBook:
 
 
 def _canonical(declaration: Declaration) -> list[tuple[str, str]] | None:
-    """Returns the fields sorted by name; None if they make no template."""
+    """Returns the fields sorted by name; None if they are no valid template."""
     fields = sorted(declaration.fields)
     names = {name for name, _ in fields}
     valid = (
@@ -192,7 +194,9 @@ def _is_name(text: str) -> bool:
 
 
 def _within(templates: Iterable[Template], fresh: Collection[int], limits: TemplateLimits) -> tuple[Template, ...]:
-    """Returns those that stay: per entity and in all, the fresh and then the last used; in the order given."""
+    """Returns the templates that stay within the limits, per entity and in total: first the fresh ones, then the last
+    used. Keeps the given order.
+    """
     given = tuple(templates)
     of_entity: Counter[str] = Counter()
     stay: set[int] = set()

@@ -1,7 +1,7 @@
-"""What a request waits for, and whether a record wakes it.
+"""Parses what a request waits for, and tests whether a record wakes it.
 
-Keys that a client writes out are matched in full, key ids by their 32 bits. A wait may wake without need (key ids can
-collide), never miss what it waits for.
+Full keys are matched exactly, key ids by their 32 bits. A wait may wake without reason, because key ids can collide,
+but it never misses what it waits for.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ MAX_TIMEOUT_MS = 120_000
 
 
 class WaitRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A valid body of `touch/wait`.
+    """A checked body of `touch/wait`.
 
     Attributes:
-        cursor: from where to look; None for the end of the log.
-        keys, key_ids: full keys and key ids to wait for; at least one.
-        coarse: wait for tables: those of `template_ids`, or the keys as given.
+        cursor: where to start; None means the end of the log.
+        keys, key_ids: the full keys and key ids to wait for; at least one.
+        coarse: whether to wait for tables: those of `template_ids`, or the given keys.
         template_ids: templates that the query depends on; a fine wait counts as a use of them.
-        declared, ttl_ms: templates to activate on the way.
+        declared, ttl_ms: templates to activate as well, and their time to live.
     """
 
     cursor: TouchCursor | None
@@ -49,11 +49,11 @@ class WaitRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Interest(NamedTuple):
-    """What wakes a waiter.
+    """The set of keys that wakes a waiting request.
 
     Attributes:
-        kind: `fineKey` or `tableKey`, as the answer says.
-        needs_templates: some key may be one that only templates give.
+        kind: `fineKey` or `tableKey`, for the answer.
+        needs_templates: whether some key may be one that is only computed for templates.
     """
 
     kind: str
@@ -62,17 +62,17 @@ class Interest(NamedTuple):
     needs_templates: bool
 
     def woken_by(self, what: Touched) -> bool:
-        """Returns whether a record that touches `what` wakes it."""
+        """Returns whether a record that touches `what` wakes the request."""
         if what.everything or not self.keys.isdisjoint(what.keys):
             return True
         return bool(self.key_ids) and any(key & keys.KEY_ID_MASK in self.key_ids for key in what.keys)
 
 
 def parse_wait(body: Any, config: TouchConfig) -> WaitRequest:
-    """Reads the body of `touch/wait`. Null counts as absent; unknown fields are ignored, so that newer clients work.
+    """Parses the body of `touch/wait`. Null counts as absent; unknown fields are ignored, so that newer clients work.
 
     Raises:
-        InvalidRequest: a field of the wrong form, no keys, too many, or an `exact` wait that can't be exact.
+        InvalidRequest: a field has the wrong form, there are no keys or too many, or an `exact` wait can't be exact.
     """
     document = strict.as_object(body, "wait body")
     given = {name: value for name, value in document.items() if value is not None}
@@ -102,7 +102,7 @@ def parse_wait(body: Any, config: TouchConfig) -> WaitRequest:
 
 
 def interest_of(request: WaitRequest, templates: Sequence[Template]) -> Interest:
-    """Returns what `request` waits for, given the active templates.
+    """Returns the keys that wake a request, given the active templates.
 
     A coarse wait that names templates waits for their tables; if none of them is active, for its keys.
     """
@@ -122,10 +122,10 @@ def wakes(
     templates: Mapping[str, Sequence[Template]],
     config: TouchConfig,
 ) -> bool:
-    """Returns whether the stored `record` at `offset` wakes a waiter.
+    """Returns whether the stored record at `offset` wakes a request.
 
     Args:
-        templates: the active ones, by entity.
+        templates: the active templates, by entity.
     """
     change = change_of(record)
     if change is None:
@@ -172,7 +172,9 @@ def _interest_mode(given: dict[str, Any]) -> str:
 
 
 def _check_exact(given: dict[str, Any], full: Sequence[int | None], coarse: bool) -> None:
-    """Checks that an exact wait names a few full keys. Full keys are always matched exactly, so nothing else differs."""
+    """Checks that an exact wait names a few full keys. Full keys are always matched exactly, so nothing else is
+    different.
+    """
     exact = given.get("exact", False)
     if not isinstance(exact, bool):
         raise InvalidRequest("wait.exact must be a boolean when provided")
