@@ -17,6 +17,7 @@ from typing import NamedTuple
 from headrace.errors import InvalidRequest, Overloaded
 
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+_PAIRS = [high + low for high in _ALPHABET for low in _ALPHABET]
 _DECODE = {c: i for i, c in enumerate(_ALPHABET)}
 _DECODE |= {c.lower(): i for c, i in _DECODE.items() if c.isalpha()}
 _DECODE |= {"O": 0, "o": 0, "I": 1, "i": 1, "L": 1, "l": 1}  # Crockford's look-alikes
@@ -41,7 +42,7 @@ BEGINNING = Cursor(None, 0)
 def encode(incarnation: int, position: int) -> str:
     """Encodes a cursor as text; the texts of one stream sort as its cursors do."""
     value = ((incarnation << 96) | (position << 32)) << 2
-    return "".join(_ALPHABET[(value >> shift) & 31] for shift in range(125, -5, -5))
+    return "".join([_PAIRS[(value >> shift) & 1023] for shift in range(120, -1, -10)])  # each append prints two
 
 
 def decode(text: str) -> Cursor:
