@@ -90,8 +90,8 @@ class Appender:
         looked = self._look(logs) if fresh else [picture for picture in pictures if picture is not None]
         while True:
             looked = [self._controls.ensure_alive(one) if context.is_due(one) else one for one in looked]
-            found, now_ms = Found(tuple(looked), min(one.read for one in looked)), clock.now_ms()
-            decision = surface.decide(list(map(context.look_at, looked)), tickets, context, now_ms, attempt)
+            found, now_ms = Found(tuple(looked), min([one.read for one in looked])), clock.now_ms()
+            decision = surface.decide([context.look_at(one) for one in looked], tickets, context, now_ms, attempt)
             if decision.tells and (not fresh or context.pictures.is_old(found.read)):
                 # What was decided on cached state, and no slot will check, is checked once against fresh state.
                 looked, fresh = self._look(logs), True

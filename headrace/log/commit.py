@@ -127,12 +127,14 @@ class Attempt:
             ids = tuple(request_ids[number] for number in draft.requests) if request_ids else ()
             before = newest[draft.log_id] if draft.config is None else None
             entries.append(self.entry(draft, before, ids or (context.stores.request_ids(),), now_ms))
-        guards = [*decision.guards, *map(PutEntry, entries[1:])]
+        guards = (*decision.guards, *map(PutEntry, entries[1:]))
         sent = context.pictures.read_time()
         outcome = self.put(entries[0], guards, found.read)
         if found.is_named and isinstance(outcome, Committed):
             rows = {one.row.log_id: one.row for one in found.pictures if one is not None}
-            rows |= {row.log_id: row for guard in guards if isinstance(guard, PutRow) for row in guard.row.logs}
+            for guard in guards:
+                if isinstance(guard, PutRow):
+                    rows |= {row.log_id: row for row in guard.row.logs}
             for entry in entries:
                 row = rows.get(entry.log_id)
                 if row is not None and entry.state.ended:

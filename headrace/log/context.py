@@ -238,7 +238,9 @@ class Context:
 
     def look_at(self, picture: Picture) -> Look:
         """Returns a picture as decisions see it."""
-        return Look(picture.row, picture.state, self.pictures.touched_ms(picture.row.log_id))
+        row = picture.row
+        touched_ms = self.pictures.touched_ms(row.log_id) if row.config.ttl_ms is not None else 0
+        return Look(row, picture.newest.state, touched_ms)
 
     def deadline_ms(self, picture: Picture) -> int | None:
         """Returns when a log expires, by the touches that this process knows; None if never."""
@@ -247,7 +249,8 @@ class Context:
 
     def is_due(self, picture: Picture) -> bool:
         """Returns whether the deadline of a living log has passed, unless other processes have renewed it."""
-        if picture.state.ended:
+        config = picture.row.config
+        if (config.ttl_ms is None and config.expires_at_ms is None) or picture.state.ended:
             return False
         ends_ms = self.deadline_ms(picture)
         return ends_ms is not None and self.stores.clock.now_ms() >= ends_ms

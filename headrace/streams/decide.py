@@ -179,15 +179,14 @@ def append(
     if gone is not None:
         return Refused(gone)
     known, stream = _producer(state, request, spilled), state_of(state)
-    tail = offsets.encode(incarnation_of(config, state), state.next_offset)
     if request.producer is not None:
-        early = _check_producer(state, request.producer, known, tail)
+        early = _check_producer(config, state, request.producer, known)
         if early is not None:
             return early
     if stream.closed:
         if not request.records and request.producer is None and request.close:
-            return Unchanged(Appended(tail, True, True, None))
-        return Refused(StreamClosed(tail))
+            return Unchanged(Appended(_tail(config, state), True, True, None))
+        return Refused(StreamClosed(_tail(config, state)))
     if request.records and request.content_type != config.content_type:
         return Refused(
             Conflict(
@@ -217,7 +216,7 @@ def _producer(state: LogState, request: AppendRequest, spilled: Mapping[str, Pro
     return spilled.get(request.producer.id) if state.producers_spilled else None
 
 
-def _check_producer(state: LogState, asked: Producer, known: Producer | None, tail: str) -> Verdict | None:
+def _check_producer(config: LogConfig, state: LogState, asked: Producer, known: Producer | None) -> Verdict | None:
     """Applies the table of protocol § 5.2.1 to a producer's epoch and sequence number. Returns None if the write is
     new.
     """
@@ -226,12 +225,12 @@ def _check_producer(state: LogState, asked: Producer, known: Producer | None, ta
             return None
         if known is None:
             # The protocol leaves a first write that is not number 0 open; 409 lets a pipelining client wait for it.
-            return Refused(StreamClosed(tail) if state.is_final else ProducerGap(0, asked.seq))
+            return Refused(StreamClosed(_tail(config, state)) if state.is_final else ProducerGap(0, asked.seq))
         return Refused(InvalidRequest("a new producer epoch must start at sequence 0"))
     if asked.epoch < known.epoch:
         return Refused(StaleProducer(known.epoch))
     if asked.seq <= known.seq:
-        return Unchanged(Appended(tail, state.is_final, True, known))
+        return Unchanged(Appended(_tail(config, state), state.is_final, True, known))
     if asked.seq > known.seq + 1 and not state.is_final:
         return Refused(ProducerGap(known.seq + 1, asked.seq))
     return None
@@ -243,8 +242,12 @@ def _accept(config: LogConfig, state: LogState, request: AppendRequest, now_ms: 
     if request.seq is not None or request.close:
         last_seq = request.seq if request.seq is not None else state_of(state).last_seq
         after = replace(after, extension=extension_of(StreamState(last_seq, request.close)))
-    tail = offsets.encode(incarnation_of(config, after), after.next_offset)
-    return Accepted(after, grown.time_ms, Appended(tail, request.close, False, request.producer), grown.evicted)
+    answer = Appended(_tail(config, after), request.close, False, request.producer)
+    return Accepted(after, grown.time_ms, answer, grown.evicted)
+
+
+def _tail(config: LogConfig, state: LogState) -> str:
+    return offsets.encode(incarnation_of(config, state), state.next_offset)
 
 
 # Creating.
