@@ -1,11 +1,15 @@
 """The log: the commit protocol, and reading, listing and control verbs built on it. It knows no surface.
 
-seam       the interface to surfaces: decisions and their inputs; rules that surfaces share context    the stores of one
-process, its cache of logs, and what the verbs of one surface share commit     commits one decision to one log or to
-several: lost answers, unknown outcomes, the ack fence append     group commit: read, decide, commit, and repeat if
-another writer was first control    the same for everything else that changes a log; expiry, deletion, release of forks
-tail       reads the write-ahead log of one log; payloads join       joins the published part and the tail requests
-the arguments and results of reads, as plain values read       reads pages of records since      finds the position of a
-time view       selects and promotes the records of a page prune      uses index runs to find the records that a read
-must look at logs       the verbs as one object, for surfaces
+seam       the interface to surfaces: decisions and their inputs; rules that surfaces share
+context    the stores of one process, its cache of logs, and what the verbs of one surface share
+commit     commits one decision to one log or to several: lost answers, unknown outcomes, the ack fence
+append     group commit: read, decide, commit, and repeat if another writer was first
+control    the same for everything else that changes a log; expiry, deletion, release of forks
+tail       reads the write-ahead log of one log; payloads
+join       joins the published part and the tail; finds the position of a time
+requests   the arguments and results of reads, as plain values
+read       reads pages of records
+view       selects and promotes the records of a page
+prune      uses index runs to find the records that a read must look at
+logs       the verbs as one object, for surfaces
 """

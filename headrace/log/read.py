@@ -23,7 +23,6 @@ from headrace.log.control import Controls
 from headrace.log.prune import Ahead, Pruner
 from headrace.log.requests import EVERYTHING, At, Head, ReadPage, Scan, Selection
 from headrace.log.seam import Which
-from headrace.log.since import TimeFinder
 from headrace.log.tail import PayloadTrimmed, Tail, fetch_payloads, read_payload
 from headrace.log.view import RAW, Collector, View
 from headrace.manifest.manifest import Manifest
@@ -48,7 +47,7 @@ class Reader:
         self._manifests = context.manifests
         self._controls = controls
         self._pruner = pruner
-        self._times = TimeFinder(self._stores, self._manifests, self.refresh_manifest)
+        self._times = join.TimeFinder(self._stores, self._manifests, self.refresh_manifest)
 
     def head(self, which: Which) -> Head:
         """Returns the current state of a log.

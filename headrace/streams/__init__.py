@@ -2,8 +2,8 @@
 
 values     names, the state of a stream, requests and answers
 errors     errors that only streams have
-decide     the rules, pure (`headrace.log.seam`)
-prepare    checks and normalizes the records of an append under a definition
+decide     the rules of an append, pure (`headrace.log.seam`); checks and normalizes records under a definition
+create     the rules of creating and forking, as pure
 profiles   what the records of a stream mean
 verbs      the verbs as one object, for HTTP handlers
 """

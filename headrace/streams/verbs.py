@@ -8,7 +8,8 @@ from headrace.log.commit import Found
 from headrace.log.context import Stores
 from headrace.log.control import Controls
 from headrace.log.logs import Log
-from headrace.streams.decide import SURFACE, decide_create
+from headrace.streams.create import decide_create
+from headrace.streams.decide import SURFACE
 from headrace.streams.values import Appended, AppendRequest, Created, CreateRequest
 
 

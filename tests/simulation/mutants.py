@@ -19,6 +19,7 @@ from headrace.log.commit import Attempt
 from headrace.manifest import merging
 from headrace.recovery import names, survey
 from headrace.recovery import plan as recovering
+from headrace.streams import create as creating
 from headrace.streams import decide as streams
 from headrace.tables.watermarks import Watermark
 from tests.simulation import background
@@ -198,7 +199,7 @@ ALL: dict[str, Mutant] = {
             *steps.everywhere("purge", steps.purge_without_watermark),
         ),
         Mutant(
-            "incarnation not raised", "a name created again", (streams, "_create", steps.create_with_incarnation_0)
+            "incarnation not raised", "a name created again", (creating, "_create", steps.create_with_incarnation_0)
         ),
         Mutant(
             "fresh payloads swept",

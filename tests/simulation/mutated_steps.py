@@ -26,6 +26,7 @@ from headrace.manifest import manifest as manifests
 from headrace.manifest import merging
 from headrace.objects import keys
 from headrace.recovery import names, survey
+from headrace.streams import create as creating
 from headrace.streams import decide as streams
 from headrace.wal import Committed, GuardRefused, Outcome, SlotTaken
 from headrace.wal.state import Entry, incarnation_of
@@ -345,7 +346,7 @@ def _repeated(self: Decision) -> bool:
 tells_refusals_only = property(_refused)
 tells_duplicates_only = property(_repeated)
 
-_create = streams._create
+_create = creating._create
 
 
 def create_with_incarnation_0(name: str, replaces: Any, incarnation: int, *rest: Any) -> Any:
