@@ -9,11 +9,14 @@ from functions.queue import Message
 from functions.sealer.audit import audit, sweep
 from functions.sealer.handler import hints_by_log
 from functions.sealer.purge import purge
-from headrace.errors import Damaged
+from headrace.errors import Damaged, OutcomeUnknown
+from headrace.log.commit import Attempt, Budget
+from headrace.log.context import Context as LogContext
 from headrace.manifest.manifest import Description
 from headrace.objects import keys
 from headrace.tables.catalog import Row
-from tests.support.pairs import NOTES, PAIRS
+from tests.support.builders import next_entry
+from tests.support.pairs import NOTES, PAIRS, SURFACE
 from tests.unit.sealer.test_crashes import each_call, fails
 from tests.unit.sealer.world import SETTINGS, Dies, Hook, World, dispatcher
 
@@ -108,6 +111,22 @@ def test_a_purge_of_an_old_name_spares_the_logs_of_the_new_one() -> None:
     assert purge(world.parts, old.log_id)
     assert left(world, old) == [GONE, GONE]
     assert left(world, new) == before
+
+
+@pytest.mark.parametrize("role", ["", NOTES])
+def test_a_late_writer_is_not_acknowledged_into_a_purged_log(role: str) -> None:
+    world = World()
+    row = world.pairs.create("p")
+    context = LogContext(world.stores, SURFACE)
+    picture = context.pictures.look(("p", role))
+    late = next_entry(picture.newest)
+    world.pairs.append(("p", role), b"1")
+    world.pairs.log.delete("p")
+    world.wait(AGE_S)
+    assert purge(world.parts, row.log_id)
+    with pytest.raises(OutcomeUnknown):
+        Attempt(context, Budget(world.clock, 3000)).put(late, [], picture.read)
+    assert [kinds for kinds, _, _ in left(world, row)] == [["delete"], ["delete"]]
 
 
 def test_a_companion_that_lives_is_not_removed() -> None:
