@@ -71,7 +71,9 @@ Source = Callable[[], Iterator[pa.Table]]
 def open_tables(door: Door, task: Task, bodies: Sequence[pa.Array]) -> Source:
     """Returns a function that yields the tables of `col` from partial rows, in order. It can be called several times.
 
-    Its tables raise: Damaged: a part is not what the descriptor says. StoreError: the store still fails after retries.
+    Raises (while its tables are read):
+        Damaged: a part is not what the descriptor says.
+        StoreError: the store still fails after retries.
     """
     if task.work == "build":
         return lambda: (build.table(body.as_buffer()) for array in bodies for body in array)

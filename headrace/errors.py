@@ -10,8 +10,8 @@
     ├── Overloaded            nothing was written; repeat later
     ├── OutcomeUnknown        it may have been written; look before repeating
     ├── RequestTimeout        a read did not finish in time; repeat
-    └── Damaged               stored data contradicts itself; an operator must look └── SegmentMissing    the same, if
-        the newest manifest still names it
+    └── Damaged               stored data contradicts itself; an operator must look
+        └── SegmentMissing    the same, if the newest manifest still names it
 
 `retryable` says whether the same request can succeed later; `may_have_written` whether it can have had an effect.
 Messages are lower case, the values last.

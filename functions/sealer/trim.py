@@ -8,15 +8,15 @@ The orphan sweep removes objects that nothing names and nothing can name later. 
 object:
 
   - A segment whose number is below the manifest's next one: a sealer that still has it loses the race for its
-  generation. Numbers count all segments that were ever sealed, so that they do not fall when segments are merged.
+    generation. Numbers count all segments that were ever sealed, so that they do not fall when segments are merged.
   - A merged segment, once a generation was created a day after it was planned: it is published within half a day, or
-  never.
+    never.
   - A segment that was replaced by a merged one: two generations and a while later, no reader needs it any more. Until
-  then the manifest names it. Sealers remove it before they publish a generation that no longer does.
+    then the manifest names it. Sealers remove it before they publish a generation that no longer does.
   - A sealed manifest page, in the same way.
   - A payload first tried at a slot below an entry older than a day: its writer had a picture from before that entry,
-  and the ack fence stopped it within minutes. The entry that names a payload may be at another slot, so every entry is
-  looked at, after the payloads were listed.
+    and the ack fence stopped it within minutes. The entry that names a payload may be at another slot, so every entry
+    is looked at, after the payloads were listed.
 
 Orphans at the very end of an idle log remain until the log continues, or is purged.
 """

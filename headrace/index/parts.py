@@ -22,7 +22,8 @@ from headrace.objects import Range
 class PartReader:
     """A reader of a part, whose footer the descriptor holds. Thread-safe.
 
-    Raises (all members): Damaged: the part differs from what its descriptor says.
+    Raises (all members):
+        Damaged: the part differs from what its descriptor says.
     """
 
     def __init__(self, part: Part, *, dictionaries: bool = False) -> None:

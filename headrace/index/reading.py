@@ -47,8 +47,8 @@ class Runs:
     def open(self, run: Run) -> Routine[RunReader]:
         """Returns the reader of a run; the first call costs one GET.
 
-        Raises (as every routine of the reader does): Damaged: an object is missing, or differs from what the index
-        manifest names.
+        Raises (as every method of the reader does):
+            Damaged: an object is missing, or differs from what the index manifest names.
         """
         kept = self._readers.get(run.descriptor)
         if kept is not None:
@@ -72,8 +72,8 @@ class RunReader:
     """A reader of one run. Thread-safe. It keeps the run's footers, and puts what it decodes in a cache that all runs
     share.
 
-    Raises (as every routine of it does): Damaged: an object of the run is missing, or differs from what the descriptor
-    says.
+    Raises (every method):
+        Damaged: an object of the run is missing, or differs from what the descriptor says.
 
     Attributes:
         descriptor: the run's descriptor.

@@ -1,8 +1,10 @@
 """The errors that only requests to streams have.
 
-Conflict ├── StreamClosed      the stream is closed for appends ├── SequenceConflict  Stream-Seq is not above the last
-one └── ProducerGap       a producer skipped a sequence number StaleProducer         a newer epoch of this producer
-exists
+Conflict
+├── StreamClosed      the stream is closed for appends
+├── SequenceConflict  Stream-Seq is not above the last one
+└── ProducerGap       a producer skipped a sequence number
+StaleProducer         a newer epoch of this producer exists
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
 """The catalog: one row per name. It is derived from the write-ahead log, and can be repaired from it.
 
-Guarantees that every adapter keeps: 1. A row is created and replaced only as a guard of a commit (`PutRow`), so a name
-has one log at a time. 2. `get` is strongly consistent. Listings and `due` may lag by a moment. 3. Listings are in byte
-order of the name, and cost in proportion to what they return.
+Guarantees that every adapter keeps:
+ 1. A row is created and replaced only as a guard of a commit (`PutRow`), so a name has one log at a time.
+ 2. `get` is strongly consistent. Listings and `due` may lag by a moment.
+ 3. Listings are in byte order of the name, and cost in proportion to what they return.
 
 The catalog in DynamoDB. Table `catalog`: `bucket` S (hash), `name` S (range).
 
 Attributes: `log_id` S, `config` S (JSON of LogConfig), `ended` BOOL (only when true), `label` S (absent: generic), and
-while the log can expire
-`expiry_shard` S and `expires_at_ms` N, the keys of the sparse index `expiry`.
+while the log can expire `expiry_shard` S and `expires_at_ms` N, the keys of the sparse index `expiry`.
 """
 
 from __future__ import annotations

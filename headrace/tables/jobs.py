@@ -3,18 +3,17 @@
 The table may be lost: everything published is in the bucket, the daily audit finds the logs again, and the results of a
 job run that is no longer followed are removed as orphans.
 
-Guarantees that every adapter keeps: 1. `put` and `drop` act only on the version that the caller read, so that only one
-of two planners gets a log's work. 2. `take` gives a place to one job at a time; `move` and `release` act only on the
-job that holds it. 3. `get`, `place` are strongly consistent. `due` may lag by a moment.
+Guarantees that every adapter keeps:
+ 1. `put` and `drop` act only on the version that the caller read, so that only one of two planners gets a log's work.
+ 2. `take` gives a place to one job at a time; `move` and `release` act only on the job that holds it.
+ 3. `get`, `place` are strongly consistent. `due` may lag by a moment.
 
 Waiting logs and places in DynamoDB. Table `jobs`: `id` S (hash).
 
 A waiting log is the item `log#<log id>`: `due_queue` S (always `log`) and `due_ms` N are the keys of the sparse index
 `due`; `since_ms`, `failures`, `version` N, `job_id`, `reason` S. A place is the item `place#<number>`: `job_id`,
-`phase`,
-`run_id` S, `since_ms` N. One partition of the index bounds the rate at which logs can come to wait (1,000 writes a
-second):
-a log comes to wait once for each of its segments at most, which is far below.
+`phase`, `run_id` S, `since_ms` N. One partition of the index bounds the rate at which logs can come to wait (1,000
+writes a second): a log comes to wait once for each of its segments at most, which is far below.
 """
 
 from __future__ import annotations

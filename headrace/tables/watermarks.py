@@ -1,11 +1,12 @@
 """The table of watermarks: for each log, how far it is published, when it was last touched, and counters of requests
 for its objects.
 
-Guarantees that every adapter keeps: 1. The published part is raised only by a newer generation of the same log, and its
-end never falls; a repeat changes nothing. (A sealer that was frozen while its log was purged may publish a newer
-generation with a lower end.) 2. `touched_ms` and `index_generation` never fall. 3. `get` and `counts` are strongly
-consistent. 4. Counts only grow, and touch nothing else of the row. After `StoreTimeout` from `count` they may have been
-added.
+Guarantees that every adapter keeps:
+ 1. The published part is raised only by a newer generation of the same log, and its end never falls; a repeat changes
+    nothing. (A sealer that was frozen while its log was purged may publish a newer generation with a lower end.)
+ 2. `touched_ms` and `index_generation` never fall.
+ 3. `get` and `counts` are strongly consistent.
+ 4. Counts only grow, and touch nothing else of the row. After `StoreTimeout` from `count` they may have been added.
 
 Watermarks in DynamoDB. Table `watermarks`: `log_id` S (hash).
 

@@ -1,10 +1,11 @@
 """The write-ahead log: one entry per slot, the only truth about a log.
 
-Guarantees that every adapter keeps: 1. For each slot exactly one `commit` succeeds; every other one returns the entry
-that is there. 2. A commit with guards takes effect with all of them or not at all. 3. `newest` and `read` are strongly
-consistent: they show every commit that succeeded before they began. 4. After `StoreTimeout` from `commit` the entry may
-be stored, whole, now or soon; sending the identical entry to the same slot again is always safe. After `StoreThrottled`
-it is not stored.
+Guarantees that every adapter keeps:
+ 1. For each slot exactly one `commit` succeeds; every other one returns the entry that is there.
+ 2. A commit with guards takes effect with all of them or not at all.
+ 3. `newest` and `read` are strongly consistent: they show every commit that succeeded before they began.
+ 4. After `StoreTimeout` from `commit` the entry may be stored, whole, now or soon; sending the identical entry to the
+    same slot again is always safe. After `StoreThrottled` it is not stored.
 """
 
 from __future__ import annotations

@@ -30,9 +30,15 @@ class Periodic:
         interval_ms: int,
         runs_between_requests: bool,
     ) -> None:
-        """Creates the work and starts its thread, if it has one. Args: work: does everything that is pending; never
-        raises. pending: there is something to do. name: of the thread. interval_ms: at least this long between two
-        times; 0: never. runs_between_requests: the process is a server.
+        """Creates the work and, with an interval and a server process, starts its thread.
+
+        Args:
+            work: does everything that is pending; it never raises.
+            pending: tells whether there is something to do.
+            name: the name of the thread.
+            interval_ms: the least time between two runs; 0 means that it never runs.
+            runs_between_requests: whether the process also runs between requests (a server; a Lambda function does
+                not).
         """
         self._work = work
         self._pending = pending
@@ -87,7 +93,7 @@ class CountKeeper:
         interval_ms: int,
         runs_between_requests: bool,
     ) -> None:
-        """Args: as of `Periodic`."""
+        """Creates the keeper; the arguments are those of `Periodic`."""
         self.counts = counts
         self._watermarks = watermarks
         self._periodic = Periodic(

@@ -1,8 +1,12 @@
 """The surface of streams over HTTP. Each route parses a request, calls one verb of `headrace.streams`, and builds the
 response.
 
-records       create, append, close, describe, delete; names and headers of all requests live          read, follow;
-`reads` parses requests and builds pages definitions   `_schema` and `_profile` search        `_search`, `_aggregate`,
-`_routing_keys` touch         `touch/*` inspection    documents for operators system        the server's own stream of
-metrics openapi.json  the OpenAPI document of all routes
+records       create, append, close, describe, delete; names and headers of all requests
+live          read, follow; `reads` parses requests and builds pages
+definitions   `_schema` and `_profile`
+search        `_search`, `_aggregate`, `_routing_keys`
+touch         `touch/*`
+inspection    documents for operators
+system        the server's own stream of metrics
+openapi.json  the OpenAPI document of all routes
 """

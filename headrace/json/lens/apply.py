@@ -167,8 +167,9 @@ def compile_ops(operations: Sequence[ops.Op]) -> tuple[Step, ...]:
     Raises:
         InvalidRequest: an operation has an invalid JSON pointer.
 
-    Raises (each function): InvalidRequest: the document does not have the shape that the operation requires. The
-    message says why, but not where.
+    Raises (each function):
+        InvalidRequest: the document does not have the shape that the operation requires. The message says why, but not
+            where.
     """
     return tuple(_compile(op) for op in operations)
 

@@ -1,7 +1,10 @@
 """Profiles: what the records of a stream mean.
 
-profile         the interface, and its default behaviour generic         plain streams evlog           one wide event
-per request metrics         metric intervals state_protocol  changes of tables, and requests that wait for them (touch)
+profile         the interface, and its default behaviour
+generic         plain streams
+evlog           one wide event per request
+metrics         metric intervals
+state_protocol  changes of tables, and requests that wait for them (touch)
 
 `parse` reads a profile document, `parse_update` the body of a change; `resource` returns what the HTTP API shows. This
 module is the only place that knows the kinds.

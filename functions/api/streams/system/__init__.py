@@ -1,5 +1,5 @@
 """The server's own stream of metrics.
 
-recorder   collects what was measured in an interval, and turns it into interval records emitter    the stream, made
-when it is first needed, the batch that a window becomes, and the process's own figures
+recorder   collects what was measured in an interval, and turns it into interval records
+emitter    creates the stream when it is first needed, and appends the batch of each window to it
 """

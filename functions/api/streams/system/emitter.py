@@ -53,8 +53,11 @@ class Emitter:
         interval_ms: int,
         runs_between_requests: bool,
     ) -> None:
-        """Creates an emitter. Args: gauges: returns the figures of the process when a window ends; they are appended,
-        too. interval_ms, runs_between_requests: as of `Periodic`.
+        """Creates an emitter.
+
+        Args:
+            gauges: returns figures of the process; called when a window ends, they are appended with its measurements.
+            interval_ms, runs_between_requests: as of `Periodic`.
         """
         self._recorder = recorder
         self._logs = logs

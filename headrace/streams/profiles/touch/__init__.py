@@ -3,8 +3,12 @@
 Nothing here keeps state. What a record touches is computed from the log for each request. Only the templates (the
 predicates for which keys are computed) are kept, in a document that the caller stores.
 
-config      settings of the profile document keys        the names of things that can be touched, as 64-bit hashes
-templates   the document of active templates derive      computes the keys that a change record touches cursor      a
-position up to which a client has seen changes wait        parses what a request waits for, and tests whether a record
-wakes it activate    the request and answer of template activation meta        the state document
+config      settings of the profile document
+keys        the names of things that can be touched, as 64-bit hashes
+templates   the document of active templates
+derive      computes the keys that a change record touches
+cursor      a position up to which a client has seen changes
+wait        parses what a request waits for, and tests whether a record wakes it
+activate    the request and answer of template activation
+meta        the state document
 """
