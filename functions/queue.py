@@ -3,7 +3,7 @@
 Guarantees that every adapter keeps:
  1. A message that `send` accepted is delivered at least once, in any order.
  2. It is not delivered long before its time. SQS delays by at most 15 minutes, so a worker that receives a message too
- early sends it again.
+    early sends it again.
 """
 
 from __future__ import annotations

@@ -227,8 +227,8 @@ def publish(context: Context, log_id: str, made: Sequence[tuple[Run, tuple[str, 
         plan: hash of the current plan.
 
     Raises:
-        StoreThrottled: other publishers won every time; repeat later. StoreTimeout: it may have been published; repeat
-            later.
+        StoreThrottled: other publishers won every time; repeat later.
+        StoreTimeout: it may have been published; repeat later.
     """
     index: IndexManifest | None = None
     for _ in range(_TRIES):
@@ -248,8 +248,8 @@ def publish_merged(context: Context, task: Task, made: Segment) -> bool:
 
     Raises:
         Damaged: it is not a segment of the log, or does not hold the records of those that it replaces.
-        StoreThrottled: other publishers won every time; repeat later. StoreTimeout: it may have been published; repeat
-            later.
+        StoreThrottled: other publishers won every time; repeat later.
+        StoreTimeout: it may have been published; repeat later.
     """
     log_id = task.log_id
     planned_ms = keys.planned_ms(made.key)

@@ -7,7 +7,7 @@ repeated start starts nothing new.
 
 Guarantees that every adapter keeps:
  1. Calls of `start` for one job give one run, however many there are; after a failure the run may or may not have been
- started.
+    started.
  2. `outcome` of a run that has ended never changes.
 """
 

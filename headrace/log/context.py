@@ -264,7 +264,7 @@ class Context:
         return self._definitions.of(log_id, state)
 
     def remember(self, objects: Sequence[NamedObject]) -> None:
-        """Remembers the definitions among objects."""
+        """Caches the definitions that are among these objects."""
         for one in objects:
             if one.definition is not None:
                 self._definitions.remember(one.key, one.definition)

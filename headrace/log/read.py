@@ -53,8 +53,8 @@ class Reader:
         """Returns the current state of a log.
 
         Raises:
-            NotFound: there is no such name, or it was deleted or has expired. Gone: it was deleted, but forks still
-                need it.
+            NotFound: there is no such name, or it was deleted or has expired.
+            Gone: it was deleted, but forks still need it.
         """
         picture = self._pictures.warm(which)
         if picture is not None:
@@ -87,8 +87,9 @@ class Reader:
             until: monotonic seconds at which a selecting read ends with what it has, and says how far it came.
 
         Raises:
-            InvalidRequest: the cursor is of a future incarnation. Gone: it is of an older one. Also the errors of
-                `head`.
+            InvalidRequest: the cursor is of a future incarnation.
+            Gone: it is of an older one.
+            Also the errors of `head`.
         """
         end, head, picture = self._end(which, at)
         config = head.config

@@ -2,7 +2,7 @@
 
 Guarantees that every adapter keeps:
  1. `create` succeeds for exactly one caller per key; for the others it reports that the key is taken, which is no
- failure.
+    failure.
  2. An object is visible whole or not at all.
  3. After `StoreTimeout` from `put` or `create` the object may exist, whole.
 """

@@ -27,7 +27,8 @@ from headrace.wal.state import DefinitionRef
 
 
 def check_generations(objects: Objects, notes: Notes, numbers: Sequence[int]) -> Manifest | None:
-    """Checks that every generation from 1 to the highest one found exists, decodes, and may follow the one before.
+    """Checks that every generation from 1 to the highest one in `numbers` exists, decodes, and may follow the one
+    before.
 
     Returns:
         The newest generation; None if it can't be trusted.

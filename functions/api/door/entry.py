@@ -144,7 +144,8 @@ class Surface:
 
     Attributes:
         noun: the word for one of its named things in messages.
-        check: returns a valid name. check_writable: checks that clients may write it. Both raise InvalidRequest.
+        check: returns a name if it is valid; else raises InvalidRequest.
+        check_writable: raises InvalidRequest if clients may not write this name.
         allowed, exposed: request headers that pages of other origins may send, and response headers that they may read,
             in addition to the common ones.
         errors: the responses to its own errors.

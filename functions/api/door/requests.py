@@ -314,7 +314,7 @@ def capacity() -> int:
 
 
 async def run(call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Makes the call and gives its result."""
+    """Calls a blocking function and returns its result: on Lambda directly, on a server in a pool of threads."""
     global _pool
     if on_lambda():
         return call(*args, **kwargs)

@@ -145,7 +145,8 @@ def activate_templates(logs: Streams, name: str, body: Any, now_ms: int) -> dict
     """Activates templates, and returns the answer. They begin at the end of the log as read before they are stored.
 
     Raises:
-        InvalidRequest: the body is invalid. Overloaded: other requests keep changing the stored templates.
+        InvalidRequest: the body is invalid.
+        Overloaded: other requests keep changing the stored templates.
     """
     head, config = open_touching(logs, name)
     asked = activate.parse_activate(body, config)

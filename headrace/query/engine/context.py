@@ -269,7 +269,8 @@ def of_segment(objects: Objects, found: SegmentRange, promoter: Promoter) -> Ite
     """Yields the documents of a segment, in ascending order. Costs one GET for each 16 MiB.
 
     Raises:
-        Damaged: the object is missing, or is not what the manifest says. InvalidRequest: as `Promoter.document`.
+        Damaged: the object is missing, or is not what the manifest says.
+        InvalidRequest: as `Promoter.document`.
     """
     position = found.first
     while position < found.end:

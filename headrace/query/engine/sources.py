@@ -192,8 +192,8 @@ class Sources:
             fresh: whether to read manifests again, because an object that an older one names is gone.
 
         Raises:
-            NotFound: there is no such stream, or it was deleted or has expired. Gone: it was deleted, but forks still
-                need it.
+            NotFound: there is no such stream, or it was deleted or has expired.
+            Gone: it was deleted, but forks still need it.
             Damaged: there is a gap in a log, or an object that must be there is missing or altered.
             StoreTimeout, StoreThrottled: a store did not answer.
         """

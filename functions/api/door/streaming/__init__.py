@@ -5,10 +5,8 @@ Lambda's own Python runtime client can't do that: it returns a result when the h
 may stream (developer guide, "Building a custom runtime" and "Response streaming"). This package is such a client; it
 needs only the standard library.
 
-`bootstrap` is the way in: `AWS_LAMBDA_EXEC_WRAPPER` names it, so Lambda has it start the process, where it would else
-start its own client. Thus runtime, artifact and patches stay those of the managed python3.13; a custom runtime would
-have
-to bring them along. The AWS Lambda Web Adapter, a layer, does the same for any HTTP server; it is the alternative if
-this
-door should ever be in the way, at the price of a server inside the function and a binary of someone else's.
+Lambda starts it with the script `bootstrap`, which `AWS_LAMBDA_EXEC_WRAPPER` names, instead of its own client. So
+runtime, artifact and patches stay those of the managed python3.13; a custom runtime would have to bring them along. The
+AWS Lambda Web Adapter, a layer, does the same for any HTTP server, at the price of a server inside the function and a
+binary of another maker.
 """

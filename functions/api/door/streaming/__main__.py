@@ -1,6 +1,6 @@
 """`python -m functions.api.door.streaming`: one instance of the streaming function, until Lambda ends it.
 
-For each invocation, the event becomes a request, the application runs, and what it sends goes out as it comes.
+Each invocation is turned into an ASGI request for the application, and the response is sent while it is produced.
 """
 
 from __future__ import annotations

@@ -192,7 +192,8 @@ class Inspector:
         if there are segments, and a GET for each object that is not cached.
 
         Raises:
-            NotFound, Gone: there is no such stream. Damaged: an object that its state names is missing or altered.
+            NotFound, Gone: there is no such stream.
+            Damaged: an object that its state names is missing or altered.
         """
         for _ in range(_TRIES):
             head = self._logs.head(name)

@@ -83,7 +83,8 @@ class Emitter:
     def flush(self) -> None:
         """Appends what was measured so far. Never raises: no request fails because of a metric.
 
-        What the store refused goes with the next window. What may be stored already is forgotten.
+        A window that was certainly not stored is appended again with the next one; a window that may be stored is
+        dropped.
         """
         window = self._recorder.take()
         if window is None:
@@ -120,7 +121,7 @@ class Emitter:
 
 
 def _as_it_shall_be(before: Definition, config: LogConfig, state: LogState) -> Definition:
-    """Returns the definition of the metrics stream; the one in force if it has the profile already."""
+    """Returns the definition of the metrics stream: `before`, if it has the profile already."""
     wanted = profiles.of_system_stream(SYSTEM_STREAM)
     assert wanted is not None, "this is its name"
     update = profiles.install(
@@ -140,8 +141,8 @@ class Memory(NamedTuple):
 
     Attributes:
         resident, peak: in RAM, now and at the most.
-        private: what the interpreter and its libraries have asked for, whether it is in RAM or not.
-        anonymous, file, shared: parts of `resident`; None where the system does not tell them apart.
+        private: what the interpreter and its libraries have allocated, whether it is in RAM or not.
+        anonymous, file, shared: parts of `resident`; None where the system does not distinguish them.
     """
 
     resident: int
@@ -162,7 +163,9 @@ def measure_memory() -> Memory:
 
 
 def parse_status(status: str, peak: int) -> Memory:
-    """Memory as Linux tells it in `/proc/self/status`; elsewhere the text is empty, and only `peak` is known."""
+    """Parses `/proc/self/status`. Where there is none (no Linux), the text is empty, and all figures are `peak` or
+    None.
+    """
     found = {name: int(kilobytes) * 1024 for name, kilobytes in _LINE.findall(status)}
     return Memory(
         resident=found.get("VmRSS", peak),
@@ -180,7 +183,7 @@ def _peak_bytes() -> int:
 
 
 def gauges(load: Load, memory: Memory) -> list[tuple[Series, int]]:
-    """Requests under way that write, and memory."""
+    """Returns the gauges that each window gets: number and bytes of the writes in progress, and the memory in RAM."""
     return [
         (Series("tieredstore.ingest.queue.requests", "count"), load.writes),
         (Series("tieredstore.ingest.queue.bytes", "bytes"), load.write_bytes),
