@@ -22,7 +22,7 @@ import msgspec
 
 from headrace.errors import InvalidRequest
 from headrace.json import jsontext
-from headrace.query.language import query
+from headrace.query.language import grammar
 from headrace.query.language.canonical import (
     Count,
     DefaultField,
@@ -238,7 +238,7 @@ def _check_includes(config: SearchConfig, at: str) -> None:
                 includes[f"{at}/{name}/measures/{measure_name}/include"] = measure.include
         for here, include in includes.items():
             if include is not None:
-                query.parse_query(include, config, here)
+                grammar.parse_query(include, config, here)
 
 
 def _check_date(name: str, fields: Mapping[str, Field], at: str) -> None:

@@ -10,7 +10,7 @@ from headrace.errors import InvalidRequest
 from headrace.json import jsontext, lens
 from headrace.limits import FILTER_SCAN_BYTES
 from headrace.log.requests import JSON, Selection
-from headrace.query.language import canonical, query
+from headrace.query.language import canonical, grammar, query
 
 
 class View:
@@ -36,7 +36,7 @@ class View:
                 raise InvalidRequest(f"filter needs a {noun} of application/json")
             if definition.search is None:
                 raise InvalidRequest("filter needs a schema with search fields")
-            self.filter = query.parse_filter(selection.filter, definition.search)
+            self.filter = grammar.parse_filter(selection.filter, definition.search)
             self._fields = query.fields_of(self.filter)
 
     @property

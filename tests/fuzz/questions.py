@@ -7,7 +7,7 @@ from typing import Any
 
 from headrace.errors import Damaged, InvalidRequest
 from headrace.json import jsontext, search_config
-from headrace.query.language import canonical, query
+from headrace.query.language import canonical, grammar, query
 from headrace.query.language.canonical import Value
 from headrace.streams.profiles.touch import activate, templates, wait
 from headrace.streams.profiles.touch.config import parse_config
@@ -42,7 +42,7 @@ def filters(data: bytes) -> None:
     text = data[1:].decode("utf-8", "replace")
     if data[:1] >= b"\x80":
         text = "".join(vocabulary.QUERY_PARTS[byte % len(vocabulary.QUERY_PARTS)] for byte in data[1:])
-    for parse in (query.parse_filter, query.parse_query):
+    for parse in (grammar.parse_filter, grammar.parse_query):
         node = accepted(parse, text, CONFIG)
         if node is None:
             continue

@@ -2,8 +2,8 @@
 matches.
 
 canonical    the search configuration, and the canonical form in which values of records and queries are compared
-grammar      parses the text of a query to syntax
-query        checks syntax against a configuration, and evaluates the query on a record's values
+grammar      parses the text of a query, and checks it against the configuration
+query        queries as values, and whether a record matches one
 
 Nothing here knows how records are stored or read.
 """

@@ -32,7 +32,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from headrace.json import jsontext
-from headrace.query.language import canonical, histogram, query
+from headrace.query.language import canonical, grammar, histogram, query
 from headrace.query.language.canonical import Count, Measure, Rollup, SearchConfig, Summary, SummaryParts, interval_ms
 from headrace.query.language.histogram import Histogram
 from headrace.query.language.query import Values
@@ -131,7 +131,7 @@ class Meter:
         self.fields: frozenset[str] = frozenset()
         self.reads_document = isinstance(measure, SummaryParts)
         if isinstance(measure, Count):
-            self.include = None if measure.include is None else query.parse_query(measure.include, config)
+            self.include = None if measure.include is None else grammar.parse_query(measure.include, config)
             self.fields = frozenset() if self.include is None else query.fields_of(self.include)
             self.read: Callable[[Values, Any], Any] = _count_reader(self.include)
             self.add: Callable[[Part, Any], None] = _add_count
@@ -215,7 +215,7 @@ class CompiledRollup:
         self.dimensions = tuple(sorted(rollup.dimensions or ()))
         self.measures = tuple(sorted(rollup.measures))
         self.meters = tuple(Meter(rollup.measures[measure], config) for measure in self.measures)
-        self.include = None if rollup.include is None else query.parse_query(rollup.include, config)
+        self.include = None if rollup.include is None else grammar.parse_query(rollup.include, config)
         wanted = frozenset() if self.include is None else query.fields_of(self.include)
         self.fields = wanted.union({self.timestamp_field}, self.dimensions, *(meter.fields for meter in self.meters))
         self.reads_document = any(meter.reads_document for meter in self.meters)

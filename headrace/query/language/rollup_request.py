@@ -14,7 +14,7 @@ import msgspec
 
 from headrace import instants
 from headrace.errors import InvalidRequest
-from headrace.query.language import histogram, query
+from headrace.query.language import grammar, histogram, query
 from headrace.query.language.canonical import WHITE_SPACE, Count, Measure, SearchConfig, interval_ms
 from headrace.query.language.query import And, Equals, Node
 from headrace.query.language.rollup import MAX_TIME_MS, CompiledRollup, Part, Row, key_text, rollups
@@ -138,7 +138,7 @@ def parse(body: Any, config: SearchConfig | None) -> AggregateRequest:
         window=window,
         interval=interval,
         interval_ms=interval_ms(interval),
-        query=query.parse_query(asked, config) if asked is not None else None,
+        query=grammar.parse_query(asked, config) if asked is not None else None,
         group_by=_names(body, "group_by", rollup.dimensions, "dimension") or (),
         measures=_measures(body, rollup),
         explain=_flag(body, "explain"),

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from headrace.errors import InvalidRequest
-from headrace.query.language import canonical, query
+from headrace.query.language import canonical, grammar
 from headrace.query.language.canonical import SearchConfig, Value
 from headrace.query.language.query import And, Anywhere, Node, Not, Or, Values, Words
 
@@ -204,7 +204,7 @@ def parse(asked: Mapping[str, Any], config: SearchConfig | None, position: Calla
     text = asked.get("q")
     if not isinstance(text, str):
         raise InvalidRequest("q must be a text")
-    node = query.parse_query(text, config)
+    node = grammar.parse_query(text, config)
     items = asked.get("sort")
     if items is not None and not isinstance(items, list):
         raise InvalidRequest("sort must be an array of texts such as field:asc")

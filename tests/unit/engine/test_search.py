@@ -17,7 +17,7 @@ from headrace.offset import Cursor, encode, first_slot
 from headrace.query.engine import sources, units
 from headrace.query.engine.context import Budget
 from headrace.query.engine.search import search
-from headrace.query.language import query
+from headrace.query.language import grammar
 from headrace.streams.values import CreateRequest, ForkRequest
 from headrace.streams.verbs import Streams
 from tests.unit.engine.world import CONFIG, JSON, NAME, Stream
@@ -338,7 +338,7 @@ def test_the_expected_number_of_hits_decides_on_waves(stream: Stream) -> None:
     assert config is not None
 
     def expected(text: str) -> float:
-        return units.expected(query.parse_query(text, config), descriptor)
+        return units.expected(grammar.parse_query(text, config), descriptor)
 
     assert expected("code:id-00003") == 1
     assert expected("service:auth") == pytest.approx(50 / 3)

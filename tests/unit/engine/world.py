@@ -14,7 +14,7 @@ from headrace.memory import memory_stores
 from headrace.query.engine import context as engines
 from headrace.query.engine.context import Engine
 from headrace.query.engine.search import SearchAnswer, search
-from headrace.query.language import canonical, query
+from headrace.query.language import canonical, grammar, query
 from headrace.streams.values import AppendRequest, CreateRequest
 from headrace.streams.verbs import Streams
 from tests.support import index_runs
@@ -122,7 +122,7 @@ def naive(
     Args:
         sort: fields or `offset`, and whether they descend.
     """
-    node = query.parse_query(q, config)
+    node = grammar.parse_query(q, config)
     found = []
     for offset, document in enumerate(documents):
         values = canonical.values(config, version, document)

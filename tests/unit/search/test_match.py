@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
-from headrace.query.language import canonical, query
+from headrace.query.language import canonical, grammar, query
 from tests.support.examples import examples
 from tests.unit.search.samples import CONFIG
 
 
 def found(text: str, record: Any) -> bool:
-    node = query.parse_query(text, CONFIG)
+    node = grammar.parse_query(text, CONFIG)
     return query.matches(node, canonical.values(CONFIG, 1, record, query.fields_of(node)))
 
 
@@ -251,7 +251,7 @@ def _naive(tree: Tree, truth: Truth) -> bool:
 @given(_records(), _written(_FILTERS))
 def test_filters_agree_with_a_naive_evaluation(sample: tuple[Any, Truth], written: tuple[Tree, str]) -> None:
     (record, truth), (tree, text) = sample, written
-    node = query.parse_filter(text, CONFIG)
+    node = grammar.parse_filter(text, CONFIG)
     expected = _naive(tree, truth)
     assert query.matches(node, canonical.values(CONFIG, 1, record)) == expected
     assert query.matches(node, canonical.values(CONFIG, 1, record, query.fields_of(node))) == expected

@@ -72,8 +72,8 @@ A, B, C = (Equals("service", letter) for letter in "abc")
     ],
 )
 def test_a_query_that_both_understand(text: str, expected: Node) -> None:
-    assert query.parse_filter(text, CONFIG) == expected
-    assert query.parse_query(text, CONFIG) == expected
+    assert grammar.parse_filter(text, CONFIG) == expected
+    assert grammar.parse_query(text, CONFIG) == expected
 
 
 def words(field_: str, text: str, *, phrase: bool = False, prefix: bool = False) -> Words:
@@ -112,7 +112,7 @@ def words(field_: str, text: str, *, phrase: bool = False, prefix: bool = False)
     ],
 )
 def test_a_query_for_searches_alone(text: str, expected: Node) -> None:
-    assert query.parse_query(text, CONFIG) == expected
+    assert grammar.parse_query(text, CONFIG) == expected
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_a_query_for_searches_alone(text: str, expected: Node) -> None:
     ],
 )
 def test_in_a_filter_the_star_is_a_character_and_a_column_is_enough(text: str, expected: Node) -> None:
-    assert query.parse_filter(text, CONFIG) == expected
+    assert grammar.parse_filter(text, CONFIG) == expected
 
 
 MALFORMED = [
@@ -176,9 +176,9 @@ MALFORMED = [
 @pytest.mark.parametrize(("text", "problem"), MALFORMED)
 def test_what_is_refused_says_what_and_where(text: str, problem: str) -> None:
     with pytest.raises(InvalidRequest) as in_filter:
-        query.parse_filter(text, CONFIG)
+        grammar.parse_filter(text, CONFIG)
     with pytest.raises(InvalidRequest) as in_query:
-        query.parse_query(text, CONFIG)
+        grammar.parse_query(text, CONFIG)
     assert str(in_filter.value) == f"filter: {problem}"
     assert str(in_query.value) == f"q: {problem}"
 
@@ -186,8 +186,8 @@ def test_what_is_refused_says_what_and_where(text: str, problem: str) -> None:
 @pytest.mark.parametrize("text", ["card", '"card"', "service:a card", "message:card", 'message:"a b"', "has:why"])
 def test_a_filter_looks_into_no_text(text: str) -> None:
     with pytest.raises(InvalidRequest):
-        query.parse_filter(text, CONFIG)
-    query.parse_query(text, CONFIG)
+        grammar.parse_filter(text, CONFIG)
+    grammar.parse_query(text, CONFIG)
 
 
 @pytest.mark.parametrize(
@@ -195,7 +195,7 @@ def test_a_filter_looks_into_no_text(text: str) -> None:
 )
 def test_what_a_search_is_refused(text: str) -> None:
     with pytest.raises(InvalidRequest):
-        query.parse_query(text, CONFIG)
+        grammar.parse_query(text, CONFIG)
 
 
 def with_fields(default: list[str], **fields: dict[str, Any]) -> search_config.SearchConfig:
@@ -207,54 +207,54 @@ def with_fields(default: list[str], **fields: dict[str, Any]) -> search_config.S
 
 def test_without_default_fields_a_bare_word_is_looked_for_in_every_text() -> None:
     expected = Anywhere((words("message", "card"), words("why", "card")), (1.0, 1.0))
-    assert query.parse_query("card", with_fields([])) == expected
+    assert grammar.parse_query("card", with_fields([])) == expected
 
 
 def test_a_bare_phrase_is_looked_for_where_there_are_positions() -> None:
-    assert query.parse_query('"a b"', with_fields([])) == Anywhere((words("message", "a b", phrase=True),), (1.0,))
+    assert grammar.parse_query('"a b"', with_fields([])) == Anywhere((words("message", "a b", phrase=True),), (1.0,))
     with pytest.raises(InvalidRequest, match="no default field"):
-        query.parse_query('"a b"', with_fields(["why"]))
+        grammar.parse_query('"a b"', with_fields(["why"]))
 
 
 @pytest.mark.parametrize(("default", "text"), [("path", "a"), ("code", "a*"), ("seen", "a"), ("message", "!")])
 def test_a_bare_word_needs_a_default_field_that_offers_it(default: str, text: str) -> None:
     with pytest.raises(InvalidRequest, match="no default field"):
-        query.parse_query(text, with_fields([default]))
+        grammar.parse_query(text, with_fields([default]))
 
 
 def test_a_keyword_of_the_language_before_a_colon_is_a_field() -> None:
     config = with_fields(
         [], **{"and": field("keyword", "/and", "exact"), "contains": field("keyword", "/c", "exact")}
     )
-    assert query.parse_filter("service:a and:b", config) == And((A, Equals("and", "b")))
-    assert query.parse_filter("has:and", config) == Has("and")
-    assert query.parse_filter("contains:a", config) == Equals("contains", "a")
+    assert grammar.parse_filter("service:a and:b", config) == And((A, Equals("and", "b")))
+    assert grammar.parse_filter("has:and", config) == Has("and")
+    assert grammar.parse_filter("contains:a", config) == Equals("contains", "a")
 
 
 @pytest.mark.parametrize("around", [("(", ")"), ("NOT ", ""), ("-", ""), ("-(", ")")])
 def test_depth_is_bounded(around: tuple[str, str]) -> None:
     levels = len(around[0].replace("NOT ", "-"))
     most = grammar.MAX_DEPTH // levels
-    assert query.parse_filter(around[0] * most + "service:a" + around[1] * most, CONFIG)
+    assert grammar.parse_filter(around[0] * most + "service:a" + around[1] * most, CONFIG)
     with pytest.raises(InvalidRequest, match="nested too deep"):
-        query.parse_filter(around[0] * (most + 1) + "service:a" + around[1] * (most + 1), CONFIG)
+        grammar.parse_filter(around[0] * (most + 1) + "service:a" + around[1] * (most + 1), CONFIG)
 
 
 def test_depth_is_that_of_one_clause_and_not_their_sum() -> None:
-    assert query.parse_filter("(-service:a) " * 200, CONFIG)
+    assert grammar.parse_filter("(-service:a) " * 200, CONFIG)
 
 
 def test_length_and_clauses_are_bounded() -> None:
-    assert query.parse_filter("has:code " * grammar.MAX_CLAUSES, CONFIG)
+    assert grammar.parse_filter("has:code " * grammar.MAX_CLAUSES, CONFIG)
     with pytest.raises(InvalidRequest, match="too many clauses: limit=1000"):
-        query.parse_filter("has:code " * (grammar.MAX_CLAUSES + 1), CONFIG)
-    assert query.parse_filter("service:" + "a" * (grammar.MAX_CHARS - 8), CONFIG)
+        grammar.parse_filter("has:code " * (grammar.MAX_CLAUSES + 1), CONFIG)
+    assert grammar.parse_filter("service:" + "a" * (grammar.MAX_CHARS - 8), CONFIG)
     with pytest.raises(InvalidRequest, match="too long: limit=16384 received=16385"):
-        query.parse_filter("service:" + "a" * (grammar.MAX_CHARS - 7), CONFIG)
+        grammar.parse_filter("service:" + "a" * (grammar.MAX_CHARS - 7), CONFIG)
 
 
 def test_the_fields_of_a_query() -> None:
-    node = query.parse_query("-(status:>5 OR has:code) card svc:a*", CONFIG)
+    node = grammar.parse_query("-(status:>5 OR has:code) card svc:a*", CONFIG)
     assert query.fields_of(node) == {"status", "code", "message", "service"}
 
 
@@ -284,7 +284,7 @@ _PIECES = [
 
 @given(st.lists(st.sampled_from(_PIECES), max_size=20).map("".join) | st.text(max_size=40))
 def test_any_text_is_a_query_or_is_refused(text: str) -> None:
-    for parse in (query.parse_filter, query.parse_query):
+    for parse in (grammar.parse_filter, grammar.parse_query):
         try:
             parse(text, CONFIG)
         except InvalidRequest as refusal:

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from headrace.query.language import canonical, query, scoring
+from headrace.query.language import canonical, grammar, scoring
 from headrace.query.language.scoring import Corpus, Wanted
 from tests.unit.search.samples import CONFIG
 
@@ -34,11 +34,11 @@ from tests.unit.search.samples import CONFIG
     ],
 )
 def test_words_are_counted(q: str, record: object, worth: float) -> None:
-    assert scoring.score(query.parse_query(q, CONFIG), canonical.values(CONFIG, 1, record)) == worth
+    assert scoring.score(grammar.parse_query(q, CONFIG), canonical.values(CONFIG, 1, record)) == worth
 
 
 def test_the_words_of_a_query_are_those_not_behind_not() -> None:
-    node = query.parse_query('red message:"red bl*" NOT why:green', CONFIG)
+    node = grammar.parse_query('red message:"red bl*" NOT why:green', CONFIG)
     assert scoring.wanted(node) == (
         Wanted("message", "red", False, 2.0),
         Wanted("message", "red", False, 1.0),

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from headrace.errors import InvalidRequest
 from headrace.json import search_config
-from headrace.query.language import query, search_request
+from headrace.query.language import grammar, search_request
 from headrace.query.language.search_request import SortTerm
 from tests.unit.search.samples import SEARCH, field
 
@@ -21,7 +21,7 @@ OFFSET = SortTerm("offset", True)
 
 
 def parsed(*items: Any, q: str = "has:at") -> tuple[SortTerm, ...]:
-    return search_request.parse_sort(items, query.parse_query(q, CONFIG), CONFIG)
+    return search_request.parse_sort(items, grammar.parse_query(q, CONFIG), CONFIG)
 
 
 def test_without_a_wish_the_newest_come_first() -> None:
