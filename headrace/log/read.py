@@ -9,19 +9,18 @@ merged, and reading continues with that one.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import accumulate, pairwise, takewhile
 from typing import Any
 
-from headrace import offset as offsets
-from headrace.errors import Damaged, Gone, InvalidRequest, SegmentMissing
+from headrace.errors import Damaged, SegmentMissing
 from headrace.index import fetching
 from headrace.limits import PAGE_BYTES, PAGE_RECORDS, SCAN_CHUNK_BYTES
 from headrace.log import join, prune, tail
 from headrace.log.context import Context, Picture
 from headrace.log.control import Controls
 from headrace.log.prune import Ahead, Pruner
-from headrace.log.requests import EVERYTHING, At, Head, ReadPage, Scan, Selection
+from headrace.log.requests import EVERYTHING, At, Head, ReadPage, Scan, Selection, check_cursor
 from headrace.log.seam import Which
 from headrace.log.tail import PayloadTrimmed, Tail, fetch_payloads, read_payload
 from headrace.log.view import RAW, Collector, View
@@ -31,7 +30,7 @@ from headrace.segment import reader
 from headrace.segment import reader as segments
 from headrace.segment.descriptor import Segment
 from headrace.tables.catalog import Row
-from headrace.wal.state import Entry, LogConfig, Recovery
+from headrace.wal.state import Entry
 
 ROUND_BYTES = 16 * 1024 * 1024  # decoded, that one round of a pruned read fetches
 NEAR_RECORDS = 1000  # so close to the end, the newest entries probably hold a cursor
@@ -100,7 +99,7 @@ class Reader:
             self._context.surface.noun,
         )
         if at.cursor is not None:
-            foreign = self.check_cursor(config, at.cursor, head.state.recoveries)
+            foreign = check_cursor(config, at.cursor, head.state.recoveries)
             position = at.cursor.position
         else:
             foreign = False
@@ -127,30 +126,6 @@ class Reader:
                 return page.data[0]
         self._fill(row.log_id, position, position + 1, None, page)
         return page.data[0]
-
-    @staticmethod
-    def check_cursor(config: LogConfig, cursor: offsets.Cursor, recoveries: Sequence[Recovery] = ()) -> bool:
-        """Checks a cursor. Returns True if it is of an earlier incarnation that is still valid: an ancestor's, up to
-        the fork point, or this log's before a recovery, up to the recovered end. Returns False if it is of the log's
-        current incarnation.
-
-        Raises:
-            InvalidRequest, Gone: it is of another incarnation.
-        """
-        own = recoveries[-1].incarnation if recoveries else config.incarnation
-        if cursor.incarnation is None or cursor.incarnation == own:
-            return False
-        if cursor.incarnation > own:
-            raise InvalidRequest("offset is of a later incarnation")
-        for ancestor in config.lineage:
-            if cursor.incarnation == ancestor.incarnation and cursor.position <= ancestor.through:
-                return True
-        before = config.incarnation
-        for recovery in recoveries:
-            if cursor.incarnation == before and cursor.position <= recovery.at:
-                return True
-            before = recovery.incarnation
-        raise Gone("offset belongs to an earlier incarnation")
 
     def _end(self, which: Which, at: At) -> tuple[Tail, Head, Picture]:
         """Reads the end of the log: a tail that includes the newest entry, and the log's state and picture as of it."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple, TypedDict
 
 from headrace import offset as offsets
-from headrace.wal.state import LogConfig, LogState, incarnation_of
+from headrace.errors import Gone, InvalidRequest
+from headrace.wal.state import LogConfig, LogState, Recovery, incarnation_of
 
 JSON = "application/json"
 
@@ -109,3 +111,27 @@ class ReadPage(NamedTuple):
     def text(self, position: int) -> str:
         """Formats a position of this stream as a cursor text."""
         return offsets.encode(self.head.incarnation, position)
+
+
+def check_cursor(config: LogConfig, cursor: offsets.Cursor, recoveries: Sequence[Recovery] = ()) -> bool:
+    """Checks a cursor. Returns True if it is of an earlier incarnation that is still valid: an ancestor's, up to
+    the fork point, or this log's before a recovery, up to the recovered end. Returns False if it is of the log's
+    current incarnation.
+
+    Raises:
+        InvalidRequest, Gone: it is of another incarnation.
+    """
+    own = recoveries[-1].incarnation if recoveries else config.incarnation
+    if cursor.incarnation is None or cursor.incarnation == own:
+        return False
+    if cursor.incarnation > own:
+        raise InvalidRequest("offset is of a later incarnation")
+    for ancestor in config.lineage:
+        if cursor.incarnation == ancestor.incarnation and cursor.position <= ancestor.through:
+            return True
+    before = config.incarnation
+    for recovery in recoveries:
+        if cursor.incarnation == before and cursor.position <= recovery.at:
+            return True
+        before = recovery.incarnation
+    raise Gone("offset belongs to an earlier incarnation")

@@ -8,8 +8,7 @@ from headrace.batch import EMPTY, Batch, concat
 from headrace.definition import for_fork
 from headrace.errors import Conflict, InvalidRequest, NotFound
 from headrace.log import seam as rules
-from headrace.log.read import Reader
-from headrace.log.requests import JSON, Head
+from headrace.log.requests import JSON, Head, check_cursor
 from headrace.log.seam import Decision, Draft, Ids, Look, NamedObject, Request, Rows, name_definition
 from headrace.streams.decide import prepare
 from headrace.streams.values import (
@@ -130,7 +129,7 @@ def _fork_point(source: Look, fork: ForkRequest, rows: Rows) -> tuple[int, Batch
     tail = source.state.next_offset
     position = tail if fork.at is None else fork.at.position
     if fork.at is not None:
-        Reader.check_cursor(source.config, fork.at, source.state.recoveries)
+        check_cursor(source.config, fork.at, source.state.recoveries)
     if position > tail:
         raise InvalidRequest(f"fork offset is beyond the stream: tail={tail} fork={position}")
     if not fork.sub_offset:

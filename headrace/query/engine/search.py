@@ -16,8 +16,7 @@ from headrace import offset as offsets
 from headrace.clock import within_deadline
 from headrace.errors import Damaged, InvalidRequest
 from headrace.index.fetching import gather, run
-from headrace.log.read import Reader
-from headrace.log.requests import JSON
+from headrace.log.requests import JSON, check_cursor
 from headrace.objects import ObjectMissing
 from headrace.query.engine import context
 from headrace.query.engine.context import Coverage, Document, Engine, Overlay, Promoter, fetch_records, plan_overlay
@@ -139,7 +138,7 @@ def _parse(snapshot: Snapshot, asked: Mapping[str, Any]) -> SearchRequest:
 def _place(snapshot: Snapshot, text: str) -> int:
     """Returns the offset of the hit that a cursor stands for: a cursor points behind its record."""
     cursor = offsets.decode(text)
-    Reader.check_cursor(snapshot.head.config, cursor, snapshot.head.state.recoveries)
+    check_cursor(snapshot.head.config, cursor, snapshot.head.state.recoveries)
     return cursor.position - 1
 
 
