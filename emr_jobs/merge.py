@@ -93,7 +93,9 @@ class Worker:
     tasks: Sequence[tuple[int, Task]]
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Handles each task whose number is given, and yields one report for each."""
+        """Runs `look_at` for each task whose number is in the batches, and yields one report per task, also if it
+        fails.
+        """
         for batch in batches:
             for at in batch.column(0).to_pylist():
                 yield reports.batch([reports.encode(self._patient(*self.tasks[at]))])
@@ -105,7 +107,7 @@ class Worker:
             return reports.failed(number, exc)
 
     def look_at(self, objects: Objects, number: int, task: Task) -> Report:
-        """Handles one task and returns its report."""
+        """Does the worker's work for one task, and returns its report. Subclasses override it."""
         raise NotImplementedError
 
 
@@ -116,7 +118,7 @@ class Merger(Worker):
     planned_ms: int
 
     def look_at(self, objects: Objects, number: int, task: Task) -> Report:
-        """Writes the merged segment of a task."""
+        """Writes the merged segment of a task, and reports it."""
         return Merged(number, merge_segments(objects, task, self.planned_ms, _nonce))
 
 
@@ -127,7 +129,7 @@ class Comparer(Worker):
     made: Mapping[str, Segment]
 
     def look_at(self, objects: Objects, number: int, task: Task) -> Report:
-        """Compares the merged segment of a task."""
+        """Compares the merged segment of a task with the segments that it replaces, and reports the difference."""
         if task.run_id not in self.made:
             return Compared(number, 0, "segment was not made")
         return Compared(number, *compare_segments(objects, task, self.made[task.run_id]))

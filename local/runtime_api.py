@@ -50,7 +50,7 @@ class Call:
             yield piece
 
     def give_up(self) -> None:
-        """Marks that nobody waits for the answer any more."""
+        """Marks the call as abandoned: nobody waits for its answer."""
         self.given_up.set()
 
     def put(self, piece: bytes | Broken) -> None:

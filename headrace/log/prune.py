@@ -32,8 +32,9 @@ LACKING_AGE_S = 5.0  # maximum age if it has no run for the requested records
 
 
 class Ahead(NamedTuple):
-    """What runs say of the records up to `end`: the offsets of those that may be selected, ascending (numpy, int64);
-    None if nothing is known.
+    """The result of asking runs about the records below `end`: the ascending offsets of those that may be selected
+    (numpy,
+    int64); None if nothing is known.
     """
 
     end: int
@@ -48,7 +49,8 @@ class Pruner:
         self._cache = cache
 
     def ahead(self, log_id: str, first: int, end: int, view: View) -> Ahead:
-        """Returns what the log's runs say of the published records `[first, end)`, or of the first part of them.
+        """Asks the log's runs which of the published records `[first, end)`, or of the first part of them, may be
+        selected.
 
         Raises:
             StoreTimeout, StoreThrottled: a store did not answer.

@@ -40,7 +40,7 @@ class Names(NamedTuple):
 
 
 def resolve(logs: Sequence[Facts]) -> Names:
-    """Decides about every log whose configuration is known."""
+    """Decides for every log whose configuration is known whether it owns its name and whether it must have ended."""
     known = [log for log in logs if log.config is not None]
     standing: dict[str, Standing] = {}
     mains = sorted((log for log in known if not _role(log)), key=_name)
@@ -84,7 +84,7 @@ def _ended_with_name(main: Facts, by_id: Mapping[str, Facts]) -> set[str]:
 
 
 def _judge(logs: list[Facts]) -> dict[str, Standing]:
-    """Decides about the logs of one name."""
+    """Returns for each log of one name whether it owns the name and, if not, why."""
     top = max(logs, key=lambda log: (log.incarnation, log.own_row is not None, _created_ms(log)))
     youngest = max(logs, key=_created_ms)
     if _created_ms(youngest) > _created_ms(top) + _SKEW_MS:

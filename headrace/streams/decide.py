@@ -1,8 +1,9 @@
-"""The rules of an append, as pure functions: from requests and a log's state to an entry, and to answers (also repeats and
-refusals).
+"""The rules of an append, as pure functions: from requests and a log's state to an entry and the answers, including
+those
+to repeated and refused requests.
 
-An append is prepared under the definition of the state that it is decided on; the slot fences the definition like
-everything else of the state.
+An append is prepared under the definition that the log's state names. If another writer changes the definition
+meanwhile, it takes the slot, so the commit fails and the append is decided again.
 """
 
 from __future__ import annotations

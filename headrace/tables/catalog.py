@@ -7,8 +7,8 @@ Guarantees that every adapter keeps:
 
 The catalog in DynamoDB. Table `catalog`: `bucket` S (hash), `name` S (range).
 
-Attributes: `log_id` S, `config` S (JSON of LogConfig), `ended` BOOL (only when true), `label` S (absent: generic), and
-while the log can expire `expiry_shard` S and `expires_at_ms` N, the keys of the sparse index `expiry`.
+Attributes of an item: `log_id` S, `config` S (JSON of LogConfig), `ended` BOOL (only when true), `label` S (absent:
+generic), and while the log can expire `expiry_shard` S and `expires_at_ms` N, the keys of the sparse index `expiry`.
 """
 
 from __future__ import annotations

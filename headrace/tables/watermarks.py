@@ -10,7 +10,7 @@ Guarantees that every adapter keeps:
 
 Watermarks in DynamoDB. Table `watermarks`: `log_id` S (hash).
 
-Attributes: `generation`, `end_slot`, `end_offset`, `sealed_bytes`, `touched_ms`, `index_generation`, and
+Attributes of an item: `generation`, `end_slot`, `end_offset`, `sealed_bytes`, `touched_ms`, `index_generation`, and
 `requests.<name>` for each counter, all N; absent means zero. A log's note is an item of its own, `<log_id>#note`, so
 that nobody else reads it: `data` B.
 """

@@ -17,6 +17,9 @@ BANNED = re.compile(
 )
 # "To stand" for "to be". What stands for, stands in for or stands still may.
 STANDS = re.compile(r"\b(stands|stood)\b(?!-| (for|in for|still|out|up))", re.IGNORECASE)
+# The header of a section of a docstring, which has a line of its own, as each of the section's entries has.
+SECTION = re.compile(r"(Args|Raises|Returns|Yields|Attributes)( \([^)]*\))?:")
+JOINED = re.compile(rf"(\S {SECTION.pattern}|^{SECTION.pattern} ).|^    .*\. [A-Z]\w+(, [A-Z]\w+)*: [a-z]")
 # A function's docstring starts with a verb in the third person, so none starts with an article or a question.
 NO_VERB = frozenset(
     [
@@ -87,6 +90,19 @@ def test_no_banned_word() -> None:
         for number, line in enumerate(path.read_text().splitlines(), 1)
         for match in (*BANNED.finditer(line), *STANDS.finditer(line))
     ]
+    assert not found, "\n".join(found)
+
+
+def test_sections_of_docstrings_keep_their_lines() -> None:
+    looked = 0
+    found = []
+    for path in tracked(*(f"{folder}/*.py" for folder in PRODUCT)):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+                lines = (ast.get_docstring(node) or "").splitlines()
+                looked += sum(bool(SECTION.fullmatch(line)) for line in lines)
+                found += [f"{path.relative_to(ROOT)}: {line}" for line in lines if JOINED.search(line)]
+    assert looked > 300
     assert not found, "\n".join(found)
 
 
