@@ -98,9 +98,9 @@ class Worker:
         """
         for batch in batches:
             for at in batch.column(0).to_pylist():
-                yield reports.batch([reports.encode(self._patient(*self.tasks[at]))])
+                yield reports.batch([reports.encode(self._report_of(*self.tasks[at]))])
 
-    def _patient(self, number: int, task: Task) -> Report:
+    def _report_of(self, number: int, task: Task) -> Report:
         try:
             return self.look_at(stores.open_bucket(self.door), number, task)
         except Exception as exc:  # noqa: BLE001 a task that fails, for whatever reason, fails no other

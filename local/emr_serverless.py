@@ -67,7 +67,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _answer(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         try:
-            status, answer, code = 200, self._asked(body), ""
+            status, answer, code = 200, self._result_of(body), ""
         except Refused as exc:
             status, answer, code = exc.status, {"message": str(exc)}, exc.code
         data = json.dumps(answer).encode()
@@ -79,7 +79,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(data)
 
-    def _asked(self, body: bytes) -> Any:
+    def _result_of(self, body: bytes) -> Any:
         url = urlsplit(self.path)
         reason = self.server.door.denied(
             self.headers.get("Authorization", ""), lambda: job_calls(self.command, url.path, body)

@@ -34,12 +34,12 @@ def retire(context: Context, index: IndexManifest) -> IndexManifest:
     """Removes the objects of retired runs that no reader can still use. Returns the manifest that is the newest one
     afterwards, as far as this call knows.
     """
-    doomed = policy.expired(index, context.now_ms(), context.limits)
-    if not doomed:
+    removable = policy.expired(index, context.now_ms(), context.limits)
+    if not removable:
         return index
-    for run in doomed:
+    for run in removable:
         remove_run(context, index.log_id, run.id)
-    successor = without(index, {run.id for run in doomed}, context.now_ms())
+    successor = without(index, {run.id for run in removable}, context.now_ms())
     return successor if context.publish(successor) else context.indexes.newest(index.log_id, index)
 
 
@@ -92,11 +92,11 @@ def remove_generations(context: Context, log_id: str) -> int:
             raise Damaged(f"index manifest is missing: object={keys.index_manifest(log_id, generation)}")
         return found.created_ms
 
-    doomed = policy.outdated(standing, made_ms, context.now_ms() - KEPT_MS)
-    if doomed:
+    removable = policy.outdated(standing, made_ms, context.now_ms() - KEPT_MS)
+    if removable:
         context.stores.watermarks.publish_index(log_id, standing[-1])
-        context.stores.objects.delete([keys.index_manifest(log_id, generation) for generation in doomed])
-    return len(doomed)
+        context.stores.objects.delete([keys.index_manifest(log_id, generation) for generation in removable])
+    return len(removable)
 
 
 _DAY_MS = 24 * 3600 * 1000
@@ -110,10 +110,10 @@ def sweep_orphans(context: Context, log_id: str) -> int:
     prefix = keys.run(log_id, "").removesuffix("/")
     found = list(context.stores.objects.list(prefix))  # before the manifest: what is named since is not in this list
     index = context.indexes.newest(log_id)
-    doomed = list(_orphans(context, index, prefix, found))
-    if doomed:
-        context.stores.objects.delete(doomed)
-    return len(doomed)
+    orphans = list(_orphans(context, index, prefix, found))
+    if orphans:
+        context.stores.objects.delete(orphans)
+    return len(orphans)
 
 
 def _orphans(context: Context, index: IndexManifest, prefix: str, found: list[str]) -> Iterator[str]:

@@ -66,18 +66,20 @@ def purge(parts: Context, log_id: str) -> bool:
     if not _is_purgeable(newest):
         return False
     ended = [(one, parts.stores.wal.newest(one.log_id)) for one in row.companions]
-    doomed = [(one, last) for one, last in ended if last is not None]
-    for one, last in doomed:
+    companions = [(one, last) for one, last in ended if last is not None]
+    for one, last in companions:
         if not _is_purgeable(last):
             raise Damaged(f"companion outlived its main log: log_id={one.log_id} main={log_id}")
     now_ms = parts.now_ms()
-    ripe_ms = max(last.committed_ms for last in [newest, *(last for _, last in doomed)]) + parts.limits.trim_age_ms
+    ripe_ms = (
+        max(last.committed_ms for last in [newest, *(last for _, last in companions)]) + parts.limits.trim_age_ms
+    )
     if now_ms < ripe_ms:
         parts.queue.send([Message("purge", log_id, not_before_ms=ripe_ms)], now_ms)
         return False
     if newest.state.holds_source:
         newest = _release(parts, log_id, row.config)
-    for one, last in [*doomed, (row, newest)]:
+    for one, last in [*companions, (row, newest)]:
         if not _remove(parts, one.config, last):
             parts.queue.send([Message("purge", log_id)], now_ms)
             return False

@@ -56,32 +56,32 @@ def trim(parts: Context, log_id: str) -> Trimmed:
     removed = Trimmed()
     for _ in range(MAX_PAGES):
         page = wal.read(log_id, end=end_slot)
-        doomed = list(takewhile(lambda entry: entry.committed_ms <= oldest_kept_ms, page.entries))
-        if doomed:
-            payloads = list(_payloads(parts, page.entries, doomed))
-            wal.remove(log_id, [entry.slot for entry in doomed])
+        removable = list(takewhile(lambda entry: entry.committed_ms <= oldest_kept_ms, page.entries))
+        if removable:
+            payloads = list(_payloads(parts, page.entries, removable))
+            wal.remove(log_id, [entry.slot for entry in removable])
             if payloads:
                 parts.stores.objects.delete(payloads)
-            lag_ms = max(removed.lag_ms, oldest_kept_ms - doomed[0].committed_ms)
-            removed = Trimmed(removed.items + len(doomed), lag_ms)
-        if page.complete or len(doomed) < len(page.entries):
+            lag_ms = max(removed.lag_ms, oldest_kept_ms - removable[0].committed_ms)
+            removed = Trimmed(removed.items + len(removable), lag_ms)
+        if page.complete or len(removable) < len(page.entries):
             return removed
     parts.queue.send([Message("trim", log_id)], parts.now_ms())
     return removed
 
 
-def _payloads(parts: Context, entries: list[Entry], doomed: list[Entry]) -> Iterator[str]:
+def _payloads(parts: Context, entries: list[Entry], removable: list[Entry]) -> Iterator[str]:
     """Yields the payload keys of those entries to remove that are part of the chain.
 
     A dead item that a late writer put into a trimmed slot may share its payload with an entry of the chain,
     so its payload is left to the orphan sweep, which looks at every entry.
     """
-    last = doomed[-1]
-    after = entries[len(doomed) : len(doomed) + 1]
+    last = removable[-1]
+    after = entries[len(removable) : len(removable) + 1]
     if not after and last.payload_key is not None:
         after = parts.stores.wal.read(last.log_id, start=last.slot + 1, limit=1).entries
-    followers = [*doomed[1:], after[0] if after else None]
-    for entry, follower in zip(doomed, followers, strict=True):
+    followers = [*removable[1:], after[0] if after else None]
+    for entry, follower in zip(removable, followers, strict=True):
         is_in_chain = follower is not None and (follower.prev_slot, follower.prev_id) == (
             entry.slot,
             entry.id,
@@ -100,14 +100,14 @@ def sweep_orphans(parts: Context, log_id: str) -> int:
     newest = parts.stores.wal.newest(log_id)
     if newest is None or newest.state.ended:
         return 0  # purge removes everything
-    doomed = list(_orphaned_payloads(parts, log_id))
+    orphans = list(_orphaned_payloads(parts, log_id))
     manifest = join.newest_manifest(parts.stores, parts.manifests, log_id)
     if manifest is not None:
-        doomed += _segments(parts, manifest)
-        doomed += _pages(parts, manifest)
-    if doomed:
-        parts.stores.objects.delete(doomed)
-    return len(doomed)
+        orphans += _segments(parts, manifest)
+        orphans += _pages(parts, manifest)
+    if orphans:
+        parts.stores.objects.delete(orphans)
+    return len(orphans)
 
 
 def _orphaned_payloads(parts: Context, log_id: str) -> Iterator[str]:

@@ -54,7 +54,7 @@ class MemoryObjects:
 
     def delete(self, keys: Iterable[str]) -> None:
         """Removes objects; missing ones are no error."""
-        doomed = tuple(keys)  # before the lock: the iterable may itself list this store
+        chosen = tuple(keys)  # before the lock: the iterable may itself list this store
         with self._lock:
-            for key in doomed:
+            for key in chosen:
                 self._objects.pop(key, None)

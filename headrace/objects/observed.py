@@ -97,9 +97,9 @@ class ObservedObjects:
     def delete(self, keys: Iterable[str]) -> None:
         """Removes objects; reported as one delete for each thousand keys."""
         rest = iter(keys)
-        while doomed := list(islice(rest, _PAGE)):
-            with self._observed("delete", doomed):
-                self._objects.delete(doomed)
+        while page := list(islice(rest, _PAGE)):
+            with self._observed("delete", page):
+                self._objects.delete(page)
 
     @contextmanager
     def _observed(self, operation: Operation, named: Sequence[str]) -> Iterator[None]:

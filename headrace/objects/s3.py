@@ -145,9 +145,9 @@ class S3Objects:
         """Removes objects (in a versioned bucket they get a delete marker); missing ones are no error."""
         rest = iter(keys)
         while batch := list(islice(rest, _DELETE_BATCH)):
-            doomed = {"Objects": [{"Key": key} for key in batch], "Quiet": True}
+            removal = {"Objects": [{"Key": key} for key in batch], "Quiet": True}
             with _translated(batch[0], writes=True):
-                answer = self._client.delete_objects(Bucket=self._bucket, Delete=doomed)
+                answer = self._client.delete_objects(Bucket=self._bucket, Delete=removal)
             for error in answer.get("Errors", ()):
                 kind = StoreThrottled if error.get("Code") in _THROTTLED else StoreTimeout
                 raise kind(f"object is not deleted: object={error.get('Key')} code={error.get('Code')}")

@@ -69,12 +69,12 @@ class CloudDoctor:
 
     def look(self) -> CloudFacts:
         """Gathers and returns all facts."""
-        found, logs_error = _asked(self._logs)
+        found, logs_error = _try(self._logs)
         logs, more_logs = found or ((), False)
-        waiting, waiting_error = _asked(self._waiting)
-        in_hand, _ = _asked(self._in_hand_ms)
-        jobs, jobs_error = _asked(self._job_runs)
-        alarms, alarms_error = _asked(self._alarms)
+        waiting, waiting_error = _try(self._waiting)
+        in_hand, _ = _try(self._in_hand_ms)
+        jobs, jobs_error = _try(self._job_runs)
+        alarms, alarms_error = _try(self._alarms)
         return CloudFacts(
             is_emulated=self._is_emulated,
             tables=tuple(self._tables()),
@@ -103,14 +103,14 @@ class CloudDoctor:
                     name, error=f"HEADRACE_{name.upper()}_TABLE is not set: nothing says what it is called"
                 )
                 continue
-            found, error = _asked(partial(_table, dynamodb, name, table))
+            found, error = _try(partial(_table, dynamodb, name, table))
             yield found or TableFacts(name, error=f"{table}: {error}")
 
     def _bucket(self) -> BucketFacts:
         name = self._settings.bucket
         if not name:
             return BucketFacts(name, error="HEADRACE_BUCKET is not set: nothing says what it is called")
-        found, error = _asked(lambda: _bucket(self._clients("s3"), name, self._is_emulated))
+        found, error = _try(lambda: _bucket(self._clients("s3"), name, self._is_emulated))
         return found or BucketFacts(name, error=f"{name}: {error}")
 
     def _queues(self) -> Iterator[QueueFacts]:
@@ -122,7 +122,7 @@ class CloudDoctor:
             if not url:
                 yield QueueFacts(name, is_dead_letters, error=f"HEADRACE_{name.upper()}_QUEUE_URL is not set")
                 continue
-            found, error = _asked(partial(self._queue, name, url, is_dead_letters))
+            found, error = _try(partial(self._queue, name, url, is_dead_letters))
             yield found or QueueFacts(name, is_dead_letters, error=f"{url}: {error}")
 
     def _redriven(self, queues: Mapping[str, str]) -> Iterator[tuple[str, str]]:
@@ -131,11 +131,11 @@ class CloudDoctor:
         """
         sqs = self._clients("sqs")
         for name, url in queues.items():
-            found, _ = _asked(partial(sqs.get_queue_attributes, QueueUrl=url, AttributeNames=["RedrivePolicy"]))
+            found, _ = _try(partial(sqs.get_queue_attributes, QueueUrl=url, AttributeNames=["RedrivePolicy"]))
             policy = json.loads((found or {}).get("Attributes", {}).get("RedrivePolicy", "{}"))
             if target := policy.get("deadLetterTargetArn"):
                 queue = target.rpartition(":")[2]
-                there, _ = _asked(partial(sqs.get_queue_url, QueueName=queue))
+                there, _ = _try(partial(sqs.get_queue_url, QueueName=queue))
                 yield f"{name} dead letters", there["QueueUrl"] if there else queue
 
     def _queue(self, name: str, url: str, is_dead_letters: bool) -> QueueFacts:
@@ -143,7 +143,7 @@ class CloudDoctor:
         names.append("ApproximateNumberOfMessagesNotVisible")
         found = self._clients("sqs").get_queue_attributes(QueueUrl=url, AttributeNames=names)["Attributes"]
         waiting, delayed, in_flight = (int(found[name]) for name in names)
-        oldest_s, _ = _asked(lambda: self._oldest_s(url.rpartition("/")[2]))
+        oldest_s, _ = _try(lambda: self._oldest_s(url.rpartition("/")[2]))
         return QueueFacts(name, is_dead_letters, "", waiting, delayed, in_flight, oldest_s)
 
     def _oldest_s(self, queue: str) -> float | None:
@@ -168,7 +168,7 @@ class CloudDoctor:
         return tuple(map(self._log, logs[:MAX_LOGS])), len(logs) > MAX_LOGS
 
     def _log(self, row: Row) -> LogFacts:
-        oldest_ms, error = _asked(lambda: self._oldest_unsealed_ms(row.log_id))
+        oldest_ms, error = _try(lambda: self._oldest_unsealed_ms(row.log_id))
         return LogFacts(row.config.title, oldest_ms, error)
 
     def _oldest_unsealed_ms(self, log_id: str) -> int | None:
@@ -218,7 +218,7 @@ class CloudDoctor:
 
 def _table(dynamodb: Any, name: str, table: str) -> TableFacts:
     found = dynamodb.describe_table(TableName=table)["Table"]
-    backups, _ = _asked(lambda: dynamodb.describe_continuous_backups(TableName=table))
+    backups, _ = _try(lambda: dynamodb.describe_continuous_backups(TableName=table))
     recovery = backups["ContinuousBackupsDescription"].get("PointInTimeRecoveryDescription", {}) if backups else None
     stream = found.get("StreamSpecification", {})
     return TableFacts(
@@ -240,7 +240,7 @@ def _bucket(s3: Any, name: str, is_emulated: bool) -> BucketFacts:
         return BucketFacts(name)
     rules = s3.get_bucket_encryption(Bucket=name)["ServerSideEncryptionConfiguration"]["Rules"]
     kinds = {rule.get("ApplyServerSideEncryptionByDefault", {}).get("SSEAlgorithm", "") for rule in rules}
-    block, _ = _asked(lambda: dict(s3.get_public_access_block(Bucket=name)["PublicAccessBlockConfiguration"]))
+    block, _ = _try(lambda: dict(s3.get_public_access_block(Bucket=name)["PublicAccessBlockConfiguration"]))
     return BucketFacts(
         name,
         is_versioned=s3.get_bucket_versioning(Bucket=name).get("Status") == "Enabled",
@@ -249,7 +249,7 @@ def _bucket(s3: Any, name: str, is_emulated: bool) -> BucketFacts:
     )
 
 
-def _asked(ask: Callable[[], T]) -> tuple[T | None, str]:
+def _try(ask: Callable[[], T]) -> tuple[T | None, str]:
     """Calls a function and returns its result and an empty text; if the call fails, None and the reason."""
     try:
         return ask(), ""

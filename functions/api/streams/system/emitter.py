@@ -117,10 +117,10 @@ class Emitter:
     def _open(self, logs: Streams) -> None:
         created = logs.create(SYSTEM_STREAM, CreateRequest(content_type=JSON))
         self._recorder.own_log(created.head.log_id)
-        logs.define(SYSTEM_STREAM, _as_it_shall_be)
+        logs.define(SYSTEM_STREAM, _metrics_definition)
 
 
-def _as_it_shall_be(before: Definition, config: LogConfig, state: LogState) -> Definition:
+def _metrics_definition(before: Definition, config: LogConfig, state: LogState) -> Definition:
     """Returns the definition of the metrics stream: `before`, if it has the profile already."""
     wanted = profiles.of_system_stream(SYSTEM_STREAM)
     assert wanted is not None, "this is its name"
