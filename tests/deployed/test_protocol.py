@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from tests.conformance.contract.client import Api, expect
-from tests.conformance.official_suite import EXPECTED_CASES, Case, run_suite
+from tests.conformance.official_suite import EXPECTED_CASES, SuiteReport, repeat_undecided, run_suite
 from tests.deployed.flow import Flow
 
 KNOWN = Path(__file__).parent / "known_differences.toml"
@@ -21,8 +21,6 @@ INSTANCES = 16  # as many as the suite's most concurrent case calls at once
 WAIT_MS = 15_000  # longer than it takes to call them all
 WARM_S = 240
 CASE_TIMEOUT_S = 60
-REPEATS = 2
-HURRIED = "(sliding window)"  # waits 1.5 s of a TTL of 2 s, twice: each time two requests have half a second
 
 
 def known() -> dict[str, str]:
@@ -44,21 +42,6 @@ def warm(api: Api) -> None:
             list(pool.map(wait, range(INSTANCES)))
 
 
-def repeated(api: Api, failed: dict[str, Case]) -> list[str]:
-    """Repeats cases for which the machine left no time, by themselves. Takes those that pass out of `failed`; which."""
-    passed: list[str] = []
-    for _ in range(REPEATS):
-        undecided = [name for name, case in failed.items() if case.is_undecided or HURRIED in name]
-        if not undecided:
-            break
-        report = run_suite(api.url, key=api.key or "", only=undecided, case_timeout_s=CASE_TIMEOUT_S)
-        for case in report.cases:
-            failed[case.name] = case
-            if case.status == "passed":
-                passed.append(failed.pop(case.name).name)
-    return passed
-
-
 def test_a_request_without_the_key_is_refused(api: Api) -> None:
     expect(api.with_key(None).get("/v1/streams"), 401)
     expect(api.get("/v1/streams"), 200)
@@ -69,9 +52,12 @@ def test_a_request_without_the_key_is_refused(api: Api) -> None:
 def test_every_case_passes_or_is_known_not_to(api: Api, flow: Flow, findings: dict[str, Any]) -> None:
     warm(api)
     started = time.monotonic()
-    report = run_suite(api.url, key=api.key or "", case_timeout_s=CASE_TIMEOUT_S)
-    failed = {case.name: case for case in report.failed}
-    again = repeated(api, failed)
+
+    def ask(names: Sequence[str] = ()) -> SuiteReport:
+        return run_suite(api.url, key=api.key or "", only=names, case_timeout_s=CASE_TIMEOUT_S)
+
+    report, again = repeat_undecided(ask(), ask)
+    failed = {case.name for case in report.failed}
     findings["official_suite"] = {
         "cases": len(report.cases),
         "passed": len(report.cases) - len(failed),
@@ -81,4 +67,4 @@ def test_every_case_passes_or_is_known_not_to(api: Api, flow: Flow, findings: di
     }
     assert len(report.cases) == EXPECTED_CASES, str(report)
     assert not report.not_run, str(report)
-    assert set(failed) == set(known()), str(report)
+    assert failed == set(known()), str(report)
