@@ -75,7 +75,7 @@ _LAST_ORDINARY = SLOT_SPAN - 1000  # above: delete and what may follow it
 
 
 def first_slot(offset: int) -> int:
-    """Returns the lowest slot at `offset`."""
+    """Returns the lowest slot that an entry whose first record is at `offset` can have."""
     return offset * SLOT_SPAN
 
 

@@ -70,7 +70,7 @@ class SparkWorker:
                 self._process.kill()
 
     def close(self) -> None:
-        """Ends the child."""
+        """Ends the child process."""
         with self._lock:
             if self._process is not None:
                 self._process.kill()

@@ -141,7 +141,7 @@ class State(NamedTuple):
 
     @property
     def word(self) -> str:
-        """Returns the state as a word for people."""
+        """Returns `complete`, `behind` or `not asked for`, to show it to people."""
         if not self.wanted:
             return "not asked for"
         return "complete" if self.covered == self.segments else "behind"

@@ -163,7 +163,7 @@ class Ticket:
         return self.answer is not None or self.error is not None
 
     def wake(self) -> None:
-        """Tells the request's thread to lead."""
+        """Wakes the thread of the request, which waits for its answer or for its turn to lead."""
         self._woken.set()
 
     def wait(self) -> None:
@@ -171,7 +171,7 @@ class Ticket:
         self._woken.wait()
 
     def result(self) -> Any:
-        """Returns the answer, or raises the error."""
+        """Returns the request's answer, or raises its error."""
         if self.error is not None:
             raise self.error
         return self.answer
@@ -222,7 +222,7 @@ class Group:
 
     @contextmanager
     def data_turn(self) -> Iterator[None]:
-        """Holds the turn for one batch; waits while a control verb waits or works."""
+        """Holds the log for one batch while the block runs; first waits until no control verb waits or runs."""
         with self._lock:
             self._lock.wait_for(lambda: not self._control)
         with self._turn:
@@ -230,7 +230,7 @@ class Group:
 
     @contextmanager
     def control_turn(self) -> Iterator[None]:
-        """Holds the turn for a control verb."""
+        """Holds the log for a control verb while the block runs, so that no batch is committed meanwhile."""
         with self._lock:
             self._control += 1
         try:
@@ -251,7 +251,7 @@ class Groups:
 
     @contextmanager
     def of(self, which: Which) -> Iterator[Group]:
-        """Yields the group of a log."""
+        """Yields the group of a log, and creates it if no other request of the log is in progress."""
         key = split(which)
         with self._lock:
             group = self._groups.setdefault(key, Group())

@@ -237,7 +237,7 @@ class Context:
         self._definitions = Definitions(stores)
 
     def look_at(self, picture: Picture) -> Look:
-        """Returns a picture as decisions see it."""
+        """Converts a picture to a `Look`, the form that decisions use."""
         row = picture.row
         touched_ms = self.pictures.touched_ms(row.log_id) if row.config.ttl_ms is not None else 0
         return Look(row, picture.newest.state, touched_ms)

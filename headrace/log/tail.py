@@ -59,7 +59,7 @@ def confirmed(entries: Sequence[Entry], newest_is_last: bool) -> list[Entry]:
 
 
 def recent(wal: Wal, log_id: str) -> Tail:
-    """Reads the newest entries; costs one query."""
+    """Reads the newest entries of a log, as far as they form a chain; costs one query."""
     page = wal.read(log_id, limit=RECENT, descending=True)
     entries = confirmed(page.entries[::-1], newest_is_last=True)
     return Tail(entries, entries[-1] if entries else None)

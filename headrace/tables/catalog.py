@@ -180,7 +180,7 @@ class PutRow(Guard, frozen=True):
         assert not self.row.config.role, "a row stands for a main log"
 
     def members(self, names: Names) -> list[Member]:
-        """Returns a conditional put."""
+        """Returns a conditional put of the row, as a part of a transaction."""
         put: Member = {"TableName": names[TABLE], "Item": row_item(self.row)}
         if self.replaces is None:
             put["ConditionExpression"] = "attribute_not_exists(log_id)"

@@ -50,7 +50,7 @@ class PutProducer(Guard, frozen=True):
     producer: Producer
 
     def members(self, names: Names) -> list[Member]:
-        """Returns a conditional put."""
+        """Returns a conditional put of the producer's row, as a part of a transaction."""
         no_row = "attribute_not_exists(log_id)"
         older_epoch = "epoch < :epoch"
         no_newer_write = "(epoch = :epoch AND seq <= :seq)"

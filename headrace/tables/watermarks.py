@@ -105,7 +105,7 @@ class TouchUnchanged(Guard, frozen=True):
     touched_ms: int
 
     def members(self, names: Names) -> list[Member]:
-        """Returns a check of the log's row."""
+        """Returns a condition check of the log's row, as a part of a transaction."""
         check: Member = {"TableName": names[TABLE], "Key": {"log_id": s(self.log_id)}}
         if self.touched_ms:
             check["ConditionExpression"] = "touched_ms = :touched"
@@ -276,7 +276,7 @@ class MemoryWatermarks:
                 self.rows[log_id] = msgspec.structs.replace(current, index_generation=generation)
 
     def touch(self, log_id: str, now_ms: int) -> None:
-        """Raises the last touch."""
+        """Raises the time of the last touch."""
         with self.lock:
             current = self.get(log_id)
             if now_ms > current.touched_ms:

@@ -140,7 +140,7 @@ class PutEntry(Guard, frozen=True):
         return members
 
     def standing(self, item: Item | None) -> Entry:
-        """Returns the existing entry in the slot."""
+        """Converts the item that is already in the slot to an entry."""
         return item_entry(present(item))
 
     def check(self, tables: MemoryTables) -> Refusal | None:

@@ -147,7 +147,7 @@ def command(
     show_prices: bool,
     as_json: bool,
 ) -> None:
-    """Runs the command; its help text is `HELP`."""
+    """Prints the estimated bill of a workload; its help text is `HELP`."""
     counts = counted()
     if query is not None and query not in counts.printed.queries:
         raise BadInput(f"no such class of query: {query}", f"known: {'; '.join(counts.printed.queries)}")

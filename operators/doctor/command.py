@@ -61,7 +61,7 @@ Exit codes: 0 nothing found, 1 something to watch, 2 something to do, or wrong u
 @json_option
 @connection_options
 def command(connection: Connection, stack: str | None, state_file: Path | None, as_json: bool) -> None:
-    """Runs the command; its help text is `HELP`."""
+    """Checks a deployment and prints what is wrong; its help text is `HELP`."""
     resources = _resources(stack, state_file)
     url = base_url(_url(connection, resources))
     checks = list(rules.server(ask_server(url, connection.key), url, VERSION))

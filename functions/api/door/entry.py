@@ -269,7 +269,7 @@ _PREFLIGHT = {
 
 
 def grant_of(request: Request) -> Grant:
-    """Returns what the key of a request allows."""
+    """Returns the grant that the door stored with a request: what its key allows."""
     grant: Grant = request.scope[GRANT]
     return grant
 

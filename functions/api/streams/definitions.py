@@ -24,7 +24,7 @@ MAX_DOCUMENT_BYTES = 1024 * 1024  # maximum size of a schema or a profile, which
 
 
 def add_routes(app: FastAPI, context: Context) -> None:
-    """Adds the routes of the two resources."""
+    """Adds the routes of `_schema` and `_profile`."""
 
     async def show_schema(request: Request) -> Response:
         name = STREAMS.allowed_name(request, Scope.READ, "/_schema")

@@ -45,7 +45,7 @@ _log = logging.getLogger(__name__)
 
 
 def add_routes(app: FastAPI, context: Context) -> None:
-    """Adds the routes."""
+    """Adds the routes that read a stream: a page, a long-poll, or server-sent events."""
     meter = context.meter
 
     async def read_stream_by_key(request: Request) -> Response:

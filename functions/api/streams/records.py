@@ -212,7 +212,7 @@ class StreamHeaders(Headers):
 
 
 def add_routes(app: FastAPI, context: Context) -> None:
-    """Adds the routes."""
+    """Adds the routes that create, append to, close, describe and delete a stream."""
     meter = context.meter
 
     @serve(app, PATH, "PUT")

@@ -37,7 +37,9 @@ _SINGLE = ("q", "size", "search_after", "timeout_ms", "explain")
 
 
 def add_routes(app: FastAPI, context: Context) -> None:
-    """Adds the routes of the three resources. Must be called before the routes of streams are added."""
+    """Adds the routes of `_search`, `_aggregate` and `_routing_keys`. Must be called before the routes of streams are
+    added.
+    """
 
     async def search_by_query(request: Request) -> Response:
         name = STREAMS.allowed_name(request, Scope.READ, "/_search")

@@ -41,7 +41,7 @@ WAITING = ("/touch/wait",)
 
 
 def add_routes(app: FastAPI, context: Context) -> None:
-    """Adds the routes of the three resources. Must be called before the routes of streams are added."""
+    """Adds the routes of `touch/*`. Must be called before the routes of streams are added."""
     counters = TouchCounters()
 
     async def show(request: Request) -> Response:

@@ -169,7 +169,7 @@ class _Aggregation:
         self._groups = RunGroups(engine.runs, request, config, self._shape)
 
     def answer(self) -> Aggregated:
-        """Computes the answer."""
+        """Reads runs, unindexed segments and the tail, and returns the groups with their coverage and timing."""
         request = self._request
         began = self._engine.clock.monotonic()
         of_runs = self._read_runs()

@@ -185,7 +185,7 @@ class Sums:
     """
 
     def __init__(self, blocks: Sequence[Block], shape: Shape) -> None:
-        """Adds up the blocks."""
+        """Adds up the blocks, which all have the same shape."""
         self._shape = shape
         texts = shape.key_texts()
         starts = _joined([block.starts for block in blocks], np.int64)

@@ -140,7 +140,7 @@ class RuntimeApi:
 
 
 class Reply:
-    """An answer that is being sent."""
+    """The answer to an invocation while it is being sent, in chunks."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._writer = writer

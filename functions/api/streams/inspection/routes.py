@@ -31,7 +31,9 @@ from headrace.streams.verbs import Streams
 
 
 def add_routes(app: FastAPI, context: Context) -> None:
-    """Adds the routes of the resources. Must be called before the routes of streams are added."""
+    """Adds the routes of `_index_status`, `_details` and the listing. Must be called before the routes of streams are
+    added.
+    """
 
     async def show_index_status(request: Request) -> Response:
         return await _show(request, "/_index_status", "index_status")

@@ -33,7 +33,7 @@ from headrace.settings import Settings
 
 
 def add_routes(app: FastAPI, context: Context) -> None:
-    """Adds the routes of the two resources."""
+    """Adds the routes of `/v1/server/_details` and `/v1/server/_mem`."""
     marks = HighWater()
 
     @serve(app, "/v1/server/_details", "GET")
@@ -132,7 +132,7 @@ class HighWater:
                     marks[name] = Mark(value, at)
 
     def of(self, group: str) -> dict[str, dict[str, object]]:
-        """Returns the marks of a group as documents."""
+        """Returns the highest values of a group, each with its time, as documents."""
         with self._lock:
             return {name: mark._asdict() for name, mark in self._marks.get(group, {}).items()}
 
