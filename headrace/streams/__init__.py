@@ -3,7 +3,7 @@
 values     names, the state of a stream, requests and answers
 errors     errors that only streams have
 decide     the rules of an append, pure (`headrace.log.seam`); checks and normalizes records under a definition
-create     the rules of creating and forking, as pure
+create     the rules of creating and forking, pure as well
 profiles   what the records of a stream mean
 verbs      the verbs as one object, for HTTP handlers
 """
