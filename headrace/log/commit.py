@@ -28,7 +28,7 @@ from headrace.objects import keys
 from headrace.tables.catalog import PutRow
 from headrace.tables.items import Guard
 from headrace.wal import Committed, Outcome, SlotTaken
-from headrace.wal.entry import PutEntry
+from headrace.wal.entry import Follows, PutEntry
 from headrace.wal.state import Entry, LogState
 
 MAX_TRIES = 24  # conflicts with other writers before 429; each costs a write unit of the log's partition
@@ -127,7 +127,9 @@ class Attempt:
             ids = tuple(request_ids[number] for number in draft.requests) if request_ids else ()
             before = newest[draft.log_id] if draft.config is None else None
             entries.append(self.entry(draft, before, ids or (context.stores.request_ids(),), now_ms))
-        guards = (*decision.guards, *map(PutEntry, entries[1:]))
+        guards = decision.guards
+        if len(entries) > 1:
+            guards = (*guards, Follows(entries[0]), *map(PutEntry, entries[1:]))
         sent = context.pictures.read_time()
         outcome = self.put(entries[0], guards, found.read)
         if found.is_named and isinstance(outcome, Committed):

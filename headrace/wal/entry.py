@@ -110,13 +110,37 @@ def present(item: Item | None) -> Item:
     return item
 
 
-class PutEntry(Guard, frozen=True):
-    """A guard that commits another log's entry, too, if its slot is free and its predecessor exists (for a fork and its
-    source).
+class Follows(Guard, frozen=True):
+    """A guard that holds while an entry's predecessor exists (always, for the first entry of a log).
 
-    A free slot may have been used and trimmed before; the predecessor is checked so that half of the commit can't
-    become a dead item.
+    A free slot may have been used and trimmed before. Without the guard, one entry of a commit of several could become a
+    dead item there, and the others not.
     """
+
+    entry: Entry
+
+    def members(self, names: Names) -> list[Member]:
+        """Returns a check of the predecessor."""
+        entry = self.entry
+        if entry.prev_slot < 0:
+            return []
+        check = {
+            "TableName": names[TABLE],
+            "Key": {"log_id": s(entry.log_id), "slot": n(entry.prev_slot)},
+            "ConditionExpression": "ids = :id OR begins_with(ids, :first)",
+            "ExpressionAttributeValues": {":id": s(entry.prev_id), ":first": s(entry.prev_id + ",")},
+        }
+        return [{"ConditionCheck": check}]
+
+    def check(self, tables: MemoryTables) -> Refusal | None:
+        """Returns a refusal if the predecessor is missing; else None."""
+        before = tables[TABLE].at(self.entry.log_id, self.entry.prev_slot)
+        exists = before is not None and before.id == self.entry.prev_id
+        return None if self.entry.prev_slot < 0 or exists else Refusal()
+
+
+class PutEntry(Guard, frozen=True):
+    """A guard that commits another log's entry, too, if its slot is free and its predecessor exists."""
 
     entry: Entry
 
@@ -127,17 +151,7 @@ class PutEntry(Guard, frozen=True):
 
     def members(self, names: Names) -> list[Member]:
         """Returns a put of the entry, and a check of its predecessor."""
-        entry = self.entry
-        members = [{"Put": put_entry(entry, names)}]
-        if entry.prev_slot >= 0:
-            check = {
-                "TableName": names[TABLE],
-                "Key": {"log_id": s(entry.log_id), "slot": n(entry.prev_slot)},
-                "ConditionExpression": "ids = :id OR begins_with(ids, :first)",
-                "ExpressionAttributeValues": {":id": s(entry.prev_id), ":first": s(entry.prev_id + ",")},
-            }
-            members.append({"ConditionCheck": check})
-        return members
+        return [{"Put": put_entry(self.entry, names)}, *Follows(self.entry).members(names)]
 
     def standing(self, item: Item | None) -> Entry:
         """Converts the item that is already in the slot to an entry."""
@@ -145,10 +159,8 @@ class PutEntry(Guard, frozen=True):
 
     def check(self, tables: MemoryTables) -> Refusal | None:
         """Returns a refusal if the slot is taken or the predecessor is missing; else None."""
-        wal, entry = tables[TABLE], self.entry
-        standing, before = wal.at(entry.log_id, entry.slot), wal.at(entry.log_id, entry.prev_slot)
-        follows = entry.prev_slot < 0 or (before is not None and before.id == entry.prev_id)
-        return None if standing is None and follows else Refusal(standing)
+        standing = tables[TABLE].at(self.entry.log_id, self.entry.slot)
+        return Refusal(standing) if standing is not None else Follows(self.entry).check(tables)
 
     def apply(self, tables: MemoryTables) -> None:
         """Puts the entry into the table in memory."""

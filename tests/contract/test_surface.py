@@ -17,7 +17,7 @@ from functions.sealer.purge import purge
 from functions.sealer.seal import seal
 from functions.sealer.trim import trim
 from headrace.aws import aws_stores, region_of
-from headrace.errors import Conflict, InvalidRequest, NotFound
+from headrace.errors import Conflict, InvalidRequest, NotFound, Overloaded
 from headrace.log.context import Stores
 from headrace.log.requests import At
 from headrace.log.seam import Which
@@ -189,6 +189,25 @@ def test_an_append_to_two_logs_whose_answer_is_lost_is_there_once(after: bool) -
     world.wal.fail("commit", after=after)
     world.first.append("p", b"x", key=NOTED)
     assert world.both() == ([b"0", b"x"], [b"0", b"x"])
+
+
+def test_an_append_to_two_logs_into_a_slot_that_was_trimmed_writes_to_neither() -> None:
+    world = Meeting()
+
+    def sleep() -> None:
+        for data in (b"first", b"newest"):
+            world.second.append("p", data)
+        entries = world.stores.wal.read(world.main.log_id).entries
+        end = entries[-1]
+        world.stores.watermarks.publish(end.log_id, 1, end.next_slot(), end.next_offset, end.state.total_bytes)
+        world.stores.wal.remove(end.log_id, [entry.slot for entry in entries[:-1]])
+        wait(world.stores)
+
+    world.wal.on("commit", sleep)
+    with pytest.raises(Overloaded):
+        world.first.append("p", b"x", key=NOTED)
+    assert read(world.stores, NOTES_OF_P) == [b"0"]
+    assert [entry.count for entry in world.stores.wal.read(world.main.log_id).entries] == [1]
 
 
 def test_a_control_that_meets_a_guarded_row_is_decided_again() -> None:

@@ -15,7 +15,7 @@ from headrace.memory import memory_stores
 from headrace.offset import BEGINNING
 from headrace.tables.catalog import PutRow, Row
 from headrace.tables.watermarks import TouchUnchanged
-from headrace.wal.entry import PutEntry
+from headrace.wal.entry import Follows, PutEntry
 from tests.support.builders import BYTES, config, first_entry, next_entry
 from tests.support.clocks import ManualClock
 from tests.support.faults import Faulty
@@ -164,9 +164,10 @@ def test_a_name_that_is_created_again_has_new_logs() -> None:
 
 def test_the_end_of_a_name_with_the_most_companions_fits_a_transaction() -> None:
     entry = next_entry(first_entry("l"))
-    ends = PutEntry(entry).members({"wal": "w", "watermarks": "m"})
-    unchanged = TouchUnchanged("l", 1).members({"watermarks": "m"})
-    assert 1 + len(unchanged) + MAX_COMPANIONS * len(ends) <= 100
+    names = {"wal": "w", "watermarks": "m"}
+    main, ends = Follows(entry).members(names), PutEntry(entry).members(names)
+    unchanged = TouchUnchanged("l", 1).members(names)
+    assert 1 + len(main) + len(unchanged) + MAX_COMPANIONS * len(ends) <= 100
     with pytest.raises(ValueError, match="too many"):
         name_companions(config(), {str(role): BYTES for role in range(MAX_COMPANIONS + 1)}, Mock())
 
