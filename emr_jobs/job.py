@@ -85,7 +85,7 @@ class Reader:
     packs: Sequence[tuple[Item, ...]]
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yields the partial rows of the items in the packs whose numbers are given."""
+        """Reads the segments or index parts of the packs whose numbers are in `batches`, and yields rows of index parts."""
         places: dict[int, dict[Place, list[Bucket]]] = {}
         for bucket in sorted(self.buckets, key=lambda bucket: bucket.number):
             places.setdefault(bucket.task, {}).setdefault(bucket.family, []).append(bucket)

@@ -132,7 +132,7 @@ def serve(pipe: Connection) -> None:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Runs the child process until its parent has ended."""
+    """Runs the jobs that the parent process sends through a pipe, until the parent ends."""
     parser = argparse.ArgumentParser(prog="python -m local.spark_worker", description=__doc__)
     parser.add_argument("--fd", type=int, required=True, help="the pipe that jobs come from")
     options = parser.parse_args(arguments)

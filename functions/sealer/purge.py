@@ -148,7 +148,7 @@ def _release(parts: Context, log_id: str, config: LogConfig) -> Entry:
 
 
 def _remove_entries(parts: Context, newest: Entry) -> bool:
-    """Removes all entries but the newest. Returns False if there are more than one run should remove."""
+    """Removes all entries but the newest, up to a limit. Returns False if some are left for the next run."""
     for _ in range(MAX_PAGES):
         page = parts.stores.wal.read(newest.log_id, end=newest.slot)
         if page.entries:

@@ -164,8 +164,8 @@ def _is_passed(manifest: Manifest, key: str) -> bool:
 
 
 def _named_from(parts: Context, manifest: Manifest, number: int) -> set[str]:
-    """Returns the keys of the log's segments whose number, among all that were ever sealed, is `number` or higher; may
-    include some lower ones.
+    """Returns the keys of the segments that the manifest names, from the one numbered `number` on (all that were ever
+    sealed are counted); may include some before it.
     """
     named = {segment.key for segment in manifest.open_page}
     for page in reversed(manifest.pages):

@@ -88,7 +88,9 @@ class Shape:
     """
 
     def __init__(self, names: Sequence[str], dimensions: Sequence[int], measures: Sequence[int]) -> None:
-        """Creates a shape that shows the dimensions `names` at the positions `dimensions`, and these measures."""
+        """Creates a shape that shows the dimensions `names`, which are at the positions `dimensions` of a key, and the measures at
+        the positions `measures`.
+        """
         self.names = tuple(names)
         self.dimensions = tuple(dimensions)
         self.measures = tuple(measures)
@@ -178,7 +180,7 @@ def of_starts(block: Block, wanted: Int64s) -> Block:
 
 
 class Sums:
-    """The sums of several blocks: each group once, ordered by start and by the key's text.
+    """The measures of several blocks added up: each group once, ordered by the start of its interval and its key's text.
 
     Attributes:
         starts, keys: the start and the key's JSON text of each group.
