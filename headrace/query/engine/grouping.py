@@ -88,9 +88,7 @@ class Shape:
     """
 
     def __init__(self, names: Sequence[str], dimensions: Sequence[int], measures: Sequence[int]) -> None:
-        """Creates a shape that shows the dimensions `names`, which are at the positions `dimensions` of a key, and the measures at
-        the positions `measures`.
-        """
+        """Creates a shape that shows these dimensions, called `names`, and these measures."""
         self.names = tuple(names)
         self.dimensions = tuple(dimensions)
         self.measures = tuple(measures)
