@@ -1,7 +1,6 @@
 """Profiles: what the records of a stream mean.
 
-profile         the interface, and its default behaviour
-generic         plain streams
+profile         the interface with its default behaviour, and the profile of plain streams
 evlog           one wide event per request
 metrics         metric intervals
 state_protocol  changes of tables, and requests that wait for them (touch)
@@ -19,9 +18,8 @@ from headrace.definition import Definition
 from headrace.errors import Damaged, InvalidRequest
 from headrace.streams.profiles import strict
 from headrace.streams.profiles.evlog import Evlog
-from headrace.streams.profiles.generic import Generic
 from headrace.streams.profiles.metrics import Metrics
-from headrace.streams.profiles.profile import Profile
+from headrace.streams.profiles.profile import Generic, Profile
 from headrace.streams.profiles.state_protocol import StateProtocol
 from headrace.streams.values import SYSTEM_STREAM
 

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from headrace.errors import InvalidRequest
+from headrace.streams.profiles import strict
 from headrace.streams.profiles.touch.config import TouchConfig
 
 JSON = "application/json"
@@ -82,3 +83,19 @@ class Profile(msgspec.Struct, frozen=True):
         declared.
         """
         return None
+
+
+class Generic(Profile, frozen=True):
+    """The profile of a plain stream. Switching to it keeps the schema registry that another profile installed."""
+
+    kind: ClassVar[str] = "generic"
+
+    @staticmethod
+    def parse(options: dict[str, Any]) -> Generic:
+        """Parses the profile document, which has no options.
+
+        Raises:
+            InvalidRequest: the document has an option.
+        """
+        strict.only(options, ("kind",), "profile")
+        return Generic()

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 
 from headrace.errors import InvalidRequest
-from headrace.streams.profiles.metrics import Metrics
-from headrace.streams.profiles.metrics.schema import registry, system_registry
+from headrace.streams.profiles.metrics import Metrics, registry, system_registry
 from tests.unit.profiles.json_values import VALUES, objects
 
 PROFILE = Metrics.parse({"kind": "metrics"})

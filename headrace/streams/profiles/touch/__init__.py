@@ -6,9 +6,8 @@ predicates for which keys are computed) are kept, in a document that the caller 
 config      settings of the profile document
 keys        the names of things that can be touched, as 64-bit hashes
 templates   the document of active templates
-derive      computes the keys that a change record touches
 cursor      a position up to which a client has seen changes
-wait        parses what a request waits for, and tests whether a record wakes it
+wait        parses what a request waits for, and tests by the keys that a record touches whether it wakes the request
 activate    the request and answer of template activation
 meta        the state document
 """

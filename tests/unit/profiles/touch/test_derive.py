@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.streams.profiles.touch import keys
-from headrace.streams.profiles.touch.derive import Touched, change_of, touched
 from headrace.streams.profiles.touch.templates import Template, by_entity
+from headrace.streams.profiles.touch.wait import Touched, change_of, touched
 from tests.unit.profiles.json_values import VALUES, objects
 
 BY_TENANT = Template(keys.template_id("todos", ("tenant",)), "todos", ("tenant",), ("string",), 10, 0, 0)

@@ -14,10 +14,9 @@ from headrace.streams.profiles.touch import keys
 from headrace.streams.profiles.touch.activate import answer, parse_activate
 from headrace.streams.profiles.touch.config import TouchConfig, parse_config
 from headrace.streams.profiles.touch.cursor import TouchCursor, parse_cursor
-from headrace.streams.profiles.touch.derive import Touched
 from headrace.streams.profiles.touch.meta import Counters, Place, answer_meta, answer_stale, answer_wait, parse_meta
 from headrace.streams.profiles.touch.templates import Activation, Declaration, Template, by_entity
-from headrace.streams.profiles.touch.wait import WaitRequest, interest_of, parse_wait, wakes
+from headrace.streams.profiles.touch.wait import Touched, WaitRequest, interest_of, parse_wait, wakes
 from tests.unit.profiles.json_values import VALUES, objects
 
 CONFIG = parse_config({"enabled": True})
