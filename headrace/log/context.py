@@ -275,4 +275,5 @@ class Context:
 
 
 def _no_record(row: Row, position: int) -> bytes:
+    """Refuses to read: a worker only ends and repairs logs, and those decisions depend on no record."""
     raise NotImplementedError(f"a worker reads no records: log_id={row.log_id} position={position}")

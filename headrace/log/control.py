@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from msgspec.structs import replace
@@ -228,7 +229,7 @@ class Controls:
         source if it has ended, too.
         """
         while config.source is not None:
-            has_ended = self.run(lambda at=(log_id, config): self._fork_and_source(*at), _release)  # type: ignore[misc]
+            has_ended = self.run(partial(self._fork_and_source, log_id, config), _release)
             if not has_ended:
                 return
             upper = self._config(config.source.log_id, config.source.name, config)

@@ -186,7 +186,9 @@ class Surface:
     def decide(
         self, logs: Sequence[Look | None], requests: Sequence[Request], rows: Rows, now_ms: int, ids: Ids
     ) -> Decision:
-        """Decides appends to one log (`Decide`), given the logs that `look_at` names."""
+        """Decides appends to one log (`Decide`), given the logs that `look_at` names. Each surface overrides it, except
+        that of workers, which never append.
+        """
         raise NotImplementedError
 
     def missing(self, name: str) -> HeadraceError:

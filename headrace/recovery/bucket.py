@@ -236,7 +236,8 @@ def check_indexes(objects: Objects, notes: Notes, standing: Iterable[str], now_m
     for number in missing:
         notes.error("index.missing", keys.index_manifest(log_id, number))
     if newest is None:
-        return named if not numbers else named | keys_of_index  # nobody can say what is named
+        # Without a manifest, every object of the index may be in use.
+        return named if not numbers else named | keys_of_index
     for run in newest.runs:
         named |= _check_run(objects, notes, run)
     retired = tuple(keys.run(log_id, one.run.id) for one in newest.retired)

@@ -54,7 +54,7 @@ def _entry(log: str, slot: int, kind: Any, data: tuple[bytes, ...], fields: dict
         "slot": slot,
         "kind": kind,
         "state": LogState(next_offset=slot // 10**9 + len(records)),
-        "request_ids": (f"r{next(_numbers)}",),
+        "request_ids": (f"built-{next(_numbers)}",),  # never one that a world under test gives
         "committed_ms": NOW_MS,
         "count": len(records),
         "payload": encode_frames(records) if records else None,
