@@ -280,8 +280,15 @@ class Stream:
         eventually(segments, lambda count: count > 0)
 
     def quiet(self, read: Callable[..., httpx.Response]) -> str:
-        """Returns the entity tag of `_details` or `_index_status` once nothing changes it any more."""
-        pause_ms = "4000" if self.api.seals else "200"
+        """Returns the entity tag of `_details` or `_index_status` once all is sealed and nothing changes it any more."""
+
+        def is_sealed() -> bool:
+            stream = expect(self.details(), 200).json()["stream"]
+            return bool(stream["created_at"] < stream["updated_at"] == stream["last_segment_cut_at"])
+
+        if self.api.seals:
+            eventually(is_sealed, bool)
+        pause_ms = "2000" if self.api.seals else "200"
 
         def tag() -> tuple[str, int]:
             now = str(expect(read(), 200).headers["etag"])
