@@ -30,7 +30,7 @@ from functions.api.door import requests
 from headrace.definition import EMPTY, Definition
 from headrace.json import registry
 from headrace.streams import profiles
-from headrace.streams.decide import prepare
+from headrace.streams.profiles import prepare
 
 PRISMA = "@prisma/streams-server"
 SERVERS = (HEADRACE, PRISMA)

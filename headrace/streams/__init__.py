@@ -2,8 +2,7 @@
 
 values     names, the state of a stream, requests and answers
 errors     errors that only streams have
-decide     the rules of an append, pure (`headrace.log.seam`); checks and normalizes records under a definition
+verbs      the verbs as one object, for HTTP handlers, and the rules of an append, pure (`headrace.log.seam`)
 create     the rules of creating and forking, pure as well
-profiles   what the records of a stream mean
-verbs      the verbs as one object, for HTTP handlers
+profiles   what the records of a stream mean; checks and normalizes them under a definition
 """

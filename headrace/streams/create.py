@@ -10,7 +10,7 @@ from headrace.errors import Conflict, InvalidRequest, NotFound
 from headrace.log import seam as rules
 from headrace.log.requests import JSON, Head, check_cursor
 from headrace.log.seam import Decision, Draft, Ids, Look, NamedObject, Request, Rows, name_definition
-from headrace.streams.decide import prepare
+from headrace.streams.profiles import prepare
 from headrace.streams.values import (
     STREAMS,
     Created,

@@ -15,7 +15,7 @@ from headrace.errors import OutcomeUnknown
 from headrace.log.commit import Attempt, Budget
 from headrace.log.context import Context
 from headrace.settings import Settings
-from headrace.streams.decide import SURFACE
+from headrace.streams.verbs import SURFACE
 from headrace.wal import Committed
 from tests.support.builders import first_entry, next_entry
 

@@ -20,7 +20,7 @@ from headrace.manifest import merging
 from headrace.recovery import names, survey
 from headrace.recovery import plan as recovering
 from headrace.streams import create as creating
-from headrace.streams import decide as streams
+from headrace.streams import verbs as streams
 from headrace.tables.watermarks import Watermark
 from tests.simulation import background
 from tests.simulation import mutated_steps as steps

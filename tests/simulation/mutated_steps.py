@@ -27,7 +27,7 @@ from headrace.manifest import merging
 from headrace.objects import keys
 from headrace.recovery import names, survey
 from headrace.streams import create as creating
-from headrace.streams import decide as streams
+from headrace.streams import verbs as streams
 from headrace.wal import Committed, GuardRefused, Outcome, SlotTaken
 from headrace.wal.state import Entry, incarnation_of
 from tests.simulation import background

@@ -5,8 +5,8 @@ evlog           one wide event per request
 metrics         metric intervals
 state_protocol  changes of tables, and requests that wait for them (touch)
 
-`parse` reads a profile document, `parse_update` the body of a change; `resource` returns what the HTTP API shows. This
-module is the only place that knows the kinds.
+`parse` reads a profile document, `parse_update` the body of a change; `resource` returns what the HTTP API shows.
+`prepare` checks and normalizes the records of an append. This module is the only place that knows the kinds.
 """
 
 from __future__ import annotations
@@ -14,8 +14,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from headrace.batch import MAX_KEY_BYTES, Batch
 from headrace.definition import Definition
 from headrace.errors import Damaged, InvalidRequest
+from headrace.json import jsontext, registry
+from headrace.limits import MAX_APPEND_BYTES
+from headrace.log.requests import JSON
 from headrace.streams.profiles import strict
 from headrace.streams.profiles.evlog import Evlog
 from headrace.streams.profiles.metrics import Metrics
@@ -63,6 +67,54 @@ def _parse_stored(definition: Definition) -> Profile:
         return parse(definition.own.document())
     except InvalidRequest as exc:
         raise Damaged(f"definition has a profile that is none: reason={exc}") from exc
+
+
+def prepare(definition: Definition, content_type: str | None, records: Batch, now_ms: int) -> Batch:
+    """Returns the records as they will be stored. A document that the profile does not change keeps its bytes.
+
+    Args:
+        definition: the current definition.
+        content_type: content type of the request.
+        records: the records of the request.
+        now_ms: the server's clock, for profiles that fill in a time.
+
+    Raises:
+        InvalidRequest: a record is invalid; then none is appended.
+    """
+    routing = definition.registry.routing_key
+    validator, profile = definition.validator, of(definition)
+    if validator is None and routing is None and not profile.reads_records:
+        return records
+    if content_type != JSON:
+        raise InvalidRequest("stream requires JSON")
+    if routing is not None and records.key is not None:
+        raise InvalidRequest("Stream-Key is not allowed: the schema says where the routing key is")
+    stored_data: list[bytes] = []
+    keys: list[str | None] = []
+    for number, (data, key) in enumerate(zip(records.slices(), records.keys, strict=True)):
+        try:
+            document = jsontext.loads(data)
+            if profile.reads_records:
+                stored, derived = profile.normalize(document, now_ms)
+                if stored is not document:
+                    document, data = stored, jsontext.dumps(stored)
+                key = key if key is not None else derived
+            if validator is not None:
+                validator.check(document)
+            if routing is not None:
+                key = registry.routing_key_of(routing, document)
+        except InvalidRequest as exc:
+            if len(records) == 1:
+                raise
+            raise InvalidRequest(f"element {number}: {exc}") from exc
+        if key is not None and len(key.encode()) > MAX_KEY_BYTES:
+            raise InvalidRequest(f"routing key is too long: limit={MAX_KEY_BYTES} element={number}")
+        stored_data.append(data)
+        keys.append(key)
+    prepared = Batch.of(stored_data, key=keys, node=records.node, meta=records.meta, hops=records.hops)
+    if len(prepared.data) > 2 * MAX_APPEND_BYTES:
+        raise InvalidRequest("the normalised records are too large")
+    return prepared
 
 
 def parse_update(body: Any) -> Profile:
@@ -113,5 +165,6 @@ __all__ = [
     "of_system_stream",
     "parse",
     "parse_update",
+    "prepare",
     "resource",
 ]

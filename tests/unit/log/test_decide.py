@@ -10,10 +10,10 @@ from msgspec.structs import replace
 from headrace.errors import Conflict, Gone, InvalidRequest, NotFound
 from headrace.limits import PRODUCERS_IN_STATE
 from headrace.log import seam as rules
-from headrace.streams import decide
-from headrace.streams.decide import Accepted, Refused, Unchanged
+from headrace.streams import verbs as decide
 from headrace.streams.errors import ProducerGap, SequenceConflict, StaleProducer, StreamClosed
 from headrace.streams.values import AppendRequest, StreamState, state_of
+from headrace.streams.verbs import Accepted, Refused, Unchanged
 from headrace.wal.state import LogState, Producer
 from tests.support.builders import appending, closing, config, producing
 

@@ -16,8 +16,8 @@ from headrace.log.context import Context
 from headrace.log.requests import At
 from headrace.objects import keys
 from headrace.offset import BEGINNING, Cursor
-from headrace.streams.decide import SURFACE
 from headrace.streams.values import CreateRequest, ForkRequest
+from headrace.streams.verbs import SURFACE
 from headrace.wal import Committed
 from tests.support.builders import BYTES, appending, next_entry
 from tests.support.clocks import ManualClock

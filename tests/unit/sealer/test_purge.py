@@ -12,8 +12,8 @@ from headrace.errors import NotFound, OutcomeUnknown
 from headrace.log.commit import Attempt, Budget
 from headrace.log.context import Context
 from headrace.objects import keys
-from headrace.streams.decide import SURFACE
 from headrace.streams.values import STREAMS
+from headrace.streams.verbs import SURFACE
 from headrace.wal import Committed
 from tests.unit.sealer.world import SETTINGS, World
 
