@@ -32,8 +32,7 @@ from headrace.batch import Batch, concat
 from headrace.errors import Damaged, StoreError
 from headrace.log import join
 from headrace.log.context import Stores
-from headrace.log.join import NotJoined
-from headrace.log.tail import PayloadTrimmed, read_payload
+from headrace.log.join import NotJoined, PayloadTrimmed, read_payload
 from headrace.manifest import manifest as manifests
 from headrace.manifest import merging
 from headrace.manifest.manifest import Description, Manifest, ManifestPage

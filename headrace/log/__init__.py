@@ -5,8 +5,7 @@ context    the stores of one process, its cache of logs, and what the verbs of o
 commit     commits one decision to one log or to several: lost answers, unknown outcomes, the ack fence
 append     group commit: read, decide, commit, and repeat if another writer was first
 control    the same for everything else that changes a log; expiry, deletion, release of forks
-tail       reads the write-ahead log of one log; payloads
-join       joins the published part and the tail; finds the position of a time
+join       reads the tail and joins it with the published part; payloads; finds the position of a time
 requests   the arguments and results of reads, as plain values
 read       reads pages of records
 view       selects and promotes the records of a page

@@ -22,8 +22,8 @@ from headrace.batch import Batch, concat, encode_frames
 from headrace.clock import Clock, Moment
 from headrace.errors import OutcomeUnknown, Overloaded, StoreThrottled, StoreTimeout
 from headrace.log.context import Context, Picture
+from headrace.log.join import chained
 from headrace.log.seam import Decision, Draft, NamedObject
-from headrace.log.tail import chained
 from headrace.objects import keys
 from headrace.tables.catalog import PutRow
 from headrace.tables.items import Guard

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from headrace.clock import Bounded, Clock, Moment, SystemClock, age_s, moment
 from headrace.definition import EMPTY, Definition, decode
 from headrace.errors import Damaged
+from headrace.log.requests import Head
 from headrace.log.seam import Look, NamedObject, Surface, Which, deadline_ms, split
 from headrace.manifest.manifest import Manifest
 from headrace.manifest.store import ManifestStore
@@ -241,6 +242,11 @@ class Context:
         row = picture.row
         touched_ms = self.pictures.touched_ms(row.log_id) if row.config.ttl_ms is not None else 0
         return Look(row, picture.newest.state, touched_ms)
+
+    def head(self, picture: Picture) -> Head:
+        """Converts a picture of a living log to a `Head`, the form that callers get."""
+        row = picture.row
+        return Head(row.log_id, row.config, picture.state, self.deadline_ms(picture))
 
     def deadline_ms(self, picture: Picture) -> int | None:
         """Returns when a log expires, by the touches that this process knows; None if never."""

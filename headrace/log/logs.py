@@ -97,9 +97,21 @@ class Log:
         return self._context.definition(head.log_id, head.state)
 
     def head(self, which: Which) -> Head:
-        """Returns the current state of a log."""
+        """Returns the current state of a log.
+
+        Raises:
+            NotFound: there is no such name, or it was deleted or has expired.
+            Gone: it was deleted, but forks still need it.
+        """
+        context, pictures = self._context, self._context.pictures
         with self._in_time():
-            return self._reader.head(which)
+            picture = pictures.warm(which)
+            if picture is not None:
+                read = pictures.read_time()
+                newest = self._stores.wal.newest(picture.row.log_id)
+                has_ended = newest is None or newest.state.ended  # perhaps the name has another log by now
+                picture = pictures.remember(picture.row, newest, read) if newest and not has_ended else None
+            return context.head(self.controls.living(picture or pictures.look(which)))
 
     def read(self, which: Which, at: At, selection: Selection = EVERYTHING, **bounds: Unpack[Bounds]) -> ReadPage:
         """Returns one page of records. A scan ends at `until` (monotonic seconds) and returns how far it came."""

@@ -16,13 +16,13 @@ from typing import Any
 from headrace.errors import Damaged, SegmentMissing
 from headrace.index import fetching
 from headrace.limits import PAGE_BYTES, PAGE_RECORDS, SCAN_CHUNK_BYTES
-from headrace.log import join, prune, tail
+from headrace.log import join, prune
 from headrace.log.context import Context, Picture
 from headrace.log.control import Controls
+from headrace.log.join import PayloadTrimmed, Tail, fetch_payloads, read_payload
 from headrace.log.prune import Ahead, Pruner
 from headrace.log.requests import EVERYTHING, At, Head, ReadPage, Scan, Selection, check_cursor
 from headrace.log.seam import Which
-from headrace.log.tail import PayloadTrimmed, Tail, fetch_payloads, read_payload
 from headrace.log.view import RAW, Collector, View
 from headrace.manifest.manifest import Manifest
 from headrace.objects import ObjectMissing
@@ -48,24 +48,6 @@ class Reader:
         self._pruner = pruner
         self._times = join.TimeFinder(self._stores, self._manifests, self.refresh_manifest)
 
-    def head(self, which: Which) -> Head:
-        """Returns the current state of a log.
-
-        Raises:
-            NotFound: there is no such name, or it was deleted or has expired.
-            Gone: it was deleted, but forks still need it.
-        """
-        picture = self._pictures.warm(which)
-        if picture is not None:
-            read = self._pictures.read_time()
-            newest = self._stores.wal.newest(picture.row.log_id)
-            has_ended = newest is None or newest.state.ended  # perhaps the name has another log by now
-            picture = self._pictures.remember(picture.row, newest, read) if newest and not has_ended else None
-        return self._head(self._controls.living(picture or self._pictures.look(which)))
-
-    def _head(self, picture: Picture) -> Head:
-        return Head(picture.row.log_id, picture.row.config, picture.state, self._context.deadline_ms(picture))
-
     def read(
         self,
         which: Which,
@@ -88,7 +70,7 @@ class Reader:
         Raises:
             InvalidRequest: the cursor is of a future incarnation.
             Gone: it is of an older one.
-            Also the errors of `head`.
+            Also the errors of `Log.head`.
         """
         end, head, picture = self._end(which, at)
         config = head.config
@@ -136,22 +118,22 @@ class Reader:
         position = at.cursor.position if at.cursor is not None else None
         if picture is not None and (position is None or not 0 < picture.newest.offset - position <= NEAR_RECORDS):
             # At the end, or far from it: what came after the newest entry known here says where the end is.
-            found = tail.after(self._stores.wal, row.log_id, picture.newest.slot)
+            found = join.read_after(self._stores.wal, row.log_id, picture.newest.slot)
         if found.newest is None:
-            found = tail.recent(self._stores.wal, row.log_id)
+            found = join.read_newest(self._stores.wal, row.log_id)
         if found.newest is None:
             raise Damaged(f"log has no entry: log_id={row.log_id} name={row.name}")
         if found.newest.state.ended and picture is not None:
             picture = self._pictures.look(which)  # perhaps the name has another log by now
             if picture.row.log_id != row.log_id:
                 row = picture.row
-                found = tail.recent(self._stores.wal, row.log_id)
+                found = join.read_newest(self._stores.wal, row.log_id)
         assert found.newest is not None
         picture = self._pictures.remember(row, found.newest, read)
         living = self._controls.living(picture)
         if living is not picture:
             found = Tail([], None)  # it was renewed, perhaps as another log: that was not its end
-        return found, self._head(living), living
+        return found, self._context.head(living), living
 
     def _fill(self, log_id: str, position: int, stop: int, end: Tail | None, page: Collector) -> int:
         """Adds records of one log to the page, from `position` on and not past `stop`. Returns the position after the
@@ -170,8 +152,8 @@ class Reader:
             if end is not None and end.covers(position):
                 found = end
             else:
-                limit = None if page.view.selects else tail.enough_for(page.room_records, page.room_bytes, end)
-                found = tail.around(self._stores.wal, log_id, position, limit)
+                limit = None if page.view.selects else join.estimate_entries(page.room_records, page.room_bytes, end)
+                found = join.read_around(self._stores.wal, log_id, position, limit)
             if found.covers(position):
                 try:
                     return self._fill_tail(found.entries, position, stop, page)

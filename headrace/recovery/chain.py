@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from headrace.errors import Damaged, Overloaded
 from headrace.log.context import Stores
-from headrace.log.tail import PayloadTrimmed, read_payload
+from headrace.log.join import PayloadTrimmed, read_payload
 from headrace.manifest.manifest import Manifest
 from headrace.recovery.report import Notes
 from headrace.wal.state import Entry, LogState

@@ -14,7 +14,8 @@ from unittest.mock import patch
 
 from emr_jobs import segments
 from functions.sealer import seal, trim
-from headrace.log import context, control, read, seam, tail
+from headrace.log import context, control, read, seam
+from headrace.log import join as tail
 from headrace.log.commit import Attempt
 from headrace.manifest import merging
 from headrace.recovery import names, survey

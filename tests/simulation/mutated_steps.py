@@ -20,8 +20,8 @@ from headrace.log import context as contexts
 from headrace.log import read, seam
 from headrace.log.commit import Attempt
 from headrace.log.control import Controls
+from headrace.log.join import read_payload
 from headrace.log.seam import Decision
-from headrace.log.tail import read_payload
 from headrace.manifest import manifest as manifests
 from headrace.manifest import merging
 from headrace.objects import keys

@@ -11,7 +11,8 @@ from typing import Any
 
 from emr_jobs import stores
 from functions.sealer import audit, seal, trim
-from headrace.log import append, commit, join, seam, tail
+from headrace.log import append, commit, join, seam
+from headrace.log import join as tail
 from headrace.manifest import manifest, merging
 from headrace.recovery import survey
 from headrace.wal import memory as wal_memory

@@ -15,7 +15,8 @@ from functions.queue import MemoryQueue
 from functions.sealer.context import assemble
 from functions.sealer.seal import SourceUnsealed, seal
 from functions.sealer.trim import trim
-from headrace.log import read, tail, view
+from headrace.log import join as tail
+from headrace.log import read, view
 from headrace.log.requests import At, ReadPage, Selection
 from headrace.offset import Cursor
 from headrace.segment import reader as segments

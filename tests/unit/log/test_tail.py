@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.log.tail import RECENT
+from headrace.log.join import RECENT
 from headrace.streams.values import CreateRequest, ForkRequest
 from headrace.wal import memory
 from tests.support.builders import appending
