@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from headrace.log.context import Stores
-from headrace.objects.parallel import ParallelRanges
+from headrace.objects.fast import FastObjects
 from headrace.objects.s3 import S3Objects, make_client
 from headrace.settings import Settings
 from headrace.streams.values import STREAMS
@@ -34,6 +34,7 @@ def aws_stores(
     dynamodb_timeout_s: float,
     s3_read_timeout_s: float,
     refused: Callable[[], None] = lambda: None,
+    with_obstore: bool = False,
 ) -> Stores:
     """Opens the four tables and the bucket that `settings` name.
 
@@ -41,18 +42,18 @@ def aws_stores(
         dynamodb_timeout_s: timeout of one call. botocore tries it once, because the commit protocol retries itself.
         s3_read_timeout_s: timeout of one try; there are two.
         refused: as of `Store`.
+        with_obstore: objects are read in parallel and written through obstore, which only the API's package has.
     """
     tables = settings.table_names
     store = Store(region, timeout_s=dynamodb_timeout_s, refused=refused)
     client = make_client(read_timeout_s=s3_read_timeout_s)
+    fast = FastObjects(settings.bucket, client, timeout_s=s3_read_timeout_s) if with_obstore else None
     return Stores(
         wal=DynamoWal(store, tables),
         catalog=DynamoCatalog(store, tables["catalog"]),
         watermarks=DynamoWatermarks(store, tables["watermarks"]),
         producers=DynamoProducers(store, tables["producers"]),
-        objects=S3Objects(
-            settings.bucket, client, ranges=ParallelRanges(settings.bucket, client, timeout_s=s3_read_timeout_s)
-        ),
+        objects=S3Objects(settings.bucket, client, fast=fast),
         settings=settings,
         surfaces=(STREAMS,),
     )

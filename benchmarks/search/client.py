@@ -92,13 +92,13 @@ class Api:
         from functions.api.door.access import parse
         from headrace.index.fetching import CachedRanges
         from headrace.index.reading import Runs
-        from headrace.objects.parallel import ParallelRanges
+        from headrace.objects.fast import FastObjects
         from headrace.objects.s3 import S3Objects, make_client
         from headrace.settings import Settings
 
         stores = reopened(DirectoryObjects(root), Settings(metrics_interval_ms=0, request_counts_ms=0))
         client = make_client(read_timeout_s=20)
-        self.fetched = Fetched(S3Objects(BUCKET, client, ranges=ParallelRanges(BUCKET, client, timeout_s=20)))
+        self.fetched = Fetched(S3Objects(BUCKET, client, fast=FastObjects(BUCKET, client, timeout_s=20)))
         parts = assemble(replace(stores, objects=self.fetched), parse(""))
         if not keeps_data:
             objects, monotonic = parts.engine().objects, parts.clock.monotonic

@@ -195,7 +195,12 @@ def open_context() -> Context:
         SettingsError: a setting is missing or invalid.
         AccessError: the keys are malformed, or there are none although they are required.
     """
-    wiring = open_wiring(ApiMetric, dynamodb_timeout_s=DYNAMODB_TIMEOUT_S, s3_read_timeout_s=OBJECT_STORE_TIMEOUT_S)
+    wiring = open_wiring(
+        ApiMetric,
+        dynamodb_timeout_s=DYNAMODB_TIMEOUT_S,
+        s3_read_timeout_s=OBJECT_STORE_TIMEOUT_S,
+        with_obstore=True,
+    )
     return assemble(wiring.stores, _access(wiring), wiring.meter)
 
 

@@ -19,7 +19,7 @@ from botocore.exceptions import ConnectionError as NoConnectionError
 from headrace.clock import check_deadline
 from headrace.errors import StoreError, StoreThrottled, StoreTimeout
 from headrace.objects import ObjectMissing, Range
-from headrace.objects.parallel import ParallelRanges
+from headrace.objects.fast import FastObjects
 
 _DELETE_BATCH = 1000  # maximum keys of one DeleteObjects call
 _CONFLICT_TRIES = 4
@@ -68,17 +68,17 @@ class S3Objects:
         bucket: str,
         client: Any,
         *,
-        ranges: ParallelRanges | None = None,
+        fast: FastObjects | None = None,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         """Creates an adapter for `bucket` that uses `client` (a boto3 S3 client, see `make_client`).
 
         Args:
-            ranges: reads several ranges at once; without it they are read one by one.
+            fast: reads ranges, all at once, and puts; without it `client` does, one by one.
         """
         self._bucket = bucket
         self._client = client
-        self._ranges = ranges
+        self._fast = fast
         self._sleep = sleep
 
     def get(self, key: str) -> bytes:
@@ -103,14 +103,17 @@ class S3Objects:
 
     def get_ranges(self, ranges: Sequence[Range], /) -> list[bytes]:
         """Returns the bytes of each range, fewer at the end of an object. Raises `ObjectMissing`."""
-        if self._ranges is not None:
-            return self._ranges.get_ranges(ranges)
+        if self._fast is not None:
+            return self._fast.get_ranges(ranges)
         return [self.get_range(*one) for one in ranges]
 
     def put(self, key: str, data: bytes) -> None:
         """Writes the object."""
-        with _translated(key, writes=True):
-            self._client.put_object(Bucket=self._bucket, Key=key, Body=data)
+        if self._fast is not None:
+            self._fast.put(key, data)
+        else:
+            with _translated(key, writes=True):
+                self._client.put_object(Bucket=self._bucket, Key=key, Body=data)
 
     def create(self, key: str, data: bytes) -> bool:
         """Writes the object if the key is free; returns whether it was."""

@@ -1,4 +1,5 @@
-"""Faults at the HTTP layer of botocore: below its retries, above the socket, for every client of the process.
+"""Faults at the HTTP layer of botocore, below its retries and above the socket, for every client of the process; and in
+the puts of obstore.
 
 A request is refused, fails, is executed without its answer arriving, arrives late, or arrives twice. Which, the process's
 own random numbers say. Every fault is written down at once, since the process may be killed the next moment. When the file
@@ -20,9 +21,11 @@ from random import Random
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+import obstore
 from botocore.awsrequest import AWSResponse
 from botocore.exceptions import ConnectionClosedError, EndpointConnectionError, ReadTimeoutError
 from botocore.httpsession import URLLib3Session
+from obstore.exceptions import GenericError
 from urllib3.response import HTTPResponse
 
 FOLDER, RATE, SEED = "HEADRACE_CHAOS_FOLDER", "HEADRACE_CHAOS_RATE", "HEADRACE_CHAOS_SEED"
@@ -81,14 +84,23 @@ class Injector:
     def send(self, really: Send, request: Any) -> Any:
         """Sends the request by `really`, or does what the fault says."""
         name = operation(request.method, request.url, request.headers)
+        fault, wait_s, late_s = self._chosen(name)
+        if not fault:
+            return really(request)
+        return self._act(fault, name, really, request, wait_s, late_s)
+
+    def _chosen(self, name: str) -> tuple[str, float, float]:
+        """Returns the fault that a request meets ("" for none), how long its answer takes, and how late it may arrive,
+        in seconds; writes the fault down.
+        """
         with self._lock:
             rate = self._rate if name.startswith("dynamodb.") else self._rate * MORE_OFTEN
             fault = self._random.choice(faults_of(name)) if self._random.random() < rate else ""
             wait_s, late_s = self._random.random() * LONGEST_WAIT_S, self._random.random() * LATEST_S
         if not fault or self._calm.exists():
-            return really(request)
+            return "", 0, 0
         os.write(self._notes, f"{name} {fault}\n".encode())
-        return self._act(fault, name, really, request, wait_s, late_s)
+        return fault, wait_s, late_s
 
     def _act(self, fault: str, name: str, really: Send, request: Any, wait_s: float, late_s: float) -> Any:
         url = request.url
@@ -119,17 +131,40 @@ class Injector:
                 return _response(url, answer.status_code, dict(answer.headers), content[: len(content) // 2])
         raise ConnectionClosedError(endpoint_url=url, request=request, error="injected")
 
+    def put(self, really: Callable[[], Any]) -> Any:
+        """Makes a put of obstore by `really`, or does what the fault says, in the way that obstore tells it."""
+        fault, wait_s, late_s = self._chosen("s3.PutObject")
+        status = {"throttled": 503, "failing": 500, "failed": 500}.get(fault)
+        reason = f" Server returned non-2xx status code: {status} injected" if status else "injected"
+        if fault == "late":
+            _after(late_s, really)
+        elif fault == "twice":
+            _after(late_s, really)
+            return really()
+        elif fault not in ("throttled", "failing", "unreachable"):
+            answer = really()
+            if not fault:
+                return answer
+            time.sleep(wait_s)
+        raise GenericError(reason)
+
     def _later(self, really: Send, request: Any, late_s: float) -> None:
         late = copy.copy(request)
         late.body = _bytes(request.body)  # its own: a repeat of the request reads the same file
 
-        def deliver() -> None:
-            with suppress(Exception):  # nobody waits for it
-                really(late).content  # noqa: B018 - reads the answer to its end
+        _after(late_s, lambda: really(late).content)  # reads the answer to its end
 
-        timer = threading.Timer(late_s, deliver)
-        timer.daemon = True
-        timer.start()
+
+def _after(seconds: float, call: Callable[[], Any]) -> None:
+    """Makes a call later, for whose outcome nobody waits."""
+
+    def make() -> None:
+        with suppress(Exception):
+            call()
+
+    timer = threading.Timer(seconds, make)
+    timer.daemon = True
+    timer.start()
 
 
 def _bytes(body: Any) -> bytes:
@@ -160,15 +195,19 @@ def _response(url: str, status: int, headers: dict[str, str], body: bytes) -> AW
 
 
 def install(environment: Mapping[str, str], role: str) -> None:
-    """Puts an injector under every botocore client of this process, as the environment says."""
+    """Puts an injector under every botocore client of this process, and under obstore's puts, as the environment says."""
     folder, seed = Path(environment[FOLDER]), environment[SEED]
     injector = Injector(Random(f"{seed} {role} {os.getpid()}"), float(environment[RATE]), folder, role)
-    send = URLLib3Session.send
+    send, put = URLLib3Session.send, obstore.put
 
     def faulty(self: Any, request: Any) -> Any:
         return injector.send(lambda given: send(self, given), request)
 
+    def faulty_put(*args: Any, **options: Any) -> Any:
+        return injector.put(lambda: put(*args, **options))
+
     URLLib3Session.send = faulty
+    obstore.put = faulty_put
 
 
 def met(folder: Path) -> Counter[tuple[str, str]]:

@@ -9,12 +9,14 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import obstore
 import pytest
 from botocore.exceptions import ConnectionClosedError, EndpointConnectionError, ReadTimeoutError
 from botocore.httpsession import URLLib3Session
 
 from headrace.errors import StoreThrottled, StoreTimeout
 from headrace.objects import ObjectMissing
+from headrace.objects.fast import FastObjects
 from headrace.objects.s3 import S3Objects, make_client
 from headrace.tables.dynamodb import Store
 from headrace.tables.items import ConditionFailed, n, s
@@ -53,13 +55,14 @@ def faulty(cloud: Cloud, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cal
     """Points clients at the cloud; called with a fault, every request meets it from then on."""
     for name, value in cloud.environment.items():
         monkeypatch.setenv(name, value)
-    send = URLLib3Session.send
+    send, put = URLLib3Session.send, obstore.put
 
     def inject(fault: str) -> None:
         one = Injector(Chosen(fault), 1.0, tmp_path, "test")
         monkeypatch.setattr(
             URLLib3Session, "send", lambda self, request: one.send(lambda given: send(self, given), request)
         )
+        monkeypatch.setattr(obstore, "put", lambda *args, **options: one.put(lambda: put(*args, **options)))
 
     return inject
 
@@ -118,6 +121,28 @@ def test_an_object_is_created_or_not_as_the_fault_says(
     else:
         with pytest.raises(ObjectMissing):
             objects.get(f"new-{fault}")
+
+
+@pytest.mark.parametrize("fault", sorted(faults_of("s3.PutObject")))
+def test_a_fast_put_is_refused_or_executed_as_the_fault_says(
+    fault: str, cloud: Cloud, faulty: Callable[[str], None], tmp_path: Path
+) -> None:
+    client = make_client()
+    bucket, key = cloud.deployment.outputs["BucketName"], f"fast-{fault}"
+    faulty(fault)
+    if fault == "twice":
+        FastObjects(bucket, client).put(key, b"x")
+    else:
+        with pytest.raises(StoreThrottled if fault == "throttled" else StoreTimeout):
+            FastObjects(bucket, client).put(key, b"x")
+    assert injector.met(tmp_path) == {("s3.PutObject", fault): 1 if fault == "twice" else 2}
+    calm(tmp_path)
+    time.sleep(injector.LATEST_S if fault == "late" else 0)
+    if fault in EXECUTED:
+        assert S3Objects(bucket, client).get(key) == b"x"
+    else:
+        with pytest.raises(ObjectMissing):
+            S3Objects(bucket, client).get(key)
 
 
 def test_operations_are_named_by_their_requests() -> None:

@@ -1,4 +1,4 @@
-"""The real S3 client against a server that fails: what its own repeat hides, the adapter must not."""
+"""The real clients of S3 against a server that fails: what their own repeats hide, the adapters must not."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from headrace.errors import StoreTimeout
+from headrace.clock import within_deadline
+from headrace.errors import DeadlineExceeded, StoreThrottled, StoreTimeout
+from headrace.objects.fast import FastObjects
 from headrace.objects.s3 import S3Objects, make_client
 
 
@@ -38,6 +40,7 @@ class _Handler(BaseHTTPRequestHandler):
         if status:
             self.send_response(status)
             self.send_header("Content-Length", "10")
+            self.send_header("ETag", '"1"')
             self.end_headers()
             self.wfile.write(b"short" if status == 200 and self.command == "GET" else b"<Error/>  ")
 
@@ -86,3 +89,49 @@ def test_a_server_that_is_not_there_is_a_timeout(server: _Server, monkeypatch: p
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")  # the discard port: nobody listens
     with pytest.raises(StoreTimeout):
         S3Objects("bucket", make_client()).put("k", b"data")
+
+
+def fast_objects() -> S3Objects:
+    client = make_client()
+    return S3Objects("bucket", client, fast=FastObjects("bucket", client))
+
+
+@pytest.mark.parametrize("script", [(200,), (500, 200), (503, 200), (0, 200)])
+def test_a_fast_put_is_tried_twice(server: _Server, script: tuple[int, ...]) -> None:
+    server.script = script
+    fast_objects().put("k", b"data")
+    assert server.served == len(script)
+
+
+@pytest.mark.parametrize(
+    ("script", "meaning"),
+    [
+        ((503, 503), StoreThrottled),
+        ((429, 503), StoreThrottled),
+        ((500, 500), StoreTimeout),
+        ((500, 503), StoreTimeout),  # the first try may have written
+        ((503, 0), StoreTimeout),
+        ((0, 503), StoreTimeout),
+    ],
+)
+def test_a_fast_put_is_refused_only_if_both_tries_were(
+    server: _Server, script: tuple[int, ...], meaning: type[Exception]
+) -> None:
+    server.script = script
+    with pytest.raises(meaning):
+        fast_objects().put("k", b"data")
+    assert server.served == 2
+
+
+@pytest.mark.parametrize("status", [403, 404])
+def test_a_wrong_setting_is_not_taken_for_a_slow_store(server: _Server, status: int) -> None:
+    server.script = (status,)
+    with pytest.raises(Exception, match=str(status)) as raised:
+        fast_objects().put("k", b"data")
+    assert not isinstance(raised.value, StoreThrottled | StoreTimeout)
+
+
+def test_a_fast_put_that_is_out_of_time_is_not_sent(server: _Server) -> None:
+    with within_deadline(0), pytest.raises(DeadlineExceeded):
+        fast_objects().put("k", b"data")
+    assert server.served == 0

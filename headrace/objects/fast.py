@@ -1,8 +1,8 @@
-"""Reads many ranges of one bucket at the same time, through obstore: a hundred take little longer than one.
+"""The two calls to a bucket that requests wait for most, through obstore: to read many ranges at once, and to write.
 
-Threads on boto3 take six times as long and ten times the CPU. The event loop runs in a thread of its own, one for all
-buckets of the process, so that callers stay synchronous. obstore and asyncio are imported with the first read, because
-some processes never make one.
+A hundred ranges take little longer than one; threads on boto3 take six times as long and ten times the CPU. A write of
+70 KB takes a fifth of boto3's CPU. The event loop of the reads runs in a thread of its own, one for all buckets of the
+process, so that callers stay synchronous. obstore and asyncio are imported with the first call.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import atexit
 import re
 import threading
+import time
 from collections.abc import Coroutine, Sequence
 from datetime import timedelta
 from functools import cached_property
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
 from headrace.clock import check_deadline
-from headrace.errors import StoreThrottled, StoreTimeout
+from headrace.errors import StoreError, StoreThrottled, StoreTimeout
 from headrace.objects import ObjectMissing, Range
 
 if TYPE_CHECKING:
@@ -29,19 +30,21 @@ if TYPE_CHECKING:
 _STATUS = re.compile(r" Server returned non-2xx status code: (\d{3}) ")
 _THROTTLED = ("429", "503")
 _BEHIND_THE_END = "416"
+_TRIES = 2
+_PAUSE_S = 0.05  # before the second try of a put: a connection that the first one broke is then known to be broken
 
 T = TypeVar("T")
 
 
-class ParallelRanges:
-    """A reader of ranges of one bucket. Thread-safe."""
+class FastObjects:
+    """A reader and writer of one bucket. Thread-safe."""
 
     def __init__(self, bucket: str, client: Any, *, connect_timeout_s: float = 1.0, timeout_s: float = 2.0) -> None:
-        """Creates a reader for `bucket`. The endpoint is that of `client` (a boto3 S3 client); credentials are found as
+        """Creates one for `bucket`. The endpoint is that of `client` (a boto3 S3 client); credentials are found as
         botocore finds them.
 
         Args:
-            connect_timeout_s, timeout_s: timeouts of one try of one read; a failed read is tried once more.
+            connect_timeout_s, timeout_s: timeouts of one try of one call; a failed call is tried once more.
         """
         self._bucket = bucket
         self._client = client
@@ -62,11 +65,43 @@ class ParallelRanges:
                 raise ValueError(f"no such range: start={one.start} length={one.length}")
         check_deadline()
         with self._lock:
-            store = self._store
+            store = self._reads
         return _run(_all(store, ranges))
 
+    def put(self, key: str, data: bytes) -> None:
+        """Writes the object.
+
+        Raises:
+            StoreThrottled: every try was refused; nothing was written.
+            StoreTimeout: a try failed or broke off; the object may exist, whole.
+            DeadlineExceeded: the request's time is over; nothing was written.
+        """
+        import obstore
+        from obstore.exceptions import GenericError
+
+        check_deadline()
+        with self._lock:
+            store = self._writes
+        failures: list[StoreError] = []
+        while len(failures) < _TRIES:
+            if failures:
+                time.sleep(_PAUSE_S)
+            try:
+                obstore.put(store, key, data, use_multipart=False)
+                return
+            except GenericError as exc:
+                failures.append(_failure(key, exc))
+        raise next((one for one in failures if isinstance(one, StoreTimeout)), failures[-1])
+
     @cached_property
-    def _store(self) -> S3Store:
+    def _reads(self) -> S3Store:
+        return self._open(tries=_TRIES)
+
+    @cached_property
+    def _writes(self) -> S3Store:
+        return self._open(tries=1)  # a repeat inside obstore would hide what its first try met
+
+    def _open(self, *, tries: int) -> S3Store:
         from obstore.auth.boto3 import Boto3CredentialProvider
         from obstore.store import S3Store
 
@@ -82,7 +117,7 @@ class ParallelRanges:
                 "connect_timeout": self._connect_timeout,
                 "timeout": self._timeout,
             },
-            retry_config={"max_retries": 1, "retry_timeout": 2 * self._timeout},
+            retry_config={"max_retries": tries - 1, "retry_timeout": tries * self._timeout},
             **place,
         )
 
@@ -107,13 +142,21 @@ async def _one(store: S3Store, one: Range) -> bytes:
     except FileNotFoundError as exc:
         raise ObjectMissing(one.key) from exc
     except GenericError as exc:
-        reason = str(exc)
-        answer = _STATUS.search(reason)
-        status = answer.group(1) if answer else None
-        if status == _BEHIND_THE_END:
+        if _status(exc) == _BEHIND_THE_END:
             return b""
-        kind = StoreThrottled if status in _THROTTLED else StoreTimeout
-        raise kind(f"no whole answer from the object store: object={one.key} reason={reason:.200}") from exc
+        raise _failure(one.key, exc) from exc
+
+
+def _failure(key: str, exc: Exception) -> StoreError:
+    kind = StoreThrottled if _status(exc) in _THROTTLED else StoreTimeout
+    failure = kind(f"no whole answer from the object store: object={key} reason={exc!s:.200}")
+    failure.__cause__ = exc
+    return failure
+
+
+def _status(exc: Exception) -> str | None:
+    answer = _STATUS.search(str(exc))
+    return answer.group(1) if answer else None
 
 
 _END_S = 2.0  # that the end of the process waits for the event loop
@@ -129,7 +172,7 @@ def _run(work: Coroutine[Any, Any, T]) -> T:
     with _start:
         if _loop is None:
             _loop = asyncio.new_event_loop()
-            thread = threading.Thread(target=_loop.run_forever, name="object-ranges", daemon=True)
+            thread = threading.Thread(target=_loop.run_forever, name="object-reads", daemon=True)
             thread.start()
             atexit.register(_end, _loop, thread)
     return asyncio.run_coroutine_threadsafe(work, _loop).result()

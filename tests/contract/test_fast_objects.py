@@ -1,4 +1,4 @@
-"""Many ranges at once, against an S3 that answers and one that fails."""
+"""Many ranges at once, and puts, against an S3 that answers and one that fails."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from moto.server import ThreadedMotoServer
 from headrace.clock import within_deadline
 from headrace.errors import DeadlineExceeded, StoreThrottled, StoreTimeout
 from headrace.objects import ObjectMissing, Range
-from headrace.objects.parallel import ParallelRanges
+from headrace.objects.fast import FastObjects
 from headrace.objects.s3 import S3Objects, make_client
 
 BUCKET = "headrace-ranges"
@@ -46,7 +46,7 @@ def _environment(monkeypatch: pytest.MonkeyPatch, endpoint: str) -> None:
 
 def test_ranges_come_in_their_order_and_as_one_by_one(client: Any) -> None:
     alone = S3Objects(BUCKET, client)
-    together = S3Objects(BUCKET, client, ranges=ParallelRanges(BUCKET, client))
+    together = S3Objects(BUCKET, client, fast=FastObjects(BUCKET, client))
     body = bytes(range(256)) * 400
     alone.put("logs/a/index/one", body)
     alone.put("logs/a/index/empty", b"")
@@ -57,22 +57,30 @@ def test_ranges_come_in_their_order_and_as_one_by_one(client: Any) -> None:
     assert together.get_ranges([]) == alone.get_ranges([]) == []
 
 
+@pytest.mark.parametrize("data", [b"", b"x", bytes(range(256)) * 30_000])
+def test_what_is_put_is_got(client: Any, data: bytes) -> None:
+    alone, fast = S3Objects(BUCKET, client), FastObjects(BUCKET, client)
+    fast.put("logs/a b/é/one", data)
+    assert alone.get("logs/a b/é/one") == data
+    assert list(alone.list("logs/a b/")) == ["logs/a b/é/one"]
+
+
 def test_a_missing_object_is_told_apart(client: Any) -> None:
     S3Objects(BUCKET, client).put("there", b"x")
-    for ranges in (ParallelRanges(BUCKET, client), None):
+    for fast in (FastObjects(BUCKET, client), None):
         with pytest.raises(ObjectMissing):
-            S3Objects(BUCKET, client, ranges=ranges).get_ranges([Range("there", 0, 1), Range("none", 0, 1)])
+            S3Objects(BUCKET, client, fast=fast).get_ranges([Range("there", 0, 1), Range("none", 0, 1)])
 
 
 @pytest.mark.parametrize("wanted", [(-1, 5), (0, 0)])
 def test_a_range_that_is_none_is_refused(client: Any, wanted: tuple[int, int]) -> None:
     with pytest.raises(ValueError, match="range"):
-        ParallelRanges(BUCKET, client).get_ranges([Range("k", *wanted)])
+        FastObjects(BUCKET, client).get_ranges([Range("k", *wanted)])
 
 
 def test_nothing_is_read_when_the_time_is_over(client: Any) -> None:
     with within_deadline(0), pytest.raises(DeadlineExceeded):
-        ParallelRanges(BUCKET, client).get_ranges([Range("k", 0, 1)])
+        FastObjects(BUCKET, client).get_ranges([Range("k", 0, 1)])
 
 
 class _Server(ThreadingHTTPServer):
@@ -118,7 +126,7 @@ def test_what_fails_is_told_as_the_port_promises(
         thread.start()
         try:
             with pytest.raises(error):
-                ParallelRanges(BUCKET, make_client()).get_ranges([Range(key, 0, 10), Range(key, 20, 10)])
+                FastObjects(BUCKET, make_client()).get_ranges([Range(key, 0, 10), Range(key, 20, 10)])
         finally:
             server.shutdown()
             thread.join()
@@ -128,4 +136,4 @@ def test_what_fails_is_told_as_the_port_promises(
 def test_a_server_that_is_not_there_is_a_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
     _environment(monkeypatch, "http://127.0.0.1:9")  # the discard port: nobody listens
     with pytest.raises(StoreTimeout):
-        ParallelRanges(BUCKET, make_client()).get_ranges([Range("k", 0, 1)])
+        FastObjects(BUCKET, make_client()).get_ranges([Range("k", 0, 1)])
