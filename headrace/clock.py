@@ -1,5 +1,5 @@
-"""Clocks as arguments, so that a run can be replayed with the same times; the deadline of a request; and the cache that
-all code here uses, whose values age by both clocks.
+"""Clocks as arguments, so that a run can be replayed with the same times; the deadline of a request; the
+budget of a write; and the cache that all code here uses, whose values age by both clocks.
 
 Every store call of a request checks the request's deadline first. A call that is in progress is not interrupted.
 """
@@ -7,6 +7,7 @@ Every store call of a request checks the request's deadline first. A call that i
 from __future__ import annotations
 
 import math
+import random
 import threading
 import time
 from collections import OrderedDict
@@ -15,7 +16,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
-from headrace.errors import DeadlineExceeded
+from headrace.errors import DeadlineExceeded, Overloaded
 
 
 class Clock(Protocol):
@@ -89,6 +90,43 @@ def check_deadline(monotonic: Callable[[], float] = time.monotonic) -> None:
     until = _until.get()
     if until is not None and monotonic() >= until:
         raise DeadlineExceeded("the request's time is over")
+
+
+MAX_TRIES = 24  # conflicts with other writers before 429; each costs a write unit of the log's partition
+_FIRST_PAUSE_S = 0.004
+_LONGEST_PAUSE_S = 0.25
+_system_random = random.SystemRandom().random  # no state that clones of a snapshot would share
+
+
+class Budget:
+    """The time and tries that one request has for writing, and the pauses between tries."""
+
+    def __init__(self, clock: Clock, limit_ms: int, jitter: Callable[[], float] = _system_random) -> None:
+        self._clock = clock
+        self._until = clock.monotonic() + limit_ms / 1000
+        self._jitter = jitter
+        self.tries = 0
+
+    @property
+    def spent(self) -> bool:
+        """Whether the time is over."""
+        return self._clock.monotonic() >= self._until
+
+    def again(self, what: str) -> None:
+        """Counts a try that lost against another writer, and pauses.
+
+        Raises:
+            Overloaded: tries or time are used up; nothing was written.
+        """
+        self.tries += 1
+        if self.tries >= MAX_TRIES or self.spent:
+            raise Overloaded(f"{what}: tries={self.tries}")
+        self.pause(self.tries)
+
+    def pause(self, attempt: int) -> None:
+        """Sleeps for a random time that grows with each attempt."""
+        longest = min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2 ** min(attempt, 8))
+        self._clock.sleep(longest * (0.2 + 0.8 * self._jitter()))
 
 
 K = TypeVar("K")

@@ -14,15 +14,19 @@ from typing import Any, Literal, Protocol, TypeVar
 
 import msgspec
 
+from headrace.clock import Bounded
+from headrace.errors import Damaged
 from headrace.json import lens, registry, search_config, validate
 from headrace.json.lens import Lens
 from headrace.json.registry import Registry
 from headrace.json.validate import Validator
-from headrace.objects import packed
+from headrace.objects import ObjectMissing, Objects, keys, packed
 from headrace.query.language.canonical import SearchConfig
+from headrace.wal.state import LogState
 
 T = TypeVar("T")
 
+_REMEMBERED = 256  # definitions of one process; a compiled schema takes some 10 KB
 GENERIC = "generic"  # the kind of a definition to which a surface adds nothing
 
 
@@ -158,3 +162,34 @@ def for_fork(definition: Definition, base: int) -> Definition:
     """
     moved = registry.cut(definition.registry, base)
     return Definition(moved, definition.own)
+
+
+class Definitions:
+    """A cache of the definitions of logs, by object; definitions never change."""
+
+    def __init__(self, objects: Objects) -> None:
+        self._objects = objects
+        self._kept: Bounded[str, Definition] = Bounded(_REMEMBERED)
+
+    def of(self, log_id: str, state: LogState) -> Definition:
+        """Returns the definition that a state names. Costs one GET if it is not cached.
+
+        Raises:
+            Damaged: the object is missing, or is not a definition.
+        """
+        ref = state.definition
+        if ref is None:
+            return EMPTY
+        key = keys.definition(log_id, ref.number, ref.nonce)
+        return self._kept.load(key, lambda: self._fetch(key))
+
+    def remember(self, key: str, definition: Definition) -> None:
+        """Caches a definition that is, or will be, stored under a key."""
+        self._kept.put(key, definition)
+
+    def _fetch(self, key: str) -> Definition:
+        try:
+            data = self._objects.get(key)
+        except ObjectMissing as exc:
+            raise Damaged(f"definition is missing: object={key}") from exc
+        return decode(data, key)

@@ -9,8 +9,9 @@ from functions.indexer.policy import IndexLimits
 from functions.indexer.runs import EmrRuns, JobRuns
 from functions.metrics import IndexerMetric, Meter
 from functions.queue import Queue, SqsQueue
+from headrace.definition import Definitions
 from headrace.index.manifest import IndexManifest, IndexManifestStore
-from headrace.log.context import Definitions, Stores
+from headrace.log.context import Stores
 from headrace.manifest.merging import MergeLimits
 from headrace.tables.jobs import DynamoJobs, Jobs
 
@@ -71,7 +72,7 @@ def assemble(
     """Creates a context on given stores, and counts their requests to the object store."""
     meter = meter or Meter(IndexerMetric)
     stores, counts = worker.count_requests(stores, meter)
-    indexes, definitions = IndexManifestStore(stores.objects), Definitions(stores)
+    indexes, definitions = IndexManifestStore(stores.objects), Definitions(stores.objects)
     return Context(stores, stores.manifests(), queue, counts, meter, indexes, definitions, jobs, runs)
 
 

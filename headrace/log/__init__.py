@@ -1,10 +1,10 @@
 """The log: the commit protocol, and reading, listing and control verbs built on it. It knows no surface.
 
 seam       the interface to surfaces: decisions and their inputs; rules that surfaces share
-context    the stores of one process, its cache of logs, and what the verbs of one surface share
-commit     commits one decision to one log or to several: lost answers, unknown outcomes, the ack fence
-append     group commit: read, decide, commit, and repeat if another writer was first
-control    the same for everything else that changes a log; expiry, deletion, release of forks
+context    what the verbs of one surface share in one process: stores, the cache of logs, the appends that wait
+commit     commits one decision to one log or to several: lost answers, unknown outcomes, the ack fence; for appends,
+           the loop that reads, decides, commits, and repeats if another writer was first
+control    the same loop for everything else that changes a log; expiry, deletion, release of forks
 join       reads the tail and joins it with the published part; payloads; finds the position of a time
 requests   the arguments and results of reads, as plain values
 read       reads pages of records

@@ -1,4 +1,5 @@
-"""Commits one decision: entries of one log or of several, each into one slot, all or none of them.
+"""Commits decisions: entries of one log or of several, each into one slot, all or none of them. Appends are here, with
+their loop; other changes are in `headrace.log.control`.
 
 `put` finds out the outcome: after a lost or unknown answer it sends the identical entry to the same slot until the slot
 is seen to be taken, by this entry or by another. `verify_slot` is the ack fence: a writer with an old picture proves
@@ -7,23 +8,29 @@ that its entry is part of the chain before it acknowledges it.
 The objects that an entry names, including its payload if that is large, are written before the entry, so that a reader
 that sees the entry finds them. A payload that no entry names is removed after a day; the ack fence has stopped its
 writer long before.
+
+Appends of one process to the same log wait in a group, and the thread of one of them leads. The leader takes a batch of
+requests, commits what the surface decides, and answers all of them. When its own request is answered and others wait,
+it hands the lead over to the first of them. If the log's state is cached, an append costs one conditional write and
+nothing else; otherwise one catalog read and one query come before it.
 """
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec.structs import replace
 
 from headrace import offset as offsets
 from headrace.batch import Batch, concat, encode_frames
-from headrace.clock import Clock, Moment
-from headrace.errors import OutcomeUnknown, Overloaded, StoreThrottled, StoreTimeout
-from headrace.log.context import Context, Picture
+from headrace.clock import Budget, Moment
+from headrace.errors import HeadraceError, OutcomeUnknown, Overloaded, StoreError, StoreThrottled, StoreTimeout
+from headrace.log.context import Context, Picture, Sized, Ticket
 from headrace.log.join import chained
-from headrace.log.seam import Decision, Draft, NamedObject
+from headrace.log.seam import Decision, Draft, NamedObject, Which, split
 from headrace.objects import keys
 from headrace.tables.catalog import PutRow
 from headrace.tables.items import Guard
@@ -31,42 +38,11 @@ from headrace.wal import Committed, Outcome, SlotTaken
 from headrace.wal.entry import Follows, PutEntry
 from headrace.wal.state import Entry, LogState
 
-MAX_TRIES = 24  # conflicts with other writers before 429; each costs a write unit of the log's partition
-_FIRST_PAUSE_S = 0.004
-_LONGEST_PAUSE_S = 0.25
+if TYPE_CHECKING:  # `Controls.ensure_alive` is asked for only when a deadline has passed
+    from headrace.log.control import Controls
+
+_LEAST_BUDGET_MS = 500  # for a batch whose first request has waited in the queue
 _VERIFY_ENTRIES = 64  # entries per query of the ack fence; it rarely needs more than the next one
-_system_random = random.SystemRandom().random  # no state that clones of a snapshot would share
-
-
-class Budget:
-    """The time and tries that one request has for writing, and the pauses between tries."""
-
-    def __init__(self, clock: Clock, limit_ms: int, jitter: Callable[[], float] = _system_random) -> None:
-        self._clock = clock
-        self._until = clock.monotonic() + limit_ms / 1000
-        self._jitter = jitter
-        self.tries = 0
-
-    @property
-    def spent(self) -> bool:
-        """Whether the time is over."""
-        return self._clock.monotonic() >= self._until
-
-    def again(self, what: str) -> None:
-        """Counts a try that lost against another writer, and pauses.
-
-        Raises:
-            Overloaded: tries or time are used up; nothing was written.
-        """
-        self.tries += 1
-        if self.tries >= MAX_TRIES or self.spent:
-            raise Overloaded(f"{what}: tries={self.tries}")
-        self.pause(self.tries)
-
-    def pause(self, attempt: int) -> None:
-        """Sleeps for a random time that grows with each attempt."""
-        longest = min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2 ** min(attempt, 8))
-        self._clock.sleep(longest * (0.2 + 0.8 * self._jitter()))
 
 
 class Found(NamedTuple):
@@ -275,3 +251,129 @@ def control_entry(newest: Entry, kind: str, state: LogState, request_ids: tuple[
         prev_id=newest.id,
         prev_committed_ms=newest.committed_ms,
     )
+
+
+class Appender:
+    """Commits appends to the logs of one surface.
+
+    Attributes:
+        groups: the waiting requests by log; control verbs take turns with them.
+        wakeups: the callbacks that are called after each change by this process.
+    """
+
+    def __init__(self, context: Context, controls: Controls) -> None:
+        self._context = context
+        self._controls = controls
+        self.wakeups = Wakeups()
+        self.groups = context.groups
+
+    def append(self, which: Which, request: Sized) -> Ticket:
+        """Commits one append request by the surface's decision, alone or together with others of this process.
+
+        Returns:
+            The ticket of the request, which has the answer.
+
+        Raises:
+            HeadraceError: refused (nothing was written), overloaded (nothing was written), or of unknown outcome.
+        """
+        stores = self._context.stores
+        ticket = Ticket(request, stores.request_ids(), stores.clock.monotonic())
+        with self.groups.of(which) as group:
+            if group.enter(ticket):
+                try:
+                    while not ticket.settled:
+                        with group.data_turn():
+                            self._commit_batch(which, group.batch())
+                finally:
+                    group.hand_over()
+        ticket.result()
+        return ticket
+
+    def _commit_batch(self, which: Which, tickets: Sequence[Ticket]) -> None:
+        """Commits a batch of requests and answers every ticket, whatever happens."""
+        try:
+            self._commit(which, tickets)
+        except BaseException as exc:
+            for ticket in tickets:
+                ticket.settle(error=exc)
+            if not isinstance(exc, (HeadraceError, StoreError)):
+                raise
+
+    def _commit(self, which: Which, tickets: Sequence[Ticket]) -> None:
+        context, surface = self._context, self._context.surface
+        clock, timeout_ms = context.stores.clock, context.stores.settings.append_timeout_ms
+        waited_ms = round((clock.monotonic() - tickets[0].queued) * 1000)
+        if waited_ms > timeout_ms:
+            raise Overloaded(f"too many appends wait for this {surface.noun}")
+        budget = Budget(clock, max(timeout_ms - waited_ms, _LEAST_BUDGET_MS))
+        attempt, request_ids = Attempt(context, budget), [ticket.request_id for ticket in tickets]
+        logs = surface.look_at(which)
+        pictures = [context.pictures.warm(one) for one in logs]
+        fresh = None in pictures
+        looked = self._look(logs) if fresh else [picture for picture in pictures if picture is not None]
+        while True:
+            looked = [self._controls.ensure_alive(one) if context.is_due(one) else one for one in looked]
+            found, now_ms = Found(tuple(looked), min([one.read for one in looked])), clock.now_ms()
+            decision = surface.decide([context.look_at(one) for one in looked], tickets, context, now_ms, attempt)
+            if decision.tells and (not fresh or context.pictures.is_old(found.read)):
+                # What was decided on cached state, and no slot will check, is checked once against fresh state.
+                looked, fresh = self._look(logs), True
+                continue
+            if not decision.entries:
+                break
+            outcome = attempt.commit(found, decision, now_ms, request_ids)
+            if isinstance(outcome, Committed):
+                break
+            budget.again(f"others keep appending to this {surface.noun}")
+            if isinstance(outcome, SlotTaken) and budget.tries == 1 and len(looked) == 1:
+                # What is in our slot is the state to decide on, unless more came after it: so it is as old as the
+                # picture that it follows, or the fence would trust a slot that was used and trimmed.
+                looked, fresh = [context.pictures.remember(looked[0].row, outcome.entry, found.read)], False
+            else:
+                looked, fresh = self._look(logs), True
+        for ticket, answer in zip(tickets, decision.answers, strict=True):
+            ticket.tries = budget.tries + 1
+            if isinstance(answer, HeadraceError):
+                ticket.settle(error=answer)
+            else:
+                ticket.settle(answer)
+        written = {draft.log_id for draft in decision.entries}
+        for log, picture in zip(logs, looked, strict=True):
+            if log == which or picture.row.log_id in written:
+                self.wakeups.notify(log)
+
+    def _look(self, logs: Sequence[Which]) -> list[Picture]:
+        """Reads fresh pictures of these logs."""
+        return [self._context.pictures.look(one) for one in logs]
+
+
+class Wakeups:
+    """Callbacks by log, which wake waiting readers of this process. They are only a hint: readers also poll, to see
+    other processes' writes.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._listeners: dict[tuple[str, str], list[Callable[[], None]]] = {}
+
+    @contextmanager
+    def listen(self, which: Which, callback: Callable[[], None]) -> Iterator[None]:
+        """Calls `callback`, from any thread, after each change of a log by this process, while the block runs."""
+        key = split(which)
+        with self._lock:
+            self._listeners.setdefault(key, []).append(callback)
+        try:
+            yield
+        finally:
+            with self._lock:
+                listeners = self._listeners[key]
+                listeners.remove(callback)
+                if not listeners:
+                    del self._listeners[key]
+
+    def notify(self, which: Which) -> None:
+        """Calls the callbacks of a log."""
+        with self._lock:
+            listeners = list(self._listeners.get(split(which), ()))
+        for callback in listeners:
+            callback()

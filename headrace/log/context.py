@@ -1,47 +1,40 @@
-"""The stores of one process, its cache of logs, and the context that the verbs of one surface share.
+"""What the verbs of one surface share in one process: its stores, its cache of logs, and the appends that wait.
 
 The cache is bounded. Dropping from it costs reads, but never correctness.
+
+Appends to the same log wait in a group, which one of them leads (`headrace.log.commit`). A process that serves one
+request at a time always leads a batch of one. A control verb (delete, fork, expire) takes its turn between two batches,
+so that a stream of appends can't starve it.
 """
 
 from __future__ import annotations
 
-import base64
-import os
-from collections.abc import Callable, Mapping, Sequence
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 from msgspec.structs import replace
 
 from headrace.clock import Bounded, Clock, Moment, SystemClock, age_s, moment
-from headrace.definition import EMPTY, Definition, decode
+from headrace.definition import Definition, Definitions
 from headrace.errors import Damaged
+from headrace.limits import GROUP_BYTES, GROUP_REQUESTS
 from headrace.log.requests import Head
 from headrace.log.seam import Look, NamedObject, Surface, Which, deadline_ms, split
 from headrace.manifest.manifest import Manifest
 from headrace.manifest.store import ManifestStore
-from headrace.objects import ObjectMissing, Objects, keys
+from headrace.objects import Objects
 from headrace.settings import Settings
 from headrace.tables.catalog import Catalog, Row
 from headrace.tables.producers import Producers
 from headrace.tables.watermarks import Watermarks
 from headrace.wal import Wal
-from headrace.wal.state import Entry, LogState, Producer
+from headrace.wal.state import Entry, LogState, Producer, random_id, request_id
 
 _REMEMBERED = 4096  # logs of one process
-_DEFINITIONS = 256  # definitions of one process; a compiled schema takes some 10 KB
-
-
-def random_id() -> str:
-    """Returns 128 random bits from the operating system, in hex. Nothing is kept between calls, so clones of a snapshot
-    get different ids.
-    """
-    return os.urandom(16).hex()
-
-
-def request_id() -> str:
-    """Returns 72 random bits from the operating system, as 12 characters."""
-    return base64.urlsafe_b64encode(os.urandom(9)).decode()
 
 
 class SurfaceTable(Protocol):
@@ -187,35 +180,150 @@ def _newer_picture(kept: Picture | None, picture: Picture) -> Picture:
     return kept
 
 
-class Definitions:
-    """A cache of the definitions of logs, by object; definitions never change."""
+class Sized(Protocol):
+    """A request whose size is known."""
 
-    def __init__(self, stores: Stores) -> None:
-        self._stores = stores
-        self._kept: Bounded[str, Definition] = Bounded(_DEFINITIONS)
+    @property
+    def size(self) -> int:
+        """The bytes that the request adds to a batch."""
 
-    def of(self, log_id: str, state: LogState) -> Definition:
-        """Returns the definition that a state names. Costs one GET if it is not cached.
 
-        Raises:
-            Damaged: the object is missing, or is not a definition.
+class Ticket:
+    """A waiting request and its answer.
+
+    Attributes:
+        queued: when it began to wait, in monotonic seconds.
+        memo: what the surface keeps about it from one decision to the next.
+        tries: number of commits that it took.
+    """
+
+    def __init__(self, request: Sized, request_id: str, queued: float) -> None:
+        self.request = request
+        self.request_id = request_id
+        self.queued = queued
+        self.memo: Any = None
+        self.tries = 0
+        self.answer: Any = None
+        self.error: BaseException | None = None
+        self._woken = threading.Event()
+
+    def settle(self, answer: Any = None, error: BaseException | None = None) -> None:
+        """Answers the request with a result or an error; only the first answer counts."""
+        if not self.settled:
+            self.answer, self.error = answer, error
+        self._woken.set()
+
+    @property
+    def settled(self) -> bool:
+        """Whether the request has its answer."""
+        return self.answer is not None or self.error is not None
+
+    def wake(self) -> None:
+        """Wakes the thread of the request, which waits for its answer or for its turn to lead."""
+        self._woken.set()
+
+    def wait(self) -> None:
+        """Waits until the request is answered, or its thread must lead."""
+        self._woken.wait()
+
+    def result(self) -> Any:
+        """Returns the request's answer, or raises its error."""
+        if self.error is not None:
+            raise self.error
+        return self.answer
+
+
+class Group:
+    """The waiting requests of one process for one log."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Condition()
+        self._waiting: deque[Ticket] = deque()
+        self._led = False
+        self._control = 0
+        self._turn = threading.Lock()
+        self.users = 0
+
+    def enter(self, ticket: Ticket) -> bool:
+        """Queues a ticket. Returns True if its thread must lead now; otherwise waits until it is answered or must
+        lead.
         """
-        ref = state.definition
-        if ref is None:
-            return EMPTY
-        key = keys.definition(log_id, ref.number, ref.nonce)
-        return self._kept.load(key, lambda: self._fetch(key))
+        with self._lock:
+            self._waiting.append(ticket)
+            if not self._led:
+                self._led = True
+                return True
+        ticket.wait()
+        return not ticket.settled
 
-    def remember(self, key: str, definition: Definition) -> None:
-        """Caches a definition that is, or will be, stored under a key."""
-        self._kept.put(key, definition)
+    def batch(self) -> list[Ticket]:
+        """Returns the tickets that the leader commits next, in order of arrival; at least one if any waits."""
+        with self._lock:
+            taken: list[Ticket] = []
+            size = 0
+            while self._waiting and len(taken) < GROUP_REQUESTS:
+                size += self._waiting[0].request.size
+                if taken and size > GROUP_BYTES:
+                    break
+                taken.append(self._waiting.popleft())
+            return taken
 
-    def _fetch(self, key: str) -> Definition:
+    def hand_over(self) -> None:
+        """Ends a lead: the first waiting thread leads next, if there is one."""
+        with self._lock:
+            if self._waiting:
+                self._waiting[0].wake()
+            else:
+                self._led = False
+
+    @contextmanager
+    def data_turn(self) -> Iterator[None]:
+        """Holds the log for one batch while the block runs; first waits until no control verb waits or runs."""
+        with self._lock:
+            self._lock.wait_for(lambda: not self._control)
+        with self._turn:
+            yield
+
+    @contextmanager
+    def control_turn(self) -> Iterator[None]:
+        """Holds the log for a control verb while the block runs, so that no batch is committed meanwhile."""
+        with self._lock:
+            self._control += 1
         try:
-            data = self._stores.objects.get(key)
-        except ObjectMissing as exc:
-            raise Damaged(f"definition is missing: object={key}") from exc
-        return decode(data, key)
+            with self._turn:
+                yield
+        finally:
+            with self._lock:
+                self._control -= 1
+                self._lock.notify_all()
+
+
+class Groups:
+    """The groups of all logs; each exists while it is in use."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._groups: dict[tuple[str, str], Group] = {}
+
+    @contextmanager
+    def of(self, which: Which) -> Iterator[Group]:
+        """Yields the group of a log, and creates it if no other request of the log is in progress."""
+        key = split(which)
+        with self._lock:
+            group = self._groups.setdefault(key, Group())
+            group.users += 1
+        try:
+            yield group
+        finally:
+            with self._lock:
+                group.users -= 1
+                if not group.users:
+                    del self._groups[key]
+
+    def in_use(self, name: str) -> list[Which]:
+        """Returns the main log of a name, and those of its companions for which requests are waiting."""
+        with self._lock:
+            return [(name, ""), *(key for key in self._groups if key[0] == name and key[1])]
 
 
 class Context:
@@ -226,6 +334,7 @@ class Context:
         surface: the surface.
         pictures: the cache of logs.
         manifests: the cache of their manifests.
+        groups: the appends that wait, by log; control verbs take turns with them.
         record: returns the record at a position of a row's log; the position must exist.
     """
 
@@ -234,8 +343,9 @@ class Context:
         self.surface = surface
         self.pictures = Pictures(stores, surface)
         self.manifests = stores.manifests()
+        self.groups = Groups()
         self.record: Callable[[Row, int], bytes] = _no_record
-        self._definitions = Definitions(stores)
+        self._definitions = Definitions(stores.objects)
 
     def look_at(self, picture: Picture) -> Look:
         """Converts a picture to a `Look`, the form that decisions use."""

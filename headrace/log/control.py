@@ -21,9 +21,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from headrace.clock import Moment
+from headrace.clock import Budget, Moment
 from headrace.errors import Damaged, HeadraceError, NotFound, OutcomeUnknown, Overloaded, StoreError
-from headrace.log.commit import Attempt, Budget, Found
+from headrace.log.commit import Attempt, Found
 from headrace.log.context import Context, Picture, Stores
 from headrace.log.seam import (
     AnySurface,

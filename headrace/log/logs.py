@@ -16,8 +16,7 @@ from headrace.errors import InvalidRequest
 from headrace.index.fetching import RunCache
 from headrace.index.manifest import IndexManifests
 from headrace.limits import MAX_NOTE_BYTES
-from headrace.log.append import Appender
-from headrace.log.commit import Found
+from headrace.log.commit import Appender, Found
 from headrace.log.context import Context, Stores
 from headrace.log.control import Controls
 from headrace.log.prune import Pruner
@@ -89,7 +88,7 @@ class Log:
 
     def delete(self, name: str) -> bool:
         """Deletes a name with all its logs. Returns False if it was deleted before."""
-        with self._turns(self.appender.groups.in_use(name)):
+        with self._turns(self._context.groups.in_use(name)):
             return self.controls.delete(name)
 
     def definition_of(self, head: Head) -> Definition:
@@ -150,7 +149,7 @@ class Log:
         """
         with self._in_time(), ExitStack() as turns:
             for one in sorted(set(map(split, logs))):  # in one order, so that no two wait for each other
-                turns.enter_context(turns.enter_context(self.appender.groups.of(one)).control_turn())
+                turns.enter_context(turns.enter_context(self._context.groups.of(one)).control_turn())
             yield
         for log in logs:
             self.wakeups.notify(log)

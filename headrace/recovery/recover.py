@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
+from headrace.clock import Budget
 from headrace.errors import HeadraceError, StoreError
-from headrace.log.commit import Attempt, Budget
+from headrace.log.commit import Attempt
 from headrace.log.context import Context, Stores
 from headrace.log.seam import AnySurface
 from headrace.manifest import manifest as manifests

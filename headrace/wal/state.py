@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
+import base64
+import os
 from typing import Any, Literal
 
 import msgspec
 
 from headrace import offset as offsets
+
+
+def random_id() -> str:
+    """Returns 128 random bits from the operating system, in hex. Nothing is kept between calls, so clones of a snapshot
+    get different ids.
+    """
+    return os.urandom(16).hex()
+
+
+def request_id() -> str:
+    """Returns 72 random bits from the operating system, as 12 characters."""
+    return base64.urlsafe_b64encode(os.urandom(9)).decode()
 
 
 class Producer(msgspec.Struct, frozen=True, array_like=True):

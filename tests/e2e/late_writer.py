@@ -10,9 +10,9 @@ import os
 import sys
 
 from headrace.aws import aws_stores
-from headrace.clock import Moment
+from headrace.clock import Budget, Moment
 from headrace.errors import OutcomeUnknown
-from headrace.log.commit import Attempt, Budget
+from headrace.log.commit import Attempt
 from headrace.log.context import Context
 from headrace.settings import Settings
 from headrace.streams.verbs import SURFACE

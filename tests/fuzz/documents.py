@@ -10,12 +10,10 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from headrace.definition import Definition, Document
+from headrace.definition import Definition, Definitions, Document
 from headrace.errors import Conflict, Damaged, InvalidRequest, PayloadTooLarge
 from headrace.json import jsontext, lens, registry, validate
 from headrace.json.registry import Registry
-from headrace.log.context import Definitions
-from headrace.memory import memory_stores
 from headrace.objects import keys, packed
 from headrace.objects.memory import MemoryObjects
 from headrace.streams import profiles
@@ -241,7 +239,7 @@ def definition(data: bytes) -> None:
     key = keys.definition(LOG, ref.number, ref.nonce)
     objects.put(key, changed)
     try:
-        found = Definitions(memory_stores(objects=objects)).of(LOG, LogState(next_offset=1, definition=ref))
+        found = Definitions(objects).of(LOG, LogState(next_offset=1, definition=ref))
     except Damaged as exc:
         assert key in str(exc), f"does not name the object: {exc}"
         return

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from headrace.log.context import random_id
 from headrace.objects import keys
+from headrace.wal.state import random_id
 from tests.infra.resources import Resources
 from tests.infra.spoken import rows
 

@@ -11,7 +11,8 @@ from typing import Any
 
 from emr_jobs import stores
 from functions.sealer import audit, seal, trim
-from headrace.log import append, commit, join, seam
+from headrace import clock
+from headrace.log import context, join, seam
 from headrace.log import join as tail
 from headrace.manifest import manifest, merging
 from headrace.recovery import survey
@@ -66,7 +67,7 @@ _threading = SimulatedThreading()
 _jitter: list[Any] = [None]
 # Sizes and pauses at which the engine pages, folds and forgets, made small enough to happen in a short run.
 _SMALL: tuple[tuple[Any, str, Any], ...] = (
-    (append, "threading", _threading),
+    (context, "threading", _threading),
     (seal, "ThreadPoolExecutor", _InTurn),
     (seam, "PRODUCERS_IN_STATE", 2),
     (tail, "RECENT", 3),
@@ -81,7 +82,7 @@ _SMALL: tuple[tuple[Any, str, Any], ...] = (
     (merging, "ABANDONED_MS", 3_600_000),
     (stores.retry, "__kwdefaults__", {"sleep": lambda seconds: _threading.scheduler.sleep(int(seconds * 1e6))}),
     (survey, "_PAGE", 2),
-    (commit.Budget.__init__, "__defaults__", (lambda: _jitter[0](),)),
+    (clock.Budget.__init__, "__defaults__", (lambda: _jitter[0](),)),
 )
 
 

@@ -1,6 +1,6 @@
 """The engine's locks, conditions and events in simulated time: they let other actors run while one waits.
 
-They take the place of `threading` in `headrace.log.append`, where requests of one process wait for each other.
+They take the place of `threading` in `headrace.log.context`, where requests of one process wait for each other.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from tests.simulation.scheduler import Actor, Scheduler
 
 
 class SimulatedThreading:
-    """What `headrace.log.append` uses of `threading`, for whichever scheduler runs in this thread."""
+    """What `headrace.log.context` uses of `threading`, for whichever scheduler runs in this thread."""
 
     def __init__(self) -> None:
         self.scheduler: Scheduler | None = None

@@ -15,10 +15,9 @@ from msgspec import structs
 from functions.api.context import assemble
 from functions.api.door.entry import Access, Load
 from functions.api.streams.records import PATH
-from headrace.clock import check_deadline
+from headrace.clock import MAX_TRIES, check_deadline
 from headrace.errors import StoreThrottled, StoreTimeout
 from headrace.limits import QUEUE_BYTES, QUEUE_REQUESTS
-from headrace.log.commit import MAX_TRIES
 from headrace.memory import memory_stores
 from headrace.settings import Settings
 from tests.support.builders import appending

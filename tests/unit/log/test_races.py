@@ -10,8 +10,9 @@ from functions.queue import MemoryQueue
 from functions.sealer.context import assemble
 from functions.sealer.seal import seal
 from functions.sealer.trim import trim
+from headrace.clock import Budget
 from headrace.errors import OutcomeUnknown, Overloaded, StoreThrottled, StoreTimeout
-from headrace.log.commit import Attempt, Budget
+from headrace.log.commit import Attempt
 from headrace.log.context import Context
 from headrace.log.requests import At
 from headrace.objects import keys

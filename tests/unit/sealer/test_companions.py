@@ -9,8 +9,9 @@ from functions.queue import Message
 from functions.sealer.audit import audit, sweep
 from functions.sealer.handler import hints_by_log
 from functions.sealer.purge import purge
+from headrace.clock import Budget
 from headrace.errors import Damaged, OutcomeUnknown
-from headrace.log.commit import Attempt, Budget
+from headrace.log.commit import Attempt
 from headrace.log.context import Context as LogContext
 from headrace.manifest.manifest import Description
 from headrace.objects import keys

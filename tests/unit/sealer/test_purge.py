@@ -8,8 +8,9 @@ from msgspec.structs import replace
 
 from functions.sealer.purge import purge
 from functions.sealer.seal import Sealed
+from headrace.clock import Budget
 from headrace.errors import NotFound, OutcomeUnknown
-from headrace.log.commit import Attempt, Budget
+from headrace.log.commit import Attempt
 from headrace.log.context import Context
 from headrace.objects import keys
 from headrace.streams.values import STREAMS
