@@ -229,3 +229,11 @@ def test_no_start_key_lies_outside_its_query(dynamo: Ports, store: Store) -> Non
     for prefix, after in (("a", "b"), ("a", "Z"), ("a", "a"), ("b", "a/1")):
         assert dynamo.catalog.living("streams", prefix=prefix, after=after, limit=2) == []
     assert not any(b"ExclusiveStartKey" in body for body in queries)
+
+
+def test_every_call_names_its_client_in_few_words(dynamo: Ports, store: Store) -> None:
+    agents: list[bytes] = []
+    calls = AwsCalls(store.connection.client)
+    calls.intercept = lambda _, request: agents.append(bytes(request.headers["User-Agent"]))
+    assert dynamo.catalog.get("streams", "none") is None
+    assert [agent.split()[0] for agent in agents] == [b"headrace"]

@@ -52,6 +52,7 @@ _RARE = {
     "wal.remove_dead": 20.0,
     **dict.fromkeys(("catalog.set_hints", "watermarks.touch"), 10.0),
     **dict.fromkeys(("catalog.living", "catalog.due", "producers.purge", "watermarks.drop_note"), 4.0),
+    "objects.get_ranges": 4.0,
     **dict.fromkeys(("wal.commit", "wal.remove", "objects.list", "objects.delete", "objects.create"), 3.0),
     **dict.fromkeys(("catalog.mark_ended", "watermarks.get"), 3.0),
     # A recovery reads much before it writes anything: most of its runs should come so far.

@@ -53,9 +53,10 @@ def _put(
 ) -> Outcome:
     unknown = False
     attempt = 0
+    guards = [guard for guard in guards if guard is not None]
     while True:
         try:
-            outcome = self._context.stores.wal.commit(entry, [guard for guard in guards if guard is not None])
+            outcome = self._context.stores.wal.commit(entry, guards)
         except (StoreThrottled, StoreTimeout) as exc:
             if regroups and isinstance(exc, StoreTimeout):
                 return GuardRefused(0)
