@@ -39,7 +39,6 @@ from headrace.log.context import Stores
 from headrace.log.requests import At
 from headrace.memory import memory_stores
 from headrace.objects.s3 import S3Objects, make_client
-from headrace.offset import BEGINNING, Cursor
 from headrace.settings import Settings
 from headrace.streams.values import AppendRequest, CreateRequest
 from headrace.streams.verbs import Streams
@@ -48,6 +47,7 @@ from headrace.tables.dynamodb import Store
 from headrace.tables.producers import DynamoProducers
 from headrace.tables.watermarks import DynamoWatermarks
 from headrace.wal.dynamodb import DynamoWal
+from headrace.wal.state import BEGINNING, Cursor
 from tests.support.emulated_cloud import emulated_cloud
 
 ROUNDS = 2_000

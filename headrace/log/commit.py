@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec.structs import replace
 
-from headrace import offset as offsets
 from headrace.batch import Batch, concat, encode_frames
 from headrace.clock import Budget, Moment
 from headrace.errors import HeadraceError, OutcomeUnknown, Overloaded, StoreError, StoreThrottled, StoreTimeout
@@ -36,7 +35,7 @@ from headrace.tables.catalog import PutRow
 from headrace.tables.items import Guard
 from headrace.wal import Committed, Outcome, SlotTaken
 from headrace.wal.entry import Follows, PutEntry
-from headrace.wal.state import Entry, LogState
+from headrace.wal.state import Entry, LogState, first_slot
 
 if TYPE_CHECKING:  # `Controls.ensure_alive` is asked for only when a deadline has passed
     from headrace.log.control import Controls
@@ -138,7 +137,7 @@ class Attempt:
             assert draft.config is not None, "a new log has a configuration"
             entry = Entry(
                 log_id=draft.log_id,
-                slot=offsets.first_slot(draft.config.base_offset),
+                slot=first_slot(draft.config.base_offset),
                 kind=draft.kind,
                 state=draft.state,
                 request_ids=request_ids,

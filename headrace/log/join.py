@@ -17,7 +17,6 @@ from itertools import chain, repeat
 from types import MappingProxyType
 from typing import NamedTuple
 
-from headrace import offset as offsets
 from headrace.batch import EMPTY, MAX_PAYLOAD_BYTES, Batch, decode_frames
 from headrace.errors import Damaged, SegmentMissing
 from headrace.log.context import Stores
@@ -27,7 +26,7 @@ from headrace.manifest.store import ManifestStore
 from headrace.objects import ObjectMissing, Range
 from headrace.segment import reader as segments
 from headrace.wal import Wal
-from headrace.wal.state import Entry
+from headrace.wal.state import Entry, first_slot
 
 RECENT = 10  # entries a cold reader takes from the end: most followers find their place in them
 _FEWEST = 4  # entries a catch-up read asks for: the last of them is only there to confirm the one before
@@ -109,13 +108,13 @@ def read_around(wal: Wal, log_id: str, position: int, limit: int | None = None) 
 
     It costs more only if control entries (forks, definitions) at that offset fill a page.
     """
-    page = wal.read(log_id, start=offsets.first_slot(position), limit=limit)
+    page = wal.read(log_id, start=first_slot(position), limit=limit)
     entries = list(page.entries)
     while page.entries and not page.complete and entries[-1].offset <= position and not _has(entries, position):
         page = wal.read(log_id, start=entries[-1].slot + 1, limit=limit)
         entries += page.entries
     if not entries or entries[0].offset > position:
-        before = wal.newest(log_id, below=offsets.first_slot(position))
+        before = wal.newest(log_id, below=first_slot(position))
         if before is not None:
             entries = [before, *entries]
     run = confirmed(entries, newest_is_last=page.complete)
@@ -281,7 +280,7 @@ def between(wal: Wal, log_id: str, first: int, end: int, most_bytes: int) -> lis
     slot_end: int | None = None
     is_over = False
     while True:
-        page = wal.read(log_id, start=offsets.first_slot(first), end=slot_end, descending=True)
+        page = wal.read(log_id, start=first_slot(first), end=slot_end, descending=True)
         found += page.entries
         is_over = bool(found) and found[0].state.total_bytes - found[-1].state.total_bytes >= most_bytes
         if page.complete or not page.entries or is_over:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, TypedDict
 
-from headrace import offset as offsets
 from headrace.errors import Gone, InvalidRequest
-from headrace.wal.state import LogConfig, LogState, Recovery, incarnation_of
+from headrace.wal.state import Cursor, LogConfig, LogState, Recovery, encode_cursor, incarnation_of
 
 JSON = "application/json"
 
@@ -28,13 +27,13 @@ class Head(NamedTuple):
     @property
     def next_offset(self) -> str:
         """The log's end as a cursor text."""
-        return offsets.encode(self.incarnation, self.state.next_offset)
+        return encode_cursor(self.incarnation, self.state.next_offset)
 
 
 class At(NamedTuple):
     """Where a read begins: at a cursor, at the tail (`now`), or at the first record appended at or after a time."""
 
-    cursor: offsets.Cursor | None = None
+    cursor: Cursor | None = None
     since_ms: int | None = None
 
     @property
@@ -110,10 +109,10 @@ class ReadPage(NamedTuple):
 
     def text(self, position: int) -> str:
         """Formats a position of this stream as a cursor text."""
-        return offsets.encode(self.head.incarnation, position)
+        return encode_cursor(self.head.incarnation, position)
 
 
-def check_cursor(config: LogConfig, cursor: offsets.Cursor, recoveries: Sequence[Recovery] = ()) -> bool:
+def check_cursor(config: LogConfig, cursor: Cursor, recoveries: Sequence[Recovery] = ()) -> bool:
     """Checks a cursor. Returns True if it is of an earlier incarnation that is still valid: an ancestor's, up to
     the fork point, or this log's before a recovery, up to the recovered end. Returns False if it is of the log's
     current incarnation.

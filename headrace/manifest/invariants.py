@@ -11,12 +11,11 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
-from headrace import offset as offsets
 from headrace.errors import Damaged
 from headrace.manifest.manifest import VERSION, Manifest, ManifestPage, Replaced
 from headrace.manifest.merging import names
 from headrace.segment.descriptor import Segment
-from headrace.wal.state import LogState
+from headrace.wal.state import LogState, offset_of_slot
 
 
 def check(previous: Manifest | None, new: Manifest) -> None:
@@ -57,7 +56,7 @@ def check_whole(manifest: Manifest) -> None:
     _check_contiguous(manifest)
     state = manifest.state
     _require(manifest, "state.next_offset", manifest.end_offset, state.next_offset)
-    _require(manifest, "offset of end_slot", manifest.end_offset, offsets.offset_of_slot(manifest.end_slot))
+    _require(manifest, "offset of end_slot", manifest.end_offset, offset_of_slot(manifest.end_slot))
     last_entry_is_below = manifest.last_slot < manifest.end_slot
     _require_that(manifest, "last_slot is below end_slot", last_entry_is_below, manifest.last_slot)
     newest_ms = max((part.max_time_ms for part in _parts(manifest)), default=0)

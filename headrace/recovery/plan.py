@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import msgspec
 from msgspec.structs import replace
 
-from headrace import offset as offsets
 from headrace.log import seam
 from headrace.log.commit import control_entry
 from headrace.recovery import names
@@ -15,9 +14,9 @@ from headrace.recovery.names import Names
 from headrace.recovery.report import Loss, Status
 from headrace.recovery.survey import Facts
 from headrace.tables.catalog import Row
-from headrace.wal.state import Entry, LogConfig, LogState, Recovery, incarnation_of
+from headrace.wal.state import SLOT_SPAN, Entry, LogConfig, LogState, Recovery, first_slot, incarnation_of
 
-_ENDED = offsets.SLOT_SPAN - 1000  # where the entry of a purged log is: behind every entry that it had
+_ENDED = SLOT_SPAN - 1000  # where the entry of a purged log is: behind every entry that it had
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -265,7 +264,7 @@ class _Planner:
         if facts.newest is not None and not self._tail_is_lost:
             return control_entry(facts.newest, "recover", state, (self._request_ids(),), self._now_ms)
         if manifest is None:
-            slot = offsets.first_slot(state.next_offset) + (_ENDED if self._is_gone else 0)
+            slot = first_slot(state.next_offset) + (_ENDED if self._is_gone else 0)
             return Entry(
                 log_id=facts.log_id,
                 slot=slot,

@@ -13,7 +13,6 @@ from typing import Literal, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from headrace import offset as offsets
 from headrace.errors import Damaged
 from headrace.log.context import Stores
 from headrace.manifest import invariants
@@ -22,7 +21,7 @@ from headrace.objects import ObjectMissing, Objects, keys
 from headrace.recovery.report import Progress, no_progress
 from headrace.tables.catalog import Row
 from headrace.tables.watermarks import Watermark
-from headrace.wal.state import Entry, LogConfig, LogState, incarnation_of
+from headrace.wal.state import Entry, LogConfig, LogState, incarnation_of, offset_of_slot
 
 _PAGE = 1000
 _REWRITTEN_MS = 60_000  # servers' clocks differ less
@@ -256,4 +255,4 @@ def _rows(stores: Stores, surface: str) -> Iterator[Row]:
 
 def payload_offset(facts: Facts) -> int | None:
     """Returns the offset of the highest payload object, at which records were once written; None if there is none."""
-    return offsets.offset_of_slot(facts.payload_slot) if facts.payload_slot is not None else None
+    return offset_of_slot(facts.payload_slot) if facts.payload_slot is not None else None

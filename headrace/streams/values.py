@@ -6,12 +6,11 @@ from typing import NamedTuple
 
 import msgspec
 
-from headrace import offset as offsets
 from headrace.batch import EMPTY, Batch
 from headrace.errors import InvalidRequest
 from headrace.limits import MAX_NAME_BYTES
 from headrace.log.requests import Head
-from headrace.wal.state import Extension, LogState, Producer
+from headrace.wal.state import Cursor, Extension, LogState, Producer
 
 STREAMS = "streams"  # the surface of `/v1/stream/…`
 SYSTEM_STREAM = "__stream_metrics__"  # written by the server, read by anyone who may
@@ -43,7 +42,7 @@ class ForkRequest(msgspec.Struct, frozen=True):
     """
 
     source: str
-    at: offsets.Cursor | None = None
+    at: Cursor | None = None
     sub_offset: int = 0
 
 

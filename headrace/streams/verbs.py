@@ -13,7 +13,6 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from headrace import offset as offsets
 from headrace.batch import Batch
 from headrace.definition import Definition
 from headrace.errors import Conflict, HeadraceError, InvalidRequest
@@ -38,7 +37,7 @@ from headrace.streams.values import (
     state_of,
 )
 from headrace.tables.producers import PutProducer
-from headrace.wal.state import DefinitionRef, LogConfig, LogState, Producer, TimeRun, incarnation_of
+from headrace.wal.state import DefinitionRef, LogConfig, LogState, Producer, TimeRun, encode_cursor, incarnation_of
 
 
 class Accepted(NamedTuple):
@@ -287,4 +286,4 @@ def _accept(config: LogConfig, state: LogState, request: AppendRequest, now_ms: 
 
 
 def _tail(config: LogConfig, state: LogState) -> str:
-    return offsets.encode(incarnation_of(config, state), state.next_offset)
+    return encode_cursor(incarnation_of(config, state), state.next_offset)

@@ -13,7 +13,7 @@ from urllib.parse import quote
 import httpx
 import orjson
 
-from headrace import offset as offsets
+from headrace.wal.state import Cursor, decode_cursor
 from tests.chaos.history import History, Life, Page
 
 NOTHING_WRITTEN = frozenset({429, 503})
@@ -132,9 +132,9 @@ class Client:
         raise Impatient(f"{stream} could not be read to its end")
 
 
-def position(answer: Answer, header: str) -> offsets.Cursor:
+def position(answer: Answer, header: str) -> Cursor:
     """Returns the place that a header names."""
-    return offsets.decode(answer.headers[header])
+    return decode_cursor(answer.headers[header])
 
 
 def body_of(ids: tuple[str, ...], kind: str, pads: list[str]) -> bytes:

@@ -12,7 +12,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from random import Random
 
-from headrace import offset as offsets
+from headrace.wal.state import encode_cursor
 from tests.chaos.client import JSON, NOTHING_WRITTEN, PATIENCE_S, TEXT, UNKNOWN, Client, Impatient, body_of, position
 from tests.chaos.history import Append, Creation, Ending, Fork, History, Life
 
@@ -270,7 +270,7 @@ class Forker(Worker):
         kind = self.common.kinds[source.stream]
         headers = {
             "Stream-Forked-From": f"/v1/stream/{source.stream}",
-            "Stream-Fork-Offset": offsets.encode(source.incarnation, at),
+            "Stream-Fork-Offset": encode_cursor(source.incarnation, at),
         }
         life = self.create(name, kind, headers)
         self.history.forks.append(Fork(life, source, at))

@@ -23,12 +23,11 @@ from headrace.log.requests import At
 from headrace.log.seam import Which
 from headrace.memory import memory_stores
 from headrace.objects import keys
-from headrace.offset import BEGINNING
 from headrace.settings import Settings
 from headrace.tables.catalog import Row
 from headrace.tables.dynamodb import Store
 from headrace.wal.dynamodb import DynamoWal
-from headrace.wal.state import LogState
+from headrace.wal.state import BEGINNING, LogState
 from tests.support.clocks import ManualClock
 from tests.support.emulated_cloud import emulated_cloud
 from tests.support.faults import Faulty

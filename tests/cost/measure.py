@@ -24,11 +24,11 @@ from headrace.batch import Batch
 from headrace.index.job import VERSION, JobResult
 from headrace.log.requests import At
 from headrace.objects import keys, packed
-from headrace.offset import BEGINNING, Cursor
 from headrace.query.engine import context as engines
 from headrace.query.engine.search import search
 from headrace.streams.values import SYSTEM_STREAM, AppendRequest, CreateRequest
 from headrace.wal.entry import entry_item
+from headrace.wal.state import BEGINNING, Cursor
 from tests.cost import deployed_template, printed
 from tests.cost.deployment import Deployment, deployed
 from tests.cost.metered import size_of

@@ -14,13 +14,13 @@ from typing import Any
 import httpx
 import pytest
 
-from headrace import offset as offsets
 from headrace.log.context import Stores
 from headrace.log.requests import At
 from headrace.manifest.manifest import Manifest
 from headrace.objects import keys
 from headrace.objects.observed import ObservedObjects, Request
 from headrace.streams.verbs import Streams
+from headrace.wal.state import BEGINNING, Cursor, encode_cursor
 from tests.chaos.rest import stores_of
 from tests.e2e.test_indexing import SEARCH, children, eventually, runs_under_way
 from tests.e2e.test_recover import drop_items, headrace
@@ -80,7 +80,7 @@ class Slow:
         middle = len(written) // 2 + 1
         asked = {
             "all": get(self.name),
-            "rest": get(self.name, params={"offset": offsets.encode(row.config.incarnation, middle)}),
+            "rest": get(self.name, params={"offset": encode_cursor(row.config.incarnation, middle)}),
             "key": get(self.name, params={"key": "k3"}),
             "filter": get(self.name, params={"filter": "status:s1"}),
             "keys": get(f"{self.name}/_routing_keys"),
@@ -103,11 +103,11 @@ def reading_costs(stores: Stores, name: str) -> tuple[list[Any], int]:
     logs = Streams(
         dataclasses.replace(stores, objects=ObservedObjects(stores.objects, stores.clock, requests.append))
     )
-    found, at = [], offsets.BEGINNING
+    found, at = [], BEGINNING
     while True:
         page = logs.read(name, At(at))
         found += [json.loads(data) for data in page.data]
-        at = offsets.Cursor(None, page.next)
+        at = Cursor(None, page.next)
         if page.up_to_date:
             break
     gets = [keys.artifact(key) for request in requests if request.operation == "get" for key in request.keys]
@@ -158,7 +158,7 @@ def test_a_slow_log_is_merged_and_answers_as_before(
     assert read == slow.written
     assert dear >= SEGMENTS - 1
     old = Streams(stores)
-    assert len(old.read("slow", At(offsets.BEGINNING), max_records=3).data) == 3
+    assert len(old.read("slow", At(BEGINNING), max_records=3).data) == 3
     assert http.put("branch", headers={**JSON, "Stream-Forked-From": "/v1/stream/slow"}).status_code == 201
     inherited = list(slow.written)
     assert http.get("branch").json() == inherited
@@ -182,7 +182,7 @@ def test_a_slow_log_is_merged_and_answers_as_before(
         slow.append()
     assert not small & set(stores.objects.list(f"logs/{slow.log_id}/segments/")), "nobody asks for them any more"
     assert slow.manifest().replaced == ()
-    stale = old.read("slow", At(offsets.Cursor(None, 3)), max_records=1000).data
+    stale = old.read("slow", At(Cursor(None, 3)), max_records=1000).data
     assert [json.loads(data) for data in stale] == slow.written[3:], "by a process that knows the small ones"
     slow.check_answers()
     assert http.get("branch").json() == inherited

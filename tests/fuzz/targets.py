@@ -24,7 +24,7 @@ from functions.api.streams import records as streams
 from functions.api.streams.inspection.routes import list_query
 from functions.api.streams.reads import read_query
 from functions.api.streams.records import StreamHeaders as Headers
-from headrace import instants, limits, offset
+from headrace import instants, limits
 from headrace.batch import MAX_KEY_BYTES, Batch, decode_frames, encode_frames
 from headrace.errors import Damaged, InvalidRequest
 from headrace.manifest import invariants
@@ -37,6 +37,7 @@ from headrace.streams.values import check_name
 from headrace.tables.catalog import item_row, row_item
 from headrace.tables.items import Item
 from headrace.wal.entry import entry_item, item_entry
+from headrace.wal.state import REFERENCE_ZERO, START, decode_cursor, encode_cursor
 from tests.fuzz import samples
 from tests.fuzz.clients import answers, elements, events
 from tests.fuzz.documents import definition, json_document, json_pointer, lens_document, profile, schema_update
@@ -56,16 +57,16 @@ def offsets(data: bytes) -> None:
     text = data.decode("utf-8", "replace")
     if len(data) == 12:
         given = (int.from_bytes(data[:4], "big"), int.from_bytes(data[4:], "big"))
-        assert offset.decode(offset.encode(*given)) == given
+        assert decode_cursor(encode_cursor(*given)) == given
     try:
-        cursor = offset.decode(text)
+        cursor = decode_cursor(text)
     except InvalidRequest:
         return
     if cursor.incarnation is None:
-        assert text in (offset.START, offset.REFERENCE_ZERO)
+        assert text in (START, REFERENCE_ZERO)
     else:
         canonical = text.upper().translate(str.maketrans("OIL", "011"))
-        assert offset.encode(cursor.incarnation, cursor.position) == canonical
+        assert encode_cursor(cursor.incarnation, cursor.position) == canonical
 
 
 def durations(data: bytes) -> None:

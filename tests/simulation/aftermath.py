@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from headrace import offset as offsets
 from headrace.errors import Gone, HeadraceError, StoreError
 from headrace.log.requests import At
 from headrace.recovery.recover import recover
 from headrace.recovery.report import LogRecovered, RecoverReport
 from headrace.recovery.verify import verify_all
+from headrace.wal.state import Cursor
 from tests.simulation.model import LogModel
 from tests.simulation.process import Process
 from tests.simulation.rewind import Before
@@ -110,7 +110,7 @@ class Aftermath:
                 continue
             for incarnation, recovery in zip(log.incarnations, log.now.recoveries, strict=False):
                 for position, right in ((recovery.at, True), (recovery.at + 1, False)):
-                    cursor = offsets.Cursor(incarnation, position)
+                    cursor = Cursor(incarnation, position)
                     try:
                         logs.read(log.config.name, At(cursor), touch=False)
                         accepted = True
@@ -121,7 +121,7 @@ class Aftermath:
                     if accepted != right and not self._inherited(log, cursor):
                         self._world.broken(law, f"{log.config.name} {cursor} accepted={accepted}")
 
-    def _inherited(self, log: LogModel, cursor: offsets.Cursor) -> bool:
+    def _inherited(self, log: LogModel, cursor: Cursor) -> bool:
         return any(
             one.incarnation == cursor.incarnation and cursor.position <= one.through for one in log.config.lineage
         )

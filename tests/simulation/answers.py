@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from headrace import offset as offsets
 from headrace.definition import Definition
 from headrace.errors import (
     Conflict,
@@ -20,6 +19,7 @@ from headrace.errors import (
 from headrace.log.requests import Head, ReadPage
 from headrace.streams.errors import ProducerGap, SequenceConflict, StaleProducer, StreamClosed
 from headrace.streams.values import Appended, AppendRequest, Created
+from headrace.wal.state import decode_cursor
 from tests.simulation import definitions
 from tests.simulation.model import LogModel
 
@@ -64,7 +64,7 @@ class Answers:
     def appended(self, running: Running, answer: Appended) -> None:
         """An append or a close was acknowledged."""
         request: AppendRequest = running.request
-        cursor = offsets.decode(answer.next_offset)
+        cursor = decode_cursor(answer.next_offset)
         log = self._by_incarnation(running, cursor.incarnation or 0)
         self._usable(running, log)
         self._law("acknowledged is written")

@@ -14,7 +14,6 @@ from emr_jobs import segments
 from functions.sealer import handler, seal
 from functions.sealer import purge as purging
 from functions.sealer.trim import Trimmed
-from headrace import offset as offsets
 from headrace.errors import Damaged, NotFound, OutcomeUnknown, Overloaded, StoreThrottled, StoreTimeout
 from headrace.log import context as contexts
 from headrace.log import read, seam
@@ -29,7 +28,7 @@ from headrace.recovery import names, survey
 from headrace.streams import create as creating
 from headrace.streams import verbs as streams
 from headrace.wal import Committed, GuardRefused, Outcome, SlotTaken
-from headrace.wal.state import Entry, incarnation_of
+from headrace.wal.state import Entry, first_slot, incarnation_of
 from tests.simulation import background
 
 
@@ -163,7 +162,7 @@ def trim_by_offset(parts: Any, log_id: str) -> Trimmed:
         parts,
         log_id,
         lambda watermark, newest: min(
-            offsets.first_slot(watermark.end_offset + 1) if watermark.generation else 0, newest.slot
+            first_slot(watermark.end_offset + 1) if watermark.generation else 0, newest.slot
         ),
         lambda entry: entry.committed_ms,
     )

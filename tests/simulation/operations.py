@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from headrace import offset as offsets
 from headrace.batch import EMPTY, Batch
 from headrace.log.requests import JSON, At
 from headrace.streams.errors import ProducerGap, StaleProducer
 from headrace.streams.values import AppendRequest, CreateRequest, ForkRequest
 from headrace.streams.verbs import Streams
-from headrace.wal.state import Producer
+from headrace.wal.state import Cursor, Producer
 from tests.simulation import definitions
 from tests.simulation.background import Background
 from tests.simulation.disaster import Operator
@@ -226,7 +225,7 @@ class _Api:
         sub_offset = 0
         if log is not None and self._dice[4] < 0.7:
             position = int(self._dice[5] * (log.now.next_offset + 1))
-            at = offsets.Cursor(log.incarnation, position)
+            at = Cursor(log.incarnation, position)
             sub_offset = 1 if self._dice[2] < 0.2 else 0
         is_json = log is not None and log.config.content_type == JSON
         few = self._records(log, is_json=is_json) if self._dice[1] > 0.8 else EMPTY
@@ -250,7 +249,7 @@ class _Api:
             known = self._dice[2] < 0.8 and roll >= 0.2
             incarnations = self._log.incarnations
             incarnation = incarnations[-1 - int(self._dice[2] ** 2 * len(incarnations))]
-            at = At(offsets.Cursor(incarnation if known else None, start))
+            at = At(Cursor(incarnation if known else None, start))
             self._running.text = "foreign" if known else ""
         self._page(at, start, None)
 

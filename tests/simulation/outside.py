@@ -6,10 +6,10 @@ import copy
 from dataclasses import replace
 from typing import Any
 
-from headrace import offset as offsets
 from headrace.clock import Bounded
 from headrace.errors import HeadraceError, StoreError
 from headrace.log.requests import At
+from headrace.wal.state import Cursor
 from tests.simulation.process import Process
 from tests.simulation.world import Running, World
 
@@ -77,9 +77,7 @@ def check_all(world: World, running: Running) -> None:
             at: int = 0
             try:
                 while True:
-                    page = process.logs.read(
-                        name, At(offsets.Cursor(None, at)), touch=False, max_records=7, max_bytes=10_000
-                    )
+                    page = process.logs.read(name, At(Cursor(None, at)), touch=False, max_records=7, max_bytes=10_000)
                     world.judge.read(running, page, at, None)
                     at = page.next
                     if page.up_to_date:

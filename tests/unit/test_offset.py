@@ -7,7 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import InvalidRequest
-from headrace.offset import BEGINNING, LENGTH, REFERENCE_ZERO, Cursor, decode, encode
+from headrace.wal.state import BEGINNING, REFERENCE_ZERO, Cursor
+from headrace.wal.state import CURSOR_LENGTH as LENGTH
+from headrace.wal.state import decode_cursor as decode
+from headrace.wal.state import encode_cursor as encode
 
 CURSORS = st.tuples(st.integers(0, 2**32 - 1), st.integers(0, 2**64 - 1))
 ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"

@@ -36,10 +36,10 @@ from functions.api.streams import reads
 from functions.api.streams.reads import ReadQuery, read_query
 from functions.api.streams.records import PATH, STREAMS, name_and_key
 from functions.metrics import ApiMetric
-from headrace import offset as offsets
 from headrace.errors import HeadraceError, RequestTimeout, StoreError
 from headrace.log.requests import At, ReadPage
 from headrace.streams.verbs import Streams
+from headrace.wal.state import Cursor
 
 _log = logging.getLogger(__name__)
 
@@ -130,7 +130,7 @@ def waiters() -> dict[str, int]:
 
 def after(page: ReadPage) -> At:
     """Returns the position where the page after this one begins."""
-    return At(cursor=offsets.Cursor(page.head.incarnation, page.next))
+    return At(cursor=Cursor(page.head.incarnation, page.next))
 
 
 _KEEP_ALIVE = b": keep-alive\n\n"

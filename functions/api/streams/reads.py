@@ -15,11 +15,11 @@ from starlette.responses import Response
 from functions.api.door.requests import AnswerTooLarge, Headers, fits, is_buffered, query_of
 from functions.api.streams.records import NO_STORE
 from headrace import instants
-from headrace import offset as offsets
 from headrace.errors import InvalidRequest
 from headrace.limits import FILTER_SCAN_BYTES
 from headrace.log.requests import JSON, At, ReadPage, Selection
 from headrace.streams.verbs import Streams
+from headrace.wal.state import BEGINNING, NOW, decode_cursor
 
 IMMUTABLE = "immutable, max-age=31536000"
 REVALIDATE = "no-cache"  # may be kept, and must be asked for again: the entity tag answers that cheaply
@@ -87,7 +87,7 @@ def read_query(scope: Mapping[str, Any], key: str | None = None) -> ReadQuery:
     at = _start(given)
     return ReadQuery(
         at=at,
-        explicit=at.cursor is not None and at.cursor != offsets.BEGINNING,
+        explicit=at.cursor is not None and at.cursor != BEGINNING,
         format="json" if asked == "json" else "raw" if asked == "raw" else None,
         live=_LIVE[live],
         timeout_ms=None if timeout is None else instants.timeout_ms(timeout, "timeout"),
@@ -99,12 +99,12 @@ def read_query(scope: Mapping[str, Any], key: str | None = None) -> ReadQuery:
 def _start(given: Mapping[str, str]) -> At:
     offset = given.get("offset")
     if offset is not None:  # wins over since
-        return At() if offset == offsets.NOW else At(cursor=offsets.decode(offset))
+        return At() if offset == NOW else At(cursor=decode_cursor(offset))
     since = given.get("since")
     if since is not None:
         # A zone's plus sign, sent unescaped, arrives as a space.
         return At(since_ms=instants.timestamp_ms(since.replace(" ", "+"), "since"))
-    return At(cursor=offsets.BEGINNING)
+    return At(cursor=BEGINNING)
 
 
 def check_format(page: ReadPage, query: ReadQuery) -> None:

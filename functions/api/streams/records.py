@@ -20,7 +20,6 @@ from functions.api.door.requests import Headers, decode, run
 from functions.api.door.routes import serve
 from functions.metrics import ApiMetric
 from headrace import instants
-from headrace import offset as offsets
 from headrace.batch import MAX_KEY_BYTES
 from headrace.errors import InvalidRequest, OutcomeUnknown
 from headrace.limits import MAX_PRODUCER_ID_BYTES, MAX_SEQ_BYTES
@@ -36,7 +35,7 @@ from headrace.streams.values import (
     check_writable,
 )
 from headrace.streams.verbs import Streams
-from headrace.wal.state import Producer
+from headrace.wal.state import Producer, decode_cursor
 
 PREFIX = "/v1/stream/"
 PATH = PREFIX + "{name:path}"
@@ -207,7 +206,7 @@ class StreamHeaders(Headers):
         past = 0 if sub_offset is None else self.integer("stream-fork-sub-offset")
         if past and at is None:
             raise InvalidRequest("Stream-Fork-Sub-Offset needs Stream-Fork-Offset")
-        cursor = None if at is None else offsets.decode(at)
+        cursor = None if at is None else decode_cursor(at)
         return ForkRequest(source=source_name(source), at=cursor, sub_offset=past)
 
 

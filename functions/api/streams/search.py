@@ -20,11 +20,11 @@ from functions.api.door.routes import add
 from functions.api.streams.records import NO_STORE, PATH, STREAMS
 from functions.metrics import ApiMetric
 from headrace import instants
-from headrace import offset as offsets
 from headrace.errors import InvalidRequest, PayloadTooLarge
 from headrace.json import jsontext
 from headrace.log.requests import JSON
 from headrace.query.language.rollup_request import ADVICE
+from headrace.wal.state import encode_cursor
 
 if TYPE_CHECKING:  # at run time it would cost every process the import of numpy and pyarrow
     from headrace.query.engine.aggregate import Aggregated
@@ -243,7 +243,7 @@ def aggregate_body(name: str, answer: Aggregated) -> bytes:
     """Returns the answer to an aggregate as JSON. Its buckets are rendered already."""
     request = answer.request
     coverage = {
-        **answer.coverage.members(lambda position: offsets.encode(answer.head.incarnation, position)),
+        **answer.coverage.members(lambda position: encode_cursor(answer.head.incarnation, position)),
         "used_rollups": answer.used_rollups,
         "indexed_segments": answer.indexed_segments,
         "scanned_segments": answer.scanned_segments,

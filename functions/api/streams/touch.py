@@ -22,7 +22,6 @@ from functions.api.door.routes import add
 from functions.api.streams.definitions import document
 from functions.api.streams.live import after, listening
 from functions.api.streams.records import PATH, STREAMS
-from headrace import offset as offsets
 from headrace.clock import Bounded
 from headrace.errors import InvalidRequest, NotFound, Overloaded, RequestTimeout
 from headrace.json import jsontext
@@ -35,6 +34,7 @@ from headrace.streams.profiles.touch.meta import Counters, Place
 from headrace.streams.profiles.touch.templates import TemplateBook
 from headrace.streams.profiles.touch.wait import Interest
 from headrace.streams.verbs import Streams
+from headrace.wal.state import Cursor
 
 MAX_BODY_BYTES = 1024 * 1024
 WAITING = ("/touch/wait",)
@@ -192,7 +192,7 @@ async def wait_for_touch(
         return found
 
     with listening(logs, name) as waiter, counters.waiting(head.log_id, interest):
-        at = At(offsets.Cursor(cursor.incarnation, cursor.generation))
+        at = At(Cursor(cursor.incarnation, cursor.generation))
         while True:
             page = await run(logs.read, name, at, touch=False)
             if page.data and touched(page):

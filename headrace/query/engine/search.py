@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from headrace import offset as offsets
 from headrace.clock import within_deadline
 from headrace.errors import Damaged, InvalidRequest
 from headrace.index.fetching import gather, run
@@ -44,6 +43,7 @@ from headrace.query.language import search_request as requests
 from headrace.query.language.canonical import SearchConfig
 from headrace.query.language.query import fields_of, has_phrase
 from headrace.query.language.search_request import SearchRequest
+from headrace.wal.state import decode_cursor, encode_cursor
 
 _FIRST_WAVE = 2  # runs: most pages of the newest records are full with them
 _REQUEST_MS = 5000  # the limit of any request in Prisma Streams
@@ -97,7 +97,7 @@ class SearchAnswer(NamedTuple):
 
     def cursor(self, position: int) -> str:
         """Formats a position of the stream as a cursor."""
-        return offsets.encode(self.snapshot.head.incarnation, position)
+        return encode_cursor(self.snapshot.head.incarnation, position)
 
     def score(self, hit: Hit) -> float:
         """Returns the score of a hit as Prisma Streams computes it, whatever the sort order."""
@@ -137,7 +137,7 @@ def _parse(snapshot: Snapshot, asked: Mapping[str, Any]) -> SearchRequest:
 
 def _place(snapshot: Snapshot, text: str) -> int:
     """Returns the offset of the hit that a cursor stands for: a cursor points behind its record."""
-    cursor = offsets.decode(text)
+    cursor = decode_cursor(text)
     check_cursor(snapshot.head.config, cursor, snapshot.head.state.recoveries)
     return cursor.position - 1
 

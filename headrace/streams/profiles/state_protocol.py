@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from headrace import offset
 from headrace.errors import InvalidRequest
 from headrace.instants import is_date_time
 from headrace.streams.profiles import strict
 from headrace.streams.profiles.profile import Profile
 from headrace.streams.profiles.touch.config import TouchConfig, parse_config
+from headrace.wal.state import decode_cursor
 
 
 class StateProtocol(Profile, frozen=True):
@@ -116,6 +116,6 @@ def _check_control(record: dict[str, Any], headers: dict[str, Any]) -> None:
         try:
             if not isinstance(headers["offset"], str):
                 raise InvalidRequest("not a string")
-            offset.decode(headers["offset"])
+            decode_cursor(headers["offset"])
         except InvalidRequest as exc:
             raise InvalidRequest(f"{_HEADERS}.offset must be a valid stream offset string") from exc

@@ -13,10 +13,10 @@ from functions.sealer.seal import seal
 from headrace.batch import Batch
 from headrace.index.descriptors import Run
 from headrace.index.manifest import IndexManifestStore
-from headrace.offset import Cursor
 from headrace.query.engine.context import Budget, Engine, assemble
 from headrace.query.engine.sources import Snapshot
 from headrace.streams.values import AppendRequest, CreateRequest, ForkRequest
+from headrace.wal.state import Cursor
 from tests.support import index_runs
 from tests.support.builders import JSON
 from tests.support.clocks import ManualClock

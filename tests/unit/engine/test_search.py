@@ -13,13 +13,14 @@ from headrace.index.job import Task
 from headrace.index.manifest import IndexManifestStore
 from headrace.manifest import merging
 from headrace.objects import keys
-from headrace.offset import Cursor, encode, first_slot
 from headrace.query.engine import sources, units
 from headrace.query.engine.context import Budget
 from headrace.query.engine.search import search
 from headrace.query.language import grammar
 from headrace.streams.values import CreateRequest, ForkRequest
 from headrace.streams.verbs import Streams
+from headrace.wal.state import Cursor, first_slot
+from headrace.wal.state import encode_cursor as encode
 from tests.unit.engine.world import CONFIG, JSON, NAME, Stream
 from tests.unit.search.samples import field
 

@@ -15,7 +15,6 @@ import pytest
 import zstandard
 from msgspec.structs import replace
 
-from headrace import offset
 from headrace.batch import Batch, decode_frames, encode_frames
 from headrace.errors import Damaged
 from headrace.manifest.manifest import Description, Tombstone, decode, encode
@@ -23,7 +22,7 @@ from headrace.tables.catalog import Row, item_row, row_item
 from headrace.tables.items import Item
 from headrace.tables.producers import producer_item
 from headrace.wal.entry import entry_item, item_entry
-from headrace.wal.state import Entry, Extension, Producer
+from headrace.wal.state import Entry, Extension, Producer, decode_cursor, encode_cursor
 from tests.unit.formats import samples
 from tests.unit.manifest.samples import grown
 
@@ -178,5 +177,5 @@ def test_a_tombstone_of_version_1_is_read_and_written_alike() -> None:
     ],
 )
 def test_a_cursor_has_the_documented_text(text: str, incarnation: int, position: int) -> None:
-    assert offset.encode(incarnation, position) == text
-    assert offset.decode(text) == (incarnation, position)
+    assert encode_cursor(incarnation, position) == text
+    assert decode_cursor(text) == (incarnation, position)

@@ -17,7 +17,6 @@ from functions.indexer.start import start
 from functions.sealer.purge import purge
 from functions.sealer.seal import seal
 from functions.sealer.trim import sweep_orphans, trim
-from headrace import offset as offsets
 from headrace.errors import Damaged, StoreError
 from headrace.index.job import Task
 from headrace.log.requests import At, Selection
@@ -28,6 +27,7 @@ from headrace.recovery.verify import verify
 from headrace.segment.descriptor import Segment
 from headrace.settings import Settings
 from headrace.streams.verbs import Streams
+from headrace.wal.state import Cursor
 from tests.unit.indexer.world import World, dispatcher, each_call
 from tests.unit.sealer.world import Dead, Dies, Interrupts, Stutters
 
@@ -74,7 +74,7 @@ def read_all(logs: Streams, name: str = "a", page: int = 4, selection: Selection
     found: list[bytes] = []
     at = 0
     while True:
-        where = At(offsets.Cursor(None, at))
+        where = At(Cursor(None, at))
         read = logs.read(name, where, max_records=page, **({"selection": selection} if selection else {}))
         found += read.data
         at = read.next
@@ -160,11 +160,11 @@ def test_a_reader_with_an_old_manifest_goes_on_when_its_segments_are_gone(key: s
     logs = Streams(world.stores)
     selection = Selection(key=key) if key else None
     before = read_all(logs, selection=selection)
-    first = logs.read("a", At(offsets.Cursor(None, 0)), max_records=4)
+    first = logs.read("a", At(Cursor(None, 0)), max_records=4)
     merge(world, log_id)
     (merged_key,) = [one for one in world.keys(log_id, "segments/") if "-m" in one and one.endswith(".parquet")]
     world.objects.delete([k for k in world.keys(log_id, "segments/") if "-m" not in k])
-    rest = logs.read("a", At(offsets.Cursor(None, first.next)), max_records=100)
+    rest = logs.read("a", At(Cursor(None, first.next)), max_records=100)
     assert [*first.data, *rest.data] == written
     assert read_all(logs, selection=selection) == before
     at = Streams(world.stores)

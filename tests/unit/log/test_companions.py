@@ -12,10 +12,10 @@ from headrace.limits import MAX_COMPANIONS
 from headrace.log.requests import JSON, At
 from headrace.log.seam import Which, name_companions
 from headrace.memory import memory_stores
-from headrace.offset import BEGINNING
 from headrace.tables.catalog import PutRow, Row
 from headrace.tables.watermarks import TouchUnchanged
 from headrace.wal.entry import Follows, PutEntry
+from headrace.wal.state import BEGINNING
 from tests.support.builders import BYTES, config, first_entry, next_entry
 from tests.support.clocks import ManualClock
 from tests.support.faults import Faulty

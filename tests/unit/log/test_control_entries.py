@@ -8,10 +8,10 @@ import pytest
 
 from headrace.definition import Definition
 from headrace.log.requests import At
-from headrace.offset import Cursor
 from headrace.streams import profiles
 from headrace.streams.values import CreateRequest, ForkRequest
 from headrace.wal import memory as wal_memory
+from headrace.wal.state import Cursor
 from tests.support.builders import JSON, appending
 from tests.unit.log.world import Process, World
 

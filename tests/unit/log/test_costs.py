@@ -12,7 +12,6 @@ from functions.sealer.seal import seal
 from headrace.log.context import Stores
 from headrace.log.requests import At
 from headrace.objects.s3 import S3Objects
-from headrace.offset import BEGINNING, Cursor
 from headrace.settings import Settings
 from headrace.streams.values import CreateRequest
 from headrace.streams.verbs import Streams
@@ -20,6 +19,7 @@ from headrace.tables.catalog import DynamoCatalog
 from headrace.tables.producers import DynamoProducers
 from headrace.tables.watermarks import DynamoWatermarks
 from headrace.wal.dynamodb import DynamoWal
+from headrace.wal.state import BEGINNING, Cursor
 from tests.support.aws import boto3_client, create_tables, in_process_aws
 from tests.support.builders import BYTES, appending, producing
 from tests.support.counting import AwsCalls

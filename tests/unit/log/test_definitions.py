@@ -16,10 +16,9 @@ from headrace.definition import Definition
 from headrace.errors import Conflict, Damaged, InvalidRequest, NotFound
 from headrace.json import registry
 from headrace.log.requests import At, Selection
-from headrace.offset import BEGINNING
 from headrace.streams import profiles
 from headrace.streams.values import CreateRequest, ForkRequest
-from headrace.wal.state import LogConfig, LogState
+from headrace.wal.state import BEGINNING, LogConfig, LogState
 from tests.support.builders import BYTES, JSON, appending
 from tests.unit.log.world import Process, World
 

@@ -17,8 +17,8 @@ from functions.sealer.seal import seal
 from functions.sealer.trim import trim
 from headrace.errors import HeadraceError
 from headrace.log.requests import At
-from headrace.offset import Cursor
 from headrace.streams.values import CreateRequest, ForkRequest
+from headrace.wal.state import Cursor
 from tests.support.builders import BYTES, appending
 from tests.support.builders import producing as produced
 from tests.support.clocks import ManualClock

@@ -6,12 +6,11 @@ import threading
 
 import pytest
 
-from headrace import offset as offsets
 from headrace.errors import Gone, NotFound, OutcomeUnknown, Overloaded, StoreThrottled
 from headrace.log.requests import At
-from headrace.offset import BEGINNING, Cursor
 from headrace.streams.errors import ProducerGap, SequenceConflict, StaleProducer, StreamClosed
 from headrace.streams.values import CreateRequest, ForkRequest
+from headrace.wal.state import BEGINNING, Cursor, first_slot
 from tests.support.builders import BYTES, appending, closing, first_entry, producing
 from tests.support.clocks import ManualClock
 from tests.unit.log.world import World
@@ -121,7 +120,7 @@ def test_the_ack_fence_refuses_a_dead_item_and_removes_it(successor_stays: bool)
     answer, log_id = stale_writer_in_a_trimmed_slot(world, pause_s=3600, successor_stays=successor_stays)
     assert isinstance(answer, OutcomeUnknown)
     slots_left = [entry.slot for entry in world.entries(log_id)]
-    assert offsets.first_slot(1) not in slots_left, "the dead item is left"
+    assert first_slot(1) not in slots_left, "the dead item is left"
 
 
 def test_a_clock_that_ran_backwards_is_verified() -> None:
@@ -152,10 +151,8 @@ def test_a_dead_item_is_never_served() -> None:
         process.logs.append("s", appending(b"%d" % number))
     dead = first_entry(log_id, b"dead")
     position = 5
-    world.memory.remove(log_id, [offsets.first_slot(position)])
-    dead = type(dead)(
-        **{**{f: getattr(dead, f) for f in dead.__struct_fields__}, "slot": offsets.first_slot(position)}
-    )
+    world.memory.remove(log_id, [first_slot(position)])
+    dead = type(dead)(**{**{f: getattr(dead, f) for f in dead.__struct_fields__}, "slot": first_slot(position)})
     world.memory.commit(dead)
     with pytest.raises(Exception, match="gap"):  # nothing is published, so nothing can stand in for it
         world.process().read(position=position, incarnation=0)

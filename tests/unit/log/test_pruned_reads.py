@@ -24,10 +24,10 @@ from headrace.log import prune, read, view
 from headrace.log.requests import At, ReadPage, Selection
 from headrace.objects import Range, keys
 from headrace.objects.memory import MemoryObjects
-from headrace.offset import Cursor
 from headrace.query.engine import context as engines
 from headrace.query.engine.search import search
 from headrace.streams.values import AppendRequest
+from headrace.wal.state import Cursor
 from tests.support import index_runs
 from tests.support.builders import JSON
 from tests.support.examples import examples

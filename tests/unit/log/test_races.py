@@ -16,10 +16,10 @@ from headrace.log.commit import Attempt
 from headrace.log.context import Context
 from headrace.log.requests import At
 from headrace.objects import keys
-from headrace.offset import BEGINNING, Cursor
 from headrace.streams.values import CreateRequest, ForkRequest
 from headrace.streams.verbs import SURFACE
 from headrace.wal import Committed
+from headrace.wal.state import BEGINNING, Cursor
 from tests.support.builders import BYTES, appending, next_entry
 from tests.support.clocks import ManualClock
 from tests.unit.log.world import Process, World

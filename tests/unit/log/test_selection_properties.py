@@ -18,11 +18,11 @@ from functions.sealer.trim import trim
 from headrace.log import join as tail
 from headrace.log import read, view
 from headrace.log.requests import At, ReadPage, Selection
-from headrace.offset import Cursor
 from headrace.segment import reader as segments
 from headrace.segment import writer
 from headrace.streams.values import CreateRequest, ForkRequest
 from headrace.wal import memory as wal_memory
+from headrace.wal.state import Cursor
 from tests.support.builders import JSON, appending
 from tests.support.clocks import ManualClock
 from tests.support.examples import examples

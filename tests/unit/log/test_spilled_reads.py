@@ -8,7 +8,7 @@ import pytest
 
 from headrace.errors import Damaged
 from headrace.log.requests import At
-from headrace.offset import BEGINNING, Cursor
+from headrace.wal.state import BEGINNING, Cursor
 from tests.support.builders import appending
 from tests.unit.log.world import Process, World
 

@@ -8,11 +8,11 @@ from typing import Any
 
 from headrace.log.requests import At
 from headrace.memory import memory_stores
-from headrace.offset import BEGINNING, Cursor
 from headrace.settings import Settings
 from headrace.streams.values import CreateRequest
 from headrace.streams.verbs import Streams
 from headrace.wal.memory import MemoryWal
+from headrace.wal.state import BEGINNING, Cursor
 from tests.support.builders import BYTES
 from tests.support.clocks import ManualClock
 from tests.support.faults import Faulty

@@ -14,8 +14,8 @@ from headrace.manifest.invariants import check, check_whole
 from headrace.manifest.manifest import Manifest, decode, decode_page, describe_page, encode, encode_page, first
 from headrace.objects import packed
 from headrace.objects.memory import MemoryObjects
-from headrace.offset import SLOT_SPAN
 from headrace.segment.descriptor import PageIndex
+from headrace.wal.state import SLOT_SPAN
 from tests.unit.manifest.samples import CLOSED, LOG, START_MS, config, controlled, data_entry, grown, segment
 
 replace = msgspec.structs.replace

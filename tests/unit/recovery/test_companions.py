@@ -9,9 +9,9 @@ from headrace.errors import NotFound
 from headrace.log.requests import At
 from headrace.log.seam import Which
 from headrace.objects import keys
-from headrace.offset import BEGINNING
 from headrace.recovery.verify import verify
 from headrace.tables.catalog import Row
+from headrace.wal.state import BEGINNING
 from tests.support.pairs import NOTES, PAIRS
 from tests.unit.recovery.world import Ruins
 from tests.unit.sealer.world import SETTINGS

@@ -12,9 +12,9 @@ from functions.sealer.trim import trim
 from headrace.errors import Conflict, Gone, NotFound
 from headrace.log.requests import At
 from headrace.objects import keys
-from headrace.offset import Cursor
 from headrace.streams.values import STREAMS
 from headrace.wal.memory import MemoryWal
+from headrace.wal.state import Cursor
 from tests.unit.recovery.world import Ruins
 from tests.unit.sealer.world import SETTINGS
 

@@ -17,10 +17,10 @@ from headrace.log.requests import At
 from headrace.manifest import merging
 from headrace.manifest.invariants import check
 from headrace.objects import keys
-from headrace.offset import Cursor
 from headrace.recovery.recover import recover
 from headrace.streams.errors import ProducerGap, StreamClosed
 from headrace.streams.values import STREAMS, CreateRequest, ForkRequest
+from headrace.wal.state import Cursor
 from tests.unit.recovery.world import HOUR_S, Ruins
 from tests.unit.sealer.world import PORTS, SETTINGS, Dead, Dies, Watched
 

@@ -13,10 +13,10 @@ from headrace.errors import Gone, NotFound
 from headrace.log.commit import control_entry
 from headrace.log.requests import At
 from headrace.objects import keys
-from headrace.offset import Cursor
 from headrace.streams.errors import ProducerGap
 from headrace.streams.values import STREAMS
 from headrace.wal.memory import MemoryWal
+from headrace.wal.state import Cursor
 from tests.unit.recovery.world import Ruins
 from tests.unit.sealer.world import SETTINGS
 

@@ -10,7 +10,6 @@ from headrace.batch import Batch
 from headrace.log.requests import At
 from headrace.memory import memory_stores
 from headrace.objects import keys
-from headrace.offset import BEGINNING, decode
 from headrace.recovery.recover import recover
 from headrace.recovery.report import LogRecovered, RecoverReport, VerifyReport
 from headrace.recovery.verify import verify_all
@@ -19,7 +18,8 @@ from headrace.streams.verbs import Streams
 from headrace.tables.catalog import Row
 from headrace.tables.watermarks import Watermark
 from headrace.wal.memory import MemoryWal
-from headrace.wal.state import Entry, Producer
+from headrace.wal.state import BEGINNING, Entry, Producer
+from headrace.wal.state import decode_cursor as decode
 from tests.support.pairs import Pairs, pairs_wal
 from tests.unit.sealer.world import BYTES, World
 
