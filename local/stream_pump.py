@@ -66,10 +66,12 @@ class Checkpoint:
 
 
 log = logging.getLogger("headrace.dispatcher")
-# Polling an idle stream backs off between these, so that an idle emulator is quiet and a busy one is prompt.
-FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.01, 0.2
+# Between two polls; polling an idle stream backs off. A busy one is not polled at once again: each poll would find one
+# record and cost as much as the append that wrote it.
+FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.05, 0.2
 # Before a retry: doubled each time.
 FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS = 0.05, 5.0
+PAGE_RECORDS = 1000  # DynamoDB's limit
 
 Json = dict[str, Any]
 # Lambda's limit for the event of one invocation.
@@ -127,16 +129,16 @@ class StreamPump:
         """Polls records and invokes the function, until `stop` is set."""
         pause = FIRST_PAUSE_SECONDS
         while not stop.is_set():
-            if self._may_read_on() and self._poll():
+            found = self._poll() if self._may_read_on() else 0
+            if found:
                 self._note_progress()
-                pause = FIRST_PAUSE_SECONDS
-            else:
-                stop.wait(pause)
-                pause = min(pause * 2, LONGEST_PAUSE_SECONDS)
             while self._batch_is_due() and not stop.is_set():
                 self._dispatch(self._next_batch(), stop)
                 if not stop.is_set():
                     self._note_progress()
+            if found < PAGE_RECORDS:
+                pause = FIRST_PAUSE_SECONDS if found else min(pause * 2, LONGEST_PAUSE_SECONDS)
+                stop.wait(pause)
 
     def _may_read_on(self) -> bool:
         return len(self._ahead) < KEPT_RECORDS and sum(size for _, size in self._ahead) < KEPT_BYTES
@@ -151,9 +153,9 @@ class StreamPump:
         elif self._last_read:
             self._checkpoint.save(Position("AFTER_SEQUENCE_NUMBER", self._last_read))
 
-    def _poll(self) -> bool:
-        """Reads one page into the buffer, and returns whether it had any records."""
-        answer = self._streams.get_records(ShardIterator=self._iterator, Limit=1000)
+    def _poll(self) -> int:
+        """Reads one page into the buffer, and returns how many records it had."""
+        answer = self._streams.get_records(ShardIterator=self._iterator, Limit=PAGE_RECORDS)
         self._iterator = answer["NextShardIterator"]
         records = [stream_record(record, self._trigger.stream_arn) for record in answer["Records"]]
         self._ahead.extend((int(sequence_number(r)), int(r["dynamodb"].get("SizeBytes", 0))) for r in records)
@@ -163,7 +165,7 @@ class StreamPump:
         if wanted and not self._buffer:
             self._buffered_since = self._clock()
         self._buffer = [*self._buffer, *shuffled_across_keys(wanted, partition_key, self._random)]
-        return bool(records)
+        return len(records)
 
     def _batch_is_due(self) -> bool:
         if not self._buffer:
