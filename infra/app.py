@@ -1,7 +1,11 @@
-"""The CDK application: `cdk synth -c environment=prod`, or `CDK_OUTDIR=cdk.out python -m infra.app`.
+"""The CDK application and its stack: `cdk synth -c environment=prod`, or `CDK_OUTDIR=cdk.out python -m infra.app`.
 
 Both commands bundle the functions, which needs uv with a filled cache or a network, but no docker and no AWS account.
 `python -m infra.synth` writes only the template.
+
+The stack has the resources of a deployment, who may use them, and the outputs that other stacks need. It is one stack
+because its parts are created and deleted together: tables and bucket are useless without each other, and rules, queues
+and functions in separate stacks would refer to each other in a circle.
 """
 
 from __future__ import annotations
@@ -9,14 +13,220 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from aws_cdk import App
+from aws_cdk import App, CfnOutput, DefaultStackSynthesizer, Duration, RemovalPolicy, Stack
+from constructs import Construct
 
 from infra import findings
-from infra.environments import environment_of
+from infra.alarms import Alarms
+from infra.bundle import PythonFunction
+from infra.dashboard import Dashboard
+from infra.doors import MODULE, WRAPPER, AdminKey, HttpDoor, StreamingDoor
+from infra.environments import STREAMING_SPARE_SECONDS, Environment, environment_of
 from infra.machine import LAMBDA, Machine
-from infra.stack import HeadraceStack
+from infra.permissions import api_statements, indexer_statements, sealer_statements
+from infra.spark import Spark
+from infra.storage import DataBucket, DataKey, Tables
+from infra.triggers import IndexerTriggers, Queues, SealerTriggers
 
 STACK_ID = "Headrace"
+# An HTTP API gives up after 30 s; the function must answer, or fail, before its client is told nothing.
+API_TIMEOUT = Duration.seconds(29)
+# A batch of the stream may name many logs, each of which is sealed in seconds.
+SEALER_TIMEOUT = Duration.minutes(5)
+# Plans for hundreds of logs, or publishes as many runs.
+INDEXER_TIMEOUT = Duration.minutes(5)
+
+
+class HeadraceStack(Stack):
+    """All resources of one Headrace deployment, in one account and region."""
+
+    def __init__(
+        self,
+        scope: Construct,
+        construct_id: str,
+        *,
+        environment: Environment,
+        machine: Machine = LAMBDA,
+        **stack: Any,
+    ) -> None:
+        super().__init__(
+            scope,
+            construct_id,
+            stack_name=f"headrace-{environment.name}",
+            termination_protection=environment.termination_protection,
+            # The CLI checks the bootstrap version itself; the template then needs no parameter.
+            synthesizer=DefaultStackSynthesizer(generate_bootstrap_version_rule=False),
+            **stack,
+        )
+        # The bucket is kept in any case: CloudFormation deletes none that has objects, and we empty none.
+        removal = RemovalPolicy.RETAIN if environment.keep_data else RemovalPolicy.DESTROY
+        key = DataKey(self, "DataKey", removal=removal).key
+        tables = Tables(self, "Tables", key=key, removal=removal)
+        bucket = DataBucket(self, "Data", key=key, noncurrent_version_days=environment.noncurrent_version_days).bucket
+        api_keys = AdminKey(self, "AdminKey", key=key).secret
+        queues = Queues(self, "Queues", sealer_timeout=SEALER_TIMEOUT, indexer_timeout=INDEXER_TIMEOUT)
+
+        stores = {
+            "HEADRACE_WAL_TABLE": tables.wal.table_name,
+            "HEADRACE_CATALOG_TABLE": tables.catalog.table_name,
+            "HEADRACE_WATERMARKS_TABLE": tables.watermarks.table_name,
+            "HEADRACE_PRODUCERS_TABLE": tables.producers.table_name,
+            "HEADRACE_BUCKET": bucket.bucket_name,
+        }
+        serving = {**stores, "HEADRACE_API_KEYS_SECRET": api_keys.secret_arn}
+        api = PythonFunction(
+            self,
+            "Api",
+            artifact="api",
+            machine=machine,
+            timeout=API_TIMEOUT,
+            environment=serving,
+            log_retention=environment.log_retention,
+            snap_start=not environment.api_provisioned_concurrency,
+            reserved_concurrency=environment.api_reserved_concurrency,
+            provisioned_concurrency=environment.api_provisioned_concurrency,
+        )
+        api.grant(api_statements(tables=tables, bucket=bucket, key=key, api_keys=api_keys))
+        door = HttpDoor(self, "Door", function=api.invoke_target, environment=environment)
+        streaming_urls = {}
+        functions = {"api": api.function}
+        if environment.streaming_door:
+            streaming = PythonFunction(
+                self,
+                "Streaming",
+                artifact="api",
+                machine=machine,
+                same_code_as=api,
+                handler=MODULE,
+                timeout=Duration.seconds(environment.streaming_seconds + STREAMING_SPARE_SECONDS),
+                environment={**serving, **WRAPPER, "HEADRACE_SSE_SECONDS": str(environment.streaming_seconds)},
+                log_retention=environment.log_retention,
+                reserved_concurrency=environment.streaming_reserved_concurrency,
+                provisioned_concurrency=environment.streaming_provisioned_concurrency,
+            )
+            functions["streaming"] = streaming.function
+            streaming.grant(api_statements(tables=tables, bucket=bucket, key=key, api_keys=api_keys))
+            streaming_door = StreamingDoor(self, "StreamingDoor", function=streaming.invoke_target)
+            streaming_urls["StreamingUrl"] = streaming_door.url
+
+        sealer = PythonFunction(
+            self,
+            "Sealer",
+            artifact="sealer",
+            machine=machine,
+            timeout=SEALER_TIMEOUT,
+            environment={**stores, "HEADRACE_DELAY_QUEUE_URL": queues.delay.queue_url},
+            log_retention=environment.log_retention,
+            # Only the sweep is asynchronous, and the next tick repeats it.
+            retry_attempts=0,
+        )
+        sealer.grant(
+            sealer_statements(
+                tables=tables,
+                bucket=bucket,
+                key=key,
+                delay=queues.delay,
+                stream_dead_letters=queues.stream_dead_letters,
+            )
+        )
+        SealerTriggers(
+            self,
+            "SealerTriggers",
+            function=sealer.invoke_target,
+            wal=tables.wal,
+            delay=queues.delay,
+            stream_dead_letters=queues.stream_dead_letters,
+            invocations_per_shard=environment.sealer_invocations_per_shard,
+            queue_concurrency=environment.sealer_queue_concurrency,
+        )
+
+        spark = Spark(self, "Spark", bucket=bucket, key=key, environment=environment)
+        indexer = PythonFunction(
+            self,
+            "Indexer",
+            artifact="indexer",
+            machine=machine,
+            timeout=INDEXER_TIMEOUT,
+            environment={
+                **stores,
+                "HEADRACE_JOBS_TABLE": tables.jobs.table_name,
+                "HEADRACE_INDEX_QUEUE_URL": queues.index.queue_url,
+                "HEADRACE_SPARK_APPLICATION": spark.application.attr_application_id,
+                "HEADRACE_SPARK_ROLE": spark.role.role_arn,
+                "HEADRACE_SPARK_ENTRY_POINT": spark.assets.entry_point.s3_object_url,
+                "HEADRACE_SPARK_PACKAGES": spark.assets.packages.s3_object_url,
+                "HEADRACE_SPARK_ENVIRONMENT": spark.assets.environment.s3_object_url,
+            },
+            log_retention=environment.log_retention,
+            # A job-state event that failed; a tick is repeated by the next one.
+            retry_attempts=2,
+        )
+        indexer.grant(
+            indexer_statements(
+                tables=tables,
+                bucket=bucket,
+                key=key,
+                queue=queues.index,
+                application=spark.application,
+                job_role=spark.role,
+            )
+        )
+        IndexerTriggers(
+            self,
+            "IndexerTriggers",
+            function=indexer.invoke_target,
+            bucket=bucket,
+            queue=queues.index,
+            application=spark.application,
+            queue_concurrency=environment.indexer_queue_concurrency,
+        )
+
+        functions |= {"sealer": sealer.function, "indexer": indexer.function}
+        dead_letters = {
+            "delay": queues.delay_dead_letters,
+            "stream": queues.stream_dead_letters,
+            "index": queues.index_dead_letters,
+        }
+        alarms = Alarms(self, "Alarms", functions=functions, dead_letters=dead_letters, notify=environment.notify)
+        Dashboard(
+            self,
+            "Dashboard",
+            name=self.stack_name,
+            functions=functions,
+            tables={
+                "wal": tables.wal,
+                "catalog": tables.catalog,
+                "watermarks": tables.watermarks,
+                "producers": tables.producers,
+                "jobs": tables.jobs,
+            },
+            queues={"delay": queues.delay, "index": queues.index},
+            dead_letters=dead_letters,
+            api_id=door.api.api_id,
+            alarms=alarms.alarms,
+        )
+
+        outputs = {
+            "WalTableName": tables.wal.table_name,
+            "CatalogTableName": tables.catalog.table_name,
+            "WatermarksTableName": tables.watermarks.table_name,
+            "ProducersTableName": tables.producers.table_name,
+            "JobsTableName": tables.jobs.table_name,
+            "BucketName": bucket.bucket_name,
+            "DelayQueueUrl": queues.delay.queue_url,
+            "DelayDeadLetterQueueUrl": queues.delay_dead_letters.queue_url,
+            "StreamDeadLetterQueueUrl": queues.stream_dead_letters.queue_url,
+            "IndexQueueUrl": queues.index.queue_url,
+            "IndexDeadLetterQueueUrl": queues.index_dead_letters.queue_url,
+            "WalStreamArn": tables.wal.table_stream_arn,
+            "AdminKeySecretArn": api_keys.secret_arn,
+            "ApiUrl": door.url,
+            **streaming_urls,
+        }
+        if alarms.topic is not None:
+            outputs["AlarmTopicArn"] = alarms.topic.topic_arn
+        for name, value in outputs.items():
+            CfnOutput(self, name, value=str(value))
 
 
 def build_app(*, context: Mapping[str, Any] | None = None, outdir: str | None = None) -> App:

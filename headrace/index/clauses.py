@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from headrace.index import columns, docsets, families
-from headrace.index.columns import Column
+from headrace.index import docsets, families, parts
 from headrace.index.descriptors import Descriptor, FieldStats
 from headrace.index.docsets import Docs, Rows
 from headrace.index.families import column_name
 from headrace.index.fetching import Routine, gather
+from headrace.index.parts import Column
 from headrace.index.postings import Int64s, Postings, TermRequest
 from headrace.index.reading import RunReader
 from headrace.query.language import canonical
@@ -233,7 +233,7 @@ class Steps:
             return self._exact(what, TermRequest("kw", families.value_term(clause.field, clause.value)))
         if not stats.column:
             return self._unknown(what)
-        return self._by_column(what, clause.field, columns.equal_to(clause.value))
+        return self._by_column(what, clause.field, parts.equal_to(clause.value))
 
     def _compare(self, clause: Compare) -> Step:
         assert not isinstance(clause.value, tuple | str), "only numbers, dates and truth values compare"
@@ -242,7 +242,7 @@ class Steps:
             return self._known(what, Docs.none(self._size))
         if not stats.column:
             return self._unknown(what)
-        return self._by_column(what, clause.field, columns.compared(clause.operator, clause.value))
+        return self._by_column(what, clause.field, parts.compared(clause.operator, clause.value))
 
     def _prefix(self, clause: Prefix) -> Step:
         what = f"{clause.field}:{clause.value}*"
@@ -250,7 +250,7 @@ class Steps:
         if not stats.present:
             return self._known(what, Docs.none(self._size))
         if not stats.lossy and _is_cheap(stats):
-            return self._by_column(what, clause.field, lambda column: columns.beginning(column, clause.value))
+            return self._by_column(what, clause.field, lambda column: parts.beginning(column, clause.value))
         if not (field.exact or field.prefix):
             return self._unknown(what)
         low = families.prefix_term(clause.field, clause.value)

@@ -22,10 +22,10 @@ import numpy as np
 
 from headrace.index import docsets
 from headrace.index.clauses import Step, Steps
-from headrace.index.columns import Column
 from headrace.index.docsets import Docs, Rows
 from headrace.index.families import CHUNK_BITS, column_name
 from headrace.index.fetching import Routine
+from headrace.index.parts import Column
 from headrace.index.postings import Int64s, Postings, TermRequest
 from headrace.index.reading import RunReader
 from headrace.query.language.canonical import SearchConfig

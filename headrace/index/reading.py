@@ -17,10 +17,9 @@ import pyarrow.compute as pc
 from headrace.clock import Bounded
 from headrace.errors import Damaged
 from headrace.index import descriptors, families, postings
-from headrace.index.columns import Column, column
 from headrace.index.descriptors import Descriptor, Family, Run
 from headrace.index.fetching import Routine
-from headrace.index.parts import PartReader, check_whole, damage
+from headrace.index.parts import Column, PartReader, check_whole, column, damage
 from headrace.index.postings import Int64s, Postings, TermRequest
 from headrace.objects import Range
 

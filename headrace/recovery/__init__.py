@@ -6,7 +6,7 @@ consistent. Both use only the ports.
     plan     pure: decides from the facts what must be written, and what is lost
     recover  writes what the plan says
     names    which logs a name stands for, and which must have ended
-    verify   walks one log, or every log, end to end: `bucket` its objects and indexes, `chain` its entries
+    verify   walks one log, or every log, end to end: its entries, and in `bucket` its objects and indexes
 
 **What recovery rests on.** The newest manifest of a log holds everything published and the state as of its end. Where
 the write-ahead log is empty or ends before that, the published end becomes the log's end: one entry of kind `recover`

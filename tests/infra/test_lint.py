@@ -12,9 +12,8 @@ from aws_cdk import App
 from aws_cdk import aws_sqs as sqs
 
 from infra import findings
-from infra.app import STACK_ID
+from infra.app import STACK_ID, HeadraceStack
 from infra.environments import DEV, ENVIRONMENTS, PROD, Environment
-from infra.stack import HeadraceStack
 from tests.infra.synths import synthesize
 
 OFFLINE = {"aws:cdk:bundling-stacks": []}

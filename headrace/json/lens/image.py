@@ -18,7 +18,7 @@ from msgspec import UNSET
 from headrace import instants
 from headrace.errors import InvalidRequest
 from headrace.json import jsontext
-from headrace.json.jsontext import Path
+from headrace.json.jsontext import Path, parse_pointer
 from headrace.json.lens import envelope, ops
 from headrace.json.lens.apply import compile_convert
 from headrace.json.lens.closed import DATE_TIME, Fragment
@@ -260,41 +260,33 @@ def run(shapes: Shapes, operations: Sequence[ops.Op], whole: Fragment, location:
 def _apply(shapes: Shapes, op: ops.Op, whole: Fragment) -> Fragment:
     match op:
         case ops.Rename():
-            return _move(shapes, whole, jsontext.parse_pointer(op.from_), jsontext.parse_pointer(op.to), removes=True)
+            return _move(shapes, whole, parse_pointer(op.from_), parse_pointer(op.to), removes=True)
         case ops.Copy():
-            return _move(
-                shapes, whole, jsontext.parse_pointer(op.from_), jsontext.parse_pointer(op.to), removes=False
-            )
+            return _move(shapes, whole, parse_pointer(op.from_), parse_pointer(op.to), removes=False)
         case ops.Add():
-            return _put(shapes, whole, jsontext.parse_pointer(op.path), {"const": op.default})
+            return _put(shapes, whole, parse_pointer(op.path), {"const": op.default})
         case ops.Remove():
-            path = jsontext.parse_pointer(op.path)
-            return shapes.union([rebuild(None) for _, rebuild in _present(shapes, whole, path)])
+            return shapes.union([rebuild(None) for _, rebuild in _present(shapes, whole, parse_pointer(op.path))])
         case ops.Hoist():
-            host = jsontext.parse_pointer(op.host)
+            host = parse_pointer(op.host)
             _require(shapes, whole, host, _OBJECT)
-            return _move(shapes, whole, (*host, op.name), jsontext.parse_pointer(op.to), removes=op.remove_from_host)
+            return _move(shapes, whole, (*host, op.name), parse_pointer(op.to), removes=op.remove_from_host)
         case ops.Plunge():
             return _plunge(shapes, whole, op)
         case ops.Wrap():
             return _change(
-                shapes,
-                whole,
-                jsontext.parse_pointer(op.path),
-                lambda value: ArrayCase((value,), False, 1, 1).fragment,
+                shapes, whole, parse_pointer(op.path), lambda value: ArrayCase((value,), False, 1, 1).fragment
             )
         case ops.Head():
-            return _change(shapes, whole, jsontext.parse_pointer(op.path), lambda value: _head(shapes, value))
+            return _change(shapes, whole, parse_pointer(op.path), lambda value: _head(shapes, value))
         case ops.Convert():
-            return _change(
-                shapes, whole, jsontext.parse_pointer(op.path), lambda value: convert_set(shapes, op, value)
-            )
+            return _change(shapes, whole, parse_pointer(op.path), lambda value: convert_set(shapes, op, value))
     raise TypeError(f"not a plain operation: {op!r}")
 
 
 def _nested(shapes: Shapes, op: ops.In | ops.Map, whole: Fragment, location: str) -> Fragment:
     """Runs an `in` or `map` operation on a set; errors of its inner operations name the inner operation."""
-    path = jsontext.parse_pointer(op.path)
+    path = parse_pointer(op.path)
     inner = f"{location}/ops"
     try:
         kind = _OBJECT if isinstance(op, ops.In) else _ARRAY
@@ -330,7 +322,7 @@ def _move(shapes: Shapes, whole: Fragment, source: Path, target: Path, *, remove
 
 
 def _plunge(shapes: Shapes, whole: Fragment, op: ops.Plunge) -> Fragment:
-    source, host = jsontext.parse_pointer(op.from_), jsontext.parse_pointer(op.host)
+    source, host = parse_pointer(op.from_), parse_pointer(op.host)
     taken = _taken(shapes, whole, source, op.remove_from_source)
     if op.remove_from_source and source == (*host, op.name):
         return whole
@@ -348,7 +340,10 @@ def _plunge(shapes: Shapes, whole: Fragment, op: ops.Plunge) -> Fragment:
 
 
 def _put(shapes: Shapes, whole: Fragment, path: Path, value: Fragment) -> Fragment:
-    return shapes.union([rebuild(value) for rebuild in _rebuilds(places(shapes, whole, path), path)])
+    rebuilds = [place.rebuild for place in places(shapes, whole, path)]
+    if None in rebuilds:
+        raise InvalidRequest(f"the parent of {_show(path)} may be missing, or have no such member")
+    return shapes.union([rebuild(value) for rebuild in rebuilds if rebuild is not None])
 
 
 def _change(shapes: Shapes, whole: Fragment, path: Path, function: Callable[[Fragment], Fragment]) -> Fragment:
@@ -398,13 +393,6 @@ def _present(shapes: Shapes, whole: Fragment, path: Path) -> list[tuple[Fragment
             raise InvalidRequest(f"{_show(path)} may be missing")
         found.append((place.value, place.rebuild))
     return found
-
-
-def _rebuilds(found: list[Place], path: Path) -> list[Rebuild]:
-    rebuilds = [place.rebuild for place in found if place.rebuild is not None]
-    if len(rebuilds) < len(found):
-        raise InvalidRequest(f"the parent of {_show(path)} may be missing, or have no such member")
-    return rebuilds
 
 
 def _show(path: Path) -> str:

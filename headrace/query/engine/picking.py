@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.index import docsets, families
-from headrace.index.columns import Column
 from headrace.index.evaluate import Evaluated, evaluate
 from headrace.index.fetching import Routine, gather
+from headrace.index.parts import Column
 from headrace.index.postings import TermRequest
 from headrace.index.reading import RunReader
 from headrace.query.engine.grouping import Block, Entries, Int64s, MeasureBlock, Shape

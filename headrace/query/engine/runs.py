@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from headrace.index import docsets, families
 from headrace.index import evaluate as evaluation
-from headrace.index.columns import Column
 from headrace.index.docsets import Mask, Rows
 from headrace.index.evaluate import Evaluated
 from headrace.index.fetching import Routine
+from headrace.index.parts import Column
 from headrace.index.postings import Postings, TermRequest
 from headrace.index.reading import RunReader
 from headrace.query.engine.context import Engine, fetch_records

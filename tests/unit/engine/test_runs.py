@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.index.columns import Column
+from headrace.index.parts import Column
 from headrace.query.engine import runs
 from headrace.query.language import search_request
 from headrace.query.language.search_request import SortTerm

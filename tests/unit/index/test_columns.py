@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from headrace.errors import Damaged
 from headrace.index import families, fetching, reading, writing
-from headrace.index.columns import Column
 from headrace.index.fetching import CachedRanges
+from headrace.index.parts import Column
 from headrace.index.reading import RunReader
 from headrace.objects.memory import MemoryObjects
 from headrace.query.language.canonical import Kind
