@@ -160,8 +160,8 @@ def _terms(first_offset: int, plan: Plan, found: dict[str, Column]) -> Postings:
 
 
 def _words(first_offset: int, plan: Plan, found: dict[str, Column]) -> Postings:
-    """Returns the rows of `fts`. If a record has several texts, a gap of one place separates each from the next, so
-    that no phrase matches across two texts.
+    """Returns the rows of `fts`, the family for full-text search: the records of each word, and the word's positions in
+    them. Between two texts of a record, one position is left free, so that no phrase matches across both.
     """
     has, values = [], []
     for field in sorted(plan.fields, key=lambda field: field.name):

@@ -117,7 +117,7 @@ class Prepared(NamedTuple):
     """A task whose inputs have been checked, and what is known before its records are read.
 
     Attributes:
-        counts: counts of its records, if it compacts runs.
+        counts: if the task merges index runs, the counts of records and fields of each of them; else empty.
         times: append times of the first and the last record.
     """
 

@@ -237,7 +237,9 @@ class Meter(Generic[M]):
                 values.append(value)
 
     def observe(self, request: Request) -> None:
-        """Counts a request to the object store; every function has metrics for that."""
+        """Counts a request to the object store: `ObjectGets` for each key, `ObjectPuts`, and `StoreThrottles` if it was
+        throttled. Every function's metrics include these three.
+        """
         if request.operation == "get":
             self.add(self._metrics["ObjectGets"], len(request.keys))
         elif request.operation == "put":

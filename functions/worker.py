@@ -147,7 +147,7 @@ class Worker(ABC, Generic[C]):
         self.count_poisoned(sys.exc_info()[1])
 
     def count_poisoned(self, error: BaseException | None) -> None:
-        """Counts the error if a repeat would fail again."""
+        """Counts the error in the metric of poisoned messages if trying again would fail again."""
         self.context.meter.add(self.poisoned, int(is_poison(error)))
 
     def _finish(self) -> None:

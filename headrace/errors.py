@@ -49,7 +49,9 @@ class NotFound(HeadraceError):
 
 
 class Gone(HeadraceError):
-    """The name was deleted while forks still need its data, or the cursor belongs to an older incarnation."""
+    """The name was deleted or has expired while forks still need its data; or the cursor is from before the name was
+    created again, or before a recovery.
+    """
 
     code = "gone"
 

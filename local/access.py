@@ -42,7 +42,9 @@ class Use(msgspec.Struct, frozen=True):
 
 
 def read_statement(document: Mapping[str, Any]) -> Statement:
-    """Reads a statement of a policy document whose references are resolved. Raises UnknownPolicy."""
+    """Reads a statement of a policy document whose references are resolved. Raises UnknownPolicy if it has an element
+    that is not evaluated here.
+    """
     unknown = document.keys() - {"Sid", "Effect", "Action", "Resource", "Condition"}
     operators = document.get("Condition", {})
     if unknown or operators.keys() - {"StringEquals", "StringLike"}:

@@ -87,8 +87,8 @@ def arn(service: str, resource: str) -> str:
 
 
 def json_calls(target: str, body: bytes) -> list[Call]:
-    """Returns the calls of a request whose header X-Amz-Target is `target`: to DynamoDB, its streams, SQS or Secrets
-    Manager.
+    """Returns what IAM must allow for a request to DynamoDB, DynamoDB Streams, SQS or Secrets Manager whose header
+    X-Amz-Target is `target`: one call for each action on a resource. The action is `unknown` for any other request.
     """
     service, _, action = target.rpartition(".")
     asked = msgspec.json.decode(body, type=_Asked)

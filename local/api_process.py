@@ -27,7 +27,7 @@ KEEP_ALIVE_SECONDS = 3600
 
 def load_app(name: str) -> Any:
     """Imports the factory named `module:factory`, calls it, and returns the application. Raises ImportError or
-    AttributeError.
+    AttributeError if there is no such module or factory.
     """
     module, _, factory = name.partition(":")
     return getattr(importlib.import_module(module), factory)()

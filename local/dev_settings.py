@@ -89,8 +89,8 @@ class DevSettings:
 
 
 def _require_sound(environ: Mapping[str, str]) -> None:
-    """Checks the ages against each other: most of all that a writer with an old state still finds the item that
-    occupies its slot.
+    """Raises InvalidSettings if the ages contradict each other. Above all, a writer with an old state must still find
+    the item that occupies its slot.
     """
     try:
         Settings.from_environment({name: environ.get(name, "") for name in _CHECKED})

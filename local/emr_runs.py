@@ -40,7 +40,9 @@ class Worker(Protocol):
     """The port of a process that executes jobs."""
 
     def run(self, arguments: list[str], running: Callable[[], None]) -> None:
-        """Runs one job to its end; calls `running` when the job really starts. Raises JobFailed."""
+        """Runs one job to its end; calls `running` when the job really starts. Raises JobFailed if the job fails or
+        can't be started.
+        """
 
     def interrupt(self) -> None:
         """Ends the current job; its `run` then raises."""
@@ -60,7 +62,9 @@ class JobRuns:
         self._forgotten = 0
 
     def start(self, application: str, request: Json) -> Json:
-        """Handles StartJobRun. The same token with the same request returns the same run. Raises Refused."""
+        """Handles StartJobRun. The same token with the same request returns the same run. Raises Refused if the token
+        belongs to another request, or something is missing.
+        """
         token = request.get("clientToken")
         spark = request.get("jobDriver", {}).get("sparkSubmit")
         if not token or not spark or not request.get("executionRoleArn"):
@@ -94,7 +98,7 @@ class JobRuns:
             return _started(self._runs[run_id])
 
     def get(self, application: str, run_id: str) -> Json:
-        """Handles GetJobRun. Raises Refused."""
+        """Handles GetJobRun. Raises Refused if there is no such run."""
         with self._changed:
             return {"jobRun": dict(self._known(application, run_id))}
 
@@ -106,7 +110,7 @@ class JobRuns:
         return {"jobRuns": [{**run, "id": run["jobRunId"]} for run in found]}
 
     def cancel(self, application: str, run_id: str) -> Json:
-        """Handles CancelJobRun; a run that has ended is not changed. Raises Refused."""
+        """Handles CancelJobRun; a run that has ended is not changed. Raises Refused if there is no such run."""
         with self._changed:
             run = self._known(application, run_id)
             if run_id in self._waiting:

@@ -50,7 +50,7 @@ class Head:
 
 
 def parse_head(data: bytes) -> Head:
-    """Parses a head, up to and including the empty line. Raises BadMessage."""
+    """Parses a head, up to and including the empty line. Raises BadMessage if a line is malformed."""
     start_line, *lines = data[:-4].split(b"\r\n")
     parts = start_line.split(b" ", 2)
     if len(parts) == 2:
@@ -77,7 +77,9 @@ def request_length(head: Head) -> Length:
 
 
 def response_length(head: Head, method: bytes) -> Length:
-    """Returns how the length of the body of an answer to `method` is determined. Raises BadMessage."""
+    """Returns how the length of the body of an answer to `method` is determined. Raises BadMessage if the status line
+    is malformed, or the headers give no clear length.
+    """
     status = status_of(head)
     if method == b"HEAD" or status in (204, 304) or status < 200:
         return 0
@@ -86,7 +88,7 @@ def response_length(head: Head, method: bytes) -> Length:
 
 
 def status_of(head: Head) -> int:
-    """Returns the status code in a status line. Raises BadMessage."""
+    """Returns the status code in a status line. Raises BadMessage if it is malformed, or not of HTTP/1.x."""
     if not head.start[0].startswith(b"HTTP/1.") or not head.start[1].isdigit():
         raise BadMessage(f"bad status line: {head.start!r}")
     return int(head.start[1])
@@ -110,7 +112,7 @@ def _stated_length(head: Head) -> Length | None:
 
 
 def chunk_size(line: bytes) -> int:
-    """Returns the size in a chunk's first line. Raises BadMessage."""
+    """Returns the size in a chunk's first line. Raises BadMessage if it is not a hexadecimal number."""
     try:
         return int(line.split(b";", 1)[0].strip(), 16)
     except ValueError as exc:

@@ -45,7 +45,7 @@ class Invoker(Protocol):
     """The port of a function that can be invoked."""
 
     def invoke(self, event: Any) -> tuple[Any, str]:
-        """Invokes the function and returns its answer and the request id. Raises FunctionFailed."""
+        """Invokes the function and returns its answer and the request id. Raises FunctionFailed if it fails."""
 
 
 class LambdaContext:
@@ -82,15 +82,17 @@ class FunctionRuntime:
         self._handler: Callable[[Any, Any], Any] | None = None
 
     def invoke(self, event: Any) -> tuple[Any, str]:
-        """Invokes the handler and returns its answer and the request id. Raises FunctionFailed; the traceback is
-        logged.
+        """Invokes the handler and returns its answer and the request id. If it fails, logs the traceback and raises
+        FunctionFailed.
         """
         request_id = self._new_id()
         # Through JSON, as on AWS: the handler cannot see or change objects of the dispatcher.
         return self.call(msgspec.json.decode(msgspec.json.encode(event)), request_id), request_id
 
     def call(self, event: Any, request_id: str) -> Any:
-        """Calls the handler with an event that was JSON, and returns its answer. Raises FunctionFailed."""
+        """Calls the handler with an event that was JSON, and returns its answer. Raises FunctionFailed if the handler
+        can't be loaded, or raises an error.
+        """
         with self._one_at_a_time:
             context = LambdaContext(self.function, request_id, self._clock)
             try:
@@ -105,7 +107,7 @@ class FunctionRuntime:
 
 
 def load_handler(name: str) -> Callable[[Any, Any], Any]:
-    """Imports the function with a dotted name. Raises ImportError or AttributeError."""
+    """Imports and returns the function with a dotted name. Raises ImportError or AttributeError if it does not exist."""
     module, _, attribute = name.rpartition(".")
     handler: Callable[[Any, Any], Any] = getattr(importlib.import_module(module), attribute)
     return handler

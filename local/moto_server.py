@@ -164,7 +164,9 @@ def _access_denied(environ: dict[str, Any], reason: str) -> Answer:
 
 
 def _stop_moto_from_waiting() -> None:
-    """Makes ReceiveMessage return at once and report how long it would have waited, where moto would sleep."""
+    """Replaces moto's ReceiveMessage with one that never sleeps: if there are no messages, it puts the requested wait
+    into `_unserved_wait`, and `MotoApp` waits instead.
+    """
     from moto.sqs.models import SQSBackend
 
     receive = SQSBackend.receive_message

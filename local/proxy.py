@@ -58,7 +58,9 @@ class Connection:
         self.gone = gone
 
     async def head(self) -> Head | None:
-        """Reads the next message head; returns None if the peer closed the connection instead. Raises BadMessage."""
+        """Reads the next message head; returns None if the peer closed the connection instead. Raises BadMessage if the
+        head is malformed, too long or incomplete.
+        """
         try:
             return http1.parse_head(await self.reader.readuntil(b"\r\n\r\n"))
         except asyncio.IncompleteReadError as exc:
@@ -87,7 +89,7 @@ class Upstream:
         self._idle: deque[Connection] = deque()
 
     async def acquire(self) -> Connection:
-        """Returns an idle connection, or a new one. Raises OSError."""
+        """Returns an idle connection, or a new one. Raises OSError if the process can't be reached."""
         while self._idle:
             connection = self._idle.pop()
             if not connection.gone.is_set():

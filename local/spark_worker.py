@@ -48,7 +48,9 @@ class SparkWorker:
         self._lock = threading.Lock()
 
     def run(self, arguments: list[str], running: Callable[[], None]) -> None:
-        """Sends the job to the child and waits for its end. Raises JobFailed."""
+        """Sends the job to the child and waits for its end. Raises JobFailed if the job fails, the child ends early, or
+        Java is missing.
+        """
         if not has_java(self._environment):
             log.error(NO_JAVA)
             raise JobFailed(NO_JAVA)

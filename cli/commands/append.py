@@ -263,7 +263,7 @@ class Producer:
         self.totals = Totals()
 
     def append(self, batch: Batch) -> None:
-        """Appends one batch. Raises `Refused` or `Unreachable`."""
+        """Appends one batch. Raises `Refused` if the server answers with an error, `Unreachable` if it does not answer."""
         headers = {"content-type": self.content_type, **self.producer_headers(), **self.hint_headers()}
         answer = self.client.send(
             "POST", self.target.url, what=f"append to {self.target.name}", headers=headers, content=batch.body

@@ -77,7 +77,7 @@ class Context:
 
     @contextmanager
     def query(self) -> Iterator[None]:
-        """Counts the GETs of one query; the query runs inside the block."""
+        """Adds to the metric `QueryGets` the GETs that one query makes inside the block."""
         gets: list[int] = []
         token = _gets.set(gets)
         try:

@@ -296,8 +296,8 @@ def remove_merged(context: Context, log_id: str) -> int:
 
 
 def _check(context: Context, made: Segment) -> None:
-    """Checks that both objects of a merged segment exist and have the hashes that the job reported, before small
-    segments are given up.
+    """Raises Damaged unless both objects of a merged segment exist and have the hashes that the job reported. Only then
+    are the small segments given up.
     """
     objects, page_key = context.stores.objects, keys.segment_keys(made.key)
     try:

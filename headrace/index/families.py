@@ -121,8 +121,8 @@ def prefix_term(field: str, text: str) -> bytes:
 
 
 def has_term(field: str) -> bytes:
-    """Returns the term that lists the records in which a field has a value; in `fts` for text fields, in `kw` for all
-    others.
+    """Returns the term that lists the records in which a field has a value. The family `fts` holds it for a text field,
+    the family `kw` for any other field.
     """
     return _HAS + field.encode()
 

@@ -262,7 +262,7 @@ def _ordered(groups: Iterator[pa.Table], family: Family) -> Iterator[pa.Table]:
 
 
 def _check_order(table: pa.Table) -> None:
-    """Checks that rows are ascending by term, chunk and first doc."""
+    """Raises ValueError unless each row has docs, and rows are strictly ascending by term, chunk and first doc."""
     names, chunks = (_array(table, number) for number in (0, 1))
     docs = _array(table, 2)
     starts = docs.offsets.to_numpy()
@@ -277,8 +277,8 @@ def _check_order(table: pa.Table) -> None:
 
 
 def _check_docs(table: pa.Table, family: Family) -> None:
-    """Checks that the docs within a row are ascending, and distinct except in `fts`; and that positions and docs are
-    equal in number.
+    """Raises ValueError unless the docs within a row are ascending, and distinct except in `fts`, and a row with
+    positions has one for each doc.
     """
     docs = _array(table, 2)
     offsets, values = docs.offsets.to_numpy(), docs.values.to_numpy()[: docs.offsets[-1].as_py()]

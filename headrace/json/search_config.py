@@ -230,7 +230,9 @@ def _check_aliases(config: SearchConfig, at: str) -> None:
 
 
 def _check_includes(config: SearchConfig, at: str) -> None:
-    """Checks the queries of rollups (`include`). This comes last, because it needs the complete configuration."""
+    """Raises InvalidRequest if a query of a rollup (`include`) is invalid. This comes last, because it needs the
+    complete configuration.
+    """
     for name, rollup in (config.rollups or {}).items():
         includes = {f"{at}/{name}/include": rollup.include}
         for measure_name, measure in rollup.measures.items():

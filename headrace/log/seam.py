@@ -215,7 +215,12 @@ class AnySurface(Surface):
 
 
 class Grown(NamedTuple):
-    """A state after records, their append time, and the producer that left the state for it."""
+    """A log's state after new records were added.
+
+    Attributes:
+        time_ms: append time of these records.
+        evicted: the producer that was removed from the state to make room for the records' producer; None if none was.
+    """
 
     state: LogState
     time_ms: int

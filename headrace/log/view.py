@@ -178,5 +178,5 @@ class Collector:
             self.size += len(shown)
 
     def passed(self) -> None:
-        """Notes that something was looked at, even if no record was selected."""
+        """Notes that something was looked at, even if the view selected no record of it."""
         self._looked = True

@@ -68,8 +68,8 @@ def check_whole(manifest: Manifest) -> None:
 
 
 def _check_contiguous(manifest: Manifest) -> None:
-    """Checks that pages and open segments have consecutive numbers, and cover the offsets from base to end without gap
-    or overlap.
+    """Raises Damaged unless pages and open segments have consecutive numbers, and cover the offsets from base to end
+    without gap or overlap.
     """
     number, offset, time_ms = 0, manifest.config.base_offset, 0
     for part in _parts(manifest):
@@ -108,7 +108,9 @@ def _check_progress(previous: Manifest, new: Manifest) -> None:
 
 
 def _check_nothing_lost(previous: Manifest, new: Manifest) -> None:
-    """Checks that every published segment is unchanged: in its page, in the open page, or in one page sealed since."""
+    """Raises Damaged unless every published segment is unchanged: in its page, in the open page, or in one page sealed
+    since.
+    """
     kept = new.pages[: len(previous.pages)]
     _require(new, "sealed pages", previous.pages, kept)
     sealed = new.pages[len(previous.pages) :]
@@ -124,7 +126,7 @@ def _check_nothing_lost(previous: Manifest, new: Manifest) -> None:
 
 
 def _check_merge(previous: Manifest, new: Manifest) -> None:
-    """Checks that one segment replaces neighbours of the open page, and that nothing else has changed."""
+    """Raises Damaged unless one segment replaces neighbours of the open page, and nothing else has changed."""
     _require(new, "generation", previous.generation + 1, new.generation)
     fewer = new.merged_away - previous.merged_away
     old, now = previous.open_page, new.open_page
@@ -157,7 +159,7 @@ def _check_merge(previous: Manifest, new: Manifest) -> None:
 
 
 def _check_replaced(previous: Manifest, new: Manifest) -> None:
-    """Checks that replaced segments are named for at least two generations, and that sealing replaces none."""
+    """Raises Damaged unless replaced segments are named for at least two generations, and sealing replaces none."""
     kept = tuple(one for one in previous.replaced if one in new.replaced)
     _require(new, "replaced segments", kept, new.replaced)
     missing = [one for one in previous.replaced if one not in kept and previous.generation - one.generation < 2]
@@ -165,7 +167,7 @@ def _check_replaced(previous: Manifest, new: Manifest) -> None:
 
 
 def _check_segment(manifest: Manifest, segment: Segment) -> None:
-    """Checks that a segment's descriptor is consistent, because readers allocate memory by it."""
+    """Raises Damaged unless a segment's descriptor is consistent; readers allocate memory by it."""
     pages = segment.pages
     lists = {len(pages.sizes), len(pages.counts), len(pages.payload)}
     _require_that(manifest, "page lists are equally long", len(lists) == 1, lists)

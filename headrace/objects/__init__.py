@@ -32,7 +32,7 @@ class Objects(Protocol):
         """Returns the whole object. Raises `ObjectMissing`."""
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
-        """Returns `length` bytes from `start` on (fewer at the end of the object). Raises `ObjectMissing`."""
+        """Returns `length` bytes from `start` on; fewer, or none, at the end of the object. Raises `ObjectMissing`."""
 
     def get_ranges(self, ranges: Sequence[Range], /) -> list[bytes]:
         """Returns the bytes of each range, in the given order; all ranges are fetched at the same time. Raises

@@ -88,7 +88,7 @@ class S3Objects:
             return body
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
-        """Returns `length` bytes from `start` on, fewer at the end of the object. Raises `ObjectMissing`."""
+        """Returns `length` bytes from `start` on; fewer, or none, at the end of the object. Raises `ObjectMissing`."""
         if start < 0 or length < 1:
             raise ValueError(f"no such range: start={start} length={length}")
         wanted = f"bytes={start}-{start + length - 1}"

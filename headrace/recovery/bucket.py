@@ -92,7 +92,8 @@ def check_segments(
     progress: Callable[[int], None],
     is_named: Callable[[Segment], bool],
 ) -> None:
-    """Checks that each segment and key page is the published object, and decodes to what its descriptor says.
+    """Adds a finding to `notes` for each segment or key page that is missing, is not the published object, or does not
+    decode to what its descriptor says.
 
     Args:
         is_named: returns whether the newest generation names a segment; the object of one that was merged meanwhile may
@@ -166,7 +167,7 @@ def _check_key_page(objects: Objects, notes: Notes, segment: Segment, is_named: 
 
 
 def check_definitions(objects: Objects, notes: Notes, named: Iterable[DefinitionRef]) -> None:
-    """Checks that each definition that the log names exists, and has the hash in its name."""
+    """Adds a finding to `notes` for each definition that the log names and that is missing or damaged."""
     for ref in sorted(named, key=lambda one: one.number):
         key = keys.definition(notes.log_id, ref.number, ref.nonce)
         try:

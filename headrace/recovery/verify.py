@@ -71,7 +71,9 @@ def verify_all(stores: Stores, progress: Progress = no_progress) -> VerifyReport
 
 
 def _between(logs: list[Facts], forks: Counter[str]) -> Iterable[VerifyReport]:
-    """Checks that sources count their forks: a fork that is not counted could lose what it reads."""
+    """Yields a report for each log: an error if it has forks that it does not count, or was purged although it has
+    forks. What they read could then be lost.
+    """
     for log in logs:
         notes = Notes(log.log_id)
         counted = log.state.forks if log.state is not None else 0
@@ -174,7 +176,7 @@ class _Walk:
             notes.error("tombstone.damaged", tombstone_key, found=exc)
 
     def _check_gone(self, facts: Facts, standing: set[str]) -> None:
-        """Checks that what remains of a purged log says that it has ended."""
+        """Reports remains of a purged log that must not exist, or that say that it still lives."""
         newest = facts.newest
         if newest is not None and not newest.state.ended:
             self._notes.error("tombstone.living", keys.tombstone(self._log_id), found=f"slot {newest.slot} lives")
@@ -239,7 +241,7 @@ class _Walk:
             notes.warn("catalog.differs", where, expected=f"ended {state.ended!r}", found=f"ended {row.ended}")
 
     def _check_lineage(self, config: LogConfig) -> None:
-        """Checks that each ancestor still has the offsets up to which the fork reads it."""
+        """Reports each ancestor that no longer has the offsets up to which the fork reads it."""
         for ancestor in config.lineage:
             listed = next(list_logs(self._stores.objects, keys.log_prefix(ancestor.log_id)), None)
             facts = look(self._stores, listed or Listed(ancestor.log_id))

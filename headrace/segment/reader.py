@@ -222,7 +222,9 @@ def _split(body: bytes, count: int, where: str) -> list[bytes]:
 
 
 def _page_body(segment: Segment, index: PageIndex, page: int, view: memoryview, at: int) -> bytes:
-    """Checks and decompresses the body of page `page`, whose header begins at `view[at]`."""
+    """Checks, decompresses and returns the body of page `page`, whose header begins at `view[at]`. Raises Damaged if it
+    is not the page that was published.
+    """
     where = f"object={segment.key} page={page}"
     size, count, decoded = index.sizes[page], index.counts[page], index.payload[page] + 4 * index.counts[page]
     try:

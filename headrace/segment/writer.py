@@ -74,8 +74,8 @@ def build(first_offset: int, records: Batch, *, text: bool = False, log_id: str 
 
     Args:
         first_offset: offset of the first record.
-        records: up to about 100,000 of up to 64 MiB each, 2 GiB together; all are in memory at once, and so is the
-            result.
+        records: up to about 100,000 of up to 64 MiB each, 2 GiB together; the caller keeps these limits, they are not
+            checked here. All are in memory at once, and so is the result.
         text: whether the data is text (a JSON log). Then it is declared as a string, so that SQL engines show it; if a
             record is not UTF-8 after all, the column stays binary.
         log_id: written into the file's metadata.

@@ -76,7 +76,9 @@ class Prepared(NamedTuple):
 
 
 class StreamSurface(Surface):
-    """The surface of streams."""
+    """The rules by which a log serves as a stream: its name in the catalog and in messages, and how appends are
+    decided.
+    """
 
     name = STREAMS
     noun = "stream"
@@ -171,8 +173,8 @@ def decide_appends(
 
 
 def _prepare(look: Look, asked: Request, rows: Rows, now_ms: int) -> Prepared:
-    """Checks and normalizes a request's records under the current definition; the result is kept until the definition
-    changes.
+    """Checks and normalizes a request's records under the current definition; returns an error with them instead of
+    raising it. Reuses the result in `asked.memo` unless the definition has changed.
     """
     log_id, ref = look.log_id, look.state.definition
     request: AppendRequest = asked.request

@@ -71,7 +71,7 @@ class Watermarks(Protocol):
         """Raises `touched_ms` to `now_ms`."""
 
     def count(self, log_id: str, requests: Mapping[str, int]) -> None:
-        """Adds to the log's request counters, by name."""
+        """Adds these numbers of requests, by name, to the log's counters of requests."""
 
     def counts(self, log_id: str) -> dict[str, int]:
         """Returns the log's request counters; counters that are zero are left out."""

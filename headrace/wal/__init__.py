@@ -85,4 +85,6 @@ class Wal(Protocol):
         """Removes the entries in these slots; missing ones are not an error."""
 
     def remove_dead(self, entry: Entry) -> None:
-        """Removes the entry from its slot, if the slot holds exactly this entry."""
+        """Removes a dead entry: one that lies in a trimmed slot and is no part of its log's chain. Does nothing if the
+        slot is empty or holds another entry.
+        """

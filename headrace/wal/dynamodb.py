@@ -98,7 +98,7 @@ class DynamoWal:
         self._store.delete(self._names[TABLE], ({"log_id": s(log_id), "slot": n(slot)} for slot in slots))
 
     def remove_dead(self, entry: Entry) -> None:
-        """Removes the entry with one conditional delete."""
+        """Removes a dead entry with one conditional delete; does nothing if its slot is empty or holds another entry."""
         arguments = {
             "TableName": self._names[TABLE],
             "Key": {"log_id": s(entry.log_id), "slot": n(entry.slot)},

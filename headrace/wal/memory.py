@@ -108,7 +108,7 @@ class MemoryWal:
                     self._slots[log_id].remove(slot)
 
     def remove_dead(self, entry: Entry) -> None:
-        """Removes the entry from its slot, if the slot holds exactly this entry."""
+        """Removes a dead entry; does nothing if its slot is empty or holds another entry."""
         with self.lock:
             standing = self._entries.get((entry.log_id, entry.slot))
             if standing is not None and standing.request_ids == entry.request_ids:

@@ -93,7 +93,9 @@ class IndexBuild(msgspec.Struct, frozen=True):
 
 
 class Printed(msgspec.Struct, frozen=True):
-    """The figures that docs/benchmarks.md prints, and the number of metrics in docs/operations.md."""
+    """The measured figures that were read from the tables of docs/benchmarks.md, and the number of metrics that
+    docs/operations.md names.
+    """
 
     append_cpu_ms: float
     seal_mb_per_cpu_s: float

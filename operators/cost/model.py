@@ -222,7 +222,9 @@ def jobs(estimate: Estimate) -> Jobs:
 
 
 def _indexing(estimate: Estimate, ledger: Ledger) -> None:
-    """Adds the cost of job runs with a driver and one executor; more executors end sooner and cost the same."""
+    """Adds the cost of indexing to the ledger: job runs, the requests and invocations around them, and storage of runs
+    that were replaced. Assumes one executor beside the driver: more would end sooner, at about the same cost.
+    """
     part, size, done = "index", estimate.counts.template.job, jobs(estimate)
     hours = done.wall_s / 3600
     ledger.add(part, "emr_serverless.vcpu", hours * (size.driver_vcpus + size.executor_vcpus))
@@ -323,7 +325,7 @@ def _waits(estimate: Estimate, spent: Spent) -> float:
 
 
 def _stores(ledger: Ledger, part: str, spent: Spent, times: float) -> None:
-    """Adds the cost of the DynamoDB units and S3 requests of an operation that happens `times` times."""
+    """Adds to the ledger the DynamoDB units and S3 requests of an operation that happens `times` times."""
     ledger.add(part, "dynamodb.write", spent.get("write_units", 0) * times)
     ledger.add(part, "dynamodb.read", spent.get("read_units", 0) * times)
     ledger.add(part, "s3.put", (spent.get("put", 0) + spent.get("list", 0)) * times)

@@ -77,8 +77,9 @@ def comparison(estimate: Estimate) -> list[tuple[Bill, Peer | None]]:
 
 
 def comparison_sheet(estimate: Estimate) -> Sheet:
-    """Returns the table that compares the three bills: sums, parts, and where Headrace costs as much as each other
-    system.
+    """Computes the monthly bills of Headrace, Kinesis and self-hosted servers, and returns the table that compares
+    them: sums, parts, and for each other system the appends per month and the batch size at which Headrace costs as
+    much.
     """
     rows: list[list[object]] = []
     for drawn, peer in comparison(estimate):

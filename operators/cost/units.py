@@ -31,7 +31,7 @@ class AppendPrice(NamedTuple):
 
 
 class UnitPrice(NamedTuple):
-    """The price in US dollars of a quantity of something."""
+    """A price in US dollars; `of` says of what, and how much of it, like `GB of record data indexed`."""
 
     of: str
     usd: float

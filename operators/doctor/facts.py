@@ -138,7 +138,13 @@ class QueueFacts(msgspec.Struct, frozen=True):
 
 
 class LogFacts(msgspec.Struct, frozen=True):
-    """How far a log is sealed. `oldest_ms` is the age of its oldest unsealed entry; None if all entries are sealed."""
+    """How long a log has waited to be sealed.
+
+    Attributes:
+        oldest_ms: milliseconds since its oldest unsealed entry was committed; None if nothing waits, or if that is
+            unknown.
+        error: why it is unknown; else empty.
+    """
 
     name: str
     oldest_ms: int | None
@@ -209,10 +215,10 @@ class Check(msgspec.Struct, frozen=True):
 
     Attributes:
         name: what was checked.
-        level: the finding; `skipped` if it can't be known, which is no finding.
+        level: how bad it is; `skipped`, which counts as `ok`, if it could not be or need not be checked.
         found: what was observed.
         advice: what to do; empty if there is nothing to do.
-        docs: the page and section that explain it.
+        docs: the page and section that explain it; empty if there is none.
     """
 
     name: str

@@ -172,7 +172,9 @@ class Surface:
         return scope["method"] in _WRITES and not scope["path"].endswith(self.waiting) and not self.only_asks(scope)
 
     def after_prefix(self, scope: Mapping[str, Any]) -> bytes:
-        """Returns the part of the path after `prefix`, still encoded. Raises InvalidRequest."""
+        """Returns the part of the path after `prefix`, still encoded. Raises InvalidRequest if the path spells the
+        prefix another way (with percent escapes).
+        """
         raw, prefix = raw_path(scope), self.prefix.encode()
         if not raw.startswith(prefix):
             # The router matched a path that is spelled another way (`/v1/%73tream/…`): one way is enough.
@@ -180,11 +182,15 @@ class Surface:
         return raw[len(prefix) :]
 
     def decode_name(self, encoded: bytes) -> str:
-        """Percent-decodes a name and checks it. Raises InvalidRequest."""
+        """Percent-decodes a name and returns it. Raises InvalidRequest if the encoding is broken or the name is not
+        valid.
+        """
         return self.check(decode(encoded, f"{self.noun} name"))
 
     def name_in(self, scope: Mapping[str, Any], resource: str = "") -> str:
-        """Returns the checked name in a path that ends with `resource`, such as `/_schema`. Raises InvalidRequest."""
+        """Returns the name in a path that ends with `resource`, such as `/_schema`. Raises InvalidRequest if the path
+        does not, or the name is not valid.
+        """
         encoded, suffix = self.after_prefix(scope), resource.encode()
         if not encoded.endswith(suffix):
             raise InvalidRequest(f"the path does not end with {resource}")

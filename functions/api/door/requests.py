@@ -151,7 +151,7 @@ class Headers:
 
     @property
     def content_type(self) -> str | None:
-        """The content type in lower case, without parameters; None if there is none.
+        """The content type in lower case, without parameters; None if the header is missing or empty.
 
         Raises:
             InvalidRequest: the value is not a media type.
@@ -166,7 +166,9 @@ class Headers:
 
     @property
     def content_length(self) -> int | None:
-        """The announced size of the body in bytes; None if there is none."""
+        """The size of the body in bytes, as announced; None if the header is missing or is not a number of at most 15
+        digits.
+        """
         value = self.get("content-length")
         return int(value) if value and value.isascii() and value.isdigit() and len(value) < 16 else None
 

@@ -142,7 +142,7 @@ def shown_type(page: ReadPage, query: ReadQuery) -> str:
 
 
 def catch_up(page: ReadPage, query: ReadQuery, headers: Headers) -> Response:
-    """Returns the response to a read that does not wait."""
+    """Returns the response to a read that does not wait: 200 with the page that was read, or 304 if the client has it."""
     answer = _headers(page, query)
     if query.at.is_now:
         answer["Cache-Control"] = NO_STORE

@@ -194,8 +194,8 @@ def _walk(operations: Iterable[ops.Op], location: str, depth: int = 1) -> Iterat
 
 
 def _check(op: ops.Op) -> None:
-    """Checks what parsing does not: pointers are well formed and not too long, nothing is moved into itself, and the
-    whole document is not removed.
+    """Raises InvalidRequest for what parsing does not notice: a pointer that is malformed or too long, a value moved
+    into itself, or removal of the whole document.
     """
     match op:
         case ops.Rename():

@@ -58,7 +58,7 @@ class Part(msgspec.Struct):
     histogram: Histogram | None = None
 
     def add(self, other: Part) -> None:
-        """Adds another part of the same measure."""
+        """Adds the values of another part, which is of the same measure, to this one."""
         self.count += other.count
         if other.sum is not None:
             self.sum = other.sum if self.sum is None else self.sum + other.sum
@@ -293,7 +293,7 @@ class Groups:
                     add(cells, rollup, interval, contribution)
 
     def rows(self) -> Iterator[Row]:
-        """Yields every group of every interval once, unsorted."""
+        """Yields every group of every rollup and interval once, unsorted."""
         for rollup, intervals in self._cells:
             by_interval = dict(intervals)
             for interval, source in rollup.derived.items():

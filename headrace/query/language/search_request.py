@@ -242,10 +242,10 @@ def timeout_ms(value: Any) -> int:
 
 
 def flag(value: Any, name: str) -> bool:
-    """Returns a boolean member of a request; False if it is missing.
+    """Returns a boolean member of a request; False if it is missing or null.
 
     Raises:
-        InvalidRequest: the value is neither true nor false.
+        InvalidRequest: the value is anything else.
     """
     if value is None or isinstance(value, bool):
         return bool(value)

@@ -132,7 +132,7 @@ class RuntimeApi:
             connection.close()
 
     async def reply(self, request_id: str) -> Reply:
-        """Opens a connection for the answer to an invocation. Raises OSError."""
+        """Opens a connection for the answer to an invocation. Raises OSError if the Runtime API can't be reached."""
         host, _, port = self._address.partition(":")
         reader, writer = await asyncio.open_connection(host, int(port))
         writer.write(head(self._address, request_id))

@@ -28,9 +28,11 @@ from headrace.wal.state import LogConfig, LogState, incarnation_of
 
 
 class Version(NamedTuple):
-    """The version of a stream's documents: while it stays the same, so do the documents. It is cheap to read.
+    """The version of the JSON documents that describe a stream (`_details`, `_index_status`): while it stays the same,
+    so do they. It is cheap to read.
 
-    Counters of requests are not part of it, although `_details` shows them, because reading a stream changes them.
+    `_details` also shows counters of requests. They are not part of the version, because reading a stream raises them:
+    with them, no version would last.
     """
 
     log_id: str

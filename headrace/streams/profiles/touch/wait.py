@@ -180,8 +180,8 @@ def _interest_mode(given: dict[str, Any]) -> str:
 
 
 def _check_exact(given: dict[str, Any], full: Sequence[int | None], coarse: bool) -> None:
-    """Checks that an exact wait names a few full keys. Full keys are always matched exactly, so nothing else is
-    different.
+    """Raises InvalidRequest if `exact` is not a boolean, or if an exact wait is coarse or does not name a few full
+    keys. Nothing else depends on `exact`: full keys are always matched exactly.
     """
     exact = given.get("exact", False)
     if not isinstance(exact, bool):
