@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import threading
+from functools import cache
 from typing import Any
 
 from local.access_calls import REGION, access_key
@@ -46,20 +48,31 @@ def as_role(role: str) -> dict[str, str]:
 def client(service: str, endpoint: str) -> Any:
     """Returns a boto3 client of the emulator, whatever this process's environment variables say."""
     # Half a second that `headrace dev --help` need not wait for.
-    import boto3
-    import botocore.session
     from botocore.config import Config
 
-    session = boto3.session.Session(
-        botocore_session=botocore.session.Session(session_vars=_IMPERSONAL),
-        aws_access_key_id=_FIXED["AWS_ACCESS_KEY_ID"],
-        aws_secret_access_key=_FIXED["AWS_SECRET_ACCESS_KEY"],
-        region_name=REGION,
-    )
     config = Config(
         account_id_endpoint_mode="disabled",
         retries={"mode": "standard", "total_max_attempts": 2},
         connect_timeout=5,
         s3={"addressing_style": "path"},
     )
-    return session.client(service, endpoint_url=endpoint, config=config)
+    with _one_at_a_time:
+        return _session().client(service, endpoint_url=endpoint, config=config)
+
+
+# A session is not thread-safe; its clients are.
+_one_at_a_time = threading.Lock()
+
+
+@cache
+def _session() -> Any:
+    """Returns the session of all clients of this process: it keeps the services' models, which take 0.1 s to read."""
+    import boto3
+    import botocore.session
+
+    return boto3.session.Session(
+        botocore_session=botocore.session.Session(session_vars=_IMPERSONAL),
+        aws_access_key_id=_FIXED["AWS_ACCESS_KEY_ID"],
+        aws_secret_access_key=_FIXED["AWS_SECRET_ACCESS_KEY"],
+        region_name=REGION,
+    )

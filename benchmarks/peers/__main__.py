@@ -34,7 +34,7 @@ def server_url(name: str) -> Iterator[str]:
         return
     from tests.support.emulated_cloud import dev_server
 
-    with dev_server() as server:
+    with dev_server(runs_jobs=True) as server:
         yield server.url
 
 

@@ -106,7 +106,9 @@ def run(options: Options, progress: Progress) -> Report:
             injector.SEED: str(options.seed),
         }
         with dev_server(
-            *_arguments(options, _template(folder, options.visibility_s)), environment=environment | NO_METRICS
+            *_arguments(options, _template(folder, options.visibility_s)),
+            environment=environment | NO_METRICS,
+            runs_jobs=True,  # merges
         ) as server:
             _load(server, options, report, folder, progress)
             report.metrics = _metrics(server.metric_lines())

@@ -55,8 +55,9 @@ def base_url(request: pytest.FixtureRequest) -> Iterator[str]:
         yield EXTERNAL_URL
         return
     from tests.support.emulated_cloud import dev_server
+    from tests.support.pipeline import NO_METRICS
 
-    with dev_server(*CONFIGURATIONS[request.param]) as server:
+    with dev_server(*CONFIGURATIONS[request.param], environment=NO_METRICS) as server:
         yield server.url
 
 

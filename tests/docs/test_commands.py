@@ -103,7 +103,7 @@ class Shell:
 @pytest.fixture(scope="module")
 def shared_server() -> Iterator[DevServer]:
     """Yields the emulator of the pages that ask for no options of their own."""
-    with dev_server(*SOON) as server:
+    with dev_server(*SOON, runs_jobs=True) as server:
         yield server
 
 
@@ -131,7 +131,7 @@ def shell(tmp_path: Path, page: Path, request: pytest.FixtureRequest) -> Iterato
     with ExitStack() as stack:
         # Pages that say how their emulator is started have it so.
         if options or page.name in ALONE:
-            server = stack.enter_context(dev_server(*SOON, *options))
+            server = stack.enter_context(dev_server(*SOON, *options, runs_jobs=True))
         else:
             server = request.getfixturevalue("shared_server")
         for name in ("dev.json", "state.json"):

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -21,6 +18,7 @@ from headrace.settings import Settings
 from headrace.streams.values import AppendRequest, CreateRequest
 from headrace.streams.verbs import Streams
 from tests.support.clocks import ManualClock
+from tests.support.command_line import headrace
 from tests.support.emulated_cloud import DevServer, dev_server
 from tests.support.pipeline import NO_METRICS, Pipeline
 
@@ -31,16 +29,9 @@ HOUR_MS = 3_600_000
 
 def doctor(*arguments: str, environment: Mapping[str, str] | None = None) -> tuple[int, dict[str, Any]]:
     """Returns the exit code, and each check by its name."""
-    done = subprocess.run(
-        [sys.executable, "-m", "cli.main", "doctor", "--json", *arguments],
-        capture_output=True,
-        timeout=120,
-        env={**os.environ, **(environment or {})},
-    )
-    assert done.stdout, done.stderr.decode()
-    document = json.loads(done.stdout)
-    assert document["exit_code"] == done.returncode
-    return done.returncode, {check["name"]: check for check in document["checks"]}
+    code, document = headrace("doctor", *arguments, environment=environment)
+    assert document["exit_code"] == code
+    return code, {check["name"]: check for check in document["checks"]}
 
 
 def findings(checks: Mapping[str, Any]) -> dict[str, str]:
@@ -68,7 +59,7 @@ def wait_until_sealed(pipeline: Pipeline, name: str) -> None:
 
 
 def test_faults_are_found_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    with dev_server("--seal-age", "1s", "--index-jobs", "0", environment=KEYS) as server:
+    with dev_server("--seal-age", "1s", environment=KEYS) as server:
         pipeline = Pipeline(server)
         state = ("--state-file", str(server.state_file))
         with httpx.Client(base_url=f"{server.url}/v1/stream/", headers=JSON, timeout=30) as http:

@@ -88,7 +88,7 @@ def queries() -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[DevServer]:
-    with dev_server(*OPTIONS, environment=NO_METRICS) as started:
+    with dev_server(*OPTIONS, environment=NO_METRICS, runs_jobs=True) as started:
         yield started
 
 

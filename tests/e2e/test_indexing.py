@@ -16,7 +16,7 @@ import pytest
 from headrace.index import manifest as manifests
 from headrace.index.manifest import IndexManifest, IndexManifestStore, gaps
 from headrace.objects.s3 import S3Objects
-from tests.e2e.test_recover import headrace
+from tests.support.command_line import headrace
 from tests.support.emulated_cloud import DevServer, dev_server
 from tests.support.pipeline import NO_METRICS, Pipeline
 
@@ -98,7 +98,7 @@ def runs_under_way(server: DevServer) -> list[dict[str, Any]]:
 @pytest.fixture(scope="module")
 def server() -> Iterator[DevServer]:
     """Yields one emulator, with one Spark, for all of this."""
-    with dev_server(*OPTIONS, "--sweep-every", "2s", environment=NO_METRICS) as server:
+    with dev_server(*OPTIONS, "--sweep-every", "2s", environment=NO_METRICS, runs_jobs=True) as server:
         yield server
 
 

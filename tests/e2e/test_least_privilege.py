@@ -106,9 +106,11 @@ def who(role: str) -> str:
 
 
 @contextmanager
-def observed(evidence: Evidence, record: Path, *options: str, environment: dict[str, str]) -> Iterator[DevServer]:
+def observed(
+    evidence: Evidence, record: Path, *options: str, environment: dict[str, str], runs_jobs: bool = False
+) -> Iterator[DevServer]:
     """Yields a `headrace dev` whose calls are evidence."""
-    with dev_server(*options, "--record", str(record), environment=environment) as server:
+    with dev_server(*options, "--record", str(record), environment=environment, runs_jobs=runs_jobs) as server:
         yield server
         deployment = Deployment.from_json(Path(server.state["deployment"]).read_bytes())
         evidence.add(deployment.policies, record)
@@ -121,13 +123,11 @@ def evidence(tmp_path_factory: pytest.TempPathFactory) -> Evidence:
     records = tmp_path_factory.mktemp("calls")
     whole_life = ("--seal-age", "1s", "--index-age", "1s", "--index-segments", "1", "--compact-fanout", "2")
     whole_life += ("--state-age", "500ms", "--trim-age", "6s", "--sweep-every", "2s")
-    with observed(found, records / "life.jsonl", *whole_life, environment=SHORT_AGES) as server:
+    with observed(found, records / "life.jsonl", *whole_life, environment=SHORT_AGES, runs_jobs=True) as server:
         live(server)
     secret = f"arn:aws:secretsmanager:us-east-1:123456789012:secret:{secret_name()}"
     environment = {**NO_METRICS, "HEADRACE_API_KEYS_SECRET": secret}
-    with observed(
-        found, records / "rare.jsonl", "--sweep-every", "1h", "--index-jobs", "0", environment=environment
-    ) as server:
+    with observed(found, records / "rare.jsonl", "--sweep-every", "1h", environment=environment) as server:
         meet_what_is_rare(server)
     return found
 

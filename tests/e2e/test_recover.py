@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import httpx
 
+from tests.support.command_line import headrace
 from tests.support.emulated_cloud import dev_server
 from tests.support.pipeline import NO_METRICS, Pipeline
 
@@ -29,13 +27,6 @@ def drop_items(pipeline: Pipeline) -> int:
                 dynamodb.delete_item(TableName=table, Key={key: item[key] for key in keys})
                 dropped += 1
     return dropped
-
-
-def headrace(*arguments: str) -> tuple[int, Any]:
-    """Runs the command line; its exit code and JSON document."""
-    done = subprocess.run([sys.executable, "-m", "cli.main", *arguments, "--json"], capture_output=True, timeout=120)
-    assert done.stdout, done.stderr.decode()
-    return done.returncode, json.loads(done.stdout)
 
 
 def test_lost_tables_are_rebuilt_from_the_bucket(tmp_path: Path) -> None:

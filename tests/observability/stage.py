@@ -167,6 +167,7 @@ def record(number: int) -> dict[str, Any]:
 def stage(
     folder: Path,
     *options: str,
+    runs_jobs: bool = False,
     environment: Mapping[str, str] | None = None,
     changed: Callable[[dict[str, Any]], None] | None = None,
 ) -> Iterator[Stage]:
@@ -179,7 +180,8 @@ def stage(
         path.write_text(json.dumps(template))
         arguments.append(f"--template={path}")
     keys = {"HEADRACE_API_KEYS": f"{KEY},{READER}:read:other"}
-    with dev_server(*arguments, environment={**NO_METRICS, **keys, **(environment or {})}) as server:
+    settings = {**NO_METRICS, **keys, **(environment or {})}
+    with dev_server(*arguments, environment=settings, runs_jobs=runs_jobs) as server:
         found = Stage(server, folder)
         try:
             yield found

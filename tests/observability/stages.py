@@ -15,14 +15,13 @@ from tests.observability import faulty
 from tests.observability.captures import Capture
 from tests.observability.stage import READER, Stage, record, stage
 
-NO_JOBS = "--index-jobs=0"
 HEALTHY = "healthy"
 THREE_PERIODS = 5.0  # that hold three whole ones, with what comes late
 
 
 def healthy(folder: Path) -> Stage:
     """Does everything that a server does, with mistakes that clients make."""
-    with stage(folder) as run:
+    with stage(folder, runs_jobs=True) as run:
         run.create("orders")
         run.create("departures", searchable=True)
         run.create("short-lived")
@@ -73,7 +72,7 @@ def _mistakes(http: httpx.Client, number: int) -> None:
 
 def sealer_stopped(folder: Path) -> Stage:
     """Returns the sealer's instance stands still."""
-    with stage(folder, NO_JOBS) as run:
+    with stage(folder) as run:
         run.create("orders")
         run.writers("orders")
         pid = eventually(lambda: _function(run, "Sealer"), "no sealer runs")
@@ -97,7 +96,7 @@ def stream_unheard(folder: Path) -> Stage:
         )
         del template["Resources"][name]
 
-    with stage(folder, NO_JOBS, changed=without_stream) as run:
+    with stage(folder, changed=without_stream) as run:
         run.create("orders")
         run.writers("orders")
         run.begin()
@@ -108,7 +107,7 @@ def stream_unheard(folder: Path) -> Stage:
 
 def log_poisoned(folder: Path) -> Stage:
     """Damages one entry of one log before it is sealed; another log goes on."""
-    with stage(folder, NO_JOBS) as run:
+    with stage(folder) as run:
         run.create("orders")
         run.writers("orders")
         run.begin()
@@ -144,7 +143,7 @@ def _damage(run: Stage, name: str) -> None:
 def table_throttled(folder: Path) -> Stage:
     """Returns the table of the write-ahead log refuses the api's writes."""
     environment = {faulty.FOLDER: str(folder)}
-    with stage(folder, NO_JOBS, f"--app={faulty.APP}", environment=environment) as run:
+    with stage(folder, f"--app={faulty.APP}", environment=environment) as run:
         run.create("orders")
         run.writers("orders", 6, accepted=(204, 408, 429))
         run.begin()
@@ -161,7 +160,7 @@ def table_throttled(folder: Path) -> Stage:
 
 def job_stuck(folder: Path) -> Stage:
     """Returns a job run begins and makes no progress."""
-    with stage(folder) as run:
+    with stage(folder, runs_jobs=True) as run:
         run.create("departures", searchable=True)
         run.writers("departures")
         (worker,) = eventually(lambda: children(run.server.pids["emr"]), "Spark does not start")
@@ -184,7 +183,7 @@ def _age(run: Stage) -> int:
 
 def log_hot(folder: Path) -> Stage:
     """Writers of many processes append to one stream."""
-    with stage(folder, NO_JOBS, "--api-processes=3", "--cold") as run:
+    with stage(folder, "--api-processes=3", "--cold") as run:
         run.create("orders")
         run.create("hot")
         run.writers("orders")

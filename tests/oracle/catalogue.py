@@ -182,7 +182,7 @@ def random_query(luck: random.Random, depth: int = 3) -> Query:
 
 
 def random_clause(luck: random.Random) -> Query:
-    number, words = luck.randrange(1600), luck.choices(WORDS, k=2)
+    number, words = luck.randrange(1200), luck.choices(WORDS, k=2)
     fields = [
         "at",
         "ref",

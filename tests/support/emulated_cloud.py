@@ -85,17 +85,25 @@ class DevServerFailed(AssertionError):
 
 
 @contextmanager
-def dev_server(*arguments: str, environment: Mapping[str, str] | None = None) -> Iterator[DevServer]:
+def dev_server(
+    *arguments: str, environment: Mapping[str, str] | None = None, runs_jobs: bool = False
+) -> Iterator[DevServer]:
     """Runs `headrace dev` with these arguments on a free port, ready when yielded, stopped afterwards.
 
-    Raises DevServerFailed when it does not become ready.
+    Args:
+        runs_jobs: whether it starts index jobs. Without it no Spark starts, which takes 10 s of CPU, and as much again for
+            a few jobs: the streams of any test would make it start after a minute.
+
+    Raises:
+        DevServerFailed: it does not become ready.
     """
+    jobs = {} if runs_jobs else {"HEADRACE_INDEX_JOBS": "0"}
     with tempfile.TemporaryDirectory(prefix="headrace-test-") as scratch:
         state_file = Path(scratch) / "state.json"
         metrics_file = Path(scratch) / "metrics.emf"
         process = subprocess.Popen(
             [sys.executable, "-m", "local.dev", "--port", "0", *_files(state_file, metrics_file), *arguments],
-            env=child_environment(os.environ, environment or {}),
+            env=child_environment(os.environ, jobs, environment or {}),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -29,10 +29,13 @@ class Pipeline:
         self.server = server
         self.settings: dict[str, str] = server.state["environment"]
         self.endpoint: str = server.state["endpoint"]
+        self._clients: dict[str, Any] = {}
 
     def client(self, service: str) -> Any:
-        """Returns a boto3 client of the emulated cloud."""
-        return client(service, self.endpoint)
+        """Returns the boto3 client of the emulated cloud for a service."""
+        if service not in self._clients:
+            self._clients[service] = client(service, self.endpoint)
+        return self._clients[service]
 
     def keys(self, prefix: str = "") -> list[str]:
         """Keys of the bucket."""

@@ -58,7 +58,9 @@ def api(request: pytest.FixtureRequest) -> Iterator[Api]:
             yield given
         return
     configuration = CONFIGURATIONS[request.param]
-    soon = {"HEADRACE_METRICS_INTERVAL_MS": "1000", "HEADRACE_INDEX_JOBS": "0"}  # indexing is for `every_stage`
+    # Often enough that a test of the server's own metrics need not wait for long. Each interval of each process is a batch,
+    # which is sealed, too.
+    soon = {"HEADRACE_METRICS_INTERVAL_MS": "5000"}
     with (
         dev_server(*configuration.arguments, environment=soon) as server,
         Api(server.url, seals=configuration.seals) as started,
@@ -87,7 +89,7 @@ def every_stage() -> Iterator[dict[str, Stage]]:
 
 @pytest.fixture(scope="session")
 def roomy(request: pytest.FixtureRequest) -> Iterator[Api]:
-    """Yields the server of the stages, which leaves fewer than 1,600 records of a stream in its tail; or the given
+    """Yields the server of the stages, which leaves fewer than 1,200 records of a stream in its tail; or the given
     server.
     """
     if EXTERNAL_URL:

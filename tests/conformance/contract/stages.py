@@ -26,7 +26,7 @@ from tests.oracle import records
 from tests.oracle.values import Config, Document
 from tests.support.emulated_cloud import dev_server
 
-SEGMENT = 1600  # records: nine in ten have a `ref` with R, so that `R*` meets more than 1,024 terms in each
+SEGMENT = 1200  # records: nine in ten have a `ref` with R, so that `R*` meets more than 1,024 terms in each
 BATCH = SEGMENT // 4
 JOB_S = 240.0  # a Spark session starts within it, on a slow machine that does other things, too
 ARGUMENTS = (
@@ -149,5 +149,5 @@ def filled(api: Api, names: Iterable[str] = PLANS) -> dict[str, Stage]:
 @contextmanager
 def stages() -> Iterator[dict[str, Stage]]:
     """Yields every stage, on a server of their own."""
-    with dev_server(*ARGUMENTS) as server, Api(server.url) as api:
+    with dev_server(*ARGUMENTS, runs_jobs=True) as server, Api(server.url) as api:
         yield filled(api)

@@ -78,11 +78,11 @@ def renamed(roomy: Api) -> Stream:
     name = {**field("keyword", "/old", "exact", "prefix"), "bindings": bindings}
     search = {"primaryTimestampField": "at", "fields": {"at": AT, "name": name}}
     stream = roomy.with_schema(schema=only("old"), search=search)
-    given(stream.append([{"old": f"v{n % 400}"} for n in range(SEGMENT)]))
+    given(stream.append([{"old": f"v{n % (SEGMENT // 4)}"} for n in range(SEGMENT)]))
     ops = [{"op": "rename", "from": "/old", "to": "/new"}]
     lens = {"apiVersion": "durable.lens/v1", "schema": stream.name, "from": 1, "to": 2, "ops": ops}
     given(stream.define(schema=only("new"), lens=lens))
-    given(stream.append([{"new": f"v{n % 400}"} for n in range(SEGMENT)]))
+    given(stream.append([{"new": f"v{n % (SEGMENT // 4)}"} for n in range(SEGMENT)]))
     return indexed(stream)
 
 

@@ -14,7 +14,7 @@ def system(api: Api) -> Stream:
     """Returns the stream of the server's own metrics, which is there soon after it has worked."""
     stream = Stream(api, "__stream_metrics__")
     expect(api.stream().append([1]), 204)
-    eventually(lambda: "metrics" in stream.profile().text, bool, within_s=20)
+    eventually(stream.profile, lambda answer: answer.is_success and "metrics" in answer.text, within_s=20)
     return stream
 
 

@@ -10,6 +10,9 @@ import pytest
 import schemathesis
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
+from schemathesis.generation.feedback import FeedbackSources
+from schemathesis.pytest._test_builder import build_operation_test
+from schemathesis.schemas import APIOperation
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 
 from headrace.settings import Settings
@@ -90,13 +93,26 @@ def test_names_of_nothing(server: Server, name: bytes, method: str) -> None:
     assert server.dump() == before
 
 
-schema = schemathesis.openapi.from_asgi(
+document = schemathesis.openapi.from_asgi(
     "/openapi.json", Server(settings=Settings(live_timeout_ms=10, request_timeout_ms=20, sse_seconds=0)).app
 )
 
 
-@schema.parametrize()
+# `document.parametrize()` makes the cases when tests are collected: for seconds, in each process that shares the tests.
+@pytest.mark.parametrize(
+    "operation", [one.ok() for one in document.get_all_operations()], ids=lambda operation: operation.label
+)
+def test_the_document_holds(operation: APIOperation[Any, Any, Any, Any]) -> None:
+    build_operation_test(
+        config=document.config,
+        operation=operation,
+        test_func=check_against_the_document,
+        given_kwargs={},
+        feedback=FeedbackSources(),
+    )()
+
+
 @examples(25, suppress_health_check=list(HealthCheck))
-def test_the_document_holds(case: schemathesis.Case[Any]) -> None:
+def check_against_the_document(case: schemathesis.Case[Any]) -> None:
     # That two headers exclude each other, or that a cursor was never issued, is not to be said in OpenAPI.
     case.call_and_validate(excluded_checks=[positive_data_acceptance])
