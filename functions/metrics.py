@@ -46,7 +46,7 @@ class Spec(NamedTuple):
 
 
 class Metric(Enum):
-    """A metric; the member's name is the metric's."""
+    """A metric. The member's name is the metric's; its value is the metric's definition (`Spec`)."""
 
     service: ClassVar[str]  # the writer: the value of the dimension
 
@@ -178,7 +178,7 @@ REGISTRY: tuple[type[Metric], ...] = (ApiMetric, SealerMetric, IndexerMetric)
 
 
 def table() -> str:
-    """Returns all metrics as rows of a Markdown table."""
+    """Returns a Markdown table of all metrics: service, name, unit and meaning."""
     head = "| service | metric | unit | what |\n|---|---|---|---|\n"
     rows = (
         f"| {metrics.service} | `{metric.name}` | {_shown(metric.spec)} | {metric.spec.meaning} |"
@@ -223,7 +223,9 @@ class Meter(Generic[M]):
         self._values: dict[M, list[int]] = {}
 
     def add(self, metric: M, value: int = 1) -> None:
-        """Adds to a counter, or records a measured value of another metric."""
+        """Adds to a counter, or records a measured value of a metric of another kind. A counter's zero is only recorded
+        if its definition says so.
+        """
         if self._write is None:
             return
         is_counter = metric.spec.kind == "counter"
@@ -252,8 +254,8 @@ class Meter(Generic[M]):
         self.add(self._metrics["StoreThrottles"])
 
     def flush(self) -> None:
-        """Writes everything as one line, or as several if a metric has more than 100 values; nothing if nothing was
-        added. Never raises.
+        """Writes what was added since the last flush as one line of JSON, or several if a metric has more than 100
+        values; nothing if nothing was added.
         """
         with self._lock:
             values, self._values = self._values, {}
@@ -268,7 +270,9 @@ class Meter(Generic[M]):
 
 
 def make_meter(metrics: type[M], environment: Mapping[str, str]) -> Meter[M]:
-    """Creates the meter of a function for this environment."""
+    """Creates the meter of a function: it writes to the file that `HEADRACE_METRICS_FILE` names, else on Lambda to
+    standard output, else nowhere.
+    """
     path = environment.get(METRICS_FILE)
     if path:
         return Meter(metrics, _to_file(path))

@@ -49,7 +49,7 @@ class Queue(Protocol):
 
     def send(self, messages: Sequence[Message], now_ms: int) -> None:
         """Sends each message so that it is delivered at its `not_before_ms`, or earlier if the queue can't delay it so
-        long. Raises an error if one fails.
+        long. Raises an error if one fails; others may have been sent.
         """
 
 
@@ -68,7 +68,9 @@ class SqsQueue:
         self._url = url
 
     def send(self, messages: Sequence[Message], now_ms: int) -> None:
-        """Sends the messages, ten at a time."""
+        """Sends the messages, ten at a time. Raises NotQueued at the first batch of which SQS refused any; later
+        batches are not sent.
+        """
         for start in range(0, len(messages), _BATCH):
             entries = [
                 {
@@ -92,7 +94,7 @@ class MemoryQueue:
         self._sent = 0
 
     def send(self, messages: Sequence[Message], now_ms: int) -> None:
-        """Stores the messages."""
+        """Stores the messages until `receive` returns them."""
         for message in messages:
             self._sent += 1
             heapq.heappush(self._heap, (now_ms + delay_s(message, now_ms) * 1000, self._sent, message))
@@ -111,5 +113,5 @@ class MemoryQueue:
 
 
 def delay_s(message: Message, now_ms: int) -> int:
-    """Returns for how many seconds the queue must hold the message, rounded up, and at most what the queue can."""
+    """Returns for how many seconds the queue must hold the message: rounded up, from 0 to 900, the most that SQS can."""
     return min(MAX_DELAY_S, max(0, -(-(message.not_before_ms - now_ms) // 1000)))

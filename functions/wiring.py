@@ -42,7 +42,7 @@ class Wiring(NamedTuple, Generic[M]):
     stores: Stores
 
     def client(self, service: str, *, read_timeout_s: float, tries: int = 3) -> Any:
-        """Returns a boto3 client of a service.
+        """Returns a new boto3 client of an AWS service, in the region of this process.
 
         Args:
             read_timeout_s: timeout of one try; there are at most `tries`.
@@ -67,7 +67,7 @@ def open_wiring(
 
     Args:
         dynamodb_timeout_s, s3_read_timeout_s: timeouts of one try of a call; the defaults are for workers.
-        with_obstore: as of `aws_stores`.
+        with_obstore: passed on to `aws_stores`.
 
     Raises:
         SettingsError: a setting is missing or invalid.

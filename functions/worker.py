@@ -53,7 +53,9 @@ class Context(Generic[M]):
 
 
 def count_requests(stores: Stores, meter: Meter[Any]) -> tuple[Stores, RequestCounts]:
-    """Returns the stores with counted requests to the object store, and the object that counts them."""
+    """Returns the stores with an object store whose requests are counted, in `meter` and in the returned counts by
+    stream.
+    """
     counts = RequestCounts()
     objects = ObservedObjects(stores.objects, stores.clock, counts.observe, meter.observe)
     return replace(stores, objects=objects), counts
@@ -86,7 +88,7 @@ class Worker(ABC, Generic[C]):
         """Runs the verb of a message and adds its metrics. Raises the verb's errors."""
 
     def handle(self, event: dict[str, Any], lambda_context: object) -> dict[str, Any]:
-        """Handles one invocation: calls `dispatch`, and writes the metrics and request counts at the end."""
+        """Handles one invocation: returns or raises what `dispatch` does, after writing the metrics and request counts."""
         self.logger.append_keys(request_id=getattr(lambda_context, "aws_request_id", None))
         try:
             return self.dispatch(event)
@@ -94,7 +96,9 @@ class Worker(ABC, Generic[C]):
             self._finish()
 
     def on_stream(self, records: Sequence[Json]) -> None:
-        """Handles the records of a stream batch. Raises an error if the batch must be repeated."""
+        """Handles the records of a DynamoDB stream batch. Raises an error if the batch must be repeated; this method
+        always raises ValueError, a worker that listens to a stream overrides it.
+        """
         raise ValueError(f"this function listens to no stream: records={len(records)}")
 
     def parse(self, body: str) -> Iterable[Message]:
@@ -106,8 +110,8 @@ class Worker(ABC, Generic[C]):
         return (_messages.decode(body),)
 
     def run_each(self, messages: Iterable[Message]) -> list[Message]:
-        """Runs the messages of a batch and returns those that failed, so that one poisoned log does not make others
-        repeat.
+        """Runs the messages and returns those that failed; their errors are logged and counted, so that one poisoned
+        log does not make others repeat.
         """
         failed = []
         for message in messages:
@@ -159,8 +163,8 @@ class Worker(ABC, Generic[C]):
         self.context.meter.flush()
 
     def _run_batch(self, records: Sequence[Json]) -> list[str]:
-        """Runs the messages of a batch; equal ones only once, since a busy log has many trims waiting. Returns the ids
-        of messages to repeat.
+        """Runs the messages in SQS records; equal ones only once, since a busy log has many trims waiting. A message
+        that is too early is sent again instead. Returns the ids of the records to repeat.
         """
         wanted: dict[Message, list[str]] = {}
         failed: list[str] = []
@@ -182,8 +186,8 @@ class Worker(ABC, Generic[C]):
 
 
 def is_poison(error: BaseException | None) -> bool:
-    """Returns whether a repeat would fail again, because of damaged data or a bug. An error of a store or queue may go
-    away.
+    """Returns whether a repeat would fail again, because of damaged data or a bug. False for errors of a store, a queue
+    or AWS, which may go away; True for all errors that are not known.
     """
     if isinstance(error, HeadraceError):
         return not (error.retryable or error.may_have_written)

@@ -45,7 +45,9 @@ def state_file_option(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def open_stores(state_file: Path | None) -> Stores:
-    """Opens the stores that a state file, or else the environment of this process, names."""
+    """Opens the stores that a state file, or else the environment of this process, names. A state file's variables
+    replace those of this process. Raises BadInput if a name is missing or the file is invalid.
+    """
     if state_file is not None:
         _take_environment(state_file)
     try:
@@ -88,7 +90,9 @@ def _take_environment(state_file: Path) -> None:
 
 @contextmanager
 def store_errors(what: str) -> Iterator[None]:
-    """Turns errors of AWS into messages for people."""
+    """Turns errors of AWS inside the block into messages for people: raises Unreachable if a retry may help, else
+    CliError.
+    """
     from botocore.exceptions import BotoCoreError, ClientError
 
     try:

@@ -34,7 +34,7 @@ _STREAMS = replace(
 
 
 def create_app(context: Context | None = None) -> FastAPI:
-    """Creates the application on `context`, or on a context from the environment.
+    """Returns a new ASGI application with all routes, on `context` or on one made from the environment variables.
 
     Raises:
         SettingsError, AccessError: a setting is invalid, or the server would be open without keys.
@@ -83,7 +83,7 @@ async def _until_the_end(context: Context) -> AsyncIterator[None]:
 
 
 def _add_health(app: FastAPI) -> None:
-    """Adds the route that reports that the process is alive."""
+    """Adds `/health` to the application: it answers 200 while the process is alive, without calling a store."""
 
     @serve(app, "/health", "GET", "HEAD")
     async def health(_: Request) -> Response:

@@ -66,18 +66,24 @@ class Context:
     is_server: bool = field(kw_only=True)
 
     def request_began(self) -> None:
-        """Notes the start of a request; must be called at the start of each. Returns at once."""
+        """Starts background work that is due (writing request counts and metrics) in a thread, if the process is a
+        Lambda function; does nothing in a server. Must be called at the start of each request. Returns at once.
+        """
         if not self.is_server:
             self.counts.request_began()
             self.metrics.request_began()
 
     def request_ended(self) -> None:
-        """Notes the end of a request; must be called when it has its answer. Calls no store."""
+        """Writes the metrics that were counted since the last call; must be called at the end of each request. Calls no
+        store.
+        """
         self.meter.flush()
 
     @contextmanager
     def query(self) -> Iterator[None]:
-        """Adds to the metric `QueryGets` the GETs that one query makes inside the block."""
+        """Adds to the metric `QueryGets` the number of objects that one query gets from the bucket inside the block;
+        adds nothing if the block raises.
+        """
         gets: list[int] = []
         token = _gets.set(gets)
         try:
@@ -87,7 +93,7 @@ class Context:
         self.meter.add(ApiMetric.QueryGets, sum(gets))
 
     def ms_since(self, began: float) -> int:
-        """Returns the milliseconds since a moment (monotonic seconds)."""
+        """Returns the milliseconds since a moment (monotonic seconds), rounded; never negative."""
         return max(0, round((self.clock.monotonic() - began) * 1000))
 
     def finish(self) -> None:
@@ -110,12 +116,14 @@ _SCAN_SHARE = 0.6  # share of a request's time that a scan may take; then it ans
 
 
 def scan_until(context: Context) -> float:
-    """Returns the time (monotonic seconds) at which a selecting read that begins now must end."""
+    """Returns the time (monotonic seconds) at which a read with a key or filter that begins now must end: after 60% of
+    the request timeout.
+    """
     return context.clock.monotonic() + context.settings.request_timeout_ms * _SCAN_SHARE / 1000
 
 
 def assemble(stores: Stores, access: Access, meter: Meter[ApiMetric] | None = None) -> Context:
-    """Creates a context on `stores`, whose requests are counted and measured."""
+    """Creates a context on `stores`. Its requests to the object store are counted and timed."""
     settings, clock = stores.settings, stores.clock
     is_server = not on_lambda()
     counts = RequestCounts()
@@ -169,8 +177,8 @@ def _makers(stores: Stores, recorder: Recorder) -> tuple[Callable[[], Streams], 
 
 
 def _engine_maker(stores: Stores, logs: Callable[[], Streams]) -> Callable[[], Engine]:
-    """Returns a function that creates the engine at its first call, so that a process that never searches does not
-    import it.
+    """Returns a function that returns the query engine. The engine is created at the first call (with the setting
+    `cold`, at each call), so that a process that never searches does not import it.
     """
     lock = threading.Lock()
     made: list[Engine] = []
@@ -221,8 +229,8 @@ def _access(wiring: Wiring[ApiMetric]) -> Access:
 
 
 def _secret_reader(name: str, wiring: Wiring[ApiMetric]) -> Callable[[], str]:
-    """Returns a function that reads a Secrets Manager secret. A request may wait for it. It keeps no connection open,
-    which a snapshot could not restore.
+    """Returns a function that returns the text of a Secrets Manager secret. It is fast enough for a request to wait for
+    it (1 s, 2 tries), and keeps no connection open, which a snapshot could not restore.
     """
     client = wiring.client("secretsmanager", read_timeout_s=1.0, tries=2)
 

@@ -15,7 +15,7 @@ app = TruePath(create_app(_context))
 
 
 def begin(request_id: str | None) -> None:
-    """Adds this request's id to everything that is logged from now on."""
+    """Adds this request's id to everything that is logged from now on, in place of the previous id."""
     logger.append_keys(request_id=request_id)
 
 

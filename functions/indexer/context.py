@@ -56,12 +56,16 @@ class Context(worker.Context[IndexerMetric]):
         return True
 
     def new_id(self) -> str:
-        """Returns a new id for a run or a job: the current time, from which its age can be told, and a nonce."""
+        """Returns a new id for an index run or a job: the current time in ms (13 digits), a dash, and 12 random
+        characters.
+        """
         return f"{self.now_ms():013d}-{self.stores.log_ids()[-12:]}"
 
 
 def made_ms(made_id: str) -> int | None:
-    """Returns the time at which a run or job id was created, from the id itself; None if it is no such id."""
+    """Returns the time (epoch ms) at which an id of `new_id` was created, read from the id itself; None for any other
+    text.
+    """
     time_ms, dash, _ = made_id.partition("-")
     return int(time_ms) if dash and len(time_ms) == 13 and time_ms.isdecimal() else None
 
@@ -69,7 +73,7 @@ def made_ms(made_id: str) -> int | None:
 def assemble(
     stores: Stores, jobs: Jobs, runs: JobRuns, queue: Queue, meter: Meter[IndexerMetric] | None = None
 ) -> Context:
-    """Creates a context on given stores, and counts their requests to the object store."""
+    """Creates a context on given stores; their requests to the object store are counted in `meter` and per stream."""
     meter = meter or Meter(IndexerMetric)
     stores, counts = worker.count_requests(stores, meter)
     indexes, definitions = IndexManifestStore(stores.objects), Definitions(stores.objects)

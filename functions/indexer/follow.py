@@ -47,11 +47,12 @@ STARTING_MS = 60_000
 
 
 class Followed(NamedTuple):
-    """The result of one run of the verb.
+    """The result of one call of `follow`.
 
     Attributes:
         jobs, jobs_failed: number of job runs that have ended, and of those that did not succeed.
-        failed: logs for which a job failed, each with the reason.
+        published, merged: number of index runs and of merged segments that were published.
+        failed: ids of logs for which a job failed, each with the reason.
         poisoned: number of those for which a repeat would fail again, because their data is damaged.
         ages_ms: ages of the job runs that have not ended.
         took_ms: durations of the job runs that have ended.
@@ -67,7 +68,7 @@ class Followed(NamedTuple):
     took_ms: tuple[int, ...] = ()
 
     def plus(self, other: Followed) -> Followed:
-        """Returns the sum of both results."""
+        """Returns the sum of both results; tuples are concatenated."""
         return Followed(
             jobs=self.jobs + other.jobs,
             published=self.published + other.published,
@@ -120,8 +121,8 @@ def _follow(context: Context, place: Place) -> Followed:
 
 
 def _abandon(context: Context, place: Place) -> None:
-    """Frees a place whose planner has died. The place is freed before its logs: if the planner is alive after all, it
-    can start nothing.
+    """Frees a place (the permission for one job run) whose planner has died, then the rows of its logs. In this order a
+    planner that is alive after all can start nothing.
     """
     if context.jobs.release(place):
         job = load_input(context.stores.objects, place.job_id)
@@ -200,7 +201,9 @@ def _settle_log(context: Context, job: JobInput, log_id: str, tasks: Sequence[Ta
 
 
 def _note(context: Context, job: JobInput, log_id: str, reason: str, *, damaged: bool) -> Followed:
-    """Updates the log's row after a job: due now if all went well, later if there is a reason for a failure."""
+    """Updates the log's row after a job: due now if `reason` is empty, else due later because the job failed for it.
+    Does nothing if another job has the row. Returns a result with the failure, empty if there is none.
+    """
     for _ in range(8):
         row = context.jobs.get(log_id)
         now_ms = context.now_ms()
@@ -221,7 +224,8 @@ _TRIES = 8
 
 
 def publish(context: Context, log_id: str, made: Sequence[tuple[Run, tuple[str, ...]]], plan: str) -> int:
-    """Publishes index runs, each given with the ids of its inputs. Returns the number of new runs.
+    """Adds index runs, each given with the ids of the runs that it was compacted from, to the log's index manifest.
+    Leaves out a run if one of these is no longer in the manifest. Returns the number of runs added.
 
     Args:
         plan: hash of the current plan.
@@ -244,7 +248,8 @@ def publish(context: Context, log_id: str, made: Sequence[tuple[Run, tuple[str, 
 
 
 def publish_merged(context: Context, task: Task, made: Segment) -> bool:
-    """Publishes the merged segment of a task. Returns False if it is too late, so that it stays an orphan.
+    """Replaces small segments in the log's manifest by the merged segment of a task; also True if that was done before.
+    Returns False if it is too late, or the manifest no longer has the small ones; then nothing names the segment.
 
     Raises:
         Damaged: it is not a segment of the log, or does not hold the records of those that it replaces.
@@ -280,7 +285,8 @@ def publish_merged(context: Context, task: Task, made: Segment) -> bool:
 
 
 def remove_merged(context: Context, log_id: str) -> int:
-    """Removes merged segments that jobs wrote after the log was purged. Returns the number of objects.
+    """Removes merged segments that jobs wrote after the log was purged. Returns the number of removed objects; 0 if the
+    log was not purged.
 
     Before the purge nothing is removed, because tables that are restored to an earlier time can bring the log back.
     """

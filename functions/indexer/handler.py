@@ -40,7 +40,7 @@ class Indexer(Worker[Context]):
 
     def parse(self, body: str) -> Iterable[Message]:
         """Returns the messages in the body of a queue message: one verb, or a look at each log of which a manifest was
-        created.
+        created. Raises what `messages` raises, while the result is iterated.
         """
         return messages(body)
 
@@ -63,7 +63,9 @@ class Indexer(Worker[Context]):
             self.note_failure("start")
 
     def run(self, message: Message) -> None:
-        """Runs the verb of a message and adds its metrics."""
+        """Runs the verb of a message and adds its metrics. Raises the verb's errors, and ValueError for an unknown
+        verb.
+        """
         context, meter = self.context, self.context.meter
         match message.verb:
             case "look":
@@ -145,7 +147,7 @@ def messages(body: str) -> Iterator[Message]:
 
 
 def published_log(key: str) -> str | None:
-    """Returns the id of the log whose manifest has this key; None if the key is no manifest's."""
+    """Returns the id of the log whose manifest has this object key; None if the key is no manifest's."""
     found = keys.artifact(key)
     return found[0] if found is not None and found[1] == "manifest" else None
 
@@ -157,5 +159,5 @@ def worker() -> Indexer:
 
 
 def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
-    """Handles a Lambda event by running the verbs that it asks for."""
+    """Handles a Lambda event by running the verbs that it asks for; returns and raises what `Worker.dispatch` does."""
     return worker().handle(event, context)

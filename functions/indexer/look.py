@@ -28,7 +28,8 @@ _TRIES = 8
 
 
 def look(context: Context, log_id: str) -> bool:
-    """Looks at a log and notes in its row when something will be due. Returns False if nothing is or will be due.
+    """Looks at a log and notes in its row of waiting logs when indexing or merging will be due. Returns False if
+    nothing is or will be due; then no row is written.
 
     Raises:
         Damaged: the log's data contradicts itself.
@@ -54,8 +55,8 @@ def look(context: Context, log_id: str) -> bool:
 
 
 def wake(context: Context, due_ms: int) -> None:
-    """Sends the indexer a message for that time, if the queue can delay it so long; otherwise the schedule will
-    look.
+    """Sends the indexer a message for that time (epoch ms), if it is in the future and within the queue's longest delay
+    (15 minutes); otherwise does nothing, because the schedule will look.
     """
     now_ms = context.now_ms()
     if 0 < due_ms - now_ms <= MAX_DELAY_S * 1000:
@@ -133,8 +134,8 @@ def _newest_in(
 
 
 def _last_in(context: Context, manifest: Manifest, start: int, end: int, limit: int) -> Iterator[Segment]:
-    """Yields segments of `[start, end)`, ascending. Starts at a page after which at least `limit` of them follow, if
-    there are so many.
+    """Yields segments that overlap `[start, end)`, ascending: all of them, or at least the last `limit`. Whole manifest
+    pages before these are skipped.
     """
     behind = sum(one.first_offset < end for one in manifest.open_page)
     first = start
@@ -154,15 +155,17 @@ MAX_ROWS = 100
 
 
 class Audited(NamedTuple):
-    """The result of an audit. `failed` holds the logs that could not be looked at, with the error."""
+    """The result of an audit: `waiting`, the number of logs with something to index or merge, now or later; and
+    `failed`, the ids of logs that could not be looked at, with the error.
+    """
 
     waiting: int
     failed: tuple[tuple[str, Exception], ...]
 
 
 def audit(context: Context, surface: str = "", after: str = "") -> Audited:
-    """Looks at one page of names, of one surface or of each, and sends messages to sweep the logs' orphans and to
-    continue.
+    """Looks at the logs of one page of names, of one surface or of each, and notes what is due for them. Sends messages
+    to sweep their orphans (objects that nothing names) and, if there are more names, to continue.
     """
     waiting = 0
     failed: list[tuple[str, Exception]] = []

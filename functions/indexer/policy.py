@@ -71,18 +71,22 @@ class Picture(NamedTuple):
 
 
 def unindexed_ranges(index: IndexManifest, plan: str, base_offset: int, end_offset: int) -> list[tuple[int, int]]:
-    """Returns the ranges of published records that no run of the plan covers, ascending."""
+    """Returns the ranges of offsets (first inclusive, end exclusive) from `base_offset` to `end_offset` that no run of
+    the plan covers, ascending.
+    """
     return gaps(index.of_plan(plan), base_offset, end_offset)
 
 
 def enough(limits: IndexLimits) -> int:
-    """Returns the number of unindexed segments beyond which a look at a log need not count."""
+    """Returns the number of unindexed segments beyond which a look at a log need not count: more than one job run
+    takes.
+    """
     return MAX_BUILDS * limits.segments
 
 
 def tasks(picture: Picture, since_ms: int, now_ms: int, limits: IndexLimits, new_id: Callable[[], str]) -> list[Task]:
-    """Returns the tasks that are due, most important first. `since_ms` is the time since when the first unindexed
-    segment has been waiting, if known, else 0.
+    """Returns the tasks that are due, in this order: builds of new index runs, compactions of runs, merges of small
+    segments. `since_ms` is the time since when the first unindexed segment has been waiting, if known, else 0.
     """
     wanted = list(_compactions(picture, limits, new_id))
     if _is_due(picture, since_ms, now_ms, limits):
@@ -91,8 +95,8 @@ def tasks(picture: Picture, since_ms: int, now_ms: int, limits: IndexLimits, new
 
 
 def next_look_ms(picture: Picture, since_ms: int, now_ms: int, limits: IndexLimits) -> int | None:
-    """Returns the time at which something of the log will be due: `now_ms` if something is due already, None if nothing
-    will be.
+    """Returns the time (epoch ms) at which something of the log will be due: `now_ms` if something is due already, None
+    if nothing is or will be.
     """
     if tasks(picture, since_ms, now_ms, limits, lambda: "") or expired(picture.manifest, now_ms, limits):
         return now_ms
@@ -109,7 +113,7 @@ def next_look_ms(picture: Picture, since_ms: int, now_ms: int, limits: IndexLimi
 
 
 def expired(index: IndexManifest, now_ms: int, limits: IndexLimits) -> list[Run]:
-    """Returns the retired runs that no reader can still use."""
+    """Returns the retired (replaced) index runs that no reader can still use."""
     return [
         retired.run
         for retired in index.retired
@@ -129,7 +133,8 @@ def outdated(standing: Sequence[int], made_ms: Callable[[int], int], until_ms: i
 
 
 def noted(row: Waiting | None, log_id: str, now_ms: int, due_ms: int) -> Waiting | None:
-    """Returns the changed row of a log that will be due at `due_ms`; None if the current row already says so.
+    """Returns the row to write for a log that will be due at `due_ms`, or earlier if its row says so; None if nothing
+    must be written.
 
     If a job is working on the log, or the log has failed, the time of the current row stays. A row that is already due
     is written again even if nothing changes: a planner that has read the log before the news may be about to drop the
@@ -146,8 +151,8 @@ def noted(row: Waiting | None, log_id: str, now_ms: int, due_ms: int) -> Waiting
 
 
 def failed(row: Waiting, now_ms: int, reason: str, *, damaged: bool) -> Waiting:
-    """Returns the row of a log after a job failed for it. The next attempt comes later each time, and much later if the
-    log's data is damaged.
+    """Returns the row of a log after a job failed for it, due later by a wait that doubles with each failure: from 30
+    seconds (16 minutes if the log's data is damaged) to 6 hours.
     """
     failures = row.failures + 1
     doublings = min(failures - 1 + (5 if damaged else 0), 20)
@@ -156,8 +161,8 @@ def failed(row: Waiting, now_ms: int, reason: str, *, damaged: bool) -> Waiting:
 
 
 def together(rows: Sequence[Waiting]) -> list[Waiting]:
-    """Returns those due rows that one job run may serve. A log that has failed before runs alone, so that others do not
-    fail with it.
+    """Returns those due rows that one job run may serve: only the first if its log has failed before, otherwise all
+    that have not failed. So no log fails because of another.
     """
     if rows and rows[0].failures:
         return [rows[0]]
@@ -231,7 +236,9 @@ def _merges(picture: Picture, now_ms: int, limits: IndexLimits, new_id: Callable
 
 
 def _tiers(runs: Sequence[Run], fanout: int) -> Iterator[list[Run]]:
-    """Yields groups of `fanout` neighbouring runs of one level, which are to be merged; none of the highest level."""
+    """Yields groups of `fanout` neighbouring index runs of one level, which are to be compacted into one; none of the
+    highest level.
+    """
     for streak in _streaks(runs):
         for level, same in groupby(streak, key=lambda run: run.level):
             neighbours = list(same)
@@ -241,8 +248,8 @@ def _tiers(runs: Sequence[Run], fanout: int) -> Iterator[list[Run]]:
 
 
 def _smallest(runs: Sequence[Run], fanout: int) -> list[list[Run]]:
-    """Returns the `fanout` neighbouring runs, of any levels, that cost least to merge, as the only group; no group if
-    gaps separate all runs.
+    """Returns the `fanout` neighbouring index runs, below the highest level, that have the fewest bytes, as the only
+    group; no group if there are never so many without a gap.
     """
     windows = [
         streak[at : at + fanout]
@@ -255,7 +262,7 @@ def _smallest(runs: Sequence[Run], fanout: int) -> list[list[Run]]:
 
 
 def _streaks(runs: Sequence[Run]) -> Iterator[list[Run]]:
-    """Yields groups of runs that follow each other without a gap."""
+    """Yields groups of runs that follow each other without a gap in their offsets; a run without neighbours is a group."""
     streak: list[Run] = []
     for run in runs:
         if streak and streak[-1].end_offset != run.first_offset:
@@ -267,8 +274,8 @@ def _streaks(runs: Sequence[Run]) -> Iterator[list[Run]]:
 
 
 def _expires_ms(index: IndexManifest, generation: int, at_ms: int, limits: IndexLimits) -> int:
-    """Returns when a retired run may be removed: the retire age after it was retired if two newer generations exist,
-    otherwise a multiple of that age.
+    """Returns the time (epoch ms) from which a retired run may be removed: the retire age after it was retired if two
+    newer generations exist, otherwise 12 times that age.
     """
     ages = 1 if index.generation - generation >= 2 else IDLE_RETIRE_AGES
     return at_ms + ages * limits.retire_age_ms

@@ -31,8 +31,8 @@ from headrace.objects import ObjectMissing, keys, packed
 
 
 def retire(context: Context, index: IndexManifest) -> IndexManifest:
-    """Removes the objects of retired runs that no reader can still use. Returns the manifest that is the newest one
-    afterwards, as far as this call knows.
+    """Removes the objects of retired runs that no reader can still use, and publishes a manifest without them. Returns
+    the manifest that is the newest one afterwards, as far as this call knows.
     """
     removable = policy.expired(index, context.now_ms(), context.limits)
     if not removable:
@@ -44,7 +44,9 @@ def retire(context: Context, index: IndexManifest) -> IndexManifest:
 
 
 def remove_run(context: Context, log_id: str, run_id: str) -> int:
-    """Removes all objects of a run, its descriptor first. Returns the number of objects."""
+    """Removes all objects of an index run, its descriptor first. Returns the number of removed objects, 0 if there were
+    none.
+    """
     objects = context.stores.objects
     descriptor = keys.run_descriptor(log_id, run_id)
     found = sorted(objects.list(keys.run(log_id, run_id)), key=lambda key: key != descriptor)
@@ -57,7 +59,8 @@ _TRIES = 8
 
 
 def rebuild(context: Context, log_id: str) -> int:
-    """Retires all runs of a log, and notes that new ones are due. Returns the number of retired runs.
+    """Retires all index runs of a log in one new manifest, and notes that new ones are due. Returns the number of
+    retired runs.
 
     Raises:
         StoreThrottled: other publishers won every time; repeat later.
@@ -78,7 +81,8 @@ def _emptied(index: IndexManifest, now_ms: int) -> IndexManifest:
 
 
 def remove_generations(context: Context, log_id: str) -> int:
-    """Removes old generations of a log's index manifest. Returns the number of removed ones.
+    """Removes generations of a log's index manifest that were replaced so long ago that no reader uses them, except the
+    first. Returns the number of removed ones.
 
     Raises:
         Damaged: the object of a generation is not that generation, or breaks a rule; nothing was removed.
@@ -103,7 +107,9 @@ _DAY_MS = 24 * 3600 * 1000
 
 
 def sweep_orphans(context: Context, log_id: str) -> int:
-    """Removes index objects of a living log that nothing names. Returns the number of objects."""
+    """Removes index objects, planned a day ago or earlier, that no index manifest of a living log names. Returns the
+    number of removed objects; 0 for a log that has ended.
+    """
     newest = context.stores.wal.newest(log_id)
     if newest is None or is_over(newest.state):
         return 0  # purge removes everything

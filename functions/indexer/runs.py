@@ -38,7 +38,7 @@ _SPARK = {
 
 
 def submission(job_id: str, settings: Settings) -> dict[str, Any]:
-    """Returns the arguments of `StartJobRun` for a job whose input object exists."""
+    """Returns the arguments of the `StartJobRun` call for a job; its input object must exist before the call."""
     spark = {
         "spark.archives": f"{settings.spark_environment}#environment",
         "spark.submit.pyFiles": settings.spark_packages,
@@ -85,13 +85,17 @@ class EmrRuns:
         self._settings = settings
 
     def start(self, job_id: str) -> str:
-        """Starts the run with one call; the client token is the job's id."""
+        """Starts the run with one call and returns its id. The client token is the job's id, so a repeated call returns
+        the same run.
+        """
         answer = self._call("start_job_run", **submission(job_id, self._settings))
         run_id: str = answer["jobRunId"]
         return run_id
 
     def outcome(self, run_id: str) -> Outcome:
-        """Returns the state of a run with one call."""
+        """Returns the state of a run with one call; "failed" for an unknown run, "running" for every state that is not
+        final.
+        """
         try:
             answer = self._call("get_job_run", applicationId=self._settings.spark_application, jobRunId=run_id)
         except self._client.exceptions.ResourceNotFoundException:
@@ -99,8 +103,8 @@ class EmrRuns:
         return _OUTCOMES.get(answer["jobRun"]["state"], "running")
 
     def _call(self, operation: str, **arguments: Any) -> Any:
-        """Calls EMR Serverless. Converts errors that mean "try again" to store errors; errors that are our own mistake
-        (validation, access) pass unchanged.
+        """Calls EMR Serverless and returns its answer. Raises StoreThrottled or StoreTimeout for errors that may go
+        away; errors that are our own mistake (validation, access) pass unchanged.
         """
         from botocore.exceptions import BotoCoreError, ClientError
 
@@ -122,7 +126,7 @@ T = TypeVar("T", JobInput, JobResult)
 
 
 def put_input(objects: Objects, job: JobInput) -> None:
-    """Writes the input object of a job."""
+    """Writes the input object of a job, over one that exists."""
     objects.put(keys.job_input(job.job_id), packed.encode(job))
 
 

@@ -36,11 +36,12 @@ _ROUNDS = 10
 
 
 class Started(NamedTuple):
-    """The result of one run of the verb.
+    """The result of one call of `start`: the numbers of started job runs, of their tasks, and of the logs that these
+    are for.
 
     Attributes:
         failed: logs that could not be looked at, each with the error.
-        waited_ms: the longest time that any of the logs had waited.
+        waited_ms: the longest time that any of the logs had waited; 0 if none was started.
     """
 
     jobs: int = 0
@@ -51,7 +52,7 @@ class Started(NamedTuple):
 
 
 def start(context: Context) -> Started:
-    """Starts a job run in each free place while there is due work."""
+    """Starts a job run in each free place (there are as many as job runs may be active) while there is due work."""
     done = Started()
     for number in range(context.limits.jobs):
         if context.jobs.place(number) is not None or not context.jobs.due(context.now_ms(), limit=1):
@@ -72,15 +73,15 @@ def start(context: Context) -> Started:
 
 
 def launch(context: Context, place: Place) -> bool:
-    """Starts the run of a job whose input exists, or finds it. Returns False if the place belongs to another job by
-    now.
+    """Starts the run of a job whose input exists, or finds it if it was started before, and notes it in the place.
+    Returns False if the place belongs to another job by now.
     """
     run_id = context.runs.start(place.job_id)
     return context.jobs.move(replace(place, phase="running", since_ms=context.now_ms(), run_id=run_id))
 
 
 def free_rows(context: Context, job: JobInput) -> None:
-    """Frees the rows of logs that a job had claimed but did not work on."""
+    """Makes the rows of logs that a job had claimed, but did not work on, due now and free for other jobs."""
     for log_id in {task.log_id for task in job.tasks}:
         row = context.jobs.get(log_id)
         if row is not None and row.job_id == job.job_id:
@@ -128,7 +129,7 @@ class _Gathered:
         self._segments = 0
 
     def gather(self) -> None:
-        """Looks at due rows until there is enough work, or no row is due."""
+        """Adds the tasks of due logs, until there is enough for one job run, or no log is left."""
         seen: set[str] = set()
         for _ in range(_ROUNDS):
             due = self._context.jobs.due(self._context.now_ms(), limit=_ROWS)

@@ -23,8 +23,8 @@ _WEEK_DAYS = 7  # others can have segments that were merged
 
 
 def audit(parts: Context, surface: str = "", after: str = "") -> int:
-    """Sends messages for one page of names, of one surface or of each. Returns the number of messages for missed
-    work.
+    """Looks at the logs of one page of names, of one surface or of each, and sends messages for work that was missed
+    (seal, trim, purge), for a sweep of orphans, and to continue. Returns the number of messages for missed work.
     """
     now_ms = parts.now_ms()
     missed = 0
@@ -65,13 +65,13 @@ def _missed(parts: Context, row: Row, now_ms: int) -> list[Message]:
 
 
 def _is_its_day(log_id: str, now_ms: int) -> bool:
-    """Returns whether an idle log is looked at today: once a week, each log on its own weekday."""
+    """Returns whether an idle log is looked at today: once a week, on a day that depends on its id."""
     return now_ms // _DAY_MS % _WEEK_DAYS == int(log_id[:8], 16) % _WEEK_DAYS
 
 
 class Swept(NamedTuple):
-    """The result of a sweep: what was done with the due rows. `failed` holds logs for which that is unknown, with the
-    reason.
+    """The result of a sweep: the numbers of due rows whose logs it ended, and whose deadline it moved because it had
+    been renewed; and the ids of logs for which that failed, with the error.
     """
 
     ended: int
@@ -80,7 +80,8 @@ class Swept(NamedTuple):
 
 
 def sweep(parts: Context) -> Swept:
-    """Handles a limited number of due rows; sends itself a message if there may be more.
+    """Ends the logs whose deadline has passed, up to 200, and updates rows whose deadline was renewed; sends itself a
+    message if there may be more.
 
     A log that ends here is purged by the message that its last entry causes. A log that fails stays due, so the next
     sweep tries again.

@@ -31,7 +31,7 @@ class Context(worker.Context[SealerMetric]):
 
 
 def assemble(stores: Stores, queue: Queue, meter: Meter[SealerMetric] | None = None) -> Context:
-    """Creates a context on given stores, and counts their requests to the object store."""
+    """Creates a context on given stores; their requests to the object store are counted in `meter` and per stream."""
     meter = meter or Meter(SealerMetric)
     stores, counts = worker.count_requests(stores, meter)
     controls, settings = worker_controls(stores), stores.settings

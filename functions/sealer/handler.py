@@ -39,7 +39,9 @@ class Sealer(Worker[Context]):
     poisoned = SealerMetric.PoisonedLogs
 
     def on_stream(self, records: Sequence[Json]) -> None:
-        """Sends the delayed messages that new entries need, then looks at each log."""
+        """Sends the delayed messages that new entries need, then seals each log as far as it is due. A log that fails
+        gets a message to try again 15 seconds later.
+        """
         hints = hints_by_log(records)
         now_ms = self.context.now_ms()
         times_ms = [hint.committed_ms for its_hints in hints.values() for hint in its_hints]
@@ -58,7 +60,9 @@ class Sealer(Worker[Context]):
         self.context.queue.send(retries, self.context.now_ms())
 
     def run(self, message: Message) -> None:
-        """Runs the verb of a message and adds its metrics."""
+        """Runs the verb of a message and adds its metrics. Raises the verb's errors, and ValueError for an unknown
+        verb.
+        """
         parts, meter, log_id = self.context, self.context.meter, message.log_id
         match message.verb:
             case "seal":
@@ -109,7 +113,7 @@ class Sealer(Worker[Context]):
 
 
 def hints_by_log(records: Sequence[Json]) -> dict[str, list[Hint]]:
-    """Returns the hints in the records of a stream batch, by log. Records of removals give none."""
+    """Returns what the records of a stream batch say about new entries, by log id. Records of removals are left out."""
     hints: dict[str, list[Hint]] = {}
     for record in records:
         change = record["dynamodb"]
@@ -133,5 +137,5 @@ def worker() -> Sealer:
 
 
 def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
-    """Handles a Lambda event by running the verbs that it asks for."""
+    """Handles a Lambda event by running the verbs that it asks for; returns and raises what `Worker.dispatch` does."""
     return worker().handle(event, context)

@@ -43,7 +43,7 @@ def due_by_size(unsealed_bytes: int, unsealed_records: int, limits: SealLimits) 
 
 
 def due_by_age(oldest_unsealed_committed_ms: int, now_ms: int, limits: SealLimits) -> bool:
-    """Returns whether the oldest unsealed entry has waited long enough."""
+    """Returns whether the oldest unsealed entry was committed at least `limits.age_ms` ago."""
     return now_ms - oldest_unsealed_committed_ms >= limits.age_ms
 
 
@@ -79,9 +79,10 @@ def opens_bucket(hint: Hint, age_ms: int) -> bool:
 
 
 def messages(log_id: str, hints: Sequence[Hint], now_ms: int, limits: SealLimits) -> list[Message]:
-    """Returns the delayed messages that new entries of one log need, each at most once.
+    """Returns the delayed messages that new entries of one log need, each at most once: to seal it when they are old
+    enough, and to purge it if an entry may have ended it.
 
-    A message whose time has passed already is left out, because the log is looked at right afterwards.
+    A message to seal whose time has passed already is left out, because the log is looked at right afterwards.
     """
     alarms = {hint.committed_ms + limits.age_ms for hint in hints if opens_bucket(hint, limits.age_ms)}
     slack_ms = min(_SLACK_MS, limits.age_ms // 10)

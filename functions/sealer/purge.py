@@ -39,7 +39,7 @@ MAX_PAGES = 100
 
 
 class _Named(msgspec.Struct, frozen=True):
-    """The members that `log.json` and `deleted.json` share."""
+    """The member that `log.json` and `deleted.json` share."""
 
     config: LogConfig
 
@@ -49,8 +49,8 @@ class SourceHeld(StoreError):
 
 
 def purge(parts: Context, log_id: str) -> bool:
-    """Purges a main log and its companions. Returns False if it lives, if forks need it, if it is a companion, or if
-    more is left to do (then a message is sent).
+    """Removes an ended log and its companions, except for what says that they have ended. Returns False if it lives, if
+    forks need it, if it is a companion, or if it is too early or more is left to do (then a message is sent).
 
     Raises:
         Damaged: nothing tells which log this was, or a companion has not ended.
@@ -124,7 +124,9 @@ def _is_purgeable(newest: Entry) -> bool:
 
 
 def _config(parts: Context, log_id: str) -> LogConfig:
-    """Returns the log's configuration: from the first entry, or `log.json`, or the tombstone of an earlier try."""
+    """Returns the log's configuration: from the first entry, or `log.json`, or the tombstone of an earlier try. Raises
+    Damaged if none of them has it.
+    """
     first = parts.stores.wal.read(log_id, limit=1).entries
     if first and first[0].config is not None:
         return first[0].config

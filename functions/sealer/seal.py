@@ -45,7 +45,9 @@ MAX_ROUNDS = 16  # segments in one run, about ten seconds of work: then other lo
 
 
 class Sealed(NamedTuple):
-    """What a run of the verb published. `unsealed_age_ms` is the age of the oldest unsealed entry when it began."""
+    """What a call of `seal` published. `races_lost` counts generations that another sealer published first;
+    `unsealed_age_ms` is the age of the oldest unsealed entry at the start.
+    """
 
     generations: int = 0
     segments: int = 0
@@ -55,7 +57,7 @@ class Sealed(NamedTuple):
     unsealed_age_ms: int = 0
 
     def __add__(self, other: Sealed) -> Sealed:  # type: ignore[override]
-        """Returns the sum of both results."""
+        """Returns the sum of both results, with the greater age."""
         return Sealed(
             generations=self.generations + other.generations,
             segments=self.segments + other.segments,
@@ -71,7 +73,9 @@ class SourceUnsealed(StoreError):
 
 
 def seal(parts: Context, log_id: str, *, force: bool = False) -> Sealed:
-    """Seals the log as far as it is due; with `force`, everything that is there now.
+    """Writes unsealed entries as segments and publishes them: all that are there now with `force` or if the oldest is
+    old enough, else as many as are too large to wait. Publishes nothing if nothing is due or the log is unknown or
+    over.
 
     Safe to run twice at once, and again after a crash at any point.
 
@@ -110,7 +114,7 @@ def _oldest_unsealed_ms(parts: Context, newest: Entry, end_slot: int) -> int:
 
 
 class _Run:
-    """One run over one log, up to the entry that was newest when it began."""
+    """One sealing of one log, up to the entry that was newest when it began."""
 
     def __init__(self, parts: Context, newest: Entry, everything: bool) -> None:
         self._parts = parts
@@ -279,7 +283,7 @@ _FETCHERS = 8  # spilled payloads are at least 32 KB each: their latency, not th
 
 
 class Span(NamedTuple):
-    """Consecutive entries to be sealed: their records, and the last entry with its payload.
+    """Consecutive entries to be sealed: their records, and the last entry.
 
     Attributes:
         first_offset: offset of the first record.
@@ -305,7 +309,7 @@ def read_span(
     It needs memory for the records of one segment (at most the limits, or one entry), and about a megabyte of entries.
 
     Raises:
-        NotJoined: the entries do not continue `known`.
+        NotJoined: there are no entries after `known`, they do not continue it, or a payload is gone.
         Damaged: an entry contradicts itself.
     """
     batches: list[Batch] = []
@@ -328,8 +332,8 @@ def read_span(
 def _read_batches(
     stores: Stores, known: Manifest | None, through_slot: int, limits: SealLimits, log_id: str
 ) -> Iterator[list[Entry]]:
-    """Yields the entries of the segment, page by page. Their sizes are known from their states before a payload is
-    read.
+    """Yields, page by page, the entries after `known` that fit into one segment. Their sizes are known from their
+    states before a payload is read.
     """
     total_bytes = known.state.total_bytes if known else 0
     segment_bytes = segment_records = 0

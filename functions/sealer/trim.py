@@ -39,14 +39,18 @@ MAX_PAGES = 100  # about 100 MB of entries in one run
 
 
 class Trimmed(NamedTuple):
-    """What a run of the verb removed. `lag_ms` is how much longer than the trim age the oldest of it had stayed."""
+    """The number of entries that a call of `trim` removed. `lag_ms` is how much longer than the trim age the oldest of
+    them had stayed; 0 if there are none.
+    """
 
     items: int = 0
     lag_ms: int = 0
 
 
 def trim(parts: Context, log_id: str) -> Trimmed:
-    """Removes the entries of a log that may be trimmed, and their payloads."""
+    """Removes the log's entries that are published and older than the trim age, never the newest, and their payload
+    objects. Sends itself a message if it reaches the limit of one run.
+    """
     wal = parts.stores.wal
     newest = wal.newest(log_id)
     if newest is None:
@@ -73,8 +77,8 @@ def trim(parts: Context, log_id: str) -> Trimmed:
 def _payloads(parts: Context, entries: list[Entry], removable: list[Entry]) -> Iterator[str]:
     """Yields the payload keys of those entries to remove that are part of the chain.
 
-    A dead item that a late writer put into a trimmed slot may share its payload with an entry of the chain,
-    so its payload is left to the orphan sweep, which looks at every entry.
+    An item that a late writer put into a trimmed slot is not in the chain, but may share its payload with an entry that
+    is. So its payload is left to the orphan sweep, which looks at every entry.
     """
     last = removable[-1]
     after = entries[len(removable) : len(removable) + 1]
@@ -96,7 +100,9 @@ _BLOCKS = 2  # the newest blocks; older ones were looked at by earlier runs
 
 
 def sweep_orphans(parts: Context, log_id: str) -> int:
-    """Removes objects of a living log that nothing names. Returns the number of objects."""
+    """Removes objects of a living log (payloads, segments, manifest pages) that nothing names and nothing can name
+    later. Returns the number of removed objects; 0 for a log that has ended.
+    """
     newest = parts.stores.wal.newest(log_id)
     if newest is None or newest.state.ended:
         return 0  # purge removes everything
@@ -156,7 +162,7 @@ def _segments(parts: Context, manifest: Manifest) -> Iterator[str]:
 
 
 def _is_passed(manifest: Manifest, key: str) -> bool:
-    """Returns whether no later generation can be the first to name the segment."""
+    """Returns whether it is too late for a later manifest generation to be the first to name the segment with this key."""
     planned_ms = keys.planned_ms(key)
     if planned_ms is not None:
         return manifest.created_ms - planned_ms >= merging.ABANDONED_MS
@@ -164,8 +170,8 @@ def _is_passed(manifest: Manifest, key: str) -> bool:
 
 
 def _named_from(parts: Context, manifest: Manifest, number: int) -> set[str]:
-    """Returns the keys of the segments that the manifest names, from the one numbered `number` on (all that were ever
-    sealed are counted); may include some before it.
+    """Returns the keys of the segments that the manifest names whose number, counting all that were ever sealed, is at
+    least `number`; may include some before it.
     """
     named = {segment.key for segment in manifest.open_page}
     for page in reversed(manifest.pages):

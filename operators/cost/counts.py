@@ -115,7 +115,9 @@ class JobSize(msgspec.Struct, frozen=True):
 
 
 class Template(msgspec.Struct, frozen=True):
-    """The resources of a deployment that cost money even without requests."""
+    """The numbers of a deployment's resources that cost money even without requests, and the sizes that their price
+    depends on.
+    """
 
     keys: int
     secrets: int
@@ -185,7 +187,9 @@ class Counts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def read_units(size: float) -> float:
-    """Returns the DynamoDB read units of one consistent query that reads this many bytes."""
+    """Returns the DynamoDB read units of one consistent query that reads this many bytes: one for each 4,096 bytes, not
+    rounded, and at least 1.
+    """
     return max(1.0, size / _READ_BYTES)
 
 

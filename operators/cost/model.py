@@ -85,8 +85,8 @@ def _appends(estimate: Estimate, ledger: Ledger) -> None:
 
 
 def _reads(estimate: Estimate, ledger: Ledger) -> None:
-    """Adds the cost of reads: each append is read while it is new; replayed data is read from segments, page by
-    page.
+    """Adds the cost of reads to the ledger: each append is read while it is new; replayed data is read from segments,
+    page by page.
     """
     work, counts, assumed = estimate.work, estimate.counts, estimate.assumed
     fresh = work.appends * work.readers
@@ -103,7 +103,7 @@ def _reads(estimate: Estimate, ledger: Ledger) -> None:
 
 
 def mean_query(queries: Mapping[str, Query]) -> Query:
-    """Returns the mean of all query classes."""
+    """Returns a query with the mean time, GETs and bytes of all query classes; its `cold_wall_ms` is None."""
     count = len(queries)
     return Query(
         wall_ms=sum(one.wall_ms for one in queries.values()) / count,
@@ -128,8 +128,8 @@ def _searches(estimate: Estimate, ledger: Ledger) -> None:
 
 
 def _followers(estimate: Estimate, ledger: Ledger) -> None:
-    """Adds the cost of connections held open on Lambda: each is billed by the second, and polls several times per
-    second.
+    """Adds to the ledger the cost of connections held open on Lambda: each is billed by the second, and polls several
+    times per second.
     """
     assumed, followers = estimate.assumed, estimate.work.followers
     polls = followers * SECONDS / assumed.long_poll_s
@@ -157,8 +157,8 @@ def _sealing(estimate: Estimate, ledger: Ledger) -> None:
 
 
 def _sealed(estimate: Estimate, ledger: Ledger, part: str, segments: float) -> None:
-    """Adds the fixed cost of each segment, whatever it contains: calls, messages, and the invocations that they
-    cause.
+    """Adds to the ledger the fixed cost of sealing this many segments, whatever they contain: calls, messages, and the
+    invocations that they cause.
     """
     spent, messages = estimate.counts.seal.seal, estimate.counts.seal.messages
     fixed = {**spent, "put": spent["put"] - 1}  # the log's description is written once
@@ -179,8 +179,8 @@ def _trimming(estimate: Estimate, ledger: Ledger) -> None:
 
 
 def _own_metrics(estimate: Estimate, ledger: Ledger) -> None:
-    """Adds the cost of the stream `__stream_metrics__`, and of the request counters in the bucket. Its index is in part
-    `index`.
+    """Adds to the ledger the cost of the stream `__stream_metrics__`, and of the counters of requests to the bucket.
+    The cost of its index is added by `_indexing`.
     """
     work, own, part = estimate.work, estimate.counts.own_metrics, "own metrics"
     units = own.flush.get("write_units", 0)
@@ -254,8 +254,8 @@ def _lingers(estimate: Estimate) -> float:
 
 
 def _kept(estimate: Estimate, ledger: Ledger) -> None:
-    """Adds the cost of storage: segments, key pages, manifests, the index, and the write-ahead log until it is
-    trimmed.
+    """Adds to the ledger the cost of storage: segments, key pages, manifests, the index, and the write-ahead log until
+    it is trimmed.
     """
     work, counts = estimate.work, estimate.counts
     months = work.retention_days / DAYS
@@ -276,7 +276,9 @@ def _kept(estimate: Estimate, ledger: Ledger) -> None:
 
 
 def _standing(estimate: Estimate, ledger: Ledger) -> None:
-    """Adds the fixed cost of a deployment without any request."""
+    """Adds to the ledger what a deployment costs without any request; also its metrics, if there are appends or
+    searches.
+    """
     has, assumed, part = estimate.counts.template, estimate.assumed, "standing"
     ledger.add(part, "kms.key", has.keys)
     ledger.add(part, "kms.request", assumed.kms_requests)
@@ -294,7 +296,9 @@ def _standing(estimate: Estimate, ledger: Ledger) -> None:
 
 
 def _served(estimate: Estimate, ledger: Ledger, part: str, requests: float, milliseconds: float, body: float) -> None:
-    """Adds the cost of requests through the HTTP API and the api function."""
+    """Adds to the ledger the cost of requests through the HTTP API and the api function, each with a body of `body`
+    bytes and `milliseconds` of work.
+    """
     ledger.add(part, "api_gateway.request", requests * max(1, math.ceil(body / _ROUTE_BYTES)))
     ledger.add(part, "lambda.snapshot_restore", requests * estimate.work.cold_share * _memory_gb(estimate))
     ledger.add("observe", "cloudwatch.logs_in", requests * estimate.assumed.access_log_bytes / GB)

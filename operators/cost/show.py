@@ -70,7 +70,9 @@ def alone(estimate: Estimate) -> Estimate:
 
 
 def comparison(estimate: Estimate) -> list[tuple[Bill, Peer | None]]:
-    """Returns Headrace's bill without searches and indexes, and the bills of the compared systems, cheapest first."""
+    """Returns Headrace's bill without searches and indexes, and the bills of the compared systems, cheapest first; each
+    with the function that computes it, None for Headrace.
+    """
     drawn: list[tuple[Bill, Peer | None]] = [(bill(alone(estimate)), None)]
     drawn += [(peer(estimate), peer) for peer in (kinesis, self_hosted)]
     return sorted(drawn, key=lambda found: found[0].usd)
@@ -93,7 +95,9 @@ def comparison_sheet(estimate: Estimate) -> Sheet:
 
 
 def break_even(estimate: Estimate, peer: Peer) -> str:
-    """Describes in words where both systems cost the same."""
+    """Returns a sentence that says at how many appends per month, and at which batch size, Headrace and the other
+    system cost the same.
+    """
     if not estimate.work.appends:
         return "any traffic: ask with --appends-per-month"
     found = [

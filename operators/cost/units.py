@@ -19,7 +19,10 @@ _MAX_BODY = 6_000_000  # maximum body of a request through Lambda
 
 
 class AppendPrice(NamedTuple):
-    """The price in US dollars of a million appends, of a million records, and of a GB of record data."""
+    """The price in US dollars of a million appends, of a million records, and of a GB of record data, for one record
+    size and batch. `write_units` is what DynamoDB bills for writing one append; `is_spilled` says whether its payload
+    is in the bucket.
+    """
 
     record_bytes: int
     batch: int
@@ -60,7 +63,7 @@ def appends(estimate: Estimate) -> Iterator[AppendPrice]:
 
 
 def others(estimate: Estimate) -> Iterator[UnitPrice]:
-    """Yields the prices of keeping, reading and indexing."""
+    """Yields the price of one more unit of keeping, reading and indexing, each with a text that names the unit."""
     busy = _busy(estimate, record_bytes=500, batch=100)
     gb = busy.work.gb
     kept = _more(busy, retention_days=DAYS)
@@ -85,8 +88,8 @@ def others(estimate: Estimate) -> Iterator[UnitPrice]:
 
 
 def searches(estimate: Estimate) -> Iterator[tuple[str, float, float | None]]:
-    """Yields for each query class the US dollars of a million searches on a million events, with an opened index and in
-    cold processes.
+    """Yields for each query class its name and the US dollars of a million searches on a million events: with an opened
+    index, and in cold processes (None if that was not measured).
     """
     for name, query in estimate.counts.printed.queries.items():
         warm = _busy(estimate, record_bytes=500, batch=100, query=name, cold_share=0.0)
@@ -100,7 +103,9 @@ def searches(estimate: Estimate) -> Iterator[tuple[str, float, float | None]]:
 
 
 def _busy(estimate: Estimate, **fields: float | str) -> Estimate:
-    """Returns an estimate whose workload appends much, and neither reads, keeps nor searches."""
+    """Returns the estimate with a workload that appends much, and neither reads, keeps nor searches, except as `fields`
+    say.
+    """
     calm = replace(
         estimate.work,
         appends=_MUCH,

@@ -68,7 +68,7 @@ class CloudDoctor:
         self._is_emulated = is_emulated
 
     def look(self) -> CloudFacts:
-        """Gathers and returns all facts."""
+        """Gathers and returns all facts. What could not be asked is an error text among them; nothing is raised for it."""
         found, logs_error = _try(self._logs)
         logs, more_logs = found or ((), False)
         waiting, waiting_error = _try(self._waiting)
@@ -126,8 +126,8 @@ class CloudDoctor:
             yield found or QueueFacts(name, is_dead_letters, error=f"{url}: {error}")
 
     def _redriven(self, queues: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-        """Yields the dead-letter queues that the queues' own redrive policies name; the one of the table's stream is in
-        no policy.
+        """Yields the name and URL of the dead-letter queues that the queues' own redrive policies name (the queue's
+        name, if its URL can't be asked). The one of the table's stream is in no policy.
         """
         sqs = self._clients("sqs")
         for name, url in queues.items():

@@ -71,7 +71,9 @@ def of_stack(cloudformation: Any, name: str) -> Resources:
 
 
 def of_environment(environment: Mapping[str, str]) -> Resources | None:
-    """Reads the resources from environment variables, as the functions do; None if there are none."""
+    """Reads the resources from the `HEADRACE_*` environment variables, as the functions do; None if
+    `HEADRACE_WAL_TABLE` is not set.
+    """
     if not environment.get("HEADRACE_WAL_TABLE"):
         return None
     return Resources({name: value for name, value in environment.items() if name.startswith("HEADRACE_")}, {})
@@ -103,7 +105,9 @@ class ServerFacts(msgspec.Struct, frozen=True):
 
 
 class TableFacts(msgspec.Struct, frozen=True):
-    """Facts about a table. `error` says why it could not be described."""
+    """Facts about a table. `error` says why it could not be described; else it is empty. `is_recoverable` is None if
+    that is unknown, `has_stream` for every table but the write-ahead log.
+    """
 
     name: str
     error: str = ""
@@ -116,7 +120,7 @@ class TableFacts(msgspec.Struct, frozen=True):
 
 
 class BucketFacts(msgspec.Struct, frozen=True):
-    """Facts about the bucket."""
+    """Facts about the bucket. `error` says why they could not be asked; else it is empty."""
 
     name: str
     error: str = ""
@@ -126,7 +130,9 @@ class BucketFacts(msgspec.Struct, frozen=True):
 
 
 class QueueFacts(msgspec.Struct, frozen=True):
-    """Facts about a queue. `oldest_s` is the age of the oldest message in the last minutes, from CloudWatch."""
+    """Facts about a queue: numbers of messages, and in `oldest_s` the age of the oldest one in seconds, from CloudWatch
+    (None if it has no data). `error` says why they could not be asked; else it is empty.
+    """
 
     name: str
     is_dead_letters: bool
@@ -179,13 +185,13 @@ class AlarmFacts(msgspec.Struct, frozen=True):
 
 
 class CloudFacts(msgspec.Struct, frozen=True):
-    """Facts about the resources in AWS. An error says what could not be asked.
+    """Facts about the resources in AWS. An error text says why something could not be asked; else it is empty.
 
     Attributes:
         is_emulated: whether the AWS endpoint is on this machine; an emulator has no protections to check.
         logs: the logs that were looked at, first by name; `more_logs` says whether there are others.
         job_in_hand_ms: how long the job that holds the first place for job runs has been in its phase; None if the
-            place is free.
+            place is free, or that is unknown.
     """
 
     is_emulated: bool
@@ -229,7 +235,7 @@ class Check(msgspec.Struct, frozen=True):
 
 
 def exit_code(checks: Sequence[Check]) -> int:
-    """Returns 0 if there is no finding, 1 if something should be watched, 2 if something must be done."""
+    """Returns the exit code of the command: 2 if any check failed, else 1 if any is a warning, else 0."""
     return max((_EXIT[check.level] for check in checks), default=0)
 
 

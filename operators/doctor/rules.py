@@ -90,7 +90,9 @@ def _keys(facts: ServerFacts) -> Iterator[Check]:
 
 
 def cloud(facts: CloudFacts) -> Iterator[Check]:
-    """Yields the checks of the resources in AWS."""
+    """Yields the checks of the resources in AWS: each table and queue, the bucket, sealing, indexing, job runs and
+    alarms.
+    """
     for table in facts.tables:
         yield _table(table, facts.is_emulated)
     if facts.bucket is not None:

@@ -40,10 +40,12 @@ _SCOPES = {
 
 
 def parse(text: str) -> Access:
-    """Parses a configuration text with keys.
+    """Parses a configuration text with keys, as described at the top of this module. A text without entries gives an
+    `Access` that allows everything.
 
     Raises:
-        AccessError: an entry is malformed. The message has the number of the entry, never its key.
+        AccessError: an entry is malformed, or a key is listed twice. The message has the number of the entry, never its
+            key.
     """
     grants: dict[bytes, Grant] = {}
     for number, entry in enumerate(text.split(","), start=1):
@@ -147,7 +149,9 @@ class Keyring(Access):
         return not 0 <= self._clock.now_ms() - self._read_at_ms < self._age_ms
 
     def refresh(self) -> None:
-        """Reads the keys again, unless another thread is doing it. Blocks; never raises."""
+        """Reads the keys again, unless another thread is doing it. If that fails, the error is logged and the old keys
+        stay. Blocks; never raises.
+        """
         if not self._reading.acquire(blocking=False):
             return
         try:

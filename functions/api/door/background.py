@@ -52,7 +52,9 @@ class Periodic:
         self._on_request = interval_ms > 0 and not runs_between_requests
 
     def begun(self) -> None:
-        """Must be called when there was nothing to do, and now there is; returns at once."""
+        """Schedules the work one interval from now, if the process is a server; on Lambda does nothing. Must be called
+        when there was nothing to do, and now there is. Returns at once.
+        """
         if self._on_timer:
             timer = threading.Timer(self._interval_s, self._work)
             timer.daemon = True
@@ -60,7 +62,9 @@ class Periodic:
             self._start(timer)
 
     def request_began(self) -> None:
-        """Must be called at the start of each request. Returns at once."""
+        """Starts the work in a thread, on Lambda, if an interval has passed and something is pending; in a server does
+        nothing. Must be called at the start of each request. Returns at once.
+        """
         if self._on_request and self._is_due():
             self._start(threading.Thread(target=self._work, name=self._name, daemon=True))
 
@@ -82,7 +86,7 @@ class Periodic:
 
 
 class CountKeeper:
-    """Flushes the counts of one process."""
+    """The counts of one process's requests to the object store, which it adds to the durable counters at intervals."""
 
     def __init__(
         self,
@@ -107,11 +111,15 @@ class CountKeeper:
         counts.on_first = self._periodic.begun
 
     def request_began(self) -> None:
-        """Must be called at the start of each request. Returns at once."""
+        """Starts `flush` in a thread, on Lambda, if it is due; in a server does nothing. Must be called at the start of
+        each request. Returns at once.
+        """
         self._periodic.request_began()
 
     def flush(self) -> None:
-        """Adds what was counted so far. Never raises: no request fails because of a counter."""
+        """Adds what was counted so far to the durable counters of the streams. Never raises: no request fails because
+        of a counter.
+        """
         try:
             self.counts.flush(self._watermarks)
         except Exception:  # noqa: BLE001 - as said

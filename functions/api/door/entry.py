@@ -65,8 +65,8 @@ class Grant:
             raise Forbidden("this key may not touch this name")
 
     def within(self, prefix: str) -> list[str]:
-        """Returns the prefixes to list so that the result has those names with `prefix` that the key allows. No prefix
-        includes another.
+        """Returns the prefixes to list, sorted, so that the result has those names with `prefix` that the key allows;
+        empty if it allows none. No prefix includes another.
         """
         if not self.prefixes:
             return [prefix]
@@ -98,7 +98,8 @@ class Access:
         """Does nothing, since these keys don't change."""
 
     def grant(self, authorization: str | None) -> Grant:
-        """Returns what the `Authorization` header allows.
+        """Returns what the key in the `Authorization` header allows; everything, whatever the header, if the server has
+        no keys.
 
         The digest is always compared with the digest of every key, so that the time taken does not reveal which one
         matched.
@@ -164,11 +165,13 @@ class Surface:
     waiting: tuple[str, ...] = ()
 
     def only_asks(self, scope: Asgi) -> bool:
-        """Returns whether the request is a POST that never writes."""
+        """Returns whether the request is a POST that never writes, because its body is a query."""
         return bool(scope["method"] == "POST" and scope["path"].endswith(self.asking))
 
     def is_write(self, scope: Asgi) -> bool:
-        """Returns whether the request may write, and takes only as long as the write does."""
+        """Returns whether the request counts as a write: a POST, PUT or DELETE that is no query and does not wait for
+        long.
+        """
         return scope["method"] in _WRITES and not scope["path"].endswith(self.waiting) and not self.only_asks(scope)
 
     def after_prefix(self, scope: Mapping[str, Any]) -> bytes:
@@ -208,7 +211,9 @@ class Surface:
             self.check_writable(name)
 
     def allowed_name(self, request: Request, scope: Scope, resource: str = "") -> str:
-        """Returns the checked name as `name_in` does, after checking the key's permission as `require` does."""
+        """Returns the name in a path that ends with `resource`, checked as by `name_in`. Raises Forbidden if the
+        request's key does not allow `scope` on it, and InvalidRequest as `name_in` and `require` do.
+        """
         name = self.name_in(request.scope, resource)
         self.require(request, scope, name)
         return name
@@ -228,7 +233,9 @@ class Traffic:
 
     @contextmanager
     def request(self, *, writes: bool, size: int) -> Iterator[Callable[[int], None]]:
-        """Counts one request with `size` announced bytes while the block runs."""
+        """Counts one request as in progress while the block runs: a write with `size` bytes, or a read. Yields a
+        function that adds bytes of a body as they arrive.
+        """
         counted = Load(1, size, 0) if writes else Load(0, 0, 1)
 
         def arrived(more: int) -> None:
@@ -397,8 +404,8 @@ class Door:
         ]
 
     def _check_load(self) -> None:
-        """Raises:
-        Overloaded: this request, which is counted already, is one too many.
+        """Raises Overloaded if the process has more writes in progress, or more bytes of them, than it accepts. This
+        request is among those counted.
         """
         if self._traffic.load().full:
             raise Overloaded("too many writes are under way")

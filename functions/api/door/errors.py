@@ -79,7 +79,9 @@ _HTTP_CODES = {404: "not_found", 405: "method_not_allowed"}
 
 
 def response_to(error: Exception, method: str, rows: Sequence[Row] = ()) -> Response:
-    """Returns the response to a request with `method` that ended with `error`; the surface's `rows` are tried first."""
+    """Returns the response to a request with `method` that ended with `error`; the surface's `rows` are tried first. An
+    error that no rule covers is logged and gives a 500.
+    """
     if isinstance(error, StoreError):
         return _store_failed(error, method, rows)
     if isinstance(error, HeadraceError):
@@ -103,21 +105,25 @@ def response_to(error: Exception, method: str, rows: Sequence[Row] = ()) -> Resp
 
 
 def may_have_written(error: Exception, method: str) -> bool:
-    """Returns whether a request with `method` that ended with `error` may have taken effect."""
+    """Returns whether a request with `method` that ended with `error` may have taken effect although it failed: for
+    OutcomeUnknown, and for StoreTimeout unless the method only reads; False for all other errors.
+    """
     if isinstance(error, StoreTimeout):
         return method not in SAFE_METHODS
     return isinstance(error, OutcomeUnknown)
 
 
 def at_shutdown(method: str, rows: Sequence[Row] = ()) -> Response:
-    """Returns the response to a request that is broken off because the server stops. A write may have happened."""
+    """Returns the response to a request that is broken off because the server stops: 503 with Retry-After or, if the
+    method may write, the one for an unknown outcome (408).
+    """
     if method not in SAFE_METHODS:
         return response_to(OutcomeUnknown(), method, rows)
     return envelope(503, "unavailable", "the server is shutting down", {"Retry-After": str(_RESTART_S)})
 
 
 def envelope(status: int, code: str, message: str, headers: dict[str, str] | None = None) -> Response:
-    """Returns an error response with the usual body."""
+    """Returns an error response with the body `{"error":{"code","message"}}` that no cache may store."""
     body = orjson.dumps({"error": {"code": code, "message": message.encode(errors="replace").decode()}})
     return Response(body, status, {"Content-Type": CONTENT_TYPE, "Cache-Control": "no-store", **(headers or {})})
 
@@ -148,7 +154,9 @@ _METRICS = {
 
 
 def error_metric(status: int, *, may_have_written: bool) -> ApiMetric:
-    """Returns the metric that counts an error response with this status."""
+    """Returns the metric that counts an error response: by its status, with 408 counted apart if the request may have
+    written; `ClientErrors` for a status without a metric of its own.
+    """
     if status == 408 and may_have_written:
         return ApiMetric.UnknownOutcomes
     return _METRICS.get(status, ApiMetric.ClientErrors)

@@ -59,7 +59,9 @@ class TruePath:
 
 
 def raw_path(scope: Mapping[str, Any]) -> bytes:
-    """Returns the path of a request as the client sent it, still encoded."""
+    """Returns the path of a request as the client sent it, still percent-encoded and without the query string. If the
+    server gives only the decoded path, that is encoded again.
+    """
     raw = scope.get("raw_path")
     if raw is None:
         return quote(str(scope["path"])).encode()
@@ -83,7 +85,7 @@ def decode(encoded: bytes, what: str) -> str:
 
 
 def url(scope: Mapping[str, Any], host: str) -> str:
-    """Returns the request's URL without its query, in ASCII."""
+    """Returns the request's URL without its query, in ASCII; only the path if `host` is empty or not printable ASCII."""
     path = quote(raw_path(scope), safe="/%:@!$&'()*+,;=-._~")
     clean = host if host and all(ord(char) in _PRINTABLE for char in host) else ""
     return f"{scope.get('scheme', 'http')}://{clean}{path}" if clean else path
@@ -189,7 +191,7 @@ class Headers:
 
     def integer(self, name: str) -> int:
         """Returns a header's value as an integer from 0 to the largest that JSON keeps exactly. Raises InvalidRequest
-        for any other text.
+        if the header is missing or has any other text.
         """
         value = self.get(name) or ""
         if not _INTEGER.fullmatch(value) or int(value) > MAX_SAFE_INTEGER:
@@ -230,12 +232,16 @@ def is_buffered(scope: Mapping[str, Any]) -> bool:
 
 
 def fits(body: bytes, content_type: str, sent: int = 0) -> bool:
-    """Returns whether a body fits into a result of which `sent` bytes are used already."""
+    """Returns whether a response body fits into a Lambda result (6 MB as JSON text) of which `sent` bytes are used
+    already.
+    """
     return sent + len(body) * _MOST_GROWTH <= ANSWER_BYTES or sent + grown(body, content_type) <= ANSWER_BYTES
 
 
 def grown(body: bytes, content_type: str) -> int:
-    """Returns the size in bytes of a body as JSON text, with escapes."""
+    """Returns the bytes that a body takes in a Lambda result: as a JSON string with escapes or, if it is of no text
+    type or not UTF-8, as base64.
+    """
     if any(text in content_type for text in TEXT_TYPES):
         try:
             return len(json.dumps(body.decode()))
@@ -252,7 +258,7 @@ async def read(request: Request, limit: int = MAX_APPEND_BYTES) -> bytes:
     """Reads the whole body of a request.
 
     Raises:
-        PayloadTooLarge: the announced or received size is above `limit`, or above that of the door.
+        PayloadTooLarge: the announced or received size is above `limit` or, on Lambda, above what fits an event.
     """
     if is_event(request.scope):
         limit = min(limit, BODY_BYTES)
@@ -270,7 +276,8 @@ async def read(request: Request, limit: int = MAX_APPEND_BYTES) -> bytes:
 
 
 def records(body: bytes, content_type: str | None, key: str | None) -> Batch:
-    """Parses the records in a body; an empty body or an empty array has none.
+    """Returns the records in a body, all with the routing key `key`. A JSON array has one per element; any other body
+    is one record. An empty body or an empty array has none.
 
     Raises:
         InvalidRequest: the content type is JSON, but the body is not.

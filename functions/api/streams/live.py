@@ -85,7 +85,7 @@ _waiting: Counter[str] = Counter()  # requests of this process that wait, by str
 
 
 class Waiter:
-    """Decides when a waiting reader looks again."""
+    """The pauses of a waiting reader between two looks at its stream: longer each time, ended early by `wake`."""
 
     def __init__(self) -> None:
         self._woken = asyncio.Event()
@@ -302,10 +302,10 @@ _JITTER_S = 3600
 
 
 def next_cursor(client: int | None, now_ms: int, random_below: Callable[[int], int]) -> int:
-    """Returns the next `Stream-Cursor`: the number of the current time interval, or a number above the client's cursor
-    if that is not lower.
+    """Returns the next `Stream-Cursor`: the number of the current 20-second interval, or a number above the client's
+    cursor if that is not lower.
 
-    The difference corresponds to 1 to 3,600 random seconds.
+    That number is above it by 1 to 3,600 random seconds' worth of intervals, at least one.
     """
     current = max(0, (now_ms - _EPOCH_MS) // _INTERVAL_MS)
     if client is None or client < current:

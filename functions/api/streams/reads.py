@@ -118,7 +118,7 @@ def check_format(page: ReadPage, query: ReadQuery) -> None:
 
 
 def body_of(page: ReadPage, query: ReadQuery) -> bytes:
-    """Returns the body with the page's records: one JSON array, or their bytes concatenated."""
+    """Returns the body with the page's records: one JSON array (`[]` if there are none), or their bytes concatenated."""
     if is_array(page, query):
         first, *middle = page.data or (b"",)  # one join, not one more copy of the page for each bracket
         if not middle:
@@ -129,12 +129,12 @@ def body_of(page: ReadPage, query: ReadQuery) -> bytes:
 
 
 def is_array(page: ReadPage, query: ReadQuery) -> bool:
-    """Returns whether the page is sent as a JSON array."""
+    """Returns whether the page is sent as a JSON array: the stream is JSON, and the raw format was not requested."""
     return page.head.config.content_type == JSON and query.format != "raw"
 
 
 def shown_type(page: ReadPage, query: ReadQuery) -> str:
-    """Returns the content type of the response."""
+    """Returns the content type of the response: the stream's, or `application/octet-stream` for JSON requested as raw."""
     content_type = page.head.config.content_type
     if content_type == JSON and query.format == "raw":
         return "application/octet-stream"  # JSON texts one after the other are no JSON text
@@ -183,8 +183,8 @@ def etag(page: ReadPage, query: ReadQuery) -> str:
 
 
 def _is_final(page: ReadPage, query: ReadQuery) -> bool:
-    """Returns whether the same request will have the same answer as long as the stream lives, and the stream has no
-    expiry.
+    """Returns whether the response may be cached for good: the same request will have the same answer as long as the
+    stream lives, and the stream has no expiry.
     """
     config = page.head.config
     cannot_grow = not page.up_to_date or page.at_eof

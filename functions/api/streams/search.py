@@ -142,8 +142,8 @@ def answer_of(answer: SearchAnswer) -> Response:
 
 
 def _work(answer: SearchAnswer) -> dict[str, Any]:
-    """Returns what the answer cost, in the terms of Prisma Streams. Runs are read in rounds that serve all clauses at
-    once.
+    """Returns the members that say what the answer cost, in the terms of Prisma Streams (the server whose API this is).
+    Index runs are read in rounds that serve all clauses at once, so some of these times are always 0.
     """
     runs_ms = round(answer.times.runs)
     has_words = "fts" in answer.families
@@ -240,7 +240,7 @@ def _aggregate_answer(context: Context, name: str, asked: Any) -> bytes:
 
 
 def aggregate_body(name: str, answer: Aggregated) -> bytes:
-    """Returns the answer to an aggregate as JSON. Its buckets are rendered already."""
+    """Returns the JSON body of the answer to an aggregate. The buckets in `answer` are JSON text already."""
     request = answer.request
     coverage = {
         **answer.coverage.members(lambda position: encode_cursor(answer.head.incarnation, position)),
@@ -305,8 +305,8 @@ def _keys_page(context: Context, name: str, limit: int, after: str | None) -> Ke
 
 
 def keys_document(name: str, page: KeysPage, took_ms: int) -> dict[str, Any]:
-    """Returns the answer to a list of routing keys as JSON. A sealed segment counts as uploaded, so nothing is ever
-    local.
+    """Returns the JSON document that lists one page of routing keys, with what was read to find them. A sealed segment
+    counts as uploaded, so nothing is ever local.
     """
     coverage, timing = page.coverage, page.timing
     return {

@@ -77,7 +77,7 @@ _TRIES = 8  # tries to store the templates, if other requests store theirs at th
 
 
 class Touching(NamedTuple):
-    """The current state of a stream whose profile has touch routes."""
+    """The head (newest state) of a stream whose profile has touch routes, and the configuration of these."""
 
     head: Head
     config: TouchConfig
@@ -90,7 +90,7 @@ class TouchCounters:
         self._counts: Bounded[str, Counter[str]] = Bounded(_STREAMS)
 
     def add(self, log_id: str, **counts: int) -> None:
-        """Adds to a log's counters; the names are those of `Counters`."""
+        """Adds to a log's counters, which are named as in `Counters`; a negative number subtracts."""
 
         def grow(kept: Counter[str] | None) -> Counter[str]:
             grown = Counter(kept)
@@ -100,7 +100,7 @@ class TouchCounters:
         self._counts.update(log_id, grow)
 
     def of(self, log_id: str) -> Counters:
-        """Returns the counters of a log."""
+        """Returns the counters of a log; all zero if nothing was counted."""
         return Counters(**dict(self._counts.get(log_id) or Counter()))
 
     @contextmanager
@@ -116,10 +116,10 @@ class TouchCounters:
 
 
 def open_touching(logs: Streams, name: str) -> Touching:
-    """Returns a stream whose profile has enabled touch routes.
+    """Returns the newest state and the touch configuration of a stream whose profile has touch routes that are enabled.
 
     Raises:
-        NotFound: its profile has no touch routes, or they are not enabled.
+        NotFound: there is no such stream, its profile has no touch routes, or they are not enabled.
     """
     head = logs.head(name)
     config = profiles.of(logs.definition_of(head)).touch
@@ -129,7 +129,9 @@ def open_touching(logs: Streams, name: str) -> Touching:
 
 
 def show_meta(logs: Streams, name: str, counters: TouchCounters, now_ms: int) -> dict[str, Any]:
-    """Returns the document of `touch/meta`."""
+    """Returns the JSON document of `touch/meta`: configuration, position, number of active templates, and counters.
+    Raises NotFound if the stream has no enabled touch routes.
+    """
     head, config = open_touching(logs, name)
     active = _book(logs, head).active(now_ms)
     return meta.answer_meta(
@@ -142,7 +144,8 @@ def show_meta(logs: Streams, name: str, counters: TouchCounters, now_ms: int) ->
 
 
 def activate_templates(logs: Streams, name: str, body: Any, now_ms: int) -> dict[str, Any]:
-    """Activates templates, and returns the answer. They begin at the end of the log as read before they are stored.
+    """Activates the templates in the body, and returns the JSON document of the answer. They apply to records after the
+    end of the log as read before they are stored.
 
     Raises:
         InvalidRequest: the body is invalid.
@@ -211,7 +214,7 @@ async def wait_for_touch(
 
 
 def _record(data: bytes) -> Any:
-    """Parses a stored record; a record that is not of the state protocol counts as no change."""
+    """Parses a stored record; returns None, which counts as no change, if it is not JSON."""
     try:
         return jsontext.loads(data)
     except InvalidRequest:
@@ -228,7 +231,9 @@ def _book(logs: Streams, head: Head) -> TemplateBook:
 
 
 def _use(logs: Streams, head: Head, config: TouchConfig, ids: frozenset[int], now_ms: int) -> None:
-    """Stores that templates were used, but only from time to time. If another request wins, nothing is lost."""
+    """Stores in the log's note that templates were used, but only from time to time. If another request changes the
+    note at the same time, nothing is stored.
+    """
     data = logs.note(head.log_id)
     if data is None:
         return

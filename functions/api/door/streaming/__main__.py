@@ -66,7 +66,9 @@ def _headers(event: Json) -> list[tuple[bytes, bytes]]:
 
 
 def _bytes(value: str) -> bytes:
-    """Returns a header's value as the bytes that were sent, since JSON only has it as text."""
+    """Returns a header's value as the bytes that were sent, since JSON only has it as text: encoded as Latin-1 if
+    possible, else as UTF-8.
+    """
     try:
         return value.encode("latin-1")
     except UnicodeEncodeError:
@@ -103,7 +105,7 @@ class _Exchange:
         return {"type": "http.disconnect"}
 
     async def send(self, message: Message) -> None:
-        """Sends a part of the answer to the Runtime API."""
+        """Sends a message of the application, the head or a part of the body, to the Runtime API."""
         if message["type"] == "http.response.start":
             self.reply = await self._api.reply(self._invocation.request_id)
             self.reply.refused.add_done_callback(lambda _: self.gone.set())
@@ -176,8 +178,8 @@ async def _end(exchange: _Exchange, api: RuntimeApi, invocation: Invocation, fai
 
 
 def main() -> None:
-    """Handles one invocation after the other. Exits with an error if the function can't start or the Runtime API is
-    gone.
+    """Handles one invocation after the other and never returns. Raises the error if the function can't start or the
+    Runtime API is gone.
     """
     api = RuntimeApi(os.environ["AWS_LAMBDA_RUNTIME_API"])
     try:
@@ -191,7 +193,8 @@ def main() -> None:
 def serve(
     app: ASGIApp, api: RuntimeApi, clock: Clock, *, begin: Callable[[str], None], end: Callable[[], None]
 ) -> None:
-    """Answers invocations, with `begin` (given the request's id) and `end` around each.
+    """Answers one invocation after the other and never returns. Calls `begin` with the request's id before each, and
+    `end` after it.
 
     Raises:
         RuntimeApiError, OSError: the Runtime API is gone.

@@ -37,8 +37,8 @@ def head(host: str, request_id: str) -> bytes:
 
 
 def prelude(status: int, headers: Iterable[tuple[bytes, bytes]]) -> bytes:
-    """Returns the prelude with status and headers. A repeated header becomes one, joined by commas; cookies stay
-    separate.
+    """Returns the first bytes of a streamed answer: JSON with status and headers, then eight zero bytes. A repeated
+    header becomes one, joined by commas; cookies stay separate.
     """
     joined: dict[str, str] = {}
     cookies: list[str] = []
@@ -52,12 +52,12 @@ def prelude(status: int, headers: Iterable[tuple[bytes, bytes]]) -> bytes:
 
 
 def chunk(data: bytes) -> bytes:
-    """Returns data as one HTTP chunk; nothing for empty data, since an empty chunk would be the end."""
+    """Returns data as one HTTP chunk; b"" for empty data, since an empty chunk would be the end."""
     return b"%x\r\n%b\r\n" % (len(data), data) if data else b""
 
 
 def failed_end(kind: str, message: str) -> bytes:
-    """Returns the end of an incomplete answer, with trailers that describe the error."""
+    """Returns the bytes that end an incomplete chunked answer: the last chunk, and trailers that describe the error."""
     body = base64.b64encode(error(kind, message)).decode()
     return f"0\r\n{ERROR_TYPE}: {kind}\r\n{ERROR_BODY}: {body}\r\n\r\n".encode()
 
@@ -156,7 +156,9 @@ class Reply:
             await self._writer.drain()
 
     async def end(self, last: bytes = END) -> int:
-        """Sends the end, waits until it is accepted, and returns the status: 202, or 0 if the connection broke."""
+        """Sends the end, waits until the Runtime API answers, and returns the status of its answer (202: accepted); 0
+        if the connection broke.
+        """
         self._writer.write(last)
         with suppress(ConnectionError):
             await self._writer.drain()

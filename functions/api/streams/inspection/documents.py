@@ -21,7 +21,9 @@ COMPANIONS: dict[str, Family] = {"exact": "kw", "col": "col", "fts": "fts", "agg
 
 
 def index_status(seen: Seen) -> Json:
-    """Returns the document of `_index_status`. It depends only on the stream, not on the clock."""
+    """Returns the JSON document of `_index_status`: for each index of the stream, how far it is built, its size and its
+    lag. It depends only on the stream, not on the clock.
+    """
     published = seen.published
     keyed = seen.definition.registry.routing_key is not None
     routing_keys = {"configured": keyed, **_index(seen, "lex", is_kept=keyed or object_count(seen, "lex") > 0)}
@@ -65,7 +67,7 @@ def text_or_none(millis: int | None) -> str | None:
 
 def _plan_generation(seen: Seen) -> int:
     """Returns a number that rises with each change of the search configuration (in fact with each change of the
-    definition).
+    definition); 0 if there is no definition.
     """
     return seen.state.definition.number if seen.state.definition is not None else 0
 
@@ -76,17 +78,19 @@ def at_rest(seen: Seen) -> list[Run]:
 
 
 def bytes_at_rest(seen: Seen, family: Family) -> int:
-    """Returns the bytes of a family's objects in all these runs."""
+    """Returns the bytes of the objects that hold this family (kind of index rows), over all index runs in the bucket."""
     return sum(run.sizes.get(family, 0) for run in at_rest(seen))
 
 
 def object_count(seen: Seen, family: Family) -> int:
-    """Returns the number of a family's objects in all these runs."""
+    """Returns the number of objects that hold this family (kind of index rows), over all index runs in the bucket."""
     return sum(run.objects.get(family, 0) for run in at_rest(seen))
 
 
 def _index(seen: Seen, family: Family, *, is_kept: bool) -> Json:
-    """Returns the progress of an index, counted in segments. An index that the stream does not have never lags."""
+    """Returns the members that describe an index: its progress, counted in segments, its lag and its size. An index
+    that the stream does not have (`is_kept` is False) counts as complete and never lags.
+    """
     coverage = _coverage(seen, family)
     runs = _serving(seen, family)
     return {
@@ -125,7 +129,9 @@ def _coverage(seen: Seen, family: Family) -> Coverage:
 
 
 def _serving(seen: Seen, family: Family) -> list[Run]:
-    """Returns the runs that are used for a family."""
+    """Returns the index runs that answer queries for a family: those of the current plan; for routing keys, all that
+    are not retired.
+    """
     return [run for run in seen.indexed.manifest.runs if family == "lex" or run.plan == seen.indexed.plan]
 
 
@@ -143,8 +149,8 @@ def _stale_segments(seen: Seen) -> int:
 
 
 def _lag(seen: Seen, coverage: Coverage, *, is_kept: bool) -> Json:
-    """Returns the lag of an index: the number of published segments without coverage, and how much older their first
-    record is than the stream's newest record.
+    """Returns the members `lag_segments` (published segments that the index does not cover) and `lag_ms` (how much
+    older the first record of these is than the stream's newest record); 0 and None if none is missing.
 
     It compares append times and does not use the clock: a document that changes by itself would end every wait for a
     change.
@@ -194,7 +200,8 @@ _ARTIFACTS = (
 
 
 def details(seen: Seen, requests: Mapping[str, int]) -> Json:
-    """Returns the document of `_details`.
+    """Returns the JSON document of `_details`: the stream's properties, profile, schema, index status, storage and
+    counters.
 
     Args:
         requests: the stream's counters of requests to the object store, by `<kind>.<operation>`.

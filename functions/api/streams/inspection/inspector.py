@@ -42,7 +42,7 @@ class Version(NamedTuple):
 
 
 class Published(NamedTuple):
-    """The figures of the newest manifest generation.
+    """How much of a stream is published, as of one generation of its manifest.
 
     Attributes:
         generation: its number; 0 when nothing is published.
@@ -137,7 +137,9 @@ class Seen(NamedTuple):
 
 
 class Listed(NamedTuple):
-    """A living stream in a listing. Offsets are those of the last record; -1 if there is none."""
+    """A living stream in a listing. `sealed_through` is the offset of its last published record, -1 if there is none;
+    `next_offset` is the offset that its next record gets; `deadline_ms` is None if it never expires.
+    """
 
     config: LogConfig
     profile: str
@@ -229,8 +231,8 @@ class Inspector:
         return self._stores.watermarks.counts(log_id)
 
     def listed(self, row: Row) -> Listed | None:
-        """Returns a row in the form of a listing; None if the stream has ended. Costs one query, and one item read if
-        it has records.
+        """Returns what a listing shows of a catalog row; None if the stream has ended or expired. Costs one query, and
+        one item read if it has records or a TTL.
         """
         newest = self._stores.wal.newest(row.log_id)
         if newest is None or newest.state.ended:
@@ -267,7 +269,9 @@ class Inspector:
         )
 
     def _of_generation(self, log_id: str, config: LogConfig, generation: int) -> Published:
-        """Returns the figures of the generation that the watermark names; there may be a newer one."""
+        """Returns the figures of the manifest generation that the watermark names (there may be a newer one); all zero
+        for generation 0, before anything is published.
+        """
         if generation == 0:
             return Published(0, config.base_offset)
         return self._published(log_id, generation)

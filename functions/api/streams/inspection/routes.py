@@ -166,7 +166,7 @@ def list_query(scope: Mapping[str, Any]) -> ListQuery:
     """Parses the query string of a list.
 
     Raises:
-        InvalidRequest: a number is malformed or out of range.
+        InvalidRequest: a number is malformed or out of range, or a parameter is repeated.
     """
     given = query_of(scope, _LIST)
     return ListQuery(

@@ -138,7 +138,9 @@ class HighWater:
 
 
 def details(sample: Sample, settings: Settings, marks: HighWater) -> Json:
-    """Returns the document of `/v1/server/_details`."""
+    """Returns the JSON document of `/v1/server/_details`: settings, memory and load of this process. Raises `marks` to
+    the values shown.
+    """
     figures = _Figures(sample, marks)
     return {
         "auto_tune": {
@@ -176,7 +178,9 @@ def details(sample: Sample, settings: Settings, marks: HighWater) -> Json:
 
 
 def mem(sample: Sample, marks: HighWater) -> Json:
-    """Returns the document of `/v1/server/_mem`."""
+    """Returns the JSON document of `/v1/server/_mem`: memory and counters of this process. Raises `marks` to the values
+    shown.
+    """
     figures = _Figures(sample, marks)
     return {
         "ts": sample.at,
@@ -199,7 +203,9 @@ def mem(sample: Sample, marks: HighWater) -> Json:
 
 
 def _fill(names: str, value: int | None = 0) -> Json:
-    """Returns members that have no meaning here, all with the same value."""
+    """Returns a dict with each of the space-separated `names`, all with the same value, for members that have no
+    meaning here.
+    """
     return dict.fromkeys(names.split(), value)
 
 
@@ -219,7 +225,7 @@ _NO_GROUPS = ("mapped_files", "disk_caches", "configured_budgets", "pipeline_buf
 
 
 class _Figures:
-    """The figures that both documents show; creating them raises the marks."""
+    """The values that both documents show. Creating them raises the marks, the highest values seen so far, to these."""
 
     def __init__(self, sample: Sample, marks: HighWater) -> None:
         self._marks = marks
@@ -267,7 +273,7 @@ class _Figures:
         marks.observe("runtime_totals", self.totals, sample.at)
 
     def high_water(self) -> Json:
-        """Returns the highest values that the two documents have shown."""
+        """Returns the highest values that the two documents have shown, each with its time, by group."""
         marks = self._marks
         return {
             **{group: marks.of(group) for group in ("process", "process_breakdown", "sqlite", "runtime_totals")},

@@ -121,7 +121,7 @@ class Emitter:
 
 
 def _metrics_definition(before: Definition, config: LogConfig, state: LogState) -> Definition:
-    """Returns the definition of the metrics stream: `before`, if it has the profile already."""
+    """Returns the definition that the metrics stream must have; `before` itself, if it already has the metrics profile."""
     wanted = profiles.of_system_stream(SYSTEM_STREAM)
     assert wanted is not None, "this is its name"
     update = profiles.install(
@@ -183,7 +183,9 @@ def _peak_bytes() -> int:
 
 
 def gauges(load: Load, memory: Memory) -> list[tuple[Series, int]]:
-    """Returns the gauges that each window gets: number and bytes of the writes in progress, and the memory in RAM."""
+    """Returns the gauges that each window of metrics gets: number and bytes of the writes in progress, and the bytes of
+    memory in RAM.
+    """
     return [
         (Series("tieredstore.ingest.queue.requests", "count"), load.writes),
         (Series("tieredstore.ingest.queue.bytes", "bytes"), load.write_bytes),

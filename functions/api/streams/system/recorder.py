@@ -86,19 +86,19 @@ class Window:
         return len(self._series)
 
     def add(self, series: Series, value: int, at_ms: int) -> None:
-        """Adds a value of a series."""
+        """Adds a value to a series. Beyond 200 streams in the window, values are added to a series without a stream."""
         self._of(series).add(value)
         self.last_ms = max(self.last_ms, at_ms)
 
     def merge(self, earlier: Window) -> None:
-        """Adds the values of an earlier window."""
+        """Adds all values of an earlier window, and starts where that one started."""
         self.start_ms = min(self.start_ms, earlier.start_ms)
         self.last_ms = max(self.last_ms, earlier.last_ms)
         for series, summary in earlier._series.items():
             self._of(series).merge(summary)
 
     def records(self, *, now_ms: int, interval_ms: int, instance: str) -> list[dict[str, Any]]:
-        """Returns an interval record for each series.
+        """Returns one record for each series: its names, the window's start and end, and the summary of its values.
 
         The interval ends `interval_ms` after its start, or with the newest value, but not after `now_ms`: a function
         that was frozen for an hour has not measured for an hour.
@@ -157,12 +157,16 @@ class Recorder:
         self._own_log = log_id
 
     def count(self, metric: str, unit: Unit, value: int, stream: str | None = None, **tags: str) -> None:
-        """Adds a value of a metric."""
+        """Adds a measured value to the current window, in the series of this metric, stream and tags. Values of the
+        metrics stream itself are ignored.
+        """
         if self._enabled and stream != SYSTEM_STREAM:
             self._add(Series(metric, unit, stream, tuple(sorted(tags.items()))), value)
 
     def observe(self, request: Request) -> None:
-        """Adds the time of a get or a put of the object store. Ranges that are read together count as one get."""
+        """Adds the time of a get or a put of the object store; all other requests are ignored, and those for the
+        metrics stream's objects. Ranges that are read together count as one get.
+        """
         found = keys.artifact(request.keys[0]) if request.operation in ("get", "put") else None
         if found is None or found[0] == self._own_log:
             return
