@@ -115,8 +115,8 @@ class Steps:
         return lambda: self.columns[name]
 
     def lossy(self, field: str) -> Callable[[], Docs]:
-        """Adds a request for the lossy records of a field, and returns a function that gives them after the fetch.
-        Nothing is fetched if there are none.
+        """Adds a request for the records whose values of a field the run can't hold exactly, and returns a function that
+        gives them after the fetch. Nothing is fetched if there are none.
         """
         if not self._of(field).lossy:
             return lambda: Docs.none(self._size)
@@ -124,7 +124,7 @@ class Steps:
         return lambda: self._docs(found().merged())
 
     def of(self, node: Node) -> Step:
-        """Plans how a query is answered, and adds the requests that it needs."""
+        """Returns the step that answers a query, and adds the requests that it needs."""
         if isinstance(node, And | Or):
             return self._join(node)
         if isinstance(node, Not):

@@ -86,7 +86,7 @@ _COLUMN_TYPES: dict[Kind, pa.DataType] = {
 
 
 def column_name(field: str, kind: Kind) -> str:
-    """Returns the name of the column of `col` that holds a field."""
+    """Returns the name of the column of `col` that holds a field; for a text field, that of its number of words."""
     return field + WORDS if kind == "text" else field
 
 
@@ -128,7 +128,9 @@ def has_term(field: str) -> bytes:
 
 
 def lossy_term(field: str) -> bytes:
-    """Returns the term of `kw` that lists a field's lossy records, which each query on the field must look at."""
+    """Returns the term of `kw` that lists the records whose values of a field the run can't hold exactly, so that each
+    query on the field must look at them.
+    """
     return _LOSSY + field.encode()
 
 

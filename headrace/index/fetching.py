@@ -193,7 +193,9 @@ class Fetches:
         self.stats = FetchStats()
 
     def get_ranges(self, ranges: Sequence[Range], /) -> list[bytes]:
-        """Returns ranges from the cache; fetches those that are not cached in one round. Raises `ObjectMissing`."""
+        """Returns ranges from the cache; fetches those that are not cached in one round. Raises ObjectMissing if one of the
+        objects does not exist.
+        """
         cache, stats = self._cache, self.stats
         began = cache.monotonic()
         held: dict[Range, bytes] = {}
@@ -249,7 +251,7 @@ class Fetches:
 
 
 def _by_family(given: Iterable[tuple[str, int]]) -> list[dict[str, Any]]:
-    """Sums up ranges by the kind of their object: an index family, `descriptor`, or another kind."""
+    """Returns the number of ranges and their bytes by kind of object: an index family, `descriptor`, or another kind."""
     counts, sizes = Counter[str](), Counter[str]()
     for key, size in given:
         artifact = keys.artifact(key)

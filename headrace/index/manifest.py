@@ -159,7 +159,7 @@ def decode(data: bytes, source: str) -> IndexManifest:
 
 
 def check(manifest: IndexManifest, source: str) -> None:
-    """Checks that a generation keeps the rules above.
+    """Checks that runs of one plan are disjoint, runs are in the order of their first offsets, and no id occurs twice.
 
     Raises:
         Damaged: it breaks a rule.
@@ -262,7 +262,7 @@ class IndexManifestStore:
         return publish(self._objects, key, encode(manifest))
 
     def standing(self, log_id: str) -> list[int]:
-        """Lists the generations that exist, ascending."""
+        """Returns the numbers of the generations that exist, ascending."""
         found = map(keys.index_generation, self._objects.list(keys.index_manifests(log_id)))
         return sorted(generation for generation in found if generation is not None)
 

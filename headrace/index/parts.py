@@ -25,7 +25,7 @@ from headrace.query.language.canonical import Value
 
 
 class PartReader:
-    """A reader of a part, whose footer the descriptor holds. Thread-safe.
+    """A reader of one part (a Parquet object of an index run), whose footer the descriptor holds. Thread-safe.
 
     Raises (all members):
         Damaged: the part differs from what its descriptor says.
@@ -274,7 +274,9 @@ _LEAST, _GREATEST = -(2**63), 2**63 - 1  # what a column of integers can hold: o
 
 
 def equal_to(value: Value) -> Callable[[Column], Any]:
-    """Returns a function that tests the rows of a column for equality with a canonical value."""
+    """Returns a function that gives a mask of a column's rows that equal a canonical value; arbitrary for rows without a
+    value.
+    """
 
     def rows(column: Column) -> Any:
         if column.dictionary is not None:
@@ -290,8 +292,8 @@ def equal_to(value: Value) -> Callable[[Column], Any]:
 
 
 def compared(comparison: str, value: Value) -> Callable[[Column], Any]:
-    """Returns a function that tests whether the rows of a column are below or above a value; `comparison` is `<`, `<=`,
-    `>` or `>=`.
+    """Returns a function that gives a mask of a column's rows that are below or above a value, arbitrary for rows without a
+    value; `comparison` is `<`, `<=`, `>` or `>=`.
     """
     holds = _HOLDS[comparison]
 
@@ -305,7 +307,7 @@ def compared(comparison: str, value: Value) -> Callable[[Column], Any]:
 
 
 def beginning(column: Column, text: str) -> Any:
-    """Returns a mask of the rows whose keyword begins with a text."""
+    """Returns a mask of the rows whose keyword begins with a text; arbitrary for rows without a value."""
     assert column.dictionary is not None, "a keyword"
     begins = np.fromiter((one.startswith(text) for one in column.dictionary), np.bool_, len(column.dictionary))
     if not len(begins):

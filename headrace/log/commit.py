@@ -151,8 +151,8 @@ class Attempt:
         return replace(entry, count=count, times=draft.times, payload=payload.inline, payload_key=payload.key)
 
     def _payload(self, log_id: str, slot: int, batches: Sequence[Batch]) -> _Payload:
-        """Encodes the payload of batches and writes it if it is large; only once for each log, because its objects are
-        removed with the log.
+        """Returns the encoded batches, inline or, if they are large, as the key of an object that it writes. The same
+        batches are encoded and written only once for each log, because its objects are removed with the log.
         """
         known = self._payloads.get(log_id)
         if known is not None and list(map(id, known.batches)) == list(map(id, batches)):
@@ -202,12 +202,13 @@ class Attempt:
             return outcome
 
     def verify_slot(self, entry: Entry) -> bool:
-        """Returns whether `entry`, which is stored in its slot, is part of its log's chain.
+        """Returns whether `entry`, which is stored in its slot, is part of its log's chain; False also if the store does
+        not answer.
 
-        It is part of the chain in two cases. Its slot is not below the published end: then the slot was never used
-        before, since only published entries are trimmed. Or successors lead from it, each naming the one before, to
-        such an entry or to the newest, which is never trimmed. One step is not enough, since two dead items may name
-        each other. Otherwise the entry is a dead item in a trimmed slot, and is removed.
+        It is part of the chain in two cases. Its slot is not below the published end: then the slot was never used before,
+        since only published entries are trimmed. Or successors lead from it, each naming the one before, to such an entry
+        or to the newest, which is never trimmed. One step is not enough, since two dead items may name each other.
+        Otherwise the entry is a dead item in a trimmed slot, and is removed.
         """
         wal = self._context.stores.wal
         try:
@@ -289,7 +290,7 @@ class Appender:
         return ticket
 
     def _commit_batch(self, which: Which, tickets: Sequence[Ticket]) -> None:
-        """Commits a batch of requests and answers every ticket, whatever happens."""
+        """Commits a batch of requests and settles each ticket with an answer or an error. Raises only unexpected errors."""
         try:
             self._commit(which, tickets)
         except BaseException as exc:
@@ -371,7 +372,7 @@ class Wakeups:
                     del self._listeners[key]
 
     def notify(self, which: Which) -> None:
-        """Calls the callbacks of a log."""
+        """Calls the callbacks of a log, in the caller's thread."""
         with self._lock:
             listeners = list(self._listeners.get(split(which), ()))
         for callback in listeners:

@@ -98,7 +98,7 @@ class Pictures:
         return moment(self._stores.clock)
 
     def is_old(self, read: Moment) -> bool:
-        """Returns whether more than the state age has passed since `read`, or the wall clock ran backwards."""
+        """Returns whether more than the setting `state_age_ms` has passed since `read`, or the wall clock ran backwards."""
         return age_s(self._stores.clock, read) > self._stores.settings.state_age_ms / 1000
 
     def warm(self, which: Which) -> Picture | None:
@@ -118,7 +118,9 @@ class Pictures:
         return self.look_at(self.row(which), read)
 
     def look_at(self, row: Row, read: Moment) -> Picture:
-        """Returns a picture of the log of a row; costs one query. The row must have been read at `read` or later."""
+        """Returns a picture of the log of a row; costs one query. The row must have been read at `read` or later. Raises
+        Damaged if the log has no entry.
+        """
         newest = self._stores.wal.newest(row.log_id)
         if newest is None:
             raise Damaged(f"log has no entry: log_id={row.log_id} name={row.name}")
@@ -138,7 +140,7 @@ class Pictures:
         return log
 
     def remember(self, row: Row, newest: Entry, read: Moment) -> Picture:
-        """Caches a picture, unless a newer one of the same log is cached. Returns the given one."""
+        """Caches a picture of these values, unless a newer one of the same log is cached. Returns it in both cases."""
         picture = Picture(row, replace(newest, payload=None), read)
         self._pictures.update((row.config.name, row.config.role), lambda kept: _newer_picture(kept, picture))
         return picture
@@ -155,15 +157,15 @@ class Pictures:
         )
 
     def touched_ms(self, log_id: str) -> int:
-        """Returns the last touch of a log that this process has seen; 0 if none."""
+        """Returns when a log's sliding TTL was last renewed, as far as this process knows; 0 if it knows of no renewal."""
         return self._touched.get(log_id) or 0
 
     def remember_touch(self, log_id: str, touched_ms: int) -> None:
-        """Caches the time of a log's last touch."""
+        """Caches when a log's sliding TTL was last renewed, unless a later time is cached."""
         self._touched.update(log_id, lambda kept: max(touched_ms, kept or 0))
 
     def drop(self, row: Row) -> None:
-        """Drops the log of a row from the cache."""
+        """Drops the cached picture of a row's log; its manifest and touch stay cached."""
         self._pictures.pop((row.name, row.config.role))
 
     def forget(self) -> None:
@@ -227,7 +229,7 @@ class Ticket:
         self._woken.wait()
 
     def result(self) -> Any:
-        """Returns the request's answer, or raises its error."""
+        """Returns the request's answer (None if it is not settled), or raises its error."""
         if self.error is not None:
             raise self.error
         return self.answer
@@ -257,7 +259,9 @@ class Group:
         return not ticket.settled
 
     def batch(self) -> list[Ticket]:
-        """Returns the tickets that the leader commits next, in order of arrival; at least one if any waits."""
+        """Removes and returns the tickets that the leader commits next, in order of arrival, up to the bounds of a group;
+        at least one if any waits.
+        """
         with self._lock:
             taken: list[Ticket] = []
             size = 0
@@ -364,7 +368,7 @@ class Context:
         return deadline_ms(row.config, picture.state, self.pictures.touched_ms(row.log_id))
 
     def is_due(self, picture: Picture) -> bool:
-        """Returns whether the deadline of a living log has passed, unless other processes have renewed it."""
+        """Returns whether a log has reached its deadline, as far as this process knows; False if it has ended already."""
         config = picture.row.config
         if (config.ttl_ms is None and config.expires_at_ms is None) or picture.state.ended:
             return False
@@ -372,7 +376,7 @@ class Context:
         return ends_ms is not None and self.stores.clock.now_ms() >= ends_ms
 
     def producer(self, log_id: str, producer_id: str) -> Producer | None:
-        """Returns the row of a producer: one read."""
+        """Returns the row of a producer, None if there is none; costs one read."""
         return self.stores.producers.get(log_id, producer_id)
 
     def definition(self, log_id: str, state: LogState) -> Definition:
@@ -386,7 +390,7 @@ class Context:
                 self._definitions.remember(one.key, one.definition)
 
     def table(self, name: str) -> Any:
-        """Returns the adapter of a surface's own table."""
+        """Returns the adapter of a surface's own table; a KeyError if there is no table of this name."""
         return self.stores.tables[name]
 
 

@@ -238,7 +238,9 @@ class Controls:
             log_id, config = config.source.log_id, upper
 
     def _fork_and_source(self, log_id: str, config: LogConfig) -> Found:
-        """Reads the newest entries of a fork and its source, without their names' rows."""
+        """Reads the newest entries of a fork and its source, without their names' rows. Finds None for both if the fork is
+        still in use or no longer holds its source.
+        """
         read = self._pictures.read_time()
         fork = self._stores.wal.newest(log_id)
         assert config.source is not None
@@ -251,8 +253,8 @@ class Controls:
         return Found(pictures, read, is_named=False)
 
     def _config(self, log_id: str, name: str, fork: LogConfig) -> LogConfig | None:
-        """Returns the configuration of a source from its name's row. The row remains until the name is created again,
-        which living forks prevent.
+        """Returns the configuration of a source from its name's row; None if the row is that of another log. The row
+        remains until the name is created again, which living forks prevent.
         """
         row: Row | None = self._stores.catalog.get(fork.surface, name)
         return row.config if row is not None and row.log_id == log_id else None
@@ -275,7 +277,9 @@ def _nameless(newest: Entry, config: LogConfig, read: Moment) -> Picture:
 
 
 def _release(looks: Sequence[Look | None], _: Sequence[Request], __: Rows, ___: int, ____: Ids) -> Decision:
-    """Decides that a fork no longer holds its source. The answer is whether the source has ended."""
+    """Decides that a fork no longer holds its source; writes nothing if there is no fork or no source. The answer is
+    whether the source has ended.
+    """
     fork, source = looks
     if fork is None or source is None:
         return Decision((False,))

@@ -53,8 +53,8 @@ def chained(first: Entry, second: Entry) -> bool:
 
 
 def confirmed(entries: Sequence[Entry], newest_is_last: bool) -> list[Entry]:
-    """Returns the longest chain of these entries that ends with the newest entry, or with one that its successor
-    confirms.
+    """Returns the last chain among entries that are ascending. It ends with the newest entry (the last one, if
+    `newest_is_last`), or with one that its successor names; it begins after a gap. Empty if no entry is confirmed.
     """
     end = len(entries)
     if not newest_is_last:
@@ -77,8 +77,8 @@ def read_newest(wal: Wal, log_id: str) -> Tail:
 
 
 def read_after(wal: Wal, log_id: str, known_slot: int) -> Tail:
-    """Reads the chain after an entry that this process knows to be valid; costs one query. Empty if that entry was
-    trimmed since.
+    """Reads the chain from an entry on that this process knows to be valid, that entry included; costs one query. Empty if
+    the entry was trimmed since.
     """
     page = wal.read(log_id, start=known_slot)
     entries = confirmed(page.entries, newest_is_last=page.complete)
@@ -90,7 +90,7 @@ def read_after(wal: Wal, log_id: str, known_slot: int) -> Tail:
 def estimate_entries(records: int, size: int, sample: Tail | None) -> int | None:
     """Estimates how many entries to request to get `records` records or `size` bytes of data, from a sample of entries.
 
-    Returns None if there is no sample.
+    Returns None if there is no sample, or one without records.
     """
     held = sum(entry.count for entry in sample.entries) if sample is not None else 0
     if sample is None or not held:
@@ -103,8 +103,8 @@ def estimate_entries(records: int, size: int, sample: Tail | None) -> int | None
 
 
 def read_around(wal: Wal, log_id: str, position: int, limit: int | None = None) -> Tail:
-    """Reads the chain that holds `position`. Costs one query, or two if the position is inside a batch or before
-    trimmed entries.
+    """Reads the chain that holds `position`; if no entry holds it, the tail does not cover it. Costs one query, or two if
+    the position is inside a batch or before trimmed entries.
 
     It costs more only if control entries (forks, definitions) at that offset fill a page.
     """
@@ -130,7 +130,7 @@ def _has(entries: Sequence[Entry], position: int) -> bool:
 
 
 def _from(run: list[Entry], position: int) -> list[Entry]:
-    """Returns the part of a chain from the entry that holds `position` on."""
+    """Returns the part of a chain from the entry that holds `position` on; only its last entry if all are before that."""
     for index, entry in enumerate(run):
         if entry.next_offset > position:
             return run[index:]
@@ -212,14 +212,14 @@ def looks(log_id: str, what: str) -> Iterator[int]:
 def newest_manifest(
     stores: Stores, manifests: ManifestStore, log_id: str, known: Manifest | None = None
 ) -> Manifest | None:
-    """Returns the newest generation of a log's manifest. The search starts at `known`, or at the generation that the
-    watermark names.
+    """Returns the newest generation of a log's manifest, None if there is none. The search starts at `known`, or at the
+    generation that the watermark names.
     """
     return manifests.newest(log_id, known, stores.watermarks.get(log_id).generation)
 
 
 def continues(known: Manifest | None, entry: Entry) -> bool:
-    """Returns whether an entry follows what a manifest publishes without a gap."""
+    """Returns whether an entry follows what a manifest publishes without a gap; always True for a log's first entry."""
     if known is None:
         return entry.prev_slot < 0
     return entry.prev_slot < 0 or (entry.prev_slot, entry.prev_id) == (known.last_slot, known.last_id)

@@ -113,12 +113,16 @@ class Log:
             return context.head(self.controls.living(picture or pictures.look(which)))
 
     def read(self, which: Which, at: At, selection: Selection = EVERYTHING, **bounds: Unpack[Bounds]) -> ReadPage:
-        """Returns one page of records. A scan ends at `until` (monotonic seconds) and returns how far it came."""
+        """Returns one page of records. A read with a filter ends at `until` (monotonic seconds) and returns how far it
+        came.
+        """
         with self._in_time():
             return self._reader.read(which, at, selection, **bounds)
 
     def list(self, *, after: str = "", prefix: str = "", limit: int) -> list[Row]:
-        """Returns the catalog rows of living logs in the order of their names."""
+        """Returns the catalog rows of at most `limit` living logs whose names start with `prefix` and come after `after`,
+        in the order of their names.
+        """
         with self._in_time():
             return self._stores.catalog.living(self._surface.name, after=after, prefix=prefix, limit=limit)
 
@@ -138,7 +142,7 @@ class Log:
         return self._stores.watermarks.set_note(log_id, data, replaces)
 
     def forget(self) -> None:
-        """Clears all caches."""
+        """Clears what is cached of the current state of logs; caches of immutable objects stay."""
         self._context.pictures.forget()
         self.indexes.forget()
 
@@ -155,7 +159,9 @@ class Log:
             self.wakeups.notify(log)
 
     def _in_time(self) -> AbstractContextManager[None]:
-        """Sets the deadline of a request for the store calls of one verb. (An append has its own, shorter budget.)"""
+        """Returns a context in which the store calls of one verb have the deadline of a request. (An append has its own,
+        shorter budget.)
+        """
         return within_deadline(self._stores.settings.request_timeout_ms)
 
 

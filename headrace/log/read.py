@@ -164,7 +164,7 @@ class Reader:
         raise AssertionError("the last look raises")
 
     def refresh_manifest(self, log_id: str) -> Manifest | None:
-        """Reads the watermark and newer manifests, and caches and returns the newest."""
+        """Reads the watermark and newer manifests, and caches and returns the newest; None if nothing was published yet."""
         known = self._pictures.manifest(log_id)
         newest = join.newest_manifest(self._stores, self._manifests, log_id, known)
         if newest is not None:

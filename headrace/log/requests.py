@@ -43,7 +43,7 @@ class At(NamedTuple):
 
 
 class Selection(NamedTuple):
-    """Which records a read returns: those with a routing key, those that match a filter, or all."""
+    """Which records a read returns: those with the routing key and that match the filter; None leaves a condition out."""
 
     key: str | None = None
     filter: str | None = None

@@ -269,14 +269,14 @@ def grow(
 
 
 def name_definition(log_id: str, number: int, definition: Definition, ids: Ids) -> tuple[DefinitionRef, NamedObject]:
-    """Returns how a state names a definition, and the object that it names."""
+    """Returns the reference by which a state names a definition, and the object with that definition, to be written."""
     data = encode(definition)
     ref = DefinitionRef(number, ids.nonce(data), definition.schema_version, definition.own.kind)
     return ref, NamedObject(keys.definition(log_id, number, ref.nonce), data, definition)
 
 
 def name_companions(config: LogConfig, content_types: Mapping[str, str], ids: Ids) -> LogConfig:
-    """Returns the configuration of a new main log with companions: their content types by role.
+    """Returns the configuration of a new main log with companions, given the content type of each role.
 
     Raises:
         ValueError: they are too many to end in one commit.
@@ -293,7 +293,9 @@ def create_companions(row: Row) -> tuple[Draft, ...]:
 
 
 def counts_fork(source: Look) -> Draft:
-    """Returns the entry by which a source counts a fork that commits with it."""
+    """Returns the draft of the entry that adds one to the source's number of forks; it is committed with the fork's
+    creation.
+    """
     return Draft(source.log_id, "fork", replace(source.state, forks=source.state.forks + 1))
 
 

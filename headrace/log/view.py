@@ -59,7 +59,7 @@ class View:
         return current < 2 or self.definition.version_at(offset) == current
 
     def show(self, offset: int, data: bytes) -> bytes | None:
-        """Returns a record as it is shown; None if the filter rejects it.
+        """Returns a record as it is shown; None if the filter rejects it. Does not check the routing key.
 
         Records to which no lens applies keep the bytes that were appended.
 
@@ -170,7 +170,7 @@ class Collector:
         return looked
 
     def look(self, offset: int, data: bytes) -> None:
-        """Adds one record to the page if the view selects it."""
+        """Adds one record to the page if the view's filter accepts it; the caller has checked its routing key."""
         self.scanned += len(data)
         shown = self.view.show(offset, data)
         if shown is not None:

@@ -105,7 +105,7 @@ class Manifest(msgspec.Struct, frozen=True):
 
 
 def first(*, log_id: str, config: LogConfig, segments: Sequence[Segment], last_entry: Entry, now_ms: int) -> Manifest:
-    """Returns generation 1, as `successor` of None."""
+    """Returns generation 1 of a log's manifest, with these segments; for the arguments see `successor`."""
     return successor(
         None,
         log_id=log_id,

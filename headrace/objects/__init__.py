@@ -29,14 +29,16 @@ class Objects(Protocol):
     """The port of a bucket. Every method may raise `StoreTimeout` or `StoreThrottled`."""
 
     def get(self, key: str) -> bytes:
-        """Returns the whole object. Raises `ObjectMissing`."""
+        """Returns the whole object. Raises ObjectMissing if there is none under this key."""
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
-        """Returns `length` bytes from `start` on; fewer, or none, at the end of the object. Raises `ObjectMissing`."""
+        """Returns `length` bytes from `start` on; fewer, or none, at the end of the object. Raises ObjectMissing if it does
+        not exist.
+        """
 
     def get_ranges(self, ranges: Sequence[Range], /) -> list[bytes]:
         """Returns the bytes of each range, in the given order; all ranges are fetched at the same time. Raises
-        `ObjectMissing`.
+        ObjectMissing if one of the objects does not exist.
         """
 
     def put(self, key: str, data: bytes) -> None:

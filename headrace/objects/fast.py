@@ -40,8 +40,8 @@ class FastObjects:
     """A reader and writer of one bucket. Thread-safe."""
 
     def __init__(self, bucket: str, client: Any, *, connect_timeout_s: float = 1.0, timeout_s: float = 2.0) -> None:
-        """Creates one for `bucket`. The endpoint is that of `client` (a boto3 S3 client); credentials are found as
-        botocore finds them.
+        """Creates a reader and writer of `bucket`. The endpoint is that of `client` (a boto3 S3 client); credentials are
+        found as botocore finds them.
 
         Args:
             connect_timeout_s, timeout_s: timeouts of one try of one call; a failed call is tried once more.

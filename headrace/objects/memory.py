@@ -16,7 +16,7 @@ class MemoryObjects:
         self._objects: dict[str, bytes] = {}
 
     def get(self, key: str) -> bytes:
-        """Returns the whole object. Raises `ObjectMissing`."""
+        """Returns the whole object. Raises ObjectMissing if there is none under this key."""
         with self._lock:
             try:
                 return self._objects[key]
@@ -24,7 +24,9 @@ class MemoryObjects:
                 raise ObjectMissing(key) from None
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
-        """Returns `length` bytes from `start` on, fewer at the end of the object."""
+        """Returns `length` bytes from `start` on; fewer, or none, at the end of the object. Raises ObjectMissing if it does
+        not exist.
+        """
         if start < 0 or length < 1:
             raise ValueError(f"no such range: start={start} length={length}")
         return self.get(key)[start : start + length]

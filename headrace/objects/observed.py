@@ -145,7 +145,7 @@ class RequestCounts:
             self.note(key, request.operation)
 
     def note(self, key: str, operation: str) -> None:
-        """Counts one request for `key`."""
+        """Counts one request for `key`, by its log and kind of object; ignores keys that belong to no log."""
         found = keys.artifact(key)
         if found is not None:
             log_id, kind = found

@@ -116,9 +116,7 @@ def publish(objects: Objects, key: str, data: bytes) -> bool:
 
 
 def _look(objects: Objects, key: str) -> bytes | None:
-    """Reads the object after a lost answer; None if there is none. If the read is throttled, the outcome stays
-    unknown.
-    """
+    """Reads the object after a lost answer; None if there is none. Raises StoreTimeout if the read is refused, too."""
     try:
         return objects.get(key)
     except ObjectMissing:

@@ -82,13 +82,15 @@ class S3Objects:
         self._sleep = sleep
 
     def get(self, key: str) -> bytes:
-        """Returns the whole object. Raises `ObjectMissing`."""
+        """Returns the whole object. Raises ObjectMissing if there is none under this key."""
         with _translated(key):
             body: bytes = self._client.get_object(Bucket=self._bucket, Key=key)["Body"].read()
             return body
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
-        """Returns `length` bytes from `start` on; fewer, or none, at the end of the object. Raises `ObjectMissing`."""
+        """Returns `length` bytes from `start` on; fewer, or none, at the end of the object. Raises ObjectMissing if it does
+        not exist.
+        """
         if start < 0 or length < 1:
             raise ValueError(f"no such range: start={start} length={length}")
         wanted = f"bytes={start}-{start + length - 1}"
@@ -102,7 +104,9 @@ class S3Objects:
             return body
 
     def get_ranges(self, ranges: Sequence[Range], /) -> list[bytes]:
-        """Returns the bytes of each range, fewer at the end of an object. Raises `ObjectMissing`."""
+        """Returns the bytes of each range, fewer at the end of an object. Raises ObjectMissing if one of the objects does
+        not exist.
+        """
         if self._fast is not None:
             return self._fast.get_ranges(ranges)
         return [self.get_range(*one) for one in ranges]

@@ -114,7 +114,9 @@ def is_named_now(objects: Objects, manifest: Manifest, segment: Segment) -> bool
 
 
 def _check_segment(objects: Objects, notes: Notes, segment: Segment, is_named: Callable[[Segment], bool]) -> bool:
-    """Checks one segment and its key page. Returns False if it is gone because it was merged meanwhile."""
+    """Checks the object of one segment, and adds findings to `notes`. Returns False only if it is gone because the segment
+    was merged meanwhile.
+    """
     try:
         data = objects.get(segment.key)
     except ObjectMissing:
@@ -204,8 +206,8 @@ def named_objects(manifest: Manifest | None, segments: Iterable[Segment], genera
 
 
 def check_indexes(objects: Objects, notes: Notes, standing: Iterable[str], now_ms: int) -> set[str]:
-    """Checks that every generation that must exist does exist and decodes, and that the runs named by the newest one
-    are intact.
+    """Checks that every generation that must exist does exist and decodes, and that the runs named by the newest one are
+    intact; adds what is wrong to `notes`.
 
     Args:
         standing: the existing keys of the log.

@@ -60,8 +60,8 @@ class _Run:
         self._manifests = ManifestStore(stores.objects)
 
     def carry_out(self, plan: Plan) -> LogRecovered:
-        """Writes a plan: generation, producers, entry with row, watermark. A crash may interrupt this order
-        anywhere.
+        """Writes a plan (generation, producers, entry with row, watermark), and returns what was done; `refused` if a store
+        failed. A crash may interrupt this order anywhere.
         """
         wrote: list[str] = []
         status, reason = plan.status, plan.reason
@@ -141,8 +141,8 @@ class _Run:
             raise StoreError("somebody else wrote meanwhile; run the recovery again, alone")
 
     def _set_watermark(self, plan: Plan, manifest: Manifest | None) -> bool:
-        """Sets the watermark to that of `manifest`; for a purged log, so high that no late writer passes the ack
-        fence.
+        """Sets the watermark to that of `manifest`; for a purged log, so high that no late writer passes the ack fence.
+        Returns False if it was right already.
         """
         marks, log_id, standing = self._stores.watermarks, plan.facts.log_id, plan.facts.watermark
         wanted = Watermark(touched_ms=standing.touched_ms)

@@ -51,7 +51,7 @@ Progress = Callable[[str, int, int], None]
 
 
 def no_progress(what: str, done: int, total: int) -> None:
-    """Shows no progress."""
+    """Does nothing, for callers that show no progress."""
 
 
 class Finding(msgspec.Struct, frozen=True):

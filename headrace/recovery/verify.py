@@ -317,8 +317,8 @@ def _fault(stores: Stores, entry: Entry) -> tuple[str, str]:
 
 
 def check_chain(notes: Notes, links: list[Link], manifest: Manifest | None) -> None:
-    """Follows the entries from the newest back to the published end or the log's first, as each names its
-    predecessor.
+    """Follows the entries from the newest back to the published end or the log's first, as each names its predecessor; adds
+    what is wrong to `notes`.
     """
     notes.counts["entries"] = len(links)
     end_slot = manifest.end_slot if manifest is not None else 0

@@ -50,7 +50,7 @@ class KeyPage:
     key_rows: list[array[int]]
 
     def rows(self, key: str) -> list[int]:
-        """Returns the rows of the records with this key, ascending."""
+        """Returns the rows of the records with this key, ascending; an empty list if no record has it."""
         at = bisect.bisect_left(self.keys, key)
         if at == len(self.keys) or self.keys[at] != key:
             return []

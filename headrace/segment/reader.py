@@ -208,7 +208,7 @@ def _decode(
 
 
 def _split(body: bytes, count: int, where: str) -> list[bytes]:
-    """Splits a page's body into its `count` values."""
+    """Splits a page's body into its `count` values. Raises Damaged if it does not hold exactly those."""
     read = BytesIO(body).read
     # Each step of the outer map reads a length, then so many bytes: a loop that Python does not see.
     lengths: Iterator[int] = map(int.from_bytes, iter(partial(read, _LENGTH.size), b""), repeat("little"))  # type: ignore[arg-type]

@@ -102,7 +102,7 @@ def build(first_offset: int, records: Batch, *, text: bool = False, log_id: str 
 
 
 def is_text(content_type: str) -> bool:
-    """Returns whether records of this content type are text."""
+    """Returns whether records of this content type are text: JSON, or any `text/…`."""
     media_type = content_type.partition(";")[0].strip().lower()
     return media_type == "application/json" or media_type.startswith("text/")
 

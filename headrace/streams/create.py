@@ -28,9 +28,9 @@ DEFAULT_CONTENT_TYPE = "application/octet-stream"
 def decide_create(
     logs: Sequence[Look | None], requests: Sequence[Request], rows: Rows, now_ms: int, ids: Ids
 ) -> Decision:
-    """Decides a create. The first log is the name's current log, the second one a fork's source.
-
-    The answer says whether a stream was created, and has its state.
+    """Decides a create. `logs` has the name's current log (None if there is none) and, for a fork, the source's. The answer
+    is a `Created`, also if an equal stream exists already. Raises Conflict, NotFound or InvalidRequest if the stream can't
+    be created.
     """
     old, *sources = logs
     source = sources[0] if sources else None
@@ -125,7 +125,9 @@ def _create(
 
 
 def _fork_point(source: Look, fork: ForkRequest, rows: Rows) -> tuple[int, Batch]:
-    """Returns the offset where the fork begins, and the part of a record that it takes over as its first record."""
+    """Returns the offset where the fork begins, and the part of a record that it takes over as its first record; an empty
+    batch if it begins between records. Raises InvalidRequest if the point is beyond the source.
+    """
     tail = source.state.next_offset
     position = tail if fork.at is None else fork.at.position
     if fork.at is not None:
@@ -147,7 +149,7 @@ def _fork_point(source: Look, fork: ForkRequest, rows: Rows) -> tuple[int, Batch
 
 
 def head_of(row: Row, state: LogState, touched_ms: int) -> Head:
-    """Returns the state of a stream in the form that callers get."""
+    """Returns the `Head` of a stream, which callers get: id, configuration, state, and when it expires."""
     return Head(row.log_id, row.config, state, rules.deadline_ms(row.config, state, touched_ms))
 
 

@@ -120,7 +120,7 @@ OPEN = StreamState()
 
 
 def state_of(state: LogState) -> StreamState:
-    """Returns the stream's part of a log's state."""
+    """Returns the stream's part of a log's state; the default values if none is stored."""
     return state.extension if isinstance(state.extension, StreamState) else OPEN
 
 

@@ -41,8 +41,8 @@ from headrace.wal.state import DefinitionRef, LogConfig, LogState, Producer, Tim
 
 
 class Accepted(NamedTuple):
-    """The verdict that a request changes the log: the state after it, the append time of its records, the answer, and
-    the producer that leaves the state.
+    """The verdict that a request changes the log: the state after it, the append time of its records, the answer, and the
+    producer that the state has no more room for, which must be stored in a row (None: all fit).
     """
 
     state: LogState
@@ -52,7 +52,7 @@ class Accepted(NamedTuple):
 
 
 class Unchanged(NamedTuple):
-    """The verdict that the request is a repeat of something done before."""
+    """The verdict that the request is a repeat of something done before, so that nothing is written."""
 
     answer: Appended
 
@@ -86,7 +86,7 @@ class StreamSurface(Surface):
     def decide(
         self, logs: Sequence[Look | None], requests: Sequence[Request], rows: Rows, now_ms: int, ids: Ids
     ) -> Decision:
-        """Decides appends and closes of one stream."""
+        """Decides appends and closes of one stream, as `decide_appends` does."""
         return decide_appends(logs, requests, rows, now_ms, ids)
 
 
@@ -94,14 +94,18 @@ SURFACE = StreamSurface()
 
 
 class Streams(Log):
-    """The verbs of streams, by name. Methods block, may be called by any thread, and raise the errors of `Log`."""
+    """The operations on streams, such as create, append and read, each by the stream's name. Methods block, may be called
+    by any thread, and raise the errors of `Log`.
+    """
 
     def __init__(self, stores: Stores, run_cache: RunCache | None = None) -> None:
         """Creates the verbs. If `run_cache` is None, a cache in memory is created."""
         super().__init__(stores, SURFACE, run_cache)
 
     def create(self, name: str, request: CreateRequest) -> Created:
-        """Creates a stream or a fork. If an equal one exists, returns that."""
+        """Creates a stream or a fork. If an equal one exists, returns that. Raises Conflict if the name has another
+        configuration or forks still need its deleted data, NotFound if a fork's source does not exist.
+        """
 
         def find(controls: Controls) -> Found:
             found = controls.find_any(name)
@@ -116,13 +120,15 @@ class Streams(Log):
         return created
 
     def append(self, name: str, request: AppendRequest) -> Appended:
-        """Appends records, closes the stream, or both."""
+        """Appends records, closes the stream, or both. Raises a HeadraceError if it is refused, or if its outcome is
+        unknown.
+        """
         ticket = self.appender.append(name, request)
         appended: Appended = ticket.result()
         return appended._replace(tries=ticket.tries)
 
     def definition(self, name: str) -> Definition:
-        """Returns the stream's current definition."""
+        """Returns the stream's current definition: its schema registry and profile."""
         return self.definition_of(self.head(name))
 
 
@@ -136,7 +142,9 @@ def decide_appends(
     now_ms: int,
     ids: Ids,  # noqa: ARG001
 ) -> Decision:
-    """Decides appends and closes of one stream; all that are accepted share one entry."""
+    """Decides appends and closes of one stream. Returns an answer or error for each request, and one entry for all that are
+    accepted; no entry if none is.
+    """
     (look,) = logs
     assert look is not None, "an append looks at a log"
     state = look.state
@@ -207,7 +215,7 @@ def append(
     now_ms: int,
     spilled: Mapping[str, Producer | None],
 ) -> Verdict:
-    """Decides one append or close.
+    """Returns the verdict on one append or close: accepted, unchanged (a repeat), or refused.
 
     Args:
         config, state: configuration and state of the log.
@@ -240,7 +248,7 @@ def append(
 
 
 def unknown_producer(state: LogState, request: AppendRequest) -> str | None:
-    """Returns the producer whose row must be read before `append` can decide; None if the state is enough."""
+    """Returns the id of the producer whose row must be read before `append` can decide; None if the state is enough."""
     if request.producer is None or not state.producers_spilled:
         return None
     if any(producer.id == request.producer.id for producer in state.producers):

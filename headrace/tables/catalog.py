@@ -130,7 +130,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 def row_item(row: Row) -> Item:
-    """Converts a row to an item."""
+    """Converts a row to an item of the DynamoDB table."""
     bucket = bucket_of(row.surface, row.name)
     item: Item = {
         "bucket": s(bucket),
@@ -149,7 +149,7 @@ def row_item(row: Row) -> Item:
 
 
 def item_row(item: Item) -> Row:
-    """Converts an item to a row.
+    """Converts an item of the DynamoDB table to a row.
 
     Raises:
         Damaged: the item is no valid row.

@@ -48,15 +48,19 @@ class Guard(msgspec.Struct, frozen=True):
         return None
 
     def check(self, tables: MemoryTables) -> Refusal | None:
-        """Returns a refusal if the condition does not hold on tables in memory. The caller holds their lock."""
+        """Returns a refusal if the condition does not hold on tables in memory, None if it holds. The caller holds their
+        lock.
+        """
         raise NotImplementedError
 
     def apply(self, tables: MemoryTables) -> None:
-        """Writes what the guard writes to tables in memory. The caller holds their lock."""
+        """Writes the guard's row or entry to tables in memory; nothing if it is only a condition. The caller holds their
+        lock.
+        """
 
 
 class ConditionFailed(Exception):
-    """A conditional put was refused; `item` is the existing item."""
+    """A conditional write was refused; `item` is the existing item, None if the store did not return it."""
 
     def __init__(self, item: Item | None) -> None:
         super().__init__("condition failed")

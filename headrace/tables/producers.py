@@ -31,7 +31,7 @@ class Producers(Protocol):
 
 
 def producer_item(log_id: str, producer: Producer) -> Item:
-    """Converts a producer of a log to an item."""
+    """Converts a producer of a log to an item of the DynamoDB table."""
     return {
         "log_id": s(log_id),
         "producer": s(producer.id),

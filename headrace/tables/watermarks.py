@@ -60,8 +60,8 @@ class Watermarks(Protocol):
         """Returns the row of a log; zeros if there is none."""
 
     def publish(self, log_id: str, generation: int, end_slot: int, end_offset: int, sealed_bytes: int) -> bool:
-        """Raises the published part. Returns False, and changes nothing, if the row has this generation or a newer
-        one.
+        """Raises the published part. Returns False, and changes nothing, if the row has this generation or a newer one, or
+        a higher end.
         """
 
     def publish_index(self, log_id: str, generation: int) -> None:
@@ -99,7 +99,7 @@ _NOTE = "#note"
 
 
 class TouchUnchanged(Guard, frozen=True):
-    """A guard with the condition that the log's last touch is still `touched_ms` (0: never touched)."""
+    """A guard with the condition that the time of the log's last counted read is still `touched_ms` (0: never read)."""
 
     log_id: str
     touched_ms: int
@@ -258,7 +258,7 @@ class MemoryWatermarks:
             return self.rows.get(log_id, Watermark())
 
     def publish(self, log_id: str, generation: int, end_slot: int, end_offset: int, sealed_bytes: int) -> bool:
-        """Raises the published part if `generation` is newer and does not end before it."""
+        """Raises the published part; returns False, and changes nothing, if `generation` is not newer, or ends earlier."""
         with self.lock:
             current = self.get(log_id)
             if generation <= current.generation or end_slot < current.end_slot:
@@ -269,7 +269,7 @@ class MemoryWatermarks:
             return True
 
     def publish_index(self, log_id: str, generation: int) -> None:
-        """Raises the index generation."""
+        """Raises the index generation, if the log is published."""
         with self.lock:
             current = self.get(log_id)
             if current.generation and generation > current.index_generation:
@@ -283,7 +283,7 @@ class MemoryWatermarks:
                 self.rows[log_id] = msgspec.structs.replace(current, touched_ms=now_ms)
 
     def count(self, log_id: str, requests: Mapping[str, int]) -> None:
-        """Adds to the counters."""
+        """Adds these numbers of requests, by name, to the log's counters."""
         with self.lock:
             self.counters.setdefault(log_id, Counter()).update(requests)
 
@@ -293,7 +293,7 @@ class MemoryWatermarks:
             return dict(self.counters.get(log_id, {}))
 
     def note(self, log_id: str) -> bytes | None:
-        """Returns the note."""
+        """Returns the note of a log; None if there is none."""
         with self.lock:
             return self.notes.get(log_id)
 

@@ -61,7 +61,8 @@ class Wal(Protocol):
     """
 
     def commit(self, entry: Entry, guards: Sequence[Guard] = ()) -> Outcome:
-        """Puts `entry` into its slot if the slot is free and the condition of every guard holds.
+        """Puts `entry` into its slot if the slot is free and the condition of every guard holds; otherwise changes nothing,
+        and returns what prevented it.
 
         Raises:
             ValueError: there are more than `MAX_GUARDS` guards.

@@ -28,7 +28,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 def entry_item(entry: Entry) -> Item:
-    """Converts an entry to an item."""
+    """Converts an entry to an item of the DynamoDB table."""
     item: Item = {
         "log_id": s(entry.log_id),
         "slot": n(entry.slot),
@@ -54,7 +54,7 @@ def entry_item(entry: Entry) -> Item:
 
 
 def item_entry(item: Item) -> Entry:
-    """Converts an item to an entry.
+    """Converts an item of the DynamoDB table to an entry.
 
     Raises:
         Damaged: the item is not one that this version writes; the message names it.
@@ -120,7 +120,7 @@ class Follows(Guard, frozen=True):
     entry: Entry
 
     def members(self, names: Names) -> list[Member]:
-        """Returns a check of the predecessor."""
+        """Returns a check that the predecessor exists; none for the first entry of a log."""
         entry = self.entry
         if entry.prev_slot < 0:
             return []

@@ -46,7 +46,7 @@ class MemoryWal:
         self._entries: dict[tuple[str, int], Entry] = {}
 
     def commit(self, entry: Entry, guards: Sequence[Guard] = ()) -> Outcome:
-        """Checks the slot and all guards, then writes everything."""
+        """Checks the slot and all guards, and writes everything if all conditions hold; otherwise nothing."""
         if guards:
             check_guards(guards)
         with self.lock:
@@ -85,7 +85,7 @@ class MemoryWal:
         limit: int | None = None,
         descending: bool = False,
     ) -> Page:
-        """Returns one page of entries."""
+        """Returns one page of entries with `start <= slot < end`: at most `limit`, and about a megabyte."""
         with self.lock:
             slots = self._slots.get(log_id, [])
             lo = bisect.bisect_left(slots, start)
@@ -101,7 +101,7 @@ class MemoryWal:
             return Page(found, complete=True)
 
     def remove(self, log_id: str, slots: Iterable[int]) -> None:
-        """Removes entries."""
+        """Removes the entries in these slots; missing ones are not an error."""
         with self.lock:
             for slot in slots:
                 if self._entries.pop((log_id, slot), None) is not None:

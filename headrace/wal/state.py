@@ -51,7 +51,7 @@ def encode_cursor(incarnation: int, position: int) -> str:
 
 
 def decode_cursor(text: str) -> Cursor:
-    """Parses a cursor that this server may have issued.
+    """Parses a cursor that this server may have issued; `-1` gives the start of the stream.
 
     Raises:
         InvalidRequest: the text is not 26 characters of base32, or has bits that our cursors never have.
@@ -171,7 +171,8 @@ class ForeignExtension(dict[str, Any], Extension):
 
 
 def decode_extension(_: type, value: Any) -> Any:
-    """Decodes an extension from a document; a decoding hook for msgspec.
+    """Decodes an extension from a document; a decoding hook for msgspec. That of a surface which is not imported becomes a
+    `ForeignExtension`.
 
     Raises:
         msgspec.ValidationError: the document is no extension.
@@ -306,7 +307,9 @@ class LogConfig(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def incarnation_of(config: LogConfig, state: LogState) -> int:
-    """Returns the current incarnation: that of the last recovery, or else the configuration's."""
+    """Returns the number that rises each time a name is created again or its log is recovered: that of the last recovery,
+    or else the configuration's.
+    """
     return state.recoveries[-1].incarnation if state.recoveries else config.incarnation
 
 

@@ -34,7 +34,7 @@ _BETWEEN_CHECKS = 256  # documents: some 5 ms
 
 
 class Scan:
-    """A sum of groups to which records are added one by one.
+    """The groups of an aggregate request, to which records are added one by one.
 
     Attributes:
         documents: number of records that were looked at.
@@ -293,7 +293,7 @@ class _Aggregation:
 
 
 def _runs(starts: Int64s, groups: list[str]) -> Iterator[tuple[int, list[str]]]:
-    """Yields consecutive groups by the start of their interval."""
+    """Yields each interval's start with the texts of its groups. The groups of an interval must be next to each other."""
     if not len(starts):
         return
     bounds = np.flatnonzero(np.concatenate(([True], starts[1:] != starts[:-1]))).tolist()

@@ -225,7 +225,9 @@ class Promoter:
         return {} if search is None else canonical.values(search, self._current, document.value, fields)
 
     def fields(self, document: Document) -> dict[str, Any]:
-        """Returns the original values of the search fields: one value by itself, several as an array."""
+        """Returns the original values of the search fields by name: one value by itself, several as an array. A field
+        without a value of its kind is left out.
+        """
         found: dict[str, Any] = {}
         for name, path, counts in self._places:
             raw = jsontext.get(document.value, path)

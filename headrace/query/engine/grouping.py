@@ -71,7 +71,9 @@ class MeasureBlock(NamedTuple):
 
 
 class Block(NamedTuple):
-    """Rows of groups as arrays. `measures` are in the order in which they are shown."""
+    """Groups as arrays: row `i` has the interval start `starts[i]` (milliseconds) and the key of number `keys[i]`.
+    `measures` are in the order in which they are shown.
+    """
 
     starts: Int64s
     keys: Int64s

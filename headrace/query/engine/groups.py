@@ -136,7 +136,9 @@ class RunGroups:
         return OfRun(found, reader, blocks=groups, picked=edge)
 
     def by_numbers(self, reader: RunReader, windows: Sequence[Window]) -> Routine[list[Block]]:
-        """Reads groups whose interval starts in the windows, as blocks of numbers."""
+        """Reads groups whose interval starts in the windows, as blocks of numbers. Raises PayloadTooLarge if the request
+        has read too many groups.
+        """
         rollup = self._request.rollup
         needs_dimensions = bool(self._demanded or self._request.group_by)
         blocks = []

@@ -52,8 +52,8 @@ def pick(
     config: SearchConfig,
     shape: Shape,
 ) -> Routine[Picked]:
-    """Finds the records whose timestamps are in one of the windows, and aggregates those that columns decide. Fetches
-    one round of ranges.
+    """Finds the records whose timestamps are in one of the windows, and aggregates those that columns decide; lists the
+    offsets of the others. Fetches one round of ranges.
     """
     rollup = request.rollup
     stats = reader.descriptor.fields

@@ -140,7 +140,9 @@ def _first_places(places: NDArray[np.int64], keys: list[Numbers], size: int) -> 
 
 
 def best_of(asked: Question, answer: Evaluated, rows: Rows, weights: Weights) -> list[Candidate]:
-    """Returns the first of those rows that the run decides without reading records."""
+    """Returns the candidates of the requested page among these rows of a run, whose sort values the run has; no record is
+    read.
+    """
     request = asked.request
     if not len(rows):
         return []
@@ -183,7 +185,7 @@ def _rank(asked: Question, answer: Evaluated, rows: Rows, weights: Weights) -> l
 
 
 def lengths_of(answer: Evaluated, field: str, rows: Rows) -> Rows:
-    """Returns the number of words in a text field, by row."""
+    """Returns the number of words in a text field, by row; 0 where the run does not have it."""
     column = answer.columns.get(field)
     if column is None:
         return np.zeros(len(rows), np.int64)

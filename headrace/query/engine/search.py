@@ -100,7 +100,9 @@ class SearchAnswer(NamedTuple):
         return encode_cursor(self.snapshot.head.incarnation, position)
 
     def score(self, hit: Hit) -> float:
-        """Returns the score of a hit as Prisma Streams computes it, whatever the sort order."""
+        """Returns the score of a hit as Prisma Streams computes it, whatever the sort order. It is 0 if the query has no
+        words.
+        """
         if not search_request.has_text(self.request.node):
             return 0.0
         values = self.promoter.values(hit.document, fields_of(self.request.node))

@@ -91,7 +91,7 @@ def _piece(found: RunRange, records: int, *, descending: bool) -> tuple[RunRange
 
 
 def begin_of(unit: Unit) -> int:
-    """Returns the offset of a unit's first record."""
+    """Returns the offset of a unit's first record; for a log's part, of the first record that is not published."""
     return unit.published if isinstance(unit, LogPart) else unit.first
 
 
@@ -238,7 +238,7 @@ def candidate_of(asked: Question, found: Match, weights: Weights) -> Candidate:
 
 
 def page_of(asked: Question, candidates: Iterable[Candidate]) -> list[Candidate]:
-    """Returns the first candidates of the requested page, in order."""
+    """Returns the candidates of the requested page, in order: at most `size` of those that come after the page before."""
     request = asked.request
     if request.after is not None:
         after = request.after
@@ -271,7 +271,7 @@ class Found(NamedTuple):
 
 
 def scan(asked: Question, documents: Iterable[Document]) -> Found:
-    """Searches documents one by one."""
+    """Searches documents one by one, and returns the matching ones with the counts that the answer needs."""
     fields, node = asked.fields, asked.request.node
     primary = asked.config.primary_timestamp_field
     matches: list[Match] = []

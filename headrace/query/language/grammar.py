@@ -118,7 +118,9 @@ def _tokens(text: str, what: str) -> list[_Token]:
 
 
 class _Parser:
-    """A parse of one text. What is wrong with a clause is told only if the text is a query."""
+    """A parse of one text. An error in a clause, such as an unknown field, is raised only if the whole text has the form of
+    a query.
+    """
 
     def __init__(self, text: str, config: SearchConfig, what: str, *, is_filter: bool) -> None:
         if len(text) > MAX_CHARS:
@@ -284,7 +286,9 @@ class _Parser:
         return value
 
     def _bare(self, written: _Token) -> Node:
-        """Compiles a bare value: a condition on each default field that allows it."""
+        """Returns the condition of a value without a field: one on each default field that allows it. Refuses the query if
+        none does.
+        """
         if self._is_filter:
             self._refuse("a value without a field", written.at)
         found = [

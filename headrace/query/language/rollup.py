@@ -314,7 +314,9 @@ _Cells = dict[tuple[int, Key], Cell]
 
 
 def add(cells: _Cells, rollup: CompiledRollup, interval: int, contribution: Contribution) -> None:
-    """Adds a contribution to the group of its interval."""
+    """Adds a contribution to the cell of its key and of its interval, whose length is `interval` milliseconds. Creates the
+    cell in `cells` if it is missing.
+    """
     timestamp = contribution.timestamp_ms
     place = (timestamp - timestamp % interval, contribution.key)
     cell = cells.get(place)

@@ -36,8 +36,8 @@ _NEWEST = SortTerm("offset", descending=True)
 
 
 def parse_sort(items: Iterable[Any], node: Node, config: SearchConfig) -> tuple[SortTerm, ...]:
-    """Parses the order that a request asks for; without one, returns the default order. The offset is added as the last
-    term if needed.
+    """Parses the order that a request asks for; without one, returns the default: by score and time if the query has words,
+    else the newest first. The offset is added as the last term if needed.
 
     Raises:
         InvalidRequest: an item is no text, or its field is not sortable, or its direction is unknown.
@@ -86,7 +86,9 @@ def fields_of(terms: Sequence[SortTerm]) -> frozenset[str]:
 
 
 def value_of(term: SortTerm, values: Values) -> Value | None:
-    """Returns the value by which a record is sorted, from its canonical values; None if it has none."""
+    """Returns the value by which a record is sorted, from its canonical values: the least of several, for a descending term
+    the greatest; None if it has none.
+    """
     found = values.get(term.field)
     if not found:
         return None
@@ -97,7 +99,7 @@ def value_of(term: SortTerm, values: Values) -> Value | None:
 
 
 def in_order(hits: Iterable[Any], terms: Sequence[SortTerm], key: Callable[[Any], Key]) -> list[Any]:
-    """Sorts hits; `key` returns a hit's sort key, one element per term."""
+    """Returns the hits sorted by `terms`; `key` returns a hit's sort key, one element per term."""
     found = list(hits)
     for at in range(len(terms) - 1, -1, -1):  # the sort is stable
         found.sort(key=lambda hit, at=at: _placed(key(hit)[at]), reverse=terms[at].descending)  # type: ignore[misc]
@@ -105,7 +107,7 @@ def in_order(hits: Iterable[Any], terms: Sequence[SortTerm], key: Callable[[Any]
 
 
 def is_after(key: Key, after: Key, terms: Sequence[SortTerm]) -> bool:
-    """Returns whether a hit with sort key `key` comes after the position `after`."""
+    """Returns whether a hit with sort key `key` comes after the position `after`. It is False for the same position."""
     for value, limit, term in zip(key, after, terms, strict=True):
         placed, bound = _placed(value), _placed(limit)
         if placed != bound:
@@ -229,7 +231,7 @@ def _size(value: Any) -> int:
 
 
 def timeout_ms(value: Any) -> int:
-    """Returns the time that a request may take: what it asks for, but at most the server's limit.
+    """Returns the milliseconds that a request may take: what it asks for, at most the server's limit; the limit for None.
 
     Raises:
         InvalidRequest: the value is not a number, or is negative.

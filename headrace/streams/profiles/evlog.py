@@ -89,7 +89,7 @@ class Evlog(Profile, frozen=True):
         return Evlog(parse_options(document))
 
     def document(self) -> dict[str, Any]:
-        """Returns the document with `redactKeys` in lower case."""
+        """Returns the profile document: the kind and the options that were given, with `redactKeys` in lower case."""
         return {"kind": self.kind, **self.options.document()}
 
     def registry(self) -> dict[str, Any]:
@@ -343,8 +343,8 @@ def _context(event: dict[str, Any]) -> dict[str, Any]:
 
 
 def _redact(value: Any, keys: frozenset[str], path: str, redacted: list[str], depth: int) -> Any:
-    """Returns a copy of `value` without the values under `keys`; adds their paths, such as `nested.0.token`, to
-    `redacted`.
+    """Returns a copy of `value` with `[REDACTED]` in place of the values under `keys`; adds their paths, such as
+    `nested.0.token`, to `redacted`. Raises InvalidRequest if it is nested deeper than `MAX_DEPTH`.
     """
     if not isinstance(value, (dict, list)):
         return value

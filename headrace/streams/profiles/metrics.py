@@ -227,7 +227,9 @@ _PERCENTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 
 
 def _window(given: dict[str, Any]) -> tuple[int, int, int]:
-    """Returns start, end and length of the interval in milliseconds; fractions are cut off."""
+    """Returns start, end and length of the interval in milliseconds; fractions are cut off. Raises InvalidRequest if start
+    or end is missing, or a length is negative.
+    """
     start, end = number_or_none(given.get("windowStart")), number_or_none(given.get("windowEnd"))
     if start is None or end is None:
         raise InvalidRequest("metrics record.windowStart and windowEnd must be integers")
@@ -285,7 +287,7 @@ def _summary(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _histogram(value: Any) -> dict[str, Number]:
-    """Returns the buckets that are not empty; their names are numbers as text."""
+    """Returns the buckets whose count is above 0, by name; an empty dict if `value` is not an object."""
     if not isinstance(value, dict):
         return {}
     counts = ((bucket, number_or_none(count)) for bucket, count in value.items())

@@ -32,7 +32,7 @@ def number_or_none(value: Any) -> Number | None:
 
 
 def is_finite(value: Number) -> bool:
-    """Returns whether the number is within the range of a double, even if not exactly."""
+    """Returns whether the number is within the range of a double, even if not exactly; False for infinity and NaN."""
     try:
         return isfinite(value)
     except OverflowError:

@@ -107,19 +107,19 @@ TYPED = ("exact", "column", "exists", "sortable")
 
 
 def keyword(pointer: str, *capabilities: str, lowercase: bool = False) -> dict[str, Any]:
-    """Returns a keyword field with `exact`, `exists` and the named capabilities."""
+    """Returns the configuration of a keyword search field with `exact`, `exists` and the named capabilities."""
     normalizer = {"normalizer": "lowercase_v1"} if lowercase else {}
     return _field("keyword", pointer, normalizer, ("exact", *capabilities, "exists"))
 
 
 def text(pointer: str) -> dict[str, Any]:
-    """Returns a text field with words and positions."""
+    """Returns the configuration of a full-text search field, indexed with the positions of its words."""
     return _field("text", pointer, {"analyzer": "unicode_word_v1"}, ("exists", "positions"))
 
 
 def typed(kind: str, pointer: str, *capabilities: str) -> dict[str, Any]:
-    """Returns a date, integer or float field with `exact`, `column`, `exists`, `sortable` and the named
-    capabilities.
+    """Returns the configuration of a search field of a `kind` (date, integer or float) with `exact`, `column`, `exists`,
+    `sortable` and the named capabilities.
     """
     return _field(kind, pointer, {}, (*TYPED, *capabilities))
 

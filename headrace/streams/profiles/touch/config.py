@@ -109,12 +109,12 @@ class TouchConfig(msgspec.Struct, frozen=True):
 
     @property
     def on_missing_before(self) -> str:
-        """What an update without a usable old value touches: `coarse`, `skipBefore` or `error` (see `derive`)."""
+        """What an update without a usable old value touches: `coarse`, `skipBefore` or `error` (see `touch.wait`)."""
         return str(self.settings["onMissingBefore"])
 
     @property
     def limits(self) -> TemplateLimits:
-        """The limits for templates."""
+        """The limits for templates. Only for enabled settings: disabled ones have none, so that this is a KeyError."""
         templates = self.settings["templates"]
         return TemplateLimits(
             per_stream=templates["maxActiveTemplatesPerStream"],

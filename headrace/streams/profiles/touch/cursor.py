@@ -24,7 +24,7 @@ class TouchCursor(NamedTuple):
 
     @property
     def epoch(self) -> str:
-        """The incarnation as hexadecimal text."""
+        """The incarnation as 16 hexadecimal digits."""
         return f"{self.incarnation:016x}"
 
     def __str__(self) -> str:

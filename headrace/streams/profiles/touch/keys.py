@@ -41,17 +41,17 @@ def template_id(entity: str, fields: Iterable[str]) -> int:
 
 
 def membership_key(template: int, arguments: Iterable[str]) -> int:
-    """Returns the key that is touched when a row enters or leaves a tuple."""
+    """Returns the key that is touched when a row begins or ceases to have these values in the template's fields."""
     return _hash(b"mem", _id_bytes(template), *map(str.encode, arguments))
 
 
 def field_key(template: int, field: str, arguments: Iterable[str]) -> int:
-    """Returns the key that is touched when a field of a row in the tuple changes."""
+    """Returns the key that is touched when `field` changes in a row that has these values in the template's fields."""
     return _hash(b"fld", _id_bytes(template), field.encode(), *map(str.encode, arguments))
 
 
 def watch_key(template: int, arguments: Iterable[str]) -> int:
-    """Returns the key that every change of a row in the tuple touches."""
+    """Returns the key that is touched by every change of a row that has these values in the template's fields."""
     return _hash(b"key", _id_bytes(template), *map(str.encode, arguments))
 
 

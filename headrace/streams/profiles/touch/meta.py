@@ -61,7 +61,8 @@ class Counters(NamedTuple):
 
 
 def parse_meta(settle: str | None, timeout_ms: str | None) -> int:
-    """Parses the query of `touch/meta` and returns its timeout. `settle=flush` never has to wait here.
+    """Parses the query of `touch/meta` and returns its timeout in milliseconds: 30,000 if missing, and cut to 0 to 120,000.
+    `settle=flush` never has to wait here.
 
     Raises:
         InvalidRequest: `settle` has another value, or the timeout is no number.

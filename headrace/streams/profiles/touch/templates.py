@@ -53,7 +53,7 @@ class Template(msgspec.Struct, frozen=True, array_like=True):
     ttl_ms: int
 
     def is_active(self, now_ms: int) -> bool:
-        """Returns whether it was used recently enough."""
+        """Returns whether its last stored use is at most `ttl_ms` ago."""
         return self.seen_ms + self.ttl_ms >= now_ms
 
 
@@ -83,8 +83,8 @@ class TemplateBook(msgspec.Struct, frozen=True):
         return tuple(template for template in self.templates if template.is_active(now_ms))
 
     def used(self, template_ids: Collection[int], now_ms: int, persist_interval_ms: Number) -> TemplateBook:
-        """Records the use of templates. Returns the same document if the stored use is recent enough: within the
-        interval, and within half of the template's time to live.
+        """Returns the document with `now_ms` as the last use of these templates. Returns the same document if the stored
+        use is recent enough: within the interval, and within half of the template's time to live.
         """
         templates = tuple(
             replace(template, seen_ms=now_ms)
