@@ -38,12 +38,16 @@ class RetryPolicy:
     longest_retry_after_s: float = 60.0
 
     def gives_up(self, failures: int, status: int) -> bool:
-        """Returns whether to stop after `failures` failed sends, of which the last was answered with `status`."""
+        """Returns whether to stop after `failures` failed sends, of which the last was answered with `status`: there
+        were enough tries, or a retry does not help with this status.
+        """
         tries = min(self.tries, self.tries_after_500) if status == 500 else self.tries
         return status not in RETRYABLE_STATUSES or failures >= tries
 
     def wait_s(self, failures: int, retry_after_s: float | None, random: Callable[[], float]) -> float:
-        """Returns the seconds to wait after `failures` (1 or more) failed sends; `random` gives [0, 1)."""
+        """Returns the seconds to wait after `failures` (1 or more) failed sends; at least `retry_after_s`, up to the
+        policy's limit for it, if that is given. `random` gives [0, 1).
+        """
         full = min(self.longest_wait_s, self.first_wait_s * 2.0 ** min(failures - 1, 30))
         wait = full * (0.5 + 0.5 * random())
         if retry_after_s is not None:
@@ -79,8 +83,8 @@ class Client:
         content: bytes | None = None,
         expect: tuple[int, ...] = (),
     ) -> httpx.Response:
-        """Sends a request and returns the answer with its whole body. Raises `Refused` for a final error status that is
-        not in `expect`, `Unreachable` if no try was answered.
+        """Sends a request, again if that may help, and returns the answer with its whole body. Raises `Refused` for a
+        final error status that is not in `expect`, `Unreachable` if the last try was not answered.
         """
         failures = 0
         encoded = encode_headers(headers or {})

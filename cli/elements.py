@@ -209,7 +209,7 @@ def end_of(pattern: re.Pattern[bytes], buffer: bytes, position: int) -> int:
 
 
 def json_records(chunks: Iterable[bytes | None]) -> Iterator[bytes | None]:
-    """Splits JSON text into records and yields them; passes pauses on."""
+    """Splits JSON text into records and yields them; passes pauses on. Raises `BadInput` if the text is not JSON."""
     splitter = ElementSplitter()
     for chunk in chunks:
         if chunk is None:

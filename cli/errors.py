@@ -87,8 +87,8 @@ def phrase(status: int) -> str:
 
 
 def envelope_message(body: bytes) -> str:
-    """Returns the message of an error body `{"error": {"code", "message"}}`; of any other body the first line; else an
-    empty text.
+    """Returns the message of an error body `{"error": {"code", "message"}}`; empty for any other JSON object. Of any
+    other body returns the first line, empty for HTML.
     """
     try:
         error = json.loads(body).get("error")

@@ -90,7 +90,7 @@ def base_url(text: str) -> str:
 
 def target(base: str, name_or_url: str) -> Target:
     """Returns the stream with this name at server `base`, or the stream with this URL. A name becomes one
-    percent-encoded path segment.
+    percent-encoded path segment. Raises `BadInput` if the name is empty or a URL is invalid.
     """
     if name_or_url.startswith(("http://", "https://")):
         url = base_url(name_or_url)

@@ -52,7 +52,7 @@ def is_json(content_type: str) -> bool:
 
 
 def catch_up(client: Client, target: Target, offset: str, since: str | None) -> Iterator[Page]:
-    """Yields pages from `offset` to the stream's current end. `since` applies to the first page."""
+    """Yields pages from `offset`, or from the time `since` if that is given, to the stream's current end."""
     params = {"since": since} if since else {"offset": offset}
     while True:
         answer = client.send("GET", target.url, what=f"read {target.name}", params=params)
@@ -66,7 +66,9 @@ def catch_up(client: Client, target: Target, offset: str, since: str | None) -> 
 
 
 def elements(body: bytes) -> list[bytes]:
-    """Splits a JSON page into its elements, each as the bytes that the server sent."""
+    """Splits a JSON page into its elements, each as the bytes that the server sent. Raises CliError if it is not a JSON
+    array.
+    """
     if not body.strip():
         return []
     try:
@@ -76,7 +78,9 @@ def elements(body: bytes) -> list[bytes]:
 
 
 def list_streams(client: Client, url: str, offset: int, limit: int | None) -> Iterator[dict[str, Any]]:
-    """Yields descriptions of streams from row `offset` on, at most `limit`, page by page."""
+    """Yields descriptions of streams from row `offset` on, at most `limit` (None: all), page by page. Raises CliError
+    if the server has no list.
+    """
     while limit is None or limit > 0:
         page_rows = PAGE_ROWS if limit is None else min(limit, PAGE_ROWS)
         params = {"limit": str(page_rows), "offset": str(offset)}
@@ -93,7 +97,7 @@ def list_streams(client: Client, url: str, offset: int, limit: int | None) -> It
 
 def descriptors(body: bytes) -> list[dict[str, Any]]:
     """Parses an answer with a list of streams: an array of objects or names, or an object with such an array under
-    `streams`.
+    `streams`. Raises CliError if it is neither.
     """
     try:
         rows = json.loads(body)

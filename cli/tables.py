@@ -51,7 +51,7 @@ def print_tree(label: str, value: Any) -> None:
 
 
 def console() -> Console:
-    """Returns the console of standard output."""
+    """Returns a console for standard output, wide enough for a whole row if that is not a terminal."""
     found = Console(highlight=False)
     if not found.is_terminal:
         found.width = 1000  # a pipe has no width: keep a row on a line

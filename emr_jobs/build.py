@@ -28,7 +28,8 @@ Places = Mapping[Place, Sequence[Bucket]]
 
 
 def wanted(number: int, task: Task, plan: Plan | None) -> list[Wanted]:
-    """Returns the buckets that a task writes: one for each family of the run, and one for its counts.
+    """Returns the buckets (sets of rows, each written by one worker) of a task: one for each family of the run, and one
+    for its counts and failures.
 
     Raises:
         Damaged: the segments don't hold all records of the task, without a gap.
@@ -52,7 +53,7 @@ def weight(segment: Segment, plan: Plan | None) -> int:
 
 
 def rows(door: stores.Door, task: Task, segment: Segment, places: Places) -> Iterator[pa.RecordBatch]:
-    """Reads a segment and yields the partial rows that it adds to each family.
+    """Reads a segment and yields the partial rows (`layout.ARROW`) that it adds to each family of the run.
 
     Raises:
         Damaged: an object is not what was published, or a record is one that an append would have refused.

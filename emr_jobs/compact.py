@@ -55,8 +55,8 @@ def _descriptor(objects: Objects, run: Run) -> Descriptor:
 
 
 def wanted(number: int, descriptors: Sequence[Descriptor], families: Sequence[Family]) -> list[Wanted]:
-    """Returns the buckets that a task writes. Postings are split into ranges of terms, so that no part gets too
-    large.
+    """Returns the buckets (sets of rows, each written by one worker) of a task: for each family one, or for postings
+    one for each range of terms, so that no part gets too large; and one for counts and failures.
     """
     found = [Wanted(number, "notes", 0, b"", 0)]
     for family in families:
@@ -84,7 +84,7 @@ def _lows(parts: Sequence[Part]) -> list[bytes]:
 
 
 def counts(descriptors: Sequence[Descriptor]) -> list[Counts]:
-    """Returns the counts of records and fields that the descriptors hold."""
+    """Returns the counts of records and fields that the descriptors hold, one item for each descriptor."""
     return [
         Counts(
             records=one.end_offset - one.first_offset,
@@ -102,7 +102,8 @@ def counts(descriptors: Sequence[Descriptor]) -> list[Counts]:
 def rows(
     door: stores.Door, task: Task, family: Family, part: Part, order: int, buckets: Sequence[Bucket]
 ) -> Iterator[pa.RecordBatch]:
-    """Reads a part of an input run and yields its rows as partial rows.
+    """Reads a part of an input run and yields its rows as partial rows (`layout.ARROW`); for `col`, one row that only
+    refers to the part.
 
     Args:
         order: position of this part among the task's parts; tables are joined in this order.

@@ -32,8 +32,9 @@ _LEAST_TIME, _GREATEST_TIME = -(2**63), 2**63 - 1  # the range of times that a d
 
 
 class FieldCounts(msgspec.Struct, frozen=True):
-    """Counts of a field in some records. `headrace.index.descriptors.FieldStats` adds what is known only for a whole
-    run.
+    """Counts of a field in some records: how many have a value, how many a lossy one (which an index can't hold
+    exactly), and the bounds of the numbers in its column (None without a column or numbers).
+    `headrace.index.descriptors.FieldStats` adds what is known only for a whole run.
     """
 
     present: int
@@ -184,7 +185,7 @@ def _named(name: str, texts: pa.Array) -> pa.Array:
 
 
 def _places(rows: Numbers, lengths: Numbers) -> Numbers:
-    """Returns the position of each word within its record."""
+    """Returns the position of each word within its record, with one position left free between two texts."""
     ends = np.cumsum(lengths)
     total = int(ends[-1]) if len(ends) else 0
     is_first = np.concatenate(([True], rows[1:] != rows[:-1]))[: len(rows)]
@@ -198,7 +199,9 @@ def _places(rows: Numbers, lengths: Numbers) -> Numbers:
 def _table(
     first_offset: int, count: int, plan: Plan, found: dict[str, Column]
 ) -> tuple[pa.Table, dict[str, pa.Array]]:
-    """Returns the rows of `col` as a table, and its columns by field name."""
+    """Returns the rows of `col` as a table of offsets and columns, and its columns by field name. A keyword field with
+    too many different values gets no column.
+    """
     kept = {}
     wanted = [field for field in plan.fields if field.column != "none"]
     types = families.col({field.name: field.kind for field in wanted}).types[1:]

@@ -63,7 +63,7 @@ class Item(NamedTuple):
 
 
 def pack_items(items: Iterable[Item]) -> list[tuple[Item, ...]]:
-    """Groups neighbouring items into packs of at most the size of a segment."""
+    """Groups neighbouring items into packs of at most 16 MiB; an item that is larger has a pack of its own."""
     found: list[list[Item]] = []
     room = 0
     for item in items:
@@ -108,7 +108,9 @@ class Reader:
 
 
 def read_packs(spark: SparkSession, reader: Reader) -> DataFrame:
-    """Reads all packs and returns partial rows (`layout.SCHEMA`); within each item, the rows of a bucket are sorted."""
+    """Returns a Spark frame that reads all packs and holds their partial rows (`layout.SCHEMA`); within each item, the
+    rows of a bucket are sorted.
+    """
     count = len(reader.packs)
     return map_in_arrow(spark.range(0, count, 1, max(count, 1)), reader, layout.SCHEMA)
 
@@ -239,7 +241,8 @@ def prepare(door: Door, number: int, task: Task) -> Prepared:
 def run_pass(
     spark: SparkSession, door: Door, tasks: Sequence[Task], todo: Mapping[int, Prepared], sink: Sink
 ) -> Iterator[Report]:
-    """Runs the Spark pass: reads all inputs, sorts their rows into buckets, and hands these to the sink.
+    """Runs the Spark pass: reads all inputs, sorts their rows into buckets, and hands these to the sink. Yields the
+    workers' reports, also of tasks that fail.
 
     Args:
         todo: the prepared tasks by number.

@@ -62,8 +62,8 @@ def merge_segments(objects: Objects, task: Task, planned_ms: int, nonce: Callabl
 
 
 def compare_segments(objects: Objects, task: Task, made: Segment) -> tuple[int, str]:
-    """Compares a merged segment with the segments that it replaces. Returns the number of records, and the first
-    difference (empty if there is none).
+    """Compares a merged segment with the segments that it replaces. Returns the number of equal records from the start
+    on, and the first difference as text (empty if there is none).
 
     Raises:
         Damaged: an object is missing, or is not what was published.

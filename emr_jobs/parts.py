@@ -95,8 +95,8 @@ def _read_table(door: Door, reference: Reference) -> pa.Table:
 
 
 def choose_columns(plan: Plan, tables: Source) -> dict[str, Kind]:
-    """Chooses the fields that get a column: those for which the plan always asks, and keywords with few different
-    values.
+    """Returns the fields that get a column, with their kinds: those for which the plan always asks, and keywords with
+    few different values in these tables.
     """
     candidates: dict[str, set[str]] = {field.name: set() for field in plan.fields if field.column == "few"}
     if candidates:
@@ -143,7 +143,7 @@ class ValueCounter:
 
     @property
     def counts(self) -> dict[str, int]:
-        """The number of different values counted so far, by column."""
+        """The number of different values counted so far, by column; above 65,536 it no longer rises."""
         return {name: 0 if seen is None else len(seen) for name, seen in self._seen.items()}
 
     def through(self, batches_: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -65,8 +65,8 @@ def open_bucket(door: Door) -> Objects:
 
 
 def retry(call: Callable[[], T], *, sleep: Callable[[float], None] = time.sleep) -> T:
-    """Makes a call, repeats it with pauses if the store fails, and returns its result. Use it only for calls that may
-    be repeated.
+    """Makes a call, up to four times with pauses if the store fails, and returns its result. Use it only for calls that
+    may be repeated.
 
     Raises:
         StoreError: it failed every time.
@@ -81,7 +81,9 @@ def retry(call: Callable[[], T], *, sleep: Callable[[float], None] = time.sleep)
 
 @lru_cache(maxsize=64)
 def load_definition_once(door: Door, key: str) -> Definition:
-    """Loads a definition, or returns it from this process's cache. Definitions never change."""
+    """Loads a definition as `load_definition` does, with retries, or returns it from this process's cache. Definitions
+    never change.
+    """
     return retry(lambda: load_definition(open_bucket(door), key))
 
 

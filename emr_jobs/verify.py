@@ -56,7 +56,8 @@ class Verified(msgspec.Struct, frozen=True):
 
 
 def run(spark: SparkSession, door: Door, input_key: str) -> Verified:
-    """Verifies the runs that a job's input asked for. Reports progress on standard error.
+    """Verifies the index runs and merged segments that a job's input asked for. Returns the result and writes it to the
+    bucket; reports progress on standard error.
 
     Raises:
         Damaged: the input object is missing or invalid.

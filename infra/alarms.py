@@ -274,7 +274,9 @@ class Alarms(Construct):
         )
 
     def _topic(self) -> sns.Topic:
-        """Returns the topic that people subscribe to. Messages name alarms and hold no data."""
+        """Creates the topic that people subscribe to, and lets the account's alarms publish to it. Messages name alarms
+        and hold no data.
+        """
         topic = sns.Topic(self, "Topic", enforce_ssl=True)
         topic.add_to_resource_policy(
             iam.PolicyStatement(

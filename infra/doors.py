@@ -97,7 +97,7 @@ class HttpDoor(Construct):
             self._give_name(environment)
 
     def _give_name(self, environment: Environment) -> None:
-        """Adds a custom domain, and its DNS record if the hosted zone is known."""
+        """Adds a custom domain to the API, sets `url` to it, and adds its DNS record if the hosted zone is known."""
         domain = apigatewayv2.DomainName(
             self,
             "Domain",

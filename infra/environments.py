@@ -238,8 +238,8 @@ def _shown(value: Any) -> str:
 
 
 def environment_of(context: Mapping[str, Any]) -> Environment:
-    """Returns the environment that a context describes; `dev` unless it names another. Keys without `PREFIX` are
-    ignored.
+    """Returns the environment that a context describes; `dev` unless it names another. All other keys without the
+    prefix `headrace:` are ignored.
 
     Raises:
         BadEnvironment: the preset or a setting is unknown, or a setting is invalid.

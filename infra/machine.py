@@ -23,7 +23,7 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
-    """A processor architecture and a Python version. Raises ValueError for a combination that is not supported."""
+    """A processor architecture and a Python version. Raises ValueError if one of them is not supported."""
 
     architecture: str
     """`arm64` or `x86_64`, as Lambda calls it."""

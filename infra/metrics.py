@@ -14,7 +14,7 @@ SERVICES = ("api", "sealer", "indexer")
 
 
 def own(service: str, name: str, statistic: str = "Sum", label: str | None = None) -> cloudwatch.Metric:
-    """Returns a metric that the functions themselves write."""
+    """Returns a metric that the functions themselves write, of one service, in periods of five minutes."""
     return cloudwatch.Metric(
         namespace=NAMESPACE,
         metric_name=name,

@@ -76,8 +76,8 @@ class Spark(Construct):
 
 
 def _warm(executors: int) -> list[emrserverless.CfnApplication.InitialCapacityConfigKeyValuePairProperty] | None:
-    """Returns the configuration of a driver and executors that are kept started: the next job then starts in seconds
-    instead of a minute or two.
+    """Returns the configuration of a driver and executors that are kept started, so that the next job starts in seconds
+    instead of a minute or two; None if there are no executors to keep.
 
     Their sizes, overhead included, are those that jobs ask for (`functions/indexer/runs.py`): warm workers of other
     sizes would serve no job.
@@ -197,7 +197,7 @@ exit 127
 
 
 def copy_entry_point(folder: Path) -> None:
-    """Writes the Python file that a job run starts with."""
+    """Copies the Python file that a job run starts with to a folder."""
     shutil.copy2(REPOSITORY / "emr_jobs" / ENTRY_POINT, folder / ENTRY_POINT)
 
 

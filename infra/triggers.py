@@ -208,7 +208,8 @@ class IndexerTriggers(WorkerTriggers):
 
 
 def _notify(bucket: s3.Bucket, queue: sqs.Queue) -> None:
-    """Makes the bucket notify the queue of new objects that may be manifests; the function checks which are.
+    """Makes the bucket notify the queue of new objects that may be manifests (`logs/….json.zst`); the function checks
+    which are.
 
     It sets the bucket's own property, where the CDK would create a function for it. S3 checks that it may send when the
     property is set, so the queue's policy must exist first. The policy therefore names the account and not the bucket:

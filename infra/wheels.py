@@ -72,7 +72,8 @@ def locked_requirements(extra: str) -> str:
 
 
 def install(*, extra: str, target: Path, machine: Machine, services: Iterable[str]) -> None:
-    """Installs the wheels of an extra for `machine`, then removes what is not needed.
+    """Installs the locked wheels of an extra of `pyproject.toml`, for `machine`, in the folder `target`, and removes
+    what is not needed.
 
     Args:
         services: the AWS services that the code calls, as botocore names them; the descriptions of all others (some
@@ -92,7 +93,9 @@ def install(*, extra: str, target: Path, machine: Machine, services: Iterable[st
 
 
 def trim(target: Path, services: Iterable[str]) -> None:
-    """Removes from an installation what no function or job imports."""
+    """Removes from the installation in `target` the files that no function or job imports, and botocore's descriptions
+    of all AWS services but `services`.
+    """
     for pattern in (*_EVERYWHERE, *_OF_WHEELS):
         for path in sorted(target.glob(pattern)):
             _remove(path)

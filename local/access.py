@@ -63,13 +63,17 @@ def read_statement(document: Mapping[str, Any]) -> Statement:
 
 
 def is_allowed(statements: Sequence[Statement], call: Call) -> bool:
-    """Returns whether IAM would allow the call under these statements."""
+    """Returns whether IAM would allow the call under these statements: one that allows it matches, and none that denies
+    it.
+    """
     effects = {statement.effect for statement in statements if next(uses(statement, call), None)}
     return effects == {"Allow"}
 
 
 def uses(statement: Statement, call: Call) -> Iterator[Use]:
-    """Yields the pairs of action and resource in the statement that match the call."""
+    """Yields the pairs of action and resource in the statement that match the call; none if one of its conditions does
+    not hold.
+    """
     context = dict(call.context)
     for key, values in statement.conditions:
         if key not in context or not any(_pattern(value).fullmatch(context[key]) for value in values):
@@ -132,7 +136,7 @@ class AccessDoor:
 
     def denied(self, authorization: str, calls: Callable[[], Iterable[Call]]) -> str | None:
         """Returns the reason why a request is refused, as a sentence that names role, action and resource; None if it
-        is allowed.
+        is allowed. Everything is allowed if no role signed the request, or no policies were given.
 
         `calls` returns the calls that the request makes; it is not called if the answer does not depend on them.
         """
@@ -168,12 +172,12 @@ class AccessDoor:
 
 
 def noted(record: Path) -> list[Noted]:
-    """Reads the recorded calls from a file."""
+    """Returns the calls that an `AccessDoor` recorded in a file, in their order."""
     return [msgspec.json.decode(line, type=Noted) for line in record.read_bytes().splitlines()]
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Adds the command line options of a process that checks permissions."""
+    """Adds the command line options `--policies` and `--record`, the arguments of `AccessDoor`."""
     parser.add_argument("--policies", type=Path, help="what roles may do; without it everything is allowed")
     parser.add_argument("--record", type=Path, help="note what roles did in this file")
 
@@ -197,8 +201,8 @@ Json = dict[str, Any]
 
 
 def read_policies(resources: Json, resolved: Mapping[str, str]) -> Policies:
-    """Returns the policies that the template's resources attach to its roles, and its customer-managed key, if there is
-    one.
+    """Returns the statements that the template's policies attach to its roles, and its customer-managed key, if it has
+    exactly one.
 
     Args:
         resolved: maps the JSON text of an intrinsic function to the text that CloudFormation resolved it to.

@@ -106,7 +106,9 @@ def json_calls(target: str, body: bytes) -> list[Call]:
 
 
 def object_calls(method: str, uri: str, headers: Mapping[str, str], body: bytes) -> list[Call]:
-    """Returns the calls of a request to S3 in path style. `headers` have lower-case names."""
+    """Returns what IAM must allow for a request to S3 in path style; the action is `unknown` for a kind of request that
+    is not known here. `headers` have lower-case names.
+    """
     url = urlsplit(uri)
     bucket, _, key = unquote(url.path).lstrip("/").partition("/")
     query = parse_qs(url.query, keep_blank_values=True)
@@ -132,12 +134,16 @@ def object_calls(method: str, uri: str, headers: Mapping[str, str], body: bytes)
 
 
 def call_of_absence(calls: list[Call]) -> list[Call]:
-    """Returns the call that S3 checks before it reveals that an object is absent: listing the bucket."""
+    """Returns the calls that S3 checks before it reveals that the objects of these calls are absent: listing the
+    bucket, once for each `s3:GetObject`.
+    """
     return [Call("s3:ListBucket", one.resource.split("/", 1)[0]) for one in calls if one.action == "s3:GetObject"]
 
 
 def job_calls(method: str, path: str, body: bytes) -> list[Call]:
-    """Returns the calls of a request to EMR Serverless. Starting a run also needs iam:PassRole."""
+    """Returns what IAM must allow for a request to EMR Serverless; starting a run also needs iam:PassRole. The action
+    is `unknown` for a kind of request that is not known here.
+    """
     found = _RUNS.fullmatch(path)
     if found is None:
         return [Call("unknown", f"{method} {path}")]

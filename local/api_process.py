@@ -41,7 +41,7 @@ class _Server(uvicorn.Server):
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Serves until SIGTERM, SIGINT or the end of standard input."""
+    """Serves the application over HTTP until SIGTERM, SIGINT or the end of standard input."""
     parser = argparse.ArgumentParser(prog="python -m local.api_process", description=__doc__)
     door = parser.add_mutually_exclusive_group(required=True)
     door.add_argument("--listen-fd", type=int, help="an inherited socket")

@@ -155,7 +155,9 @@ def command(**options: Any) -> None:
 
 
 def _listen(host: str, port: int) -> socket.socket:
-    """Binds the port before anything starts, so that a taken port is reported at once."""
+    """Returns a listening socket, bound before anything starts, so that a taken port is reported at once (by a
+    ClickException).
+    """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         return socket.create_server((host, port), family=family, backlog=1024)

@@ -107,8 +107,8 @@ def _require_sound(environ: Mapping[str, str]) -> None:
 
 
 def _door(host: str, environ: Mapping[str, str]) -> dict[str, str]:
-    """Returns the settings for a server without keys. It is allowed on loopback only; elsewhere it raises
-    InvalidSettings.
+    """Returns the setting of the address to listen on. Raises InvalidSettings if other machines can reach it, and there
+    are neither keys nor the permission to run without them.
     """
     has_keys = bool(environ.get("HEADRACE_API_KEYS") or environ.get("HEADRACE_API_KEYS_SECRET"))
     allowed_open = environ.get("HEADRACE_ALLOW_INSECURE_NO_AUTH") == "1"

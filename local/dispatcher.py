@@ -75,7 +75,7 @@ class Dispatcher:
         self._threads: list[threading.Thread] = []
 
     def start(self) -> None:
-        """Starts one thread for each trigger."""
+        """Finds the position in every stream, then starts one thread for each trigger."""
         for pump in self._pumps:
             pump.prepare()
         for pump in self._pumps:
@@ -88,7 +88,7 @@ class Dispatcher:
         self._stop.wait()
 
     def stop(self, timeout_seconds: float = 5) -> None:
-        """Asks every pump to end after its current invocation, and waits for them."""
+        """Asks every pump to end after its current invocation, and waits up to `timeout_seconds` for each."""
         self._stop.set()
         for thread in self._threads:
             thread.join(timeout_seconds)

@@ -62,8 +62,8 @@ class JobRuns:
         self._forgotten = 0
 
     def start(self, application: str, request: Json) -> Json:
-        """Handles StartJobRun. The same token with the same request returns the same run. Raises Refused if the token
-        belongs to another request, or something is missing.
+        """Handles StartJobRun: queues a run, and returns its application, id and ARN. The same token with the same
+        request returns the same run. Raises Refused if the token belongs to another request, or something is missing.
         """
         token = request.get("clientToken")
         spark = request.get("jobDriver", {}).get("sparkSubmit")
@@ -103,7 +103,9 @@ class JobRuns:
             return {"jobRun": dict(self._known(application, run_id))}
 
     def list(self, application: str, states: list[str]) -> Json:
-        """Handles ListJobRuns: newest first, all in one page."""
+        """Handles ListJobRuns: returns the runs in one of these states (in any, if none is given), newest first, all in
+        one page.
+        """
         with self._changed:
             runs = [run for run in self._runs.values() if run["applicationId"] == application]
         found = [run for run in reversed(runs) if not states or run["state"] in states]
@@ -122,8 +124,8 @@ class JobRuns:
         return {"applicationId": application, "jobRunId": run_id}
 
     def events(self, after: int | None, wait_seconds: float) -> Json:
-        """Returns the events after number `after`, and waits for the first one. With `after` None, returns the number
-        of the newest event.
+        """Returns the events after number `after`, and the number of the newest event; if there are none yet, waits up
+        to `wait_seconds` for one. With `after` None, returns no events, and does not wait.
         """
         with self._changed:
             if after is not None and after >= self._newest():

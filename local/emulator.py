@@ -137,8 +137,8 @@ class Emulator:
         return {name: int(pid) for name, pid in sorted(found) if pid}
 
     def _prompt(self, deployment: Deployment) -> Deployment:
-        """Returns the deployment with shorter batch windows of streams, so that `--seal-age 1s` does not wait for a
-        longer window.
+        """Returns the deployment, with `--seal-age` given, with batch windows of streams that are not longer than that
+        age.
         """
         seal_age_ms = self._settings.seal_age_ms
         if seal_age_ms is None:

@@ -90,7 +90,9 @@ def _as_text(body: bytes, content_type: str) -> str | None:
 
 
 class FunctionUrl:
-    """The ASGI application that clients connect to."""
+    """The ASGI application that clients connect to: it turns each request into an event for the function, and streams
+    the answer back.
+    """
 
     def __init__(self, api: RuntimeApi) -> None:
         self._api = api
@@ -166,7 +168,7 @@ async def _leave(receive: Any, call: Call) -> None:
 
 
 class Instances:
-    """The processes that run the function."""
+    """A starter of the processes that run the function."""
 
     def __init__(self, bootstrap: Path, api: RuntimeApi) -> None:
         self._api = api
@@ -179,8 +181,8 @@ class Instances:
         }
 
     async def keep(self) -> None:
-        """Keeps one instance running, and restarts it if it is killed. Returns only if it ends with an error of its
-        own.
+        """Keeps one instance running: starts another whenever a signal kills it. Never returns; raises RuntimeError if
+        the instance exits by itself.
         """
         while True:
             endpoint = await self._api.listen()
@@ -234,7 +236,7 @@ async def _serve_when_ready(server: uvicorn.Server, listener: socket.socket, api
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Serves on an inherited listening socket, or on a free loopback port."""
+    """Serves on an inherited listening socket until SIGTERM, SIGINT or the end of standard input."""
     parser = argparse.ArgumentParser(prog="python -m local.function_url", description=__doc__)
     parser.add_argument("--listen-fd", type=int, required=True)
     parser.add_argument("--instances", type=int, default=1)

@@ -39,8 +39,8 @@ class Head:
         return b"close" in options or (version == b"HTTP/1.0" and b"keep-alive" not in options)
 
     def forwarded(self, *, start: tuple[bytes, bytes, bytes] | None = None, close: bool = False) -> bytes:
-        """Returns the head to send to the next hop: end-to-end headers unchanged and in order; `start` replaces the
-        start line.
+        """Returns the head to send to the next hop: the headers unchanged and in order, without those that concern one
+        connection; `start` replaces the start line, and `close` adds `Connection: close`.
         """
         lines = [b" ".join(part for part in start or self.start)]
         lines += [name + b": " + value for name, value in self.headers if name.lower() not in _HOP_BY_HOP]
@@ -68,8 +68,8 @@ def parse_head(data: bytes) -> Head:
 
 
 def request_length(head: Head) -> Length:
-    """Returns how the length of a request's body is determined. Raises BadMessage if proxies and servers could
-    disagree.
+    """Returns the length of a request's body in bytes, or CHUNKED; 0 if the headers state none. Raises BadMessage if
+    proxies and servers could disagree.
     """
     if head.start[2] not in (b"HTTP/1.1", b"HTTP/1.0"):
         raise BadMessage(f"not HTTP/1.x: {head.start[2][:20]!r}")
@@ -77,8 +77,8 @@ def request_length(head: Head) -> Length:
 
 
 def response_length(head: Head, method: bytes) -> Length:
-    """Returns how the length of the body of an answer to `method` is determined. Raises BadMessage if the status line
-    is malformed, or the headers give no clear length.
+    """Returns the length in bytes of the body of an answer to `method`, or CHUNKED; UNTIL_CLOSE if the headers state
+    none. Raises BadMessage if the status line is malformed, or the headers give no clear length.
     """
     status = status_of(head)
     if method == b"HEAD" or status in (204, 304) or status < 200:

@@ -58,8 +58,8 @@ def _base64(content: bytes | str) -> str:
 
 
 def partition_key(record: Json) -> str:
-    """Returns the value of a stream record's partition key, which decides its shard. For a table with a sort key it is
-    `log_id`.
+    """Returns, as JSON text, the value of a stream record's partition key, which decides its shard. That is `log_id` if
+    the table has such a key, else the first key.
     """
     keys = record["dynamodb"]["Keys"]
     name = "log_id" if "log_id" in keys else next(iter(keys))
@@ -105,7 +105,7 @@ def filterable_message(record: Json) -> Json:
 
 
 def scheduled_event(trigger: ScheduleTrigger, *, at: datetime, event_id: str, account: str, region: str) -> Any:
-    """Returns the event of a scheduled rule, or the constant input that its target names."""
+    """Returns the event of a scheduled rule or, parsed from JSON, the constant input that its target names."""
     if trigger.input is not None:
         return json.loads(trigger.input)
     return {

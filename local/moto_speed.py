@@ -82,7 +82,9 @@ def _write_plain_answers(handler: Any) -> None:
 
 
 def _plain(value: Any) -> Any:
-    """Converts bytes and times to their form in the JSON protocol."""
+    """Converts bytes to base64 text and times to epoch seconds, their form in the JSON protocol. Raises TypeError for
+    anything else.
+    """
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     if isinstance(value, datetime):

@@ -99,8 +99,8 @@ class TrimmingShard(StreamShard):
             self._records.pop()
 
     def read(self, sequence: int, limit: int) -> list[dict[str, Any]]:
-        """Returns up to `limit` records from `sequence` on, at most about 1 MB and at least one. Drops the records
-        before `sequence`.
+        """Returns up to `limit` records from `sequence` on, at most about 1 MB and at least one. Records before
+        `sequence` count as consumed: only the newest 1,000 of them, or 16 MB, are kept.
 
         Raises TrimmedDataAccess if `sequence` was dropped already.
         """

@@ -103,7 +103,9 @@ class Upstream:
         return Connection(reader, asyncio.StreamWriter(transport, protocol, reader, loop), protocol.gone)
 
     def release(self, connection: Connection) -> None:
-        """Keeps a connection for reuse; its last exchange must be complete."""
+        """Keeps a connection for reuse, or closes it if there are 64 idle ones already; its last exchange must be
+        complete.
+        """
         if len(self._idle) < IDLE_CONNECTIONS and not connection.gone.is_set():
             self._idle.append(connection)
         else:
@@ -275,8 +277,8 @@ async def _relay_chunks(source: Connection, target: Connection) -> None:
 
 
 async def _ends_soon(upload: asyncio.Task[None]) -> bool:
-    """Returns whether the whole body was sent. If the answer is complete before that, the connection must be closed,
-    because the rest of the body is never read.
+    """Returns whether the whole body was sent, after waiting up to 50 ms for its end. If it was not, the connection
+    must be closed, because the rest of the body is never read.
     """
     await asyncio.wait((upload,), timeout=OVERTAKEN_SECONDS)
     return upload.done() and upload.exception() is None
@@ -298,7 +300,7 @@ def _without_delay(transport: asyncio.BaseTransport) -> None:
 
 
 async def serve(listener: socket.socket, upstreams: list[Upstream]) -> None:
-    """Serves until SIGTERM or SIGINT."""
+    """Passes requests on until SIGTERM or SIGINT; prints `ready` when it accepts connections."""
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)

@@ -126,8 +126,8 @@ class EventPump:
 
 
 def events_at(endpoint: str) -> Events:
-    """Returns a function that polls events from the emulated EMR Serverless; it retries while that process is being
-    replaced.
+    """Returns a function that polls events from the emulated EMR Serverless. While that process is being replaced it
+    tries again for 5 seconds, then raises OSError.
     """
 
     def ask(after: int | None) -> dict[str, Any]:

@@ -255,7 +255,7 @@ class Batch:
 @dataclass(frozen=True)
 class Verdict:
     """What happens after a failure: the batches `again` are tried in this order before anything newer; records in
-    `dead` go to the dead-letter destination.
+    `dead` go to the dead-letter destination, for the reason `condition`.
     """
 
     again: tuple[Batch, ...] = ()
@@ -277,9 +277,10 @@ def shuffled_across_keys(records: Sequence[Json], key_of: Callable[[Json], str],
 def after_failure(batch: Batch, rule: StreamTrigger, *, failed_at: int = 0, oldest_age_seconds: float = 0) -> Verdict:
     """Decides what happens to a batch whose invocation failed from record number `failed_at` on.
 
-    Records before `failed_at` have succeeded. With bisect, a batch of several records is split: at the failed record if
-    the function named one, otherwise in the middle; a split does not count as an attempt. Otherwise the rest is tried
-    again until its attempts or the age of its records are used up.
+    Records before `failed_at` have succeeded. Records that are too old are given up. If the function named a failed
+    record after the first, the rest is tried again as a new batch. Otherwise, with bisect, a batch of several records
+    is split in the middle, which does not count as an attempt; else the rest is tried again until its attempts are used
+    up.
     """
     rest = Batch(batch.records[failed_at:], batch.attempts + 1)
     too_old = 0 <= rule.maximum_age_seconds < oldest_age_seconds
@@ -308,8 +309,8 @@ def first_failed(answer: Any, identifiers: Sequence[str]) -> int | None:
 
 
 def failed_identifiers(answer: Any, identifiers: Sequence[str]) -> set[str] | None:
-    """Returns the identifiers that an answer reports as failed; None if the answer is malformed, so that everything
-    counts as failed.
+    """Returns the identifiers that an answer reports as failed; None if the answer is malformed or names an identifier
+    that is not in `identifiers`, so that everything counts as failed.
     """
     if answer is None:
         return set()

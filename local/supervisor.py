@@ -100,7 +100,9 @@ class Supervisor:
         fds: Sequence[int] = (),
         replaceable: bool = False,
     ) -> Child:
-        """Starts `python -m arguments…` in a session of its own, so that Ctrl-C reaches only this process."""
+        """Starts `python -m arguments…` and returns the child at once, before it is ready. It has a session of its own,
+        so that Ctrl-C reaches only this process.
+        """
 
         def run() -> Child:
             process = subprocess.Popen(

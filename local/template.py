@@ -179,7 +179,7 @@ def _create_stack(template: Json, endpoint: str) -> dict[str, str]:
 
 
 class _Reader:
-    """Reads functions and triggers from the template, with references replaced by the values that CloudFormation
+    """A reader of the template's functions and triggers, which replaces references by the values that CloudFormation
     resolved.
     """
 

@@ -110,7 +110,7 @@ Group = tuple[str, dict[str, Any], dict[str, dict[str, Any]]]
 
 
 def groups(found: dict[str, Any]) -> Iterator[Group]:
-    """Yields the groups of all buckets, in the answer's order."""
+    """Yields the start, key and measures of each group of each bucket, in the answer's order."""
     for bucket in found.get("buckets", []):
         for group in bucket.get("groups", []):
             yield bucket["start"], group.get("key") or {}, group.get("measures") or {}
@@ -157,7 +157,9 @@ def _split(given: tuple[str, ...]) -> list[str]:
 
 
 def _range(start: str | None, end: str | None, last: str | None, now_s: float) -> dict[str, Any]:
-    """Returns the members `from` and `to` of the request; numbers are milliseconds."""
+    """Returns the members `from` and `to` of the request: the given texts or, with `last`, epoch milliseconds up to
+    now. Raises BadInput if the options exclude each other, one is missing, or `last` is malformed.
+    """
     if last is None:
         if start is None or end is None:
             raise BadInput("a range is missing", "--last 1h, or --from and --to")

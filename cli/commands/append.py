@@ -137,7 +137,8 @@ def command(
 
 
 def find_type(client: Client, target: Target, *, create: bool, content_type: str | None) -> str:
-    """Returns the stream's content type; creates the stream first if `create` is set.
+    """Returns the stream's content type. If there is no such stream, creates it if `create` is set, else raises
+    Refused.
 
     A key that may only write can't look the type up: then `content_type` or JSON is assumed.
     """

@@ -152,7 +152,7 @@ class State(NamedTuple):
 
 
 def state_of(shown: dict[str, Any], pending_records: int = 0) -> State:
-    """Reads the state from a stream's description as the server shows it."""
+    """Reads the state from the document of `_index_status`, with a number of unpublished records that it does not have."""
     segments = shown["segments"]["uploaded_count"]
     parts = list(shown["search_families"])
     parts += [part for part in (shown["routing_key_index"], shown["routing_key_lexicon"]) if is_kept(part)]

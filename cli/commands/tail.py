@@ -242,7 +242,9 @@ def decode(text: str) -> bytes:
 
 
 def split_lines(chunks: Iterable[bytes]) -> Iterator[str]:
-    """Yields lines that end with LF, CRLF or CR, and only these: other Unicode line breaks are data."""
+    """Yields lines that end with LF, CRLF or CR, and only these: other Unicode line breaks are data. A last line
+    without an end is dropped.
+    """
     rest = b""
     for chunk in chunks:
         rest += chunk

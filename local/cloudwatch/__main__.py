@@ -43,7 +43,7 @@ class Widget(NamedTuple):
 
 
 def widgets_of(template: Mapping[str, Any]) -> list[Widget]:
-    """Returns the widgets of the template's only dashboard."""
+    """Returns the widgets of the template's dashboard; there must be exactly one."""
     (part,) = (part for part in template["Resources"].values() if part["Type"] == "AWS::CloudWatch::Dashboard")
     body = json.loads(_text(part["Properties"]["DashboardBody"]))
     return [
@@ -68,7 +68,7 @@ def _text(value: Any) -> str:
 
 
 def _lines(metrics: Any) -> list[Line]:
-    """Returns the lines of a graph from its rows: `[namespace, name, dimension, value, …, {options}]`, or
+    """Returns the visible lines of a graph from its rows, each `[namespace, name, dimension, value, …, {options}]` or
     `[{expression}]`.
     """
     stats: dict[str, Stat] = {}
@@ -107,8 +107,8 @@ _TITLE, _LEGEND_LINE, _MARGIN = 22, 13, 10
 
 
 def svg(widgets: Sequence[Widget], samples: Samples, start_s: int, end_s: int) -> str:
-    """Draws the dashboard's graphs from `start_s` to `end_s` as SVG; widgets without lines (alarm states) are left
-    out.
+    """Returns the dashboard's graphs from `start_s` to `end_s` as the text of an SVG picture; widgets without lines
+    (alarm states) are left out.
     """
     graphs = [widget for widget in widgets if widget.lines]
     top = min(widget.y for widget in graphs)
@@ -180,7 +180,7 @@ PERIOD_S = 300
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Writes the picture, and prints a line for each alarm that would have been raised."""
+    """Writes the dashboard as an SVG file, and prints a line for each alarm that would have been raised."""
     parser = argparse.ArgumentParser(prog="python -m local.cloudwatch", description=__doc__)
     parser.add_argument("emf", type=Path, help="EMF lines, as the functions write them")
     parser.add_argument("--factor", type=float, default=1.0, help="how much faster than the deployment it ran")

@@ -43,7 +43,9 @@ def stats_of(query: Query) -> Iterator[Stat]:
 
 
 def values(query: Query, samples: Samples, start_s: int, end_s: int, *, fills_empty: bool = True) -> Series:
-    """Returns the values of a query between two period starts. For `fills_empty` see `evaluate`."""
+    """Returns the value of a query for each period from `start_s` to `end_s` (exclusive) that has one. For
+    `fills_empty` see `evaluate`.
+    """
     if isinstance(query, Stat):
         return samples.series(query.key, query.statistic, query.period_s, start_s, end_s)
     periods = range(start_s, end_s, query.period_s)
@@ -54,7 +56,7 @@ def values(query: Query, samples: Samples, start_s: int, end_s: int, *, fills_em
 
 
 def dimensions(listed: Sequence[Json]) -> tuple[tuple[str, str], ...]:
-    """Returns a metric's dimensions from the template; a reference to a resource becomes its logical id."""
+    """Returns a metric's dimensions in the template as sorted pairs; a reference to a resource becomes its logical id."""
     return tuple(sorted((one["Name"], referred(one["Value"])) for one in listed))
 
 
@@ -191,7 +193,10 @@ _COMPARISONS: Mapping[str, Callable[[float, float], bool]] = {
 
 
 class Alarm(NamedTuple):
-    """An alarm of the template. `name` is its name in the account, without the stack's prefix."""
+    """An alarm of the template: it is raised if in `datapoints` of the last `periods` periods the query's value
+    compares with `threshold` as `comparison` says. `missing` says how periods without a value count. `name` lacks the
+    stack's prefix.
+    """
 
     name: str
     description: str
@@ -209,7 +214,7 @@ class Alarm(NamedTuple):
 
 
 def alarms_of(template: Mapping[str, Any], stack_name: str) -> list[Alarm]:
-    """Reads all alarms of a template."""
+    """Returns all alarms of a template; the prefix `<stack_name>-` is removed from their names."""
     return [
         _alarm(part["Properties"], f"{stack_name}-")
         for part in template["Resources"].values()

@@ -40,7 +40,9 @@ class Lapse(NamedTuple):
         return self.begin_s + (at_ms - self.start_ms) * self.factor / 1000
 
     def value(self, key: Key, value: float) -> float:
-        """Converts a captured value to what it would be in the deployment."""
+        """Converts a captured value to what it would be in the deployment: ages are multiplied by `factor`, all other
+        metrics are unchanged.
+        """
         return value * self.factor if (dict(key.dimensions).get("service"), key.name) in _AGES else value
 
 
@@ -63,7 +65,7 @@ class Samples:
 
     @property
     def end_s(self) -> float:
-        """Returns the time of the newest value."""
+        """Returns the time of the newest value in seconds; 0 if there are no values."""
         return max((at for values in self._values.values() for at, _ in values), default=0.0)
 
     def series(self, key: Key, statistic: str, period_s: int, start_s: int, end_s: int) -> Series:

@@ -38,7 +38,7 @@ def amount(quantity: float) -> str:
 
 
 def bill_sheet(estimate: Estimate) -> Sheet:
-    """Returns the table of a bill: each line with its sum and share, and whether it is paid without any request."""
+    """Returns the table of a bill: each line with its sum and share, and how much of it is paid without any request."""
     drawn = bill(estimate)
     empty = bill(Estimate(estimate.work.idle(), estimate.counts, estimate.prices, estimate.assumed))
     rows: list[list[object]] = []
