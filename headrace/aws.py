@@ -23,7 +23,7 @@ DEFAULT_REGION = "us-east-1"
 
 
 def region_of(environment: Mapping[str, str]) -> str:
-    """Returns the AWS region that the environment variables name."""
+    """Returns the AWS region that the environment variables name; `us-east-1` if they name none."""
     return environment.get("AWS_REGION") or environment.get("AWS_DEFAULT_REGION") or DEFAULT_REGION
 
 

@@ -90,8 +90,8 @@ class Batch:
         time_ms: int | Sequence[int] = 0,
         hops: int | Sequence[int] = 0,
     ) -> Batch:
-        """Builds a batch from the data of its records, buffers of any kind. A column is one value for all, or one for
-        each record.
+        """Builds a batch from the data of its records, buffers of any kind. A column is one value for all records, or one
+        for each; that the numbers agree is not checked.
         """
         parts = data if isinstance(data, list | tuple) else list(data)
         return Batch(
@@ -115,7 +115,7 @@ class Batch:
 
     @property
     def size(self) -> int:
-        """The size of all data and keys in bytes."""
+        """The size of all data in bytes, plus the number of characters of all keys."""
         if isinstance(self.key, list):
             return len(self.data) + sum(map(len, filter(None, self.key)))
         return len(self.data) + len(self.key or "") * len(self)
@@ -179,7 +179,7 @@ EMPTY = Batch()
 
 
 def concat(batches: Sequence[Batch]) -> Batch:
-    """Concatenates batches, in order."""
+    """Returns one batch with the records of all batches, in order; `EMPTY` if there are none."""
     filled = [batch for batch in batches if batch]
     if len(filled) < 2:
         return filled[0] if filled else EMPTY
@@ -195,7 +195,7 @@ def concat(batches: Sequence[Batch]) -> Batch:
 
 
 def _column(values: Sequence[V] | None, empty: V) -> V | list[V]:
-    """Returns these values as a column: one value if all are equal, else a list."""
+    """Returns these values as a column: one value if all are equal, else a list; `empty` if there are none."""
     if not values:
         return empty
     listed = values if isinstance(values, list) else list(values)
@@ -210,7 +210,7 @@ def _chained(batches: Sequence[Batch], columns: Sequence[V | list[V]]) -> V | li
 
 
 def encode_frames(batch: Batch) -> bytes:
-    """Encodes a batch as the payload of an entry."""
+    """Encodes a batch, without its times, as the payload of an entry."""
     kinds = 0
     parts: list[bytes | array[int]] = [b""]
     for place, column in enumerate((batch.key, batch.node, batch.meta)):
@@ -277,7 +277,7 @@ class _Frames:
             raise ValueError(f"{self._count} records in {len(raw)} bytes")
 
     def batch(self) -> Batch:
-        """Parses the frames and returns their batch."""
+        """Returns the batch that the frames hold. Raises ValueError if they are malformed."""
         keys, nodes, meta = self._texts(0), self._texts(2), self._texts(4)
         hops = self._hops()
         sizes = array("I", self._take(4 * self._count))

@@ -73,7 +73,9 @@ _until: ContextVar[float | None] = ContextVar("until", default=None)
 
 @contextmanager
 def within_deadline(budget_ms: int, monotonic: Callable[[], float] = time.monotonic) -> Iterator[None]:
-    """Sets the request's deadline for a block: store calls in it (by this thread) start within the budget, or fail."""
+    """Sets the request's deadline while a block runs: store calls in it (by this thread) start within the budget, or raise
+    DeadlineExceeded.
+    """
     token = _until.set(monotonic() + budget_ms / 1000)
     try:
         yield

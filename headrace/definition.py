@@ -34,7 +34,7 @@ class Document(msgspec.Struct, frozen=True, omit_defaults=True):
     """The content of a definition's object.
 
     Attributes:
-        own: the document of the surface's addition; None if there is none.
+        own: the document of the surface's addition; only a `kind` if it adds nothing.
         families: index families that the surface needs in addition to those of the search configuration.
     """
 
@@ -49,7 +49,7 @@ class Own(Protocol):
 
     @property
     def kind(self) -> str:
-        """The name that listings show."""
+        """The name of its kind, such as `evlog`; listings show it."""
 
     @property
     def families(self) -> tuple[str, ...]:
@@ -67,7 +67,7 @@ class Stored(msgspec.Struct, frozen=True):
 
     @property
     def kind(self) -> str:
-        """The name that listings show."""
+        """The name of its kind, which listings show; `generic` if the content has none."""
         return str(self.content.get("kind", GENERIC))
 
     def document(self) -> dict[str, Any]:
@@ -128,7 +128,7 @@ class Definition:
 
     @cached_property
     def search(self) -> SearchConfig | None:
-        """The search configuration, if there is one."""
+        """The search configuration; None if there is none."""
         if self.registry.search is None:
             return None
         return search_config.parse(self.registry.search, self.schema_version)
@@ -165,14 +165,14 @@ def for_fork(definition: Definition, base: int) -> Definition:
 
 
 class Definitions:
-    """A cache of the definitions of logs, by object; definitions never change."""
+    """A cache of the definitions of logs, by the key of their object; definitions never change."""
 
     def __init__(self, objects: Objects) -> None:
         self._objects = objects
         self._kept: Bounded[str, Definition] = Bounded(_REMEMBERED)
 
     def of(self, log_id: str, state: LogState) -> Definition:
-        """Returns the definition that a state names. Costs one GET if it is not cached.
+        """Returns the definition that a state names; the empty one if it names none. Costs one GET if it is not cached.
 
         Raises:
             Damaged: the object is missing, or is not a definition.

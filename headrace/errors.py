@@ -23,7 +23,7 @@ from typing import ClassVar
 
 
 class HeadraceError(Exception):
-    """The base class of all errors of this package."""
+    """The base class of all errors of this package except those of the stores (`StoreError`)."""
 
     code: ClassVar[str] = "internal"
     retryable: ClassVar[bool] = False
@@ -37,7 +37,7 @@ class InvalidRequest(HeadraceError):
 
 
 class PayloadTooLarge(InvalidRequest):
-    """The body is larger than this server accepts."""
+    """The request, or what it would store or return, is larger than this server accepts."""
 
     code = "payload_too_large"
 
@@ -107,7 +107,7 @@ class SegmentMissing(Damaged):
 
 
 class StoreError(Exception):
-    """The base class of the errors that store adapters raise. It never leaves the library."""
+    """The base class of the errors that store adapters raise: the store refused, gave no answer, or was asked too late."""
 
 
 class StoreThrottled(StoreError):

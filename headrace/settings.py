@@ -147,7 +147,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         """Reads the settings from `HEADRACE_*` variables; empty ones count as absent.
 
         Raises:
-            SettingsError: a value has the wrong type; `UnsafeTrimAge` for a trim age that is too short to be safe.
+            SettingsError: a value has the wrong type or is out of bounds; `UnsafeTrimAge` for an unsafe trim age.
         """
         given: dict[str, Any] = {}
         for name in cls.__struct_fields__:

@@ -272,7 +272,7 @@ class Plan(msgspec.Struct, frozen=True):
         return hashlib.sha256(msgspec.json.encode(self, order="sorted")).hexdigest()[:16]
 
     def field(self, name: str) -> FieldPlan | None:
-        """Returns what is held for a field; None if it is no search field."""
+        """Returns the plan of one field, by its name; None if it is no search field."""
         return next((field for field in self.fields if field.name == name), None)
 
 
@@ -309,7 +309,7 @@ def plan_of(definition: Definition) -> Plan | None:
 
 
 def hash_of(definition: Definition) -> str:
-    """Returns the hash of a definition's plan; `NONE` if it has no plan."""
+    """Returns the hash of a definition's plan; `NONE` (16 zeros) if it has no plan."""
     plan = plan_of(definition)
     return plan.hash if plan else NONE
 

@@ -35,7 +35,7 @@ def unite(one: Int64s, other: Int64s) -> Int64s:
 
 
 def are_among(values: Int64s, wanted: Int64s) -> NDArray[np.bool_]:
-    """Returns a mask of the values that occur in `wanted`, which must be ascending."""
+    """Returns a mask that tells for each value whether it occurs in `wanted`, which must be ascending."""
     if not len(wanted):
         return np.zeros(len(values), np.bool_)
     at = np.searchsorted(wanted, values)
@@ -115,7 +115,7 @@ class Docs(NamedTuple):
         return Docs(self.size, mask=mask)
 
     def has(self, rows: Rows) -> Mask:
-        """Returns a mask of the given rows that are in the set."""
+        """Returns a mask that tells for each of the given rows whether it is in the set."""
         if self.mask is not None:
             found: Mask = self.mask[rows]
             return found

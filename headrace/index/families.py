@@ -143,7 +143,7 @@ def after(prefix: bytes) -> bytes:
     """Returns the least byte string above all that begin with `prefix`.
 
     Raises:
-        ValueError: `prefix` consists of FF bytes only, so nothing is above.
+        ValueError: `prefix` is empty or consists of FF bytes only, so nothing is above.
     """
     kept = prefix.rstrip(b"\xff")
     if not kept:
@@ -157,5 +157,5 @@ def text_bytes(text: str) -> bytes:
 
 
 def cut(term: bytes) -> bytes:
-    """Cuts a sort key to the length that a descriptor keeps."""
+    """Cuts a sort key to the length that a descriptor keeps, `CUT` bytes."""
     return term[:CUT]

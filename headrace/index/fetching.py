@@ -49,7 +49,7 @@ def run(routine: Routine[T], source: Ranges) -> T:
     """Drives a routine to its end and returns its result.
 
     Raises:
-        Damaged: an object that is named somewhere does not exist.
+        Damaged: an object that a range names does not exist.
     """
     try:
         wanted = next(routine)
@@ -143,7 +143,7 @@ class CachedRanges:
         return data
 
     def keep(self, fetched: Range, data: bytes) -> None:
-        """Keeps a range in memory, and moves those used least recently to the directory."""
+        """Keeps a range in memory, and moves those used least recently to the directory; drops them if there is none."""
         for old, body in self._memory.put(fetched, data):
             if self._directory:
                 self._directory.put(old, body)
@@ -181,7 +181,7 @@ class _Round(NamedTuple):
 
 
 class Fetches:
-    """The port `Ranges` for one request: reads through the cache, and counts. Not thread-safe.
+    """The port `Ranges` for one request: reads through the cache, and counts what it fetches. Not thread-safe.
 
     Attributes:
         stats: what this request has fetched.

@@ -54,7 +54,7 @@ class IndexManifest(msgspec.Struct, frozen=True):
 
 
 def empty(log_id: str) -> IndexManifest:
-    """Returns the manifest of a log without any generation."""
+    """Returns generation 0, which stands for a log without any index manifest."""
     return IndexManifest(VERSION, log_id, 0, 0)
 
 

@@ -133,7 +133,7 @@ class PartReader:
 
 @contextmanager
 def damage(source: str) -> Iterator[None]:
-    """Converts any error of the Parquet reader to Damaged, naming the object."""
+    """Converts any error of the Parquet reader in a block to Damaged, naming the object."""
     try:
         yield
     except Damaged:

@@ -76,7 +76,7 @@ def write(
 
 
 class _Open:
-    """A part that is being written."""
+    """A part that is being written: takes row groups, and becomes a `WrittenPart` when it is closed."""
 
     def __init__(self, family: Family, schema: pa.Schema, sample: pa.Table) -> None:
         self._family = family

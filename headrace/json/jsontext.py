@@ -81,10 +81,10 @@ MISSING: Final = Missing.MISSING
 
 
 def parse_pointer(text: str) -> Path:
-    """Parses a pointer, and returns its keys.
+    """Parses a pointer, and returns its keys; none for an empty text, the whole document.
 
     Raises:
-        InvalidRequest: the pointer does not begin with a slash, or has a `~` that is neither `~0` nor `~1`.
+        InvalidRequest: the text does not begin with a slash, or has a `~` that is neither `~0` nor `~1`.
     """
     if not text:
         return ()
@@ -99,7 +99,9 @@ def render_pointer(path: Path) -> str:
 
 
 def index_of(key: str) -> int | None:
-    """Returns the array index that a key stands for; None if it is no index: leading zeros and `-` are not allowed."""
+    """Returns the array index that a key stands for; None if it is no index: leading zeros, `-` and more than 9 digits are
+    not allowed.
+    """
     if not (key.isascii() and key.isdecimal()) or len(key) > _INDEX_DIGITS or (key[0] == "0" and key != "0"):
         return None
     return int(key)

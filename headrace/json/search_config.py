@@ -103,7 +103,7 @@ def parse(search: Any, current_version: int) -> SearchConfig:
 
 
 class _Outline(msgspec.Struct, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """The document with only its upper levels checked."""
+    """The document of a search configuration, with only its upper levels checked."""
 
     profile: str | None = None
     primary_timestamp_field: str
@@ -295,7 +295,9 @@ _PLACE = re.compile(r"(.*?)(?: - at `\$(.*)`)?", re.DOTALL)
 
 
 def _shape(document: Any, shape: type[T], at: str) -> T:
-    """Converts a document to a value of this type; checks types, required members and unknown members."""
+    """Converts a document to a value of this type. Raises InvalidRequest, with the place, for a wrong type, a missing
+    member or an unknown one.
+    """
     try:
         return msgspec.convert(document, shape)
     except msgspec.ValidationError as exc:

@@ -254,7 +254,7 @@ def control_entry(newest: Entry, kind: str, state: LogState, request_ids: tuple[
 
 
 class Appender:
-    """Commits appends to the logs of one surface.
+    """The part of a process that commits appends to the logs of one surface.
 
     Attributes:
         groups: the waiting requests by log; control verbs take turns with them.

@@ -71,7 +71,7 @@ class Stores:
 
 
 class Picture(NamedTuple):
-    """The row of a name and the newest entry of its log (without payload), both as of `read`."""
+    """The row of a name and the newest entry of its log (without payload), both as of the moment `read`."""
 
     row: Row
     newest: Entry
@@ -169,7 +169,7 @@ class Pictures:
         self._pictures.pop((row.name, row.config.role))
 
     def forget(self) -> None:
-        """Clears the cache."""
+        """Drops all cached pictures, manifests and touches."""
         self._pictures.clear()
         self._manifests.clear()
         self._touched.clear()
@@ -363,7 +363,7 @@ class Context:
         return Head(row.log_id, row.config, picture.state, self.deadline_ms(picture))
 
     def deadline_ms(self, picture: Picture) -> int | None:
-        """Returns when a log expires, by the touches that this process knows; None if never."""
+        """Returns when a log expires (epoch ms), by the touches that this process knows; None if never."""
         row = picture.row
         return deadline_ms(row.config, picture.state, self.pictures.touched_ms(row.log_id))
 
@@ -380,7 +380,7 @@ class Context:
         return self.stores.producers.get(log_id, producer_id)
 
     def definition(self, log_id: str, state: LogState) -> Definition:
-        """Returns the definition that a state names: one GET, the first time."""
+        """Returns the definition that a state names, the empty one if it names none; costs one GET the first time."""
         return self._definitions.of(log_id, state)
 
     def remember(self, objects: Sequence[NamedObject]) -> None:
@@ -395,5 +395,5 @@ class Context:
 
 
 def _no_record(row: Row, position: int) -> bytes:
-    """Refuses to read: a worker only ends and repairs logs, and those decisions depend on no record."""
+    """Raises NotImplementedError: a worker only ends and repairs logs, and those decisions depend on no record."""
     raise NotImplementedError(f"a worker reads no records: log_id={row.log_id} position={position}")

@@ -87,8 +87,8 @@ class Controls:
     # What a decision is about.
 
     def ensure_alive(self, picture: Picture) -> Picture:
-        """Ends the log if its deadline has passed. Returns the picture, or a fresh one if the log's end had to be
-        checked.
+        """Returns the picture if, as far as this process knows, its log is not due to expire. Otherwise ends the log,
+        unless something renewed it, and returns a fresh picture, of a log that has ended or not.
         """
         if not self._context.is_due(picture):
             return picture
@@ -209,8 +209,8 @@ class Controls:
         return ends_ms
 
     def touch(self, picture: Picture) -> None:
-        """Renews a sliding deadline if, as far as this process knows, a tenth of the TTL has passed since the last
-        renewal.
+        """Renews the sliding deadline, if the log has one and, as far as this process knows, a tenth of the TTL has passed
+        since the last renewal.
         """
         ttl_ms = picture.row.config.ttl_ms
         if ttl_ms is None:

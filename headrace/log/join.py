@@ -299,7 +299,7 @@ def between(wal: Wal, log_id: str, first: int, end: int, most_bytes: int) -> lis
 
 
 class TimeFinder:
-    """Converts times to positions in logs. Append times never fall, so one search per log is enough."""
+    """A converter of times to positions in logs. Append times never fall, so one search per log is enough."""
 
     def __init__(
         self, stores: Stores, manifests: ManifestStore, refresh_manifest: Callable[[str], Manifest | None]

@@ -82,12 +82,16 @@ class Log:
             return self.controls.run(lambda: find(self.controls), decide, request)
 
     def define(self, name: str, change: Change) -> Definition:
-        """Replaces the definition of a log by the result of `change`, and returns it."""
+        """Replaces the definition of a log by the result of `change`, and returns it. Raises NotFound or Gone if no living
+        log has this name.
+        """
         definition: Definition = self.control(name, lambda controls: controls.find_living(name), deciding(change))
         return definition
 
     def delete(self, name: str) -> bool:
-        """Deletes a name with all its logs. Returns False if it was deleted before."""
+        """Deletes a name with all its logs. Returns False if it was deleted before. Raises NotFound if it never existed or
+        has expired, Gone if it was deleted before and forks still need its data.
+        """
         with self._turns(self._context.groups.in_use(name)):
             return self.controls.delete(name)
 

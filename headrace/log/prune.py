@@ -42,7 +42,7 @@ class Ahead(NamedTuple):
 
 
 class Pruner:
-    """Asks the index runs of logs which records may be selected. Thread-safe."""
+    """The reader of index runs that tells a read which records may be selected. Thread-safe."""
 
     def __init__(self, indexes: IndexManifests, cache: RunCache) -> None:
         self._indexes = indexes

@@ -37,7 +37,7 @@ NEAR_RECORDS = 1000  # so close to the end, the newest entries probably hold a c
 
 
 class Reader:
-    """Reads pages of logs."""
+    """The reads of one surface's logs: pages of records, or one record, from the published part and the tail."""
 
     def __init__(self, context: Context, controls: Controls, pruner: Pruner) -> None:
         self._context = context

@@ -12,7 +12,9 @@ JSON = "application/json"
 
 
 class Head(NamedTuple):
-    """The state of a living log at one moment."""
+    """The state of a living log at one moment; `deadline_ms` is when it expires (epoch ms) unless it is touched, None for
+    never.
+    """
 
     log_id: str
     config: LogConfig

@@ -43,7 +43,7 @@ class Look(NamedTuple):
     Attributes:
         row: the row of its name; for a companion, the row that is derived from it.
         state: its state as of the newest entry.
-        touched_ms: the last counted read that this process knows of.
+        touched_ms: time of the last counted read that this process knows of; 0 if it knows none.
     """
 
     row: Row
@@ -196,7 +196,9 @@ class Surface:
         return NotFound(f"{self.noun} not found: name={name}")
 
     def ended(self, config: LogConfig, state: LogState) -> HeadraceError | None:
-        """Returns the error for a log that has ended; None if it has not."""
+        """Returns the error for a log that has ended: Gone if forks still need it, else NotFound. None if it has not
+        ended.
+        """
         if not state.ended:
             return None
         if state.forks:
@@ -228,7 +230,9 @@ class Grown(NamedTuple):
 
 
 def deadline_ms(config: LogConfig, state: LogState, touched_ms: int) -> int | None:
-    """Returns when the log expires if nothing touches it; None if never. `touched_ms` is the last counted read."""
+    """Returns when the log expires (epoch ms) if nothing touches it; None if never. `touched_ms` is the time of the last
+    counted read.
+    """
     if config.expires_at_ms is not None:
         return config.expires_at_ms
     if config.ttl_ms is None:
@@ -248,7 +252,9 @@ def grow(
     hint_ms: int | None = None,
     producer: Producer | None = None,
 ) -> Grown:
-    """Returns the state after records, perhaps those of a producer. It renews a sliding deadline."""
+    """Returns the log's state after these records are added, perhaps those of a producer, and their append time. It renews
+    a sliding deadline.
+    """
     producers, evicted = state.producers, None
     if producer is not None:
         rest = [one for one in producers if one.id != producer.id]
@@ -288,7 +294,9 @@ def name_companions(config: LogConfig, content_types: Mapping[str, str], ids: Id
 
 
 def create_companions(row: Row) -> tuple[Draft, ...]:
-    """Returns the first entries of a new row's companions, empty logs all: they join the commit of its main log's."""
+    """Returns the drafts of the first entries of a new row's companions, which are empty logs; they join the commit that
+    creates the main log.
+    """
     return tuple(Draft(one.log_id, "create", LogState(), config=one.config) for one in row.companions)
 
 

@@ -117,7 +117,9 @@ class Collector:
 
     @property
     def full(self) -> bool:
-        """Whether no more records are taken."""
+        """Whether no more records are taken: the page has enough records or bytes, or a scan has reached its limit or its
+        time.
+        """
         if len(self.data) >= self.max_records or self.size >= self.max_bytes or self.limit_reached:
             return True
         return self.view.selects and self._looked and self._late()

@@ -36,7 +36,7 @@ class MemoryObjects:
         return [self.get_range(*one) for one in ranges]
 
     def put(self, key: str, data: bytes) -> None:
-        """Writes the object."""
+        """Writes the object; replaces one that is already under this key."""
         with self._lock:
             self._objects[key] = bytes(data)
 

@@ -22,12 +22,12 @@ T = TypeVar("T")
 
 
 def encode(value: object) -> bytes:
-    """Encodes a value as JSON in a frame, the bytes of an object."""
+    """Encodes a value as JSON, compressed as by `frame`: the bytes of an object."""
     return frame(msgspec.json.encode(value))
 
 
 def encode_msgpack(value: object) -> bytes:
-    """Encodes a value as MessagePack in a frame, the bytes of an object; for values that contain bytes."""
+    """Encodes a value as MessagePack, compressed as by `frame`: the bytes of an object; for values that contain bytes."""
     return frame(msgspec.msgpack.encode(value))
 
 

@@ -112,7 +112,7 @@ class S3Objects:
         return [self.get_range(*one) for one in ranges]
 
     def put(self, key: str, data: bytes) -> None:
-        """Writes the object."""
+        """Writes the object; replaces one that is already under this key."""
         if self._fast is not None:
             self._fast.put(key, data)
         else:
@@ -162,8 +162,8 @@ class S3Objects:
 
 @contextmanager
 def _translated(key: str, *, writes: bool = False) -> Iterator[None]:
-    """Converts botocore's errors to those of the port. An error that is not in the table is a bug or a wrong setting,
-    and passes unchanged.
+    """Converts botocore's errors in a block to those of the port; raises DeadlineExceeded before it if the request's time
+    is over. An error that is not in the table is a bug or a wrong setting, and passes unchanged.
     """
     check_deadline()
     try:

@@ -27,8 +27,8 @@ from headrace.wal.state import DefinitionRef
 
 
 def check_generations(objects: Objects, notes: Notes, numbers: Sequence[int]) -> Manifest | None:
-    """Checks that every generation from 1 to the highest one in `numbers` exists, decodes, and may follow the one
-    before.
+    """Checks that every generation from 1 to the highest one in `numbers` exists, decodes, and may follow the one before;
+    adds what is wrong to `notes`.
 
     Returns:
         The newest generation; None if it can't be trusted.

@@ -145,7 +145,7 @@ def _says(standing: Row, row: Row) -> bool:
 
 
 class _Planner:
-    """Makes the plan for one log that owns its name."""
+    """The planner for one log that owns its name."""
 
     def __init__(
         self,

@@ -60,8 +60,8 @@ class _Run:
         self._manifests = ManifestStore(stores.objects)
 
     def carry_out(self, plan: Plan) -> LogRecovered:
-        """Writes a plan (generation, producers, entry with row, watermark), and returns what was done; `refused` if a store
-        failed. A crash may interrupt this order anywhere.
+        """Writes a plan (generation, producers, entry with row, watermark), or nothing in a dry run. Returns what was or
+        would be written; `refused` if a store failed. A crash may interrupt this order anywhere.
         """
         wrote: list[str] = []
         status, reason = plan.status, plan.reason
@@ -129,7 +129,9 @@ class _Run:
         return following
 
     def _commit(self, plan: Plan, entry: Entry) -> None:
-        """Commits the entry of a plan together with its catalog row."""
+        """Commits the entry of a plan together with its catalog row; does nothing in a dry run. Raises StoreError if
+        somebody else has written meanwhile.
+        """
         if self._dry_run:
             return
         stores, row = self._stores, plan.facts.row
@@ -142,7 +144,7 @@ class _Run:
 
     def _set_watermark(self, plan: Plan, manifest: Manifest | None) -> bool:
         """Sets the watermark to that of `manifest`; for a purged log, so high that no late writer passes the ack fence.
-        Returns False if it was right already.
+        Writes nothing in a dry run. Returns False if it was right already.
         """
         marks, log_id, standing = self._stores.watermarks, plan.facts.log_id, plan.facts.watermark
         wanted = Watermark(touched_ms=standing.touched_ms)

@@ -96,7 +96,9 @@ class Facts(msgspec.Struct, frozen=True):
 
     @property
     def own_row(self) -> Row | None:
-        """The catalog row of the name; None if it is of another log."""
+        """The catalog row of the log, for a companion derived from that of its main log; None if the name has no row, or
+        one of another log.
+        """
         logs = self.row.logs if self.row is not None else ()
         return next((log for log in logs if log.log_id == self.log_id), None)
 
@@ -142,7 +144,9 @@ def list_logs(objects: Objects, prefix: str = keys.ROOT) -> Iterator[Listed]:
 
 
 def look(stores: Stores, listed: Listed, row: Row | None = None) -> Facts:
-    """Reads the facts of one log. `row` tells what it is if nothing else does."""
+    """Reads the facts of one log. `row` tells what it is if nothing else does. Damaged objects are noted in the facts, not
+    raised.
+    """
     log_id = listed.log_id
     tombstone = description = manifest = None
     damage = ""

@@ -70,7 +70,7 @@ class AppendRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def size(self) -> int:
-        """The bytes of record data and keys."""
+        """The bytes of record data, plus the characters of keys."""
         return self.records.size
 
 
@@ -133,8 +133,8 @@ def check_name(name: str) -> str:
     """Checks that a text can be the name of a stream, and returns it.
 
     Raises:
-        InvalidRequest: the name is empty, too long or not encodable, has control characters, or ends in a reserved
-            segment.
+        InvalidRequest: the name is empty, too long or not encodable, has control characters, or begins or ends in a
+            reserved segment.
     """
     if not name:
         raise InvalidRequest("stream name is empty")

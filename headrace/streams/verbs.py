@@ -266,8 +266,8 @@ def _producer(state: LogState, request: AppendRequest, spilled: Mapping[str, Pro
 
 
 def _check_producer(config: LogConfig, state: LogState, asked: Producer, known: Producer | None) -> Verdict | None:
-    """Applies the table of protocol § 5.2.1 to a producer's epoch and sequence number. Returns None if the write is
-    new.
+    """Returns the verdict of protocol § 5.2.1 on a producer's epoch and sequence number, a repeat or a refusal; None if the
+    write is new.
     """
     if known is None or asked.epoch > known.epoch:
         if asked.seq == 0:

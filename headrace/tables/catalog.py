@@ -208,7 +208,7 @@ class DynamoCatalog:
         self._table = table
 
     def get(self, surface: str, name: str) -> Row | None:
-        """Returns the row of a name, with one consistent read."""
+        """Returns the row of a name, None if there is none; costs one consistent read."""
         answer = self._store.call(
             "GetItem",
             {
@@ -221,12 +221,12 @@ class DynamoCatalog:
         return item_row(item) if item is not None else None
 
     def living(self, surface: str, *, after: str = "", prefix: str = "", limit: int) -> list[Row]:
-        """Returns rows that have not ended, by merging 16 ordered queries."""
+        """Returns up to `limit` rows that have not ended, in byte order of the name, by merging 16 ordered queries."""
         rows = self._merged(surface, after, prefix, limit)
         return list(islice((row for row in rows if not row.ended), limit))
 
     def every(self, surface: str, *, after: str = "", limit: int) -> list[Row]:
-        """Returns all rows, by merging 16 ordered queries."""
+        """Returns up to `limit` rows, ended or not, in byte order of the name, by merging 16 ordered queries."""
         return list(islice(self._merged(surface, after, "", limit), limit))
 
     def _merged(self, surface: str, after: str, prefix: str, limit: int) -> Iterator[Row]:
@@ -265,7 +265,7 @@ class DynamoCatalog:
             query["ExclusiveStartKey"] = answer["LastEvaluatedKey"]
 
     def due(self, now_ms: int, *, limit: int) -> list[Row]:
-        """Returns the due rows, with one index query per shard and a read of the rows themselves."""
+        """Returns up to `limit` due rows, earliest first, with one index query per shard and a read of each row."""
         found: list[Row] = []
         for shard in BUCKETS:
             answer = self._store.call(
@@ -286,11 +286,13 @@ class DynamoCatalog:
         return sorted(found, key=lambda row: row.deadline_ms or 0)[:limit]
 
     def mark_ended(self, row: Row) -> None:
-        """Marks the row as ended, with one conditional update."""
+        """Marks the row as ended with one conditional update; does nothing if the name has another log now."""
         self._update(row, "SET ended = :ended REMOVE expiry_shard, expires_at_ms", {":ended": {"BOOL": True}})
 
     def set_hints(self, row: Row, *, deadline_ms: int | None = None, label: str | None = None) -> None:
-        """Corrects the row, with one conditional update."""
+        """Corrects deadline and label (None keeps them) with one conditional update; does nothing if the name has another
+        log now, or has ended.
+        """
         changes: list[str] = []
         values: Item = {}
         if deadline_ms is not None:
@@ -326,16 +328,16 @@ class MemoryCatalog:
         self.rows: dict[tuple[str, str], Row] = {}
 
     def get(self, surface: str, name: str) -> Row | None:
-        """Returns the row of a name."""
+        """Returns the row of a name; None if there is none."""
         with self.lock:
             return self.rows.get((surface, name))
 
     def living(self, surface: str, *, after: str = "", prefix: str = "", limit: int) -> list[Row]:
-        """Returns rows that have not ended, in byte order of the name."""
+        """Returns up to `limit` rows that have not ended, in byte order of the name."""
         return [row for row in self._listed(surface, after, prefix) if not row.ended][:limit]
 
     def every(self, surface: str, *, after: str = "", limit: int) -> list[Row]:
-        """Returns all rows, in byte order of the name."""
+        """Returns up to `limit` rows, ended or not, in byte order of the name."""
         return self._listed(surface, after, "")[:limit]
 
     def _listed(self, surface: str, after: str, prefix: str) -> list[Row]:
@@ -348,7 +350,7 @@ class MemoryCatalog:
         return sorted(found, key=lambda row: row.name.encode())
 
     def due(self, now_ms: int, *, limit: int) -> list[Row]:
-        """Returns rows whose deadline has passed."""
+        """Returns up to `limit` rows whose deadline has passed, earliest first."""
         with self.lock:
             found = [r for r in self.rows.values() if r.deadline_ms is not None and r.deadline_ms <= now_ms]
         return sorted(found, key=lambda row: row.deadline_ms or 0)[:limit]
@@ -362,7 +364,7 @@ class MemoryCatalog:
                 self.rows[row.surface, row.name] = ended
 
     def set_hints(self, row: Row, *, deadline_ms: int | None = None, label: str | None = None) -> None:
-        """Corrects the row, if it is still of the same log and has not ended."""
+        """Corrects deadline and label (None keeps them), if the row is still of the same log and has not ended."""
         with self.lock:
             current = self.rows.get((row.surface, row.name))
             if current is not None and current.log_id == row.log_id and not current.ended:

@@ -90,7 +90,7 @@ class Jobs(Protocol):
         """Removes the row if its version is the current one. Returns False, and changes nothing, otherwise."""
 
     def due(self, now_ms: int, *, limit: int) -> list[Waiting]:
-        """Returns the rows that are due at `now_ms`, those due longest first."""
+        """Returns at most `limit` rows that are due at `now_ms`, those due longest first."""
 
     def place(self, number: int) -> Place | None:
         """Returns a place with the job that holds it; None if it is free."""
@@ -119,7 +119,7 @@ class DynamoJobs:
         self._table = table
 
     def get(self, log_id: str) -> Waiting | None:
-        """Returns the row of a waiting log, with one consistent read."""
+        """Returns the row of a waiting log, None if there is none; costs one consistent read."""
         item = self._item(_log(log_id))
         return _row(item) if item is not None else None
 
@@ -148,7 +148,7 @@ class DynamoJobs:
         return self._conditionally("DeleteItem", {"Key": {"id": s(_log(row.log_id))}}, condition, values)
 
     def due(self, now_ms: int, *, limit: int) -> list[Waiting]:
-        """Returns the due rows, with one query of the index per page."""
+        """Returns at most `limit` due rows, those due longest first, with one query of the index per page."""
         found: list[Waiting] = []
         start: Mapping[str, Any] = {}
         while len(found) < limit:
@@ -170,7 +170,7 @@ class DynamoJobs:
         return found
 
     def place(self, number: int) -> Place | None:
-        """Returns a place, with one consistent read."""
+        """Returns a place with the job that holds it, None if it is free; costs one consistent read."""
         item = self._item(_place(number))
         if item is None:
             return None
@@ -281,7 +281,7 @@ class MemoryJobs:
             return True
 
     def due(self, now_ms: int, *, limit: int) -> list[Waiting]:
-        """Returns the due rows, sorted by time."""
+        """Returns at most `limit` due rows, those due longest first."""
         with self._lock:
             found = [row for row in self.rows.values() if row.due_ms <= now_ms]
         return sorted(found, key=lambda row: (row.due_ms, row.log_id))[:limit]

@@ -86,7 +86,7 @@ class DynamoProducers:
         self._table = table
 
     def get(self, log_id: str, producer_id: str) -> Producer | None:
-        """Returns the row of a producer, with one consistent read."""
+        """Returns the row of a producer, None if there is none; costs one consistent read."""
         answer = self._store.call(
             "GetItem",
             {
@@ -113,7 +113,7 @@ class MemoryProducers:
         self.rows: dict[tuple[str, str], Producer] = {}
 
     def get(self, log_id: str, producer_id: str) -> Producer | None:
-        """Returns the row of a producer."""
+        """Returns the row of a producer; None if there is none."""
         with self.lock:
             return self.rows.get((log_id, producer_id))
 

@@ -68,7 +68,7 @@ class Watermarks(Protocol):
         """Raises `index_generation` to `generation`, if the log is published and not purged."""
 
     def touch(self, log_id: str, now_ms: int) -> None:
-        """Raises `touched_ms` to `now_ms`."""
+        """Raises `touched_ms` to `now_ms`; does nothing if it is as high already."""
 
     def count(self, log_id: str, requests: Mapping[str, int]) -> None:
         """Adds these numbers of requests, by name, to the log's counters of requests."""
@@ -127,7 +127,7 @@ class DynamoWatermarks:
         self._table = table
 
     def get(self, log_id: str) -> Watermark:
-        """Returns the row, with one consistent read."""
+        """Returns the row of a log, zeros if there is none; costs one consistent read."""
         item = self._item(log_id)
         return Watermark(**{name: int(item[name]["N"]) for name in _FIELDS if name in item})
 
@@ -148,7 +148,7 @@ class DynamoWatermarks:
         )
 
     def publish_index(self, log_id: str, generation: int) -> None:
-        """Raises the index generation with one conditional update."""
+        """Raises the index generation with one conditional update, if the log is published."""
         is_newer = "(attribute_not_exists(index_generation) OR index_generation < :number)"
         self._update(
             log_id,
@@ -158,7 +158,7 @@ class DynamoWatermarks:
         )
 
     def touch(self, log_id: str, now_ms: int) -> None:
-        """Raises the last touch with one conditional update."""
+        """Raises `touched_ms` to `now_ms` with one conditional update; does nothing if it is as high already."""
         self._update(
             log_id,
             "SET touched_ms = :now",
@@ -185,7 +185,7 @@ class DynamoWatermarks:
         )
 
     def counts(self, log_id: str) -> dict[str, int]:
-        """Returns the counters, with one consistent read."""
+        """Returns the log's request counters by name, with one consistent read."""
         return {
             attribute.removeprefix(_COUNTER): int(value["N"])
             for attribute, value in self._item(log_id).items()
@@ -193,12 +193,12 @@ class DynamoWatermarks:
         }
 
     def note(self, log_id: str) -> bytes | None:
-        """Returns the note, with one consistent read."""
+        """Returns the note of a log, None if there is none; costs one consistent read."""
         data = self._item(log_id + _NOTE).get("data")
         return bytes(data["B"]) if data is not None else None
 
     def set_note(self, log_id: str, data: bytes, replaces: bytes | None) -> bool:
-        """Writes the note with one conditional update; returns whether it did."""
+        """Writes the note with one conditional update, if the stored one equals `replaces`; returns whether it did."""
         values: Item = {":data": {"B": data}}
         if replaces is not None:
             values[":replaces"] = {"B": replaces}
@@ -223,7 +223,7 @@ class DynamoWatermarks:
         self._store.call("DeleteItem", {"TableName": self._table, "Key": {"log_id": s(log_id + _NOTE)}})
 
     def delete(self, log_id: str) -> None:
-        """Removes the row with one delete."""
+        """Removes the row, and the counters in it, with one delete."""
         self._store.call("DeleteItem", {"TableName": self._table, "Key": {"log_id": s(log_id)}})
 
     def _update(self, log_id: str, update: str, condition: str, values: dict[str, int]) -> bool:
@@ -276,7 +276,7 @@ class MemoryWatermarks:
                 self.rows[log_id] = msgspec.structs.replace(current, index_generation=generation)
 
     def touch(self, log_id: str, now_ms: int) -> None:
-        """Raises the time of the last touch."""
+        """Raises `touched_ms` to `now_ms`; does nothing if it is as high already."""
         with self.lock:
             current = self.get(log_id)
             if now_ms > current.touched_ms:
@@ -288,7 +288,7 @@ class MemoryWatermarks:
             self.counters.setdefault(log_id, Counter()).update(requests)
 
     def counts(self, log_id: str) -> dict[str, int]:
-        """Returns the counters."""
+        """Returns the log's request counters by name."""
         with self.lock:
             return dict(self.counters.get(log_id, {}))
 

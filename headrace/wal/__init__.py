@@ -80,7 +80,9 @@ class Wal(Protocol):
         limit: int | None = None,
         descending: bool = False,
     ) -> Page:
-        """Returns one page of entries with `start <= slot < end`; at most `limit`, and about a megabyte."""
+        """Returns one page of entries with `start <= slot < end`, ascending unless `descending`; at most `limit`, and about
+        a megabyte.
+        """
 
     def remove(self, log_id: str, slots: Iterable[int]) -> None:
         """Removes the entries in these slots; missing ones are not an error."""

@@ -25,7 +25,9 @@ class DynamoWal:
         self._names = names
 
     def commit(self, entry: Entry, guards: Sequence[Guard] = ()) -> Outcome:
-        """Commits with one conditional put; if there are guards, with one transaction."""
+        """Commits with one conditional put, or with one transaction if there are guards. Returns the outcome; nothing
+        changed unless it is `Committed`.
+        """
         if guards:
             check_guards(guards)
             return self._commit_guarded(entry, guards)
@@ -60,7 +62,9 @@ class DynamoWal:
         return Committed()
 
     def newest(self, log_id: str, *, below: int | None = None) -> Entry | None:
-        """Returns the newest entry, with one query."""
+        """Returns the newest entry of a log, with `below` the newest one in a lower slot, with one query; None if there is
+        none.
+        """
         page = self.read(log_id, end=below, limit=1, descending=True)
         return page.entries[0] if page.entries else None
 
@@ -73,7 +77,7 @@ class DynamoWal:
         limit: int | None = None,
         descending: bool = False,
     ) -> Page:
-        """Returns one page of entries, with one query."""
+        """Returns one page of entries with `start <= slot < end`, with one query; at most `limit`, and about a megabyte."""
         values = {":log": s(log_id), ":start": n(start)}
         condition = "log_id = :log AND slot >= :start"
         if end is not None:
@@ -94,7 +98,7 @@ class DynamoWal:
         return Page([item_entry(item) for item in answer["Items"]], complete="LastEvaluatedKey" not in answer)
 
     def remove(self, log_id: str, slots: Iterable[int]) -> None:
-        """Removes entries in batches."""
+        """Removes the entries in these slots, in batches; missing ones are not an error."""
         self._store.delete(self._names[TABLE], ({"log_id": s(log_id), "slot": n(slot)} for slot in slots))
 
     def remove_dead(self, entry: Entry) -> None:

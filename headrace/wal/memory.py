@@ -72,7 +72,7 @@ class MemoryWal:
         self._entries[entry.log_id, entry.slot] = entry
 
     def newest(self, log_id: str, *, below: int | None = None) -> Entry | None:
-        """Returns the newest entry; None if there is none."""
+        """Returns the newest entry of a log; with `below`, the newest one in a lower slot. None if there is none."""
         page = self.read(log_id, end=below, limit=1, descending=True)
         return page.entries[0] if page.entries else None
 

@@ -231,7 +231,7 @@ class LogState(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def label(self) -> str:
-        """The text that listings show for the current definition."""
+        """The text that listings show for the current definition; `generic` if there is none."""
         return self.definition.label if self.definition is not None else "generic"
 
 
@@ -297,7 +297,7 @@ class LogConfig(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def title(self) -> str:
-        """The name of the log for messages."""
+        """The name of the log for messages; for a companion, with its role in parentheses."""
         return f"{self.name} ({self.role})" if self.role else self.name
 
     @property
@@ -367,5 +367,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
         return self.offset + self.count
 
     def next_slot(self, *, deleting: bool = False) -> int:
-        """Returns the slot of the entry after it; with `deleting`, the slot reserved for a delete."""
+        """Returns the slot of the entry after it; with `deleting`, reserved slots are allowed, too. Raises Overloaded if no
+        slot is left at its offset.
+        """
         return following_slot(self.slot, self.count, deleting=deleting)

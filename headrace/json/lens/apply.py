@@ -48,7 +48,9 @@ def compile_convert(op: Convert) -> Transformation:
 
 
 def compile_transform(transform: Transform) -> Transformation:
-    """Compiles a conversion table or a builtin to a function on values."""
+    """Compiles a conversion table or a builtin to a function on values, which raises InvalidRequest for a value that it
+    can't convert.
+    """
     if transform.builtin is not UNSET:
         return _BUILTINS[transform.builtin]
     if transform.map is UNSET:  # not reachable: a transform is one of both
@@ -66,7 +68,7 @@ def compile_transform(transform: Transform) -> Transformation:
 
 
 def is_type(value: Any, name: str) -> bool:
-    """Returns whether a JSON value is of a type, as JSON Schema defines it."""
+    """Returns whether a JSON value is of a type, as JSON Schema defines it: `1.0` is an integer, a boolean is no number."""
     if name == "integer":
         return type(value) is int or (type(value) is float and value.is_integer())
     return isinstance(value, _TYPES[name]) and (name != "number" or type(value) is not bool)
@@ -175,7 +177,7 @@ def compile_ops(operations: Sequence[ops.Op]) -> tuple[Step, ...]:
 
 
 def run(steps: Sequence[Step], document: Any) -> Any:
-    """Runs all steps in order, and returns the resulting document."""
+    """Runs all steps in order, and returns the resulting document. Raises InvalidRequest if one of them fails."""
     for step in steps:
         document = step(document)
     return document

@@ -54,7 +54,8 @@ class Closed:
 
 
 def close(schema: Fragment) -> Closed:
-    """Rewrites a draft-07 schema in closed form.
+    """Rewrites a draft-07 schema so that only keywords that the validator checks are left, and all references lead to
+    `#/definitions/NAME`.
 
     Raises:
         InvalidRequest: a reference leads outside the schema, or to something that is no subschema.
@@ -75,7 +76,7 @@ class _Rewriter:
         self._targets = targets
 
     def rewrite(self, path: Path) -> Fragment:
-        """Rewrites the subschema at a path in closed form."""
+        """Returns the subschema at a path as `close` rewrites it."""
         schema = jsontext.get(self._schema, path)
         if not isinstance(schema, dict):
             return bool(schema)

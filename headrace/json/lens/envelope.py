@@ -66,7 +66,7 @@ def growth_of(operations: Iterable[ops.Op]) -> Growth:
 
 
 def can_be_large(growths: Iterable[Growth]) -> bool:
-    """Returns whether the result of lenses with these growths must be measured."""
+    """Returns whether lenses with these growths can make a record so large that their result must be measured."""
     copies, levels = 0, 0
     for growth in growths:
         if growth.maps:
@@ -184,7 +184,9 @@ def _envelope(document: Any) -> ops.Envelope:
 
 
 def _walk(operations: Iterable[ops.Op], location: str, depth: int = 1) -> Iterator[tuple[str, ops.Op]]:
-    """Yields all operations, including nested ones, each with its pointer in the lens."""
+    """Yields all operations, including nested ones, each with its pointer in the lens. Raises InvalidRequest if they are
+    nested too deeply.
+    """
     if depth > MAX_NESTING:
         raise InvalidRequest(f"invalid lens: {location}: nested too deeply: limit={MAX_NESTING}")
     for number, op in enumerate(operations):

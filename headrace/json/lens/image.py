@@ -205,7 +205,9 @@ def convert_set(shapes: Shapes, op: ops.Convert, value: Fragment) -> Fragment:
 
 
 def _of_each(op: ops.Convert, values: list[Any]) -> Fragment:
-    """Converts each of the values that a schema lists, and returns the set of results."""
+    """Converts each of the values that a schema lists, and returns the set of results. Raises InvalidRequest if one can't
+    be converted.
+    """
     function = compile_convert(op)
     results = []
     for value in values:
@@ -285,7 +287,9 @@ def _apply(shapes: Shapes, op: ops.Op, whole: Fragment) -> Fragment:
 
 
 def _nested(shapes: Shapes, op: ops.In | ops.Map, whole: Fragment, location: str) -> Fragment:
-    """Runs an `in` or `map` operation on a set; errors of its inner operations name the inner operation."""
+    """Runs an `in` or `map` operation on a set, and returns the set of results. Raises InvalidRequest if it may fail; for
+    an inner operation, the message names that one.
+    """
     path = parse_pointer(op.path)
     inner = f"{location}/ops"
     try:
@@ -314,7 +318,9 @@ def _nested(shapes: Shapes, op: ops.In | ops.Map, whole: Fragment, location: str
 
 
 def _move(shapes: Shapes, whole: Fragment, source: Path, target: Path, *, removes: bool) -> Fragment:
-    """Runs a `rename`, `copy` or `hoist` operation on a set."""
+    """Runs a `rename`, `copy` or `hoist` operation on a set, and returns the set of results. Raises InvalidRequest if it
+    may fail.
+    """
     taken = _taken(shapes, whole, source, removes)
     if removes and source == target:
         return whole
@@ -372,8 +378,8 @@ def _require_kind(shapes: Shapes, value: Fragment, path: Path, kind: dict[str, A
 
 
 def _taken(shapes: Shapes, whole: Fragment, source: Path, removes: bool) -> list[tuple[Fragment, Fragment]]:
-    """Returns the cases of a value that must be present, each with a description of the whole set; without the value if
-    `removes` is set.
+    """Returns the cases of a value, each with a description of the whole set; without the value if `removes` is set. Raises
+    InvalidRequest if the value may be missing.
     """
     found = _present(shapes, whole, source)
     if removes and source:

@@ -30,22 +30,22 @@ class _Op(_Strict, frozen=True, tag_field="op", tag=str.lower):
 
 
 class Rename(_Op, frozen=True):
-    """Moves a value from one path to another. A value that is already at `to` is replaced."""
+    """The operation that moves a value from one path to another. A value that is already at `to` is replaced."""
 
     from_: str = field(name="from")
     to: str
 
 
 class Copy(_Op, frozen=True):
-    """Copies a value to another path. A value that is already at `to` is replaced."""
+    """The operation that copies a value to another path. A value that is already at `to` is replaced."""
 
     from_: str = field(name="from")
     to: str
 
 
 class Add(_Op, frozen=True):
-    """Sets a value at a path. A value that is already there is replaced, as in Prisma Streams, although its reference
-    says "if missing".
+    """The operation that sets a value at a path. A value that is already there is replaced, as in Prisma Streams, although
+    its reference says "if missing".
     """
 
     path: str
@@ -54,7 +54,7 @@ class Add(_Op, frozen=True):
 
 
 class Remove(_Op, frozen=True):
-    """Deletes a value, which must exist. `schema` and `default` document what it was."""
+    """The operation that deletes a value, which must exist. `schema` and `default` document what it was."""
 
     path: str
     schema: dict[str, Any] | bool
@@ -62,7 +62,7 @@ class Remove(_Op, frozen=True):
 
 
 class Hoist(_Op, frozen=True):
-    """Moves a member out of its object to another path; copies it if `removeFromHost` is false."""
+    """The operation that moves a member out of its object to another path; copies it if `removeFromHost` is false."""
 
     host: str
     name: Name
@@ -71,8 +71,8 @@ class Hoist(_Op, frozen=True):
 
 
 class Plunge(_Op, frozen=True):
-    """Moves a value into an object; copies it if `removeFromSource` is false. If the object is missing, `createHost`
-    creates it.
+    """The operation that moves a value into an object; copies it if `removeFromSource` is false. If the object is missing,
+    `createHost` creates it.
     """
 
     from_: str = field(name="from")
@@ -83,7 +83,7 @@ class Plunge(_Op, frozen=True):
 
 
 class Wrap(_Op, frozen=True):
-    """Replaces a value by an array with that value as its only item."""
+    """The operation that replaces a value by an array with that value as its only item."""
 
     path: str
     mode: Literal["singleton"]
@@ -91,7 +91,7 @@ class Wrap(_Op, frozen=True):
 
 
 class Head(_Op, frozen=True):
-    """Replaces an array by its first item."""
+    """The operation that replaces an array by its first item."""
 
     path: str
     reverse_mode: Literal["singleton"] = field(name="reverseMode", default="singleton")
@@ -114,7 +114,7 @@ class Transform(_Strict, frozen=True):
 
 
 class Convert(_Op, frozen=True):
-    """Replaces a value of one type by one of another type. `backward` is stored, but never run."""
+    """The operation that replaces a value of one type by one of another type. `backward` is stored, but never run."""
 
     path: str
     from_type: JsonType = field(name="fromType")
@@ -124,14 +124,14 @@ class Convert(_Op, frozen=True):
 
 
 class In(_Op, frozen=True):
-    """Runs operations on a nested object."""
+    """The operation that runs other operations on a nested object."""
 
     path: str
     ops: Annotated[tuple[Op, ...], Meta(min_length=1)]
 
 
 class Map(_Op, frozen=True):
-    """Runs operations on each item of an array."""
+    """The operation that runs other operations on each item of an array."""
 
     path: str
     ops: Annotated[tuple[Op, ...], Meta(min_length=1)]

@@ -198,7 +198,7 @@ class Document(NamedTuple):
 
 
 class Promoter:
-    """Converts stored records to documents of the current schema, by the definition's lenses."""
+    """The conversion of stored records to documents of the current schema, by the definition's lenses."""
 
     def __init__(self, definition: Definition) -> None:
         self._definition = definition
@@ -263,7 +263,7 @@ def _is_text(value: Any) -> bool:
 
 
 def of_tail(snapshot: Snapshot, promoter: Promoter) -> Iterator[Document]:
-    """Yields the documents of the tail, in ascending order."""
+    """Yields the records that are not published yet as documents, in ascending order."""
     return (promoter.document(record.offset, record.data) for record in snapshot.tail)
 
 

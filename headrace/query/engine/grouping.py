@@ -43,7 +43,7 @@ class Numbers:
         return found
 
     def of_all(self, values: Iterable[Any]) -> Int64s:
-        """Returns the number of each value."""
+        """Returns the number of each value; a new value gets the next number."""
         return np.fromiter(map(self.of, values), np.int64)
 
 

@@ -211,7 +211,9 @@ LOOK_RECORDS = 1000  # undecided records of a run that are read between two chec
 
 
 def ask(engine: Engine, asked: Question, snapshot: Snapshot, found: RunRange) -> Routine[Found]:
-    """Searches a run through its index. Records that it can't decide are read, newest first, while there is time."""
+    """Searches a run through its index, and returns what was found. Records that the index can't decide are read, newest
+    first, while there is time.
+    """
     reader = yield from engine.runs.open(found.run)
     request, config = asked.request, asked.config
     sorted_by = sorted(search_request.fields_of(request.sort))

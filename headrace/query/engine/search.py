@@ -138,7 +138,9 @@ def _parse(snapshot: Snapshot, asked: Mapping[str, Any]) -> SearchRequest:
 
 
 def _place(snapshot: Snapshot, text: str) -> int:
-    """Returns the offset of the hit that a cursor stands for: a cursor points behind its record."""
+    """Returns the offset of the hit that a cursor stands for: a cursor points behind its record. Raises InvalidRequest or
+    Gone if it is no valid cursor of this stream.
+    """
     cursor = decode_cursor(text)
     check_cursor(snapshot.head.config, cursor, snapshot.head.state.recoveries)
     return cursor.position - 1

@@ -171,12 +171,12 @@ class Snapshot:
         return self.segments_outside(self.runs)
 
     def part_of(self, offset: int) -> LogPart:
-        """Returns the part that holds the record at an offset."""
+        """Returns the part that holds the record at an offset, which must be below the end."""
         return next(part for part in self.parts if offset < part.end)
 
 
 class Sources:
-    """Takes snapshots of streams, and caches the manifests that it reads. Thread-safe."""
+    """The source of snapshots of streams; caches the manifests that it reads. Thread-safe."""
 
     def __init__(self, stores: Stores, logs: Log) -> None:
         self._stores = stores

@@ -200,8 +200,8 @@ _POINT_LIMITS = (-6, 21)  # ECMA-262 § 6.1.6.1.20: outside of these, numbers ar
 
 
 def reader(field: Field) -> Callable[[Any], Value | None]:
-    """Returns a function that converts a JSON value to a canonical value of the field; None if the value does not
-    count.
+    """Returns a function that converts a JSON value to a canonical value of the field. That function returns None for a
+    value that does not count.
     """
     if field.kind == "keyword" and field.normalizer == "lowercase_v1":
         return _lower_keyword

@@ -26,7 +26,9 @@ def number(value: object) -> float | None:
 
 
 def log2_bucket(value: float) -> str:
-    """Returns the name of the `log2_v1` bucket of a finite value."""
+    """Returns the name of the `log2_v1` bucket of a finite value: the highest power of two that is not above max(1,
+    |value|), as text.
+    """
     magnitude = abs(value)
     return _LOG2_NAMES[math.frexp(magnitude)[1] - 1] if magnitude > 1 else "1"
 

@@ -153,8 +153,8 @@ def _text(body: dict[str, Any], member: str) -> str:
 
 
 def _time(body: dict[str, Any], member: str) -> int:
-    """Returns the milliseconds of a member: ISO text, nanoseconds in digits, or a number of milliseconds; fractions are
-    cut off.
+    """Returns the milliseconds of a member: ISO text, nanoseconds in digits, or a number of milliseconds; fractions are cut
+    off. Raises InvalidRequest if it is none of these.
     """
     value = body.get(member)
     found: int | None = None
@@ -178,7 +178,9 @@ def _measures(body: dict[str, Any], rollup: CompiledRollup) -> tuple[str, ...]:
 
 
 def _names(body: dict[str, Any], member: str, allowed: Sequence[str], noun: str) -> tuple[str, ...] | None:
-    """Returns the names in a list, each once and in order; None if the member is missing."""
+    """Returns the names in a list, each once and sorted; None if the member is missing. Raises InvalidRequest for a name
+    that is not allowed.
+    """
     if member not in body:
         return None
     try:
@@ -206,7 +208,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 def number(value: float | None) -> str:
-    """Renders a number; null if there is none or it is not finite."""
+    """Formats a number as JSON text; `null` for None and for a number that is not finite."""
     if value is None:
         return "null"
     try:
@@ -217,7 +219,7 @@ def number(value: float | None) -> str:
 
 
 def fragment(rollup: CompiledRollup, row: Row) -> str:
-    """Renders a whole group: every dimension in its key, and every measure."""
+    """Formats a whole group as JSON text: every dimension in its key, and every measure."""
     return group(
         key_text(rollup.dimensions, row.dimensions),
         {name: (rollup.rollup.measures[name], part) for name, part in zip(rollup.measures, row.parts, strict=True)},
@@ -225,7 +227,7 @@ def fragment(rollup: CompiledRollup, row: Row) -> str:
 
 
 def group(key: str, measures: Mapping[str, tuple[Measure, Part]]) -> str:
-    """Renders a group with the given measures.
+    """Formats a group with the given measures as JSON text.
 
     Args:
         key: the JSON text of its key.
@@ -236,7 +238,7 @@ def group(key: str, measures: Mapping[str, tuple[Measure, Part]]) -> str:
 
 
 def measure(kind: Measure, part: Part) -> str:
-    """Renders the values of a measure for a group."""
+    """Formats the values of a measure for a group as JSON text."""
     if isinstance(kind, Count):
         return f'{{"count":{number(part.count)}}}'
     average = part.sum / part.count if part.sum is not None and part.count > 0 else None
@@ -253,7 +255,7 @@ def measure(kind: Measure, part: Part) -> str:
 
 
 def bucket(start_ms: int, interval_ms: int, groups: Iterable[str]) -> str:
-    """Renders the time bucket of an interval with its groups, which are rendered already."""
+    """Formats the time bucket of an interval as JSON text, with its groups, which are JSON texts already."""
     start, end = instants.render(start_ms), instants.render(start_ms + interval_ms)
     return f'{{"start":"{start}","end":"{end}","groups":[{",".join(groups)}]}}'
 

@@ -51,7 +51,7 @@ def _words(clause: Words, values: Values) -> float:
 
 
 def occurrences(clause: Words, value: tuple[str, ...]) -> list[int]:
-    """Counts how often each word of a clause occurs in a value."""
+    """Returns how often each word of a clause occurs in a value."""
     *whole, end = clause.words
     last = sum(word.startswith(end) for word in value) if clause.prefix else value.count(end)
     return [*(value.count(word) for word in whole), last]
@@ -99,7 +99,9 @@ class Frequencies(NamedTuple):
 
 
 def frequencies(words: Sequence[Wanted], values: Values) -> Frequencies:
-    """Counts how often each word occurs in a record, in all values of the field together."""
+    """Returns how often each word occurs in a record, in all values of its field together, and how many words the field
+    has.
+    """
     texts: dict[str, list[str]] = {}
     for one in words:
         if one.field not in texts:
@@ -156,7 +158,7 @@ class Corpus(NamedTuple):
 
 
 def bm25(found: Frequencies, weights: Sequence[tuple[float, float]]) -> float:
-    """Returns the BM25 score of a record."""
+    """Returns the BM25 score of a record, with weights as `Corpus.weights` returns them."""
     parts = zip(found.counts, found.lengths, weights, strict=True)
     return float(sum(weighed(count, length, rarity, mean) for count, length, (rarity, mean) in parts))
 

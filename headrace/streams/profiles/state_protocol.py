@@ -46,7 +46,7 @@ class StateProtocol(Profile, frozen=True):
 
     @property
     def touch(self) -> TouchConfig | None:
-        """The touch settings, if they are enabled."""
+        """The touch settings if they are enabled; else None."""
         return self.config if self.config is not None and self.config.enabled else None
 
     def document(self) -> dict[str, Any]:
