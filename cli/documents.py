@@ -30,7 +30,7 @@ def members(answer: httpx.Response, what: str) -> Members:
 
 
 def document(answer: httpx.Response, what: str) -> dict[str, Any]:
-    """Parses the JSON object in an answer. Raises the errors of `members`."""
+    """Parses the JSON object in an answer and returns it. Raises CliError if the answer is not one."""
     try:
         found = json.loads(answer.content)
     except (ValueError, RecursionError) as error:

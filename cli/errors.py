@@ -14,7 +14,9 @@ EXIT_INTERRUPTED = 130
 
 
 class CliError(Exception):
-    """An error that ends the command: prints `message` and `hint` on standard error, and exits with `exit_code`."""
+    """An error that ends the command: `message` and `hint` are printed on standard error, and `exit_code` is the exit
+    code.
+    """
 
     exit_code = EXIT_REFUSED
 
@@ -79,7 +81,9 @@ def refusal(what: str, status: int, headers: dict[str, str], body: bytes) -> Ref
 
 
 def phrase(status: int) -> str:
-    """Returns the meaning of a status in words, for an answer without a message."""
+    """Returns the meaning of a status in words, for an answer without a message; `refused` for a status that HTTP does
+    not define.
+    """
     try:
         return HTTPStatus(status).phrase.lower()
     except ValueError:

@@ -24,7 +24,7 @@ Chunks = Iterator[bytes | None]
 
 @dataclass(frozen=True)
 class Source:
-    """A source of data to append. `size` is its size in bytes if that is known; `open` returns its chunks."""
+    """A source of data to append. `size` is its size in bytes, None if that is not known; `open` returns its chunks."""
 
     name: str
     size: int | None
@@ -93,7 +93,9 @@ def counted(chunks: Chunks, count_bytes: Callable[[int], None]) -> Chunks:
 
 
 def peek(chunks: Chunks) -> tuple[bytes, Chunks]:
-    """Returns the first bytes, up to `SNIFF_BYTES` or the first pause, and all chunks again from the start."""
+    """Returns the first bytes, up to the first pause or the chunk that reaches 64 KiB, and all chunks again from the
+    start.
+    """
     head: list[bytes | None] = []
     size = 0
     for chunk in chunks:

@@ -69,7 +69,7 @@ def size(count: int | str) -> str:
 
 
 def age(millis: int | str | None) -> str:
-    """Returns a length of time for people: its two largest units, or `-` for none."""
+    """Returns a length of time for people: its two largest units, or milliseconds below a second; `-` for None."""
     if millis is None:
         return "-"
     left = int(millis)

@@ -36,7 +36,7 @@ def parse_bytes(text: str) -> int:
 
 
 def format_duration(milliseconds: int) -> str:
-    """Formats a duration as its shortest exact spelling: 65000 is `65s`, 900000 is `15m`."""
+    """Formats a duration in the largest unit that divides it: 65000 is `65s`, 900000 is `15m`."""
     for unit in ("d", "h", "m", "s"):
         if milliseconds and milliseconds % _MILLISECONDS[unit] == 0:
             return f"{milliseconds // _MILLISECONDS[unit]}{unit}"

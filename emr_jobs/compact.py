@@ -22,8 +22,8 @@ _RANGE_BYTES = 40 * 1024 * 1024  # a part has at most 64 MiB, and ranges are not
 
 
 class Reference(msgspec.Struct, frozen=True):
-    """A reference to a part of `col`. The worker that merges fetches the part itself, because passing it through Spark
-    would only cost.
+    """A reference to an object with columns of an index run. The worker that merges fetches the object itself, because
+    passing it through Spark would only cost.
     """
 
     key: str

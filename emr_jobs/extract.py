@@ -143,8 +143,8 @@ def _keys(records: Records) -> Postings:
 
 
 def _terms(first_offset: int, plan: Plan, found: dict[str, Column]) -> Postings:
-    """Returns the rows of `kw`: for each field, the records that have a value, those whose value is lossy, and the
-    records of each value.
+    """Returns the rows of `kw`, the family of keyword postings: for each field, the records that have a value, those
+    whose value is lossy (not held exactly by an index), and the records of each value.
     """
     has, lossy, values = [], [], []
     for field in sorted(plan.fields, key=lambda field: field.name):
@@ -199,8 +199,8 @@ def _places(rows: Numbers, lengths: Numbers) -> Numbers:
 def _table(
     first_offset: int, count: int, plan: Plan, found: dict[str, Column]
 ) -> tuple[pa.Table, dict[str, pa.Array]]:
-    """Returns the rows of `col` as a table of offsets and columns, and its columns by field name. A keyword field with
-    too many different values gets no column.
+    """Returns the rows of `col`, the family of columns, as a table of offsets and columns; and these columns by field
+    name. A keyword field with too many different values gets no column.
     """
     kept = {}
     wanted = [field for field in plan.fields if field.column != "none"]

@@ -54,8 +54,8 @@ _decoder = msgspec.msgpack.Decoder()
 
 
 def row(document: Any, offset: int) -> dict[str, Any] | None:
-    """Converts a record to a row of the family. Returns None if the record is no interval, because it was appended
-    before the stream got the metrics profile.
+    """Converts a record to a row of `mblk`, the family of metric intervals. Returns None if the record is no interval,
+    because it was appended before the stream got the metrics profile.
     """
     if not isinstance(document, dict) or not isinstance(document.get("metric"), str):
         return None
@@ -73,7 +73,7 @@ def row(document: Any, offset: int) -> dict[str, Any] | None:
 
 
 def sort_key(interval: Mapping[str, Any]) -> bytes:
-    """Returns a byte string that sorts as the family's rows do, except for the offset."""
+    """Returns a byte string that sorts as metric intervals do: by metric, then by window start."""
     start = interval["window_start"]
     metric: bytes = (
         interval["metric"].encode().replace(b"\0", b"\0\xff")
@@ -87,7 +87,7 @@ def pack(interval: Mapping[str, Any]) -> bytes:
 
 
 def batches(packed: Iterable[bytes]) -> Iterator[pa.RecordBatch]:
-    """Decodes packed rows and yields them as Arrow batches of the family."""
+    """Decodes packed rows and yields them as Arrow batches of `SCHEMA`, of up to 4,096 rows."""
     rows = map(_unpacked, packed)
     while some := list(islice(rows, _BATCH)):
         yield pa.RecordBatch.from_pylist(some, schema=SCHEMA)
@@ -102,7 +102,7 @@ def _unpacked(data: bytes) -> dict[str, Any]:
 
 
 def rows_of(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
-    """Yields the rows of an Arrow batch of the family as dictionaries."""
+    """Yields the rows of an Arrow batch of metric intervals as dictionaries, with times in epoch milliseconds."""
     for name in ("window_start", "window_end"):
         at = batch.schema.get_field_index(name)
         batch = batch.set_column(at, name, batch.column(at).cast(pa.int64()))

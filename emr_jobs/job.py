@@ -132,7 +132,8 @@ class Prepared(NamedTuple):
 
 
 def run(spark: SparkSession, door: Door, input_key: str) -> JobResult:
-    """Runs a job: makes the runs and segments that its input asks for, and writes the result object.
+    """Runs a job: makes the index runs and segments that its input asks for, and writes the result object. A task that
+    fails is reported in the result, and fails no other.
 
     Args:
         spark: a Spark session (`emr_jobs.session`).

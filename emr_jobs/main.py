@@ -52,7 +52,7 @@ def run(spark: SparkSession, arguments: Sequence[str]) -> None:
 
 
 def main() -> int:
-    """Runs the job that the command line describes, and returns the exit status."""
+    """Runs the job that the command line describes, and returns 0. Raises an error if the job failed as a whole."""
     parser().parse_args()  # before Spark starts
     run(SparkSession.builder.appName("headrace").getOrCreate(), sys.argv[1:])
     return 0

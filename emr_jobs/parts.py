@@ -184,7 +184,7 @@ class Sink(Protocol):
 
 @dataclass(frozen=True)
 class Puts:
-    """A sink that writes the rows to the bucket as parts of a run."""
+    """A sink that writes the rows as parts of a run to the object store."""
 
     nonces: Callable[[], str] = nonce
 

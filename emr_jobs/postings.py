@@ -26,7 +26,7 @@ Numbers = npt.NDArray[np.int64]
 
 
 class Postings(NamedTuple):
-    """Rows of postings as four columns of equal length."""
+    """Rows that say which records hold each term, as four columns of equal length."""
 
     terms: pa.Array  # binary
     firsts: pa.Array  # int64: offset of the first doc

@@ -25,8 +25,8 @@ _decoder = msgspec.msgpack.Decoder(Row)
 
 
 def sort_key(row: Row, compiled: dict[str, CompiledRollup]) -> bytes:
-    """Returns a byte string that sorts as the family's rows do. Two rows have equal keys only if they are of the same
-    group and interval.
+    """Returns a byte string that sorts as rollup groups do in an index run. Two rows have equal keys only if they are
+    of the same group and interval.
     """
     name, interval_ms, start_ms, key = rollup.sort_key(row, compiled)
     return name.encode() + b"\0" + _HEAD.pack(interval_ms, start_ms + _BIAS) + key.encode("utf-8", "surrogatepass")
@@ -43,14 +43,16 @@ def unpack(data: bytes) -> Row:
 
 
 def batches(rows: Iterable[Row], compiled: dict[str, CompiledRollup]) -> Iterator[pa.RecordBatch]:
-    """Adds up neighbouring rows of equal groups, and yields the sums as Arrow batches of the family."""
+    """Adds up neighbouring rows of equal groups, and yields the sums as Arrow batches of `agg`, the family of rollup
+    groups.
+    """
     summed = rollup.sum_groups(rows)
     while some := list(islice(summed, _BATCH)):
         yield pa.RecordBatch.from_pylist([_shown(row, compiled[row.rollup]) for row in some], schema=families.AGG)
 
 
 def rows_of(batch: pa.RecordBatch) -> Iterator[Row]:
-    """Yields the rollup rows of an Arrow batch of the family."""
+    """Yields the rollup rows of an Arrow batch of `agg`, the family of rollup groups."""
     starts = batch.column("start").cast(pa.int64()).to_pylist()
     for one, start in zip(batch.drop_columns(["start", "fragment"]).to_pylist(), starts, strict=True):
         parts = tuple(map(_part, one["measures"]))

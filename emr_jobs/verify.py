@@ -48,7 +48,7 @@ class Verdict(msgspec.Struct, frozen=True):
 
 
 class Verified(msgspec.Struct, frozen=True):
-    """The result of a verifying job."""
+    """The result of a verifying job: a verdict for each index run and each merged segment."""
 
     version: int
     job_id: str

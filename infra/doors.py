@@ -61,8 +61,8 @@ class _AccessLog:
 
 
 class HttpDoor(Construct):
-    """The buffered door: an HTTP API with rate limits, an access log and a domain name. The application itself checks
-    keys, methods and CORS.
+    """The buffered door: an HTTP API with rate limits, an access log and, if the environment has one, a domain name.
+    The application itself checks keys, methods and CORS.
 
     It takes requests of up to 10 MB; as an event for the function a request may have 6 MB, so the application refuses
     bodies above 4.5 MB. It gives up after 30 s. `url` is where clients reach it.

@@ -197,7 +197,7 @@ exit 127
 
 
 def copy_entry_point(folder: Path) -> None:
-    """Copies the Python file that a job run starts with to a folder."""
+    """Copies to a folder the Python file that a job run starts with."""
     shutil.copy2(REPOSITORY / "emr_jobs" / ENTRY_POINT, folder / ENTRY_POINT)
 
 

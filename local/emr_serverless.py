@@ -32,7 +32,7 @@ _RUNS = re.compile(r"/applications/([0-9a-z]+)/jobruns(?:/([0-9a-z]+))?")
 
 
 class EmrServer(ThreadingHTTPServer):
-    """The HTTP server of the API. `url` is its address."""
+    """The HTTP server of the emulated EMR Serverless, with a thread that runs its jobs. `url` is its address."""
 
     daemon_threads = True
 
@@ -116,7 +116,7 @@ def _parsed(body: bytes) -> Any:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Serves until SIGTERM or SIGINT. Port 0 means any free port; the ready line names it."""
+    """Serves until SIGTERM, SIGINT or the end of standard input. Port 0 means any free port; the ready line names it."""
     parser = argparse.ArgumentParser(prog="python -m local.emr_serverless", description=__doc__)
     parser.add_argument("--port", type=int, default=0)
     access.add_options(parser)

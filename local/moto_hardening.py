@@ -224,8 +224,8 @@ class Partition(dict[DynamoType, Item]):
         return super().pop(key, *default)
 
     def page(self, start: int, end: int, *, forward: bool, limit: int | None) -> list[Item]:
-        """Returns items of the positions [start, end), in order; at most one more than `limit`, which is enough to fill
-        a page.
+        """Returns items of the positions [start, end), in order: at most one more than `limit`, and about 2 MB, which
+        is enough to fill a page.
         """
         positions = range(start, end) if forward else range(end - 1, start - 1, -1)
         items: list[Item] = []

@@ -80,7 +80,9 @@ class MotoApp:
         await send({"type": "http.response.body", "body": body})
 
     def _refusal(self, environ: dict[str, Any], body: bytes) -> Answer | None:
-        """Returns the 403 response, or None if the request is allowed."""
+        """Returns the response that denies access (403 for S3, 400 for other services, as on AWS); None if the request
+        is allowed.
+        """
         reason = self._door.denied(environ.get("HTTP_AUTHORIZATION", ""), lambda: _calls(environ, body))
         return _access_denied(environ, reason) if reason else None
 
@@ -153,7 +155,9 @@ def _calls(environ: dict[str, Any], body: bytes) -> list[Call]:
 
 
 def _access_denied(environ: dict[str, Any], reason: str) -> Answer:
-    """Returns an AccessDenied response, in S3's XML form or the JSON form of the other services."""
+    """Returns an AccessDenied response, in S3's XML form with status 403, or in the JSON form of the other services
+    with status 400. Prints the reason on standard error.
+    """
     print(f"AccessDenied: {reason}", file=sys.stderr, flush=True)
     if _is_for_objects(environ):
         text = f"<Error><Code>AccessDenied</Code><Message>{escape(reason)}</Message></Error>".encode()
@@ -254,7 +258,9 @@ def _through_wsgi(application: Any, environ: dict[str, Any]) -> Answer:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Serves until SIGTERM or SIGINT. Port 0 means any free port; the ready line names it."""
+    """Serves until SIGTERM or SIGINT; with `--lifeline`, also until the end of standard input. Port 0 means any free
+    port; the ready line names it.
+    """
     parser = argparse.ArgumentParser(prog="python -m local.moto_server", description=__doc__)
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=0)

@@ -118,7 +118,7 @@ class TrimmingShard(StreamShard):
         return page
 
     def _consume(self, sequence: int) -> None:
-        """Drops delivered records before `sequence`, except the newest of them."""
+        """Drops delivered records before `sequence`, except the newest 1,000 of them, or 16 MB."""
         end = min(sequence, self.next_sequence())
         newly_consumed = islice(
             self._records, max(0, self._consumed_through - self._first), max(0, end - self._first)

@@ -311,7 +311,7 @@ async def serve(listener: socket.socket, upstreams: list[Upstream]) -> None:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Serves on an inherited listening socket."""
+    """Passes requests on from an inherited listening socket, until SIGTERM, SIGINT or the end of standard input."""
     parser = argparse.ArgumentParser(prog="python -m local.proxy", description=__doc__)
     parser.add_argument("--listen-fd", type=int, required=True)
     parser.add_argument("--upstream", action="append", required=True, help="host:port of an API process")

@@ -58,7 +58,8 @@ def deploy(template: Json, endpoint: str) -> Deployment:
     """Creates the template's tables, buckets, queues and secrets at `endpoint`, and returns their names and the
     triggers.
 
-    Raises UnusableTemplate if a trigger refers to something that was not deployed.
+    Raises UnusableTemplate if the stack can't be created, or an element is not supported, such as a trigger that refers
+    to something that was not deployed.
     """
     triggers = _parts_of_type(template, "AWS::Lambda::EventSourceMapping")
     rules = _parts_of_type(template, "AWS::Events::Rule")
@@ -123,8 +124,8 @@ def _refers_only_to(value: Any, known: Any) -> bool:
 
 
 def _references(value: Any) -> Iterator[str]:
-    """Yields the logical ids that a value refers to by Ref, Fn::GetAtt or Fn::Sub, and the condition it depends on, if
-    any.
+    """Yields the logical ids that a value refers to by Ref, Fn::GetAtt or Fn::Sub. For Fn::If and Fn::ImportValue,
+    which are not supported, yields a text that is no id.
     """
     if isinstance(value, list):
         for element in value:

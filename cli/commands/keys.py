@@ -61,7 +61,9 @@ def command(connection: Connection, name: str, after: str | None, limit: int, sh
 
 
 def pages(client: Client, target: Target, after: str | None, limit: int | None) -> Iterator[dict[str, Any]]:
-    """Yields answers, page by page, until there are no more keys or `limit` is reached."""
+    """Yields answers, page by page, until there are no more keys or `limit` (None: no limit) is reached. Raises
+    CliError if the server ran out of time.
+    """
     what = f"keys of {target.name}"
     left = limit
     while True:

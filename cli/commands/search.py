@@ -146,7 +146,9 @@ def command(
 
 
 def pages(client: Client, target: Target, body: dict[str, Any], limit: int | None) -> Iterator[Members]:
-    """Yields answers, page by page, until there are no more hits, `limit` is reached, or the server's time is over."""
+    """Yields answers, page by page, until there are no more hits, `limit` (None: no limit) is reached, or the server's
+    time is over. Raises CliError if it was over before anything was found.
+    """
     what = f"search of {target.name}"
     left = limit
     while True:

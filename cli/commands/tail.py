@@ -83,7 +83,7 @@ def print_page(page: Page, offset: str, content_type: str, *, as_json: bool) -> 
 
 def described(page: Page, offset: str, content_type: str) -> bytes:
     """Returns a page as one line of JSON: `offset` and `next_offset` around the data. Records keep their text, except
-    that line breaks are removed.
+    that line breaks become spaces.
     """
     value: dict[str, object] = {"offset": offset, "next_offset": page.next_offset, "closed": page.closed}
     if is_json(content_type):

@@ -15,7 +15,7 @@ _mangum = Mangum(instance.app, lifespan="off", text_mime_types=list(TEXT_TYPES))
 
 
 def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
-    """Handles one request, given as an event, and returns the response as a result."""
+    """Handles one HTTP request, given as a Lambda event, and returns the response as the dict that Lambda expects."""
     instance.begin(getattr(context, "aws_request_id", None))
     try:
         return _mangum(event, context)

@@ -82,7 +82,8 @@ class Followed(NamedTuple):
 
 
 def follow(context: Context) -> Followed:
-    """Looks at the job run in every place, and handles those that have ended.
+    """Looks at the job run in every place (a permission for one job run). Publishes the results of those that have
+    ended, and frees their places.
 
     Raises:
         StoreError: the results of a job that has ended could not be stored; repeat later. All other places were

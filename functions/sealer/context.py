@@ -20,8 +20,8 @@ class Context(worker.Context[SealerMetric]):
     """A worker's context, with two verbs of the library that write control entries.
 
     Attributes:
-        expire_if_due: ends the logs of a name whose deadline has passed; returns the deadline (ms) if it is in the
-            future.
+        expire_if_due: ends the logs of a name whose deadline has passed, and returns None; returns the deadline (epoch
+            ms) if it is in the future.
         release_source: releases an ended fork's hold on its source.
     """
 

@@ -73,7 +73,7 @@ def fits(segment_bytes: int, segment_records: int, more_bytes: int, more_records
 
 
 def opens_bucket(hint: Hint, age_ms: int) -> bool:
-    """Returns whether the entry is the first in its age bucket."""
+    """Returns whether the entry is the log's first in its interval, when time is divided into intervals of `age_ms`."""
     is_first = hint.prev_slot < 0
     return is_first or hint.committed_ms // age_ms != hint.prev_committed_ms // age_ms
 

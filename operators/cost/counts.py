@@ -23,8 +23,8 @@ Spent = Mapping[str, float]
 
 
 class Append(msgspec.Struct, frozen=True):
-    """What a warm append of `batch` records takes. `stored_bytes` is the size of its compressed payload, `item_bytes`
-    that of its DynamoDB item.
+    """What a warm append of `batch` records takes: AWS calls by name, DynamoDB units and bytes in `spent`.
+    `stored_bytes` is the size of its compressed payload, `item_bytes` that of its DynamoDB item.
     """
 
     record_bytes: int
@@ -61,7 +61,9 @@ class Sealing(msgspec.Struct, frozen=True):
 
 
 class Page(msgspec.Struct, frozen=True):
-    """What one page of a read takes when it comes from segments."""
+    """What one page of a read takes when it comes from segments: AWS calls by name, DynamoDB units and bytes in
+    `spent`.
+    """
 
     records: int
     payload_bytes: int

@@ -95,7 +95,9 @@ def _resources(stack: str | None, state_file: Path | None) -> Resources | None:
 
 
 def _url(connection: Connection, resources: Resources | None) -> str:
-    """Returns the server URL that the command line named, else that of the deployment."""
+    """Returns the server URL that the command line named; instead of the default one, the deployment's URL, if that is
+    known.
+    """
     if connection.url != DEFAULT_URL or resources is None or not resources.url:
         return connection.url
     return resources.url

@@ -24,7 +24,9 @@ _OPERATIONS = "docs/operations.md"
 
 
 def server(facts: ServerFacts, url: str, own_version: str) -> Iterator[Check]:
-    """Yields the checks of a server, from facts gathered over HTTP."""
+    """Yields the checks of a server, from facts gathered over HTTP: whether and how fast it answers, its release, and
+    its keys; only the first if it does not answer.
+    """
     if facts.error:
         advice = (
             "check that the server is running, the address and the network; `headrace dev` runs one on this machine"

@@ -30,7 +30,7 @@ class Periodic:
         interval_ms: int,
         runs_between_requests: bool,
     ) -> None:
-        """Creates the work and, with an interval and a server process, starts its thread.
+        """Creates the work; `begun` or `request_began` starts it later.
 
         Args:
             work: does everything that is pending; it never raises.

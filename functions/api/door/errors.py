@@ -54,7 +54,7 @@ class Row(NamedTuple):
     Attributes:
         headers: returns the headers that a client needs to continue.
         bare: whether the response has no body.
-        message: in place of the error's own.
+        message: replaces the error's own message, unless it is empty.
     """
 
     kind: type[HeadraceError]

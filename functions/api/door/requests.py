@@ -111,7 +111,7 @@ def query_of(scope: Mapping[str, Any], known: frozenset[str]) -> dict[str, str]:
     """Parses the query string, and returns those parameters that are `known`.
 
     Raises:
-        InvalidRequest: one of them is repeated, or the query string is malformed.
+        InvalidRequest: a known parameter is repeated, or the query string is malformed.
     """
     found: dict[str, str] = {}
     for name, value in parameters(scope):
@@ -175,7 +175,9 @@ class Headers:
         return int(value) if value and value.isascii() and value.isdigit() and len(value) < 16 else None
 
     def matches(self, etag: str) -> bool:
-        """Returns whether `If-None-Match` names this entity (weak comparison, RFC 9110 § 13.1.2)."""
+        """Returns whether `If-None-Match` names this entity tag, or is `*` (weak comparison, RFC 9110 § 13.1.2); False
+        if the header is missing.
+        """
         value = self.get("if-none-match")
         if value is None:
             return False
@@ -227,7 +229,9 @@ def is_event(scope: Mapping[str, Any]) -> bool:
 
 
 def is_buffered(scope: Mapping[str, Any]) -> bool:
-    """Returns whether the answer must be returned as one whole result."""
+    """Returns whether the answer must be one whole result, because the request came through a Lambda door that does not
+    stream.
+    """
     return is_event(scope) and ENDS_AT not in scope
 
 
@@ -276,8 +280,8 @@ async def read(request: Request, limit: int = MAX_APPEND_BYTES) -> bytes:
 
 
 def records(body: bytes, content_type: str | None, key: str | None) -> Batch:
-    """Returns the records in a body, all with the routing key `key`. A JSON array has one per element; any other body
-    is one record. An empty body or an empty array has none.
+    """Returns the records in a body, all with the routing key `key`. If the content type is JSON, an array has one
+    record per element; any other body is one record. An empty body or an empty array has none.
 
     Raises:
         InvalidRequest: the content type is JSON, but the body is not.

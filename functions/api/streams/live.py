@@ -305,7 +305,7 @@ def next_cursor(client: int | None, now_ms: int, random_below: Callable[[int], i
     """Returns the next `Stream-Cursor`: the number of the current 20-second interval, or a number above the client's
     cursor if that is not lower.
 
-    That number is above it by 1 to 3,600 random seconds' worth of intervals, at least one.
+    How far above is random: 1 to 3,600 seconds, in whole intervals, at least one.
     """
     current = max(0, (now_ms - _EPOCH_MS) // _INTERVAL_MS)
     if client is None or client < current:

@@ -45,7 +45,7 @@ class ReadQuery(NamedTuple):
         format: the requested format; None leaves it to the stream's content type.
         live: the way of waiting; empty for a catch-up read.
         timeout_ms: requested wait; None for the default.
-        cursor: the last `Stream-Cursor` that the client received.
+        cursor: the last `Stream-Cursor` that the client received; None if it is missing or malformed.
         selection: which records to return.
     """
 

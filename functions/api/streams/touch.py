@@ -84,7 +84,7 @@ class Touching(NamedTuple):
 
 
 class TouchCounters:
-    """The counters of waits on each stream in this process."""
+    """The counters of waits on each stream in this process, kept for up to 1,024 streams."""
 
     def __init__(self) -> None:
         self._counts: Bounded[str, Counter[str]] = Bounded(_STREAMS)
@@ -160,11 +160,11 @@ def activate_templates(logs: Streams, name: str, body: Any, now_ms: int) -> dict
 async def wait_for_touch(
     context: Context, logs: Streams, request: Request, name: str, body: Any, counters: TouchCounters
 ) -> dict[str, Any]:
-    """Waits until something that the body names is touched, its cursor is stale, or the time is over; returns the
-    answer.
+    """Waits until a record changes something that the body names, or the time is over, and returns the JSON document of
+    the answer; at once if the body's cursor is stale.
 
     Raises:
-        RequestTimeout: the requested wait is longer than a request may take, and nothing was touched.
+        RequestTimeout: the requested wait is longer than a request may take, and nothing changed.
     """
     now_ms = context.clock.now_ms()
     head, config = await run(open_touching, logs, name)

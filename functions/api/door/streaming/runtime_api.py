@@ -175,7 +175,9 @@ class Reply:
 
 
 async def _verdict(reader: asyncio.StreamReader) -> int:
-    """Returns the status with which the Runtime API answers; 0 if the connection ends without an answer."""
+    """Returns the status with which the Runtime API answers; 0 if the connection ends without an answer, or the answer
+    has no status.
+    """
     try:
         first = (await reader.readuntil(b"\r\n")).split(b" ", 2)
     except (asyncio.IncompleteReadError, ConnectionError):

@@ -106,7 +106,7 @@ class Seen(NamedTuple):
 
     Attributes:
         committed_ms: when its newest entry was committed, by the server's clock.
-        deadline_ms: when it expires unless it is touched; None if never.
+        deadline_ms: when it expires, unless a read or write renews a sliding TTL before; None if never.
         definition_bytes: size of the definition's object; 0 if there is none.
         indexed: how far it is indexed.
     """
@@ -164,7 +164,9 @@ class _PageFigures(NamedTuple):
 
 
 class Inspector:
-    """Reads the facts about streams of one surface, by name. Every method blocks, and may be called by any thread."""
+    """A reader of the facts about streams of one surface, by name. Every method blocks, and may be called by any
+    thread.
+    """
 
     def __init__(self, stores: Stores, logs: Streams) -> None:
         self._stores = stores
@@ -269,8 +271,8 @@ class Inspector:
         )
 
     def _of_generation(self, log_id: str, config: LogConfig, generation: int) -> Published:
-        """Returns the figures of the manifest generation that the watermark names (there may be a newer one); all zero
-        for generation 0, before anything is published.
+        """Returns the figures of the manifest generation that the watermark names (there may be a newer one). For
+        generation 0, before anything is published, only `end_offset` is set, to the log's first offset.
         """
         if generation == 0:
             return Published(0, config.base_offset)

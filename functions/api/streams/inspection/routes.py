@@ -71,8 +71,8 @@ class _Answer(NamedTuple):
 
 
 async def answer(context: Context, request: Request, name: str, kind: Kind, query: InspectionQuery) -> Response:
-    """Returns a 200 response with the document; 304 if the client has it, and it did not change until the wait was
-    over.
+    """Returns a 200 response with the document. If the client has it already (If-None-Match), returns 304: at once or,
+    with `live`, if it did not change until the wait was over.
 
     Raises:
         RequestTimeout: the requested wait is longer than a request may take, and nothing changed.

@@ -122,7 +122,7 @@ class HighWater:
         self._marks: dict[str, dict[str, Mark]] = {}
 
     def observe(self, group: str, values: Mapping[str, object], at: str) -> None:
-        """Raises the marks of a group to these values; anything that is not a number is skipped."""
+        """Raises the highest values of a group to these; anything that is not an integer is skipped."""
         with self._lock:
             marks = self._marks.setdefault(group, {})
             for name, value in values.items():

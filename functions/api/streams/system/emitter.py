@@ -41,7 +41,7 @@ def instance_id() -> str:
 
 
 class Emitter:
-    """Appends the metrics of a process to the metrics stream, in the background."""
+    """A writer that appends the metrics of a process to the metrics stream, in the background."""
 
     def __init__(
         self,
@@ -77,7 +77,9 @@ class Emitter:
         recorder.on_first = self._periodic.begun
 
     def request_began(self) -> None:
-        """Must be called at the start of each request. Returns at once."""
+        """Starts `flush` in a thread, on Lambda, if it is due; in a server does nothing. Must be called at the start of
+        each request. Returns at once.
+        """
         self._periodic.request_began()
 
     def flush(self) -> None:

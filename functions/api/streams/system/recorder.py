@@ -182,7 +182,7 @@ class Recorder:
             return taken
 
     def put_back(self, taken: Window) -> None:
-        """Returns values to the recorder, so that they are part of the next window."""
+        """Puts values that were taken back, so that they are part of the next window."""
         with self._lock:
             was_empty = self._window is None
             if self._window is not None:
@@ -216,7 +216,7 @@ class MeasuredLogs(Streams):
         self._clock = stores.clock
 
     def create(self, name: str, request: CreateRequest) -> Created:
-        """Creates a stream; measured as an append if it has records."""
+        """Creates a stream; measured as an append if it is new and has records."""
         began = self._clock.monotonic()
         created = self._watched(name, lambda: super(MeasuredLogs, self).create(name, request))
         if created.created and request.records:
