@@ -41,7 +41,7 @@ def aws_stores(
     Args:
         dynamodb_timeout_s: timeout of one call. botocore tries it once, because the commit protocol retries itself.
         s3_read_timeout_s: timeout of one try; there are two.
-        refused: as of `Store`.
+        refused: called for each call that DynamoDB refuses because of load.
         with_obstore: objects are read in parallel and written through obstore, which only the API's package has.
     """
     tables = settings.table_names

@@ -43,8 +43,8 @@ _local = threading.local()
 
 
 class Record(NamedTuple):
-    """One committed record, for code that looks into records: its offset in the log, its append time (epoch ms), and
-    its contents.
+    """One committed record, for code that looks into records: its offset in the log, its append time (epoch ms), and its
+    routing key, data, node, meta and hops (as in `Batch`).
     """
 
     offset: int

@@ -33,8 +33,8 @@ class Clock(Protocol):
 
 
 class Moment(NamedTuple):
-    """A point in time on both clocks. Both are needed: a frozen process stops the monotonic clock, and setting the wall
-    clock moves only that one.
+    """A point in time on both clocks, monotonic seconds and epoch milliseconds. Both are needed: a frozen process stops the
+    monotonic clock, and setting the wall clock moves only that one.
     """
 
     monotonic: float

@@ -131,8 +131,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def minimum_trim_age_ms(self) -> int:
-        """The least safe trim age: the age of cached state plus the longest request. No writer uses older state without
-        passing the ack fence.
+        """The least safe trim age: the age of cached state plus the longest request. A writer with older state checks that
+        its entry counts before it acknowledges it.
         """
         return self.state_age_ms + max(self.append_timeout_ms, self.request_timeout_ms)
 

@@ -159,7 +159,9 @@ class Steps:
         return self._leaf(what, "", lambda: Sets(Docs.none(self._size), Docs.all(self._size)))
 
     def _exact(self, what: str, request: TermRequest) -> Step:
-        """Returns a step that is answered by terms, exactly for every record, lossy or not."""
+        """Returns a step that is answered by terms. They are exact for every record, also where a column can't hold the
+        value.
+        """
         found = self.term(request)
 
         def sets() -> Sets:
@@ -169,7 +171,9 @@ class Steps:
         return self._leaf(what, request.family, sets)
 
     def _by_column(self, what: str, field: str, rows: Callable[[Column], Any]) -> Step:
-        """Returns a step that is answered by a column; lossy records only may match."""
+        """Returns a step that is answered by a column. Records whose values the column can't hold exactly only may
+        match.
+        """
         column, marked = self.want_column(field), self.lossy(field)
         assert column is not None, "asked before"
 
@@ -362,7 +366,7 @@ def _worthless(rows: Rows) -> Any:
 
 
 def _word_requests(clause: Words, chunks: tuple[int, int] | None) -> list[TermRequest]:
-    """Returns a request for each word. Only for a phrase is the request limited to some chunks."""
+    """Returns a request for each word. For a phrase, it is limited to these chunks (of 65,536 offsets each), if given."""
     if not clause.phrase:
         chunks = None
     lows = [families.word_term(clause.field, word) for word in clause.words]

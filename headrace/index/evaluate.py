@@ -38,7 +38,7 @@ class Evaluated(NamedTuple):
     Attributes:
         first: offset of row 0.
         sure: rows that certainly match, ascending.
-        unsure: rows that may match, ascending; the records themselves must be checked.
+        unsure: other rows that may match, ascending; the records themselves must be checked.
         columns: the requested columns that the run has, by field.
         lossy: the lossy rows of each requested field, ascending: their values are not in the columns, nor their scores
             in the step's scores.
@@ -108,8 +108,8 @@ def evaluate(
 
 
 def _chunks(reader: RunReader, first: int, end: int) -> tuple[int, int] | None:
-    """Returns the chunks that hold these records. Returns None if these are all chunks of the run, so that cached
-    postings of other queries can be used.
+    """Returns the chunks (of 65,536 offsets each) that hold these records, as `[first, end)`. Returns None if these are all
+    chunks of the run, so that cached postings of other queries can be used.
     """
     run = reader.descriptor
     chunks = first >> CHUNK_BITS, (end - 1 >> CHUNK_BITS) + 1
@@ -123,7 +123,7 @@ def select(
     reader: RunReader, first: int, end: int, key: str | None, condition: tuple[Node, SearchConfig] | None
 ) -> Routine[Int64s]:
     """Returns the offsets in `[first, end)` of records that may meet both conditions, ascending; all other records
-    certainly don't.
+    certainly don't. At least one condition must be given.
 
     Args:
         key: the routing key that records must have; None means any.

@@ -45,8 +45,8 @@ class Task(msgspec.Struct, frozen=True):
 
 
 class JobInput(msgspec.Struct, frozen=True):
-    """What a job is asked to do; written before it starts. `created_ms` becomes that of its runs, so that repeated jobs
-    make equal runs.
+    """What a job is asked to do: its tasks; written before it starts. `created_ms` becomes that of its runs, so that
+    repeated jobs make equal runs.
     """
 
     version: int
@@ -56,7 +56,9 @@ class JobInput(msgspec.Struct, frozen=True):
 
 
 class Failure(msgspec.Struct, frozen=True):
-    """A task that failed. `damaged` says whether its inputs contradict themselves, so that a repeat would fail, too."""
+    """A task that failed, by its log and run, with the reason. `damaged` says whether its inputs contradict themselves, so
+    that a repeat would fail, too.
+    """
 
     log_id: str
     run_id: str

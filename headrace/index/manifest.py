@@ -137,12 +137,12 @@ def covers(runs: Iterable[Run], covered: Run) -> bool:
 
 
 def encode(manifest: IndexManifest) -> bytes:
-    """Encodes a generation as the bytes of its object. Equal manifests give equal bytes."""
+    """Encodes a generation of an index manifest as the bytes of its object. Equal manifests give equal bytes."""
     return packed.encode(manifest)
 
 
 def decode(data: bytes, source: str) -> IndexManifest:
-    """Decodes a generation from the bytes of its object.
+    """Decodes a generation of an index manifest from the bytes of its object.
 
     Args:
         data: the bytes that `encode` returned.

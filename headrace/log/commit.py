@@ -229,7 +229,7 @@ class Attempt:
 
 
 class _Payload(NamedTuple):
-    """Where the frames of batches are: inline if they are small, otherwise in an object of the bucket."""
+    """Batches, and where their encoded bytes are: inline if they are small, otherwise in the object with the given key."""
 
     batches: Sequence[Batch]
     inline: bytes | None = None

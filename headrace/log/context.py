@@ -46,7 +46,7 @@ class SurfaceTable(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Stores:
-    """All stores that the verbs use, with clock, settings and id sources.
+    """All stores that operations on logs use, with clock, settings and id sources.
 
     Attributes:
         surfaces: names of the surfaces in the catalog.
@@ -84,7 +84,9 @@ class Picture(NamedTuple):
 
 
 class Pictures:
-    """The cache of pictures by name and role, and of manifests and touches by log."""
+    """The cache of pictures by name and role; and by log, of manifests and of the times at which reads renewed a sliding
+    TTL.
+    """
 
     def __init__(self, stores: Stores, surface: Surface) -> None:
         self._stores = stores
@@ -331,7 +333,8 @@ class Groups:
 
 
 class Context:
-    """What the verbs of one surface share in one process: stores, caches, and what decisions read. Implements `Rows`.
+    """What the operations on the logs of one surface share in one process: stores, caches, and what decisions read.
+    Implements `Rows`.
 
     Attributes:
         stores: the stores.
@@ -363,7 +366,7 @@ class Context:
         return Head(row.log_id, row.config, picture.state, self.deadline_ms(picture))
 
     def deadline_ms(self, picture: Picture) -> int | None:
-        """Returns when a log expires (epoch ms), by the touches that this process knows; None if never."""
+        """Returns when a log expires (epoch ms), by the renewals of its TTL that this process knows; None if never."""
         row = picture.row
         return deadline_ms(row.config, picture.state, self.pictures.touched_ms(row.log_id))
 

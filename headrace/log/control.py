@@ -54,7 +54,7 @@ class Asked:
 
 
 class Controls:
-    """The control verbs of one surface: all changes to its logs except appends."""
+    """The control verbs of one surface: all operations that change its logs, except appends."""
 
     def __init__(self, context: Context) -> None:
         self._context = context

@@ -35,8 +35,8 @@ _PAGE = 100  # entries a query takes on its way back from the end
 
 
 class Tail(NamedTuple):
-    """A confirmed chain of entries, ascending, and the newest entry if it was read; then it is the last of the
-    chain.
+    """A chain of entries, ascending, of which each is the predecessor that the next one names; and the newest entry of the
+    log if it was read, which is then the last of the chain.
     """
 
     entries: list[Entry]
@@ -48,7 +48,7 @@ class Tail(NamedTuple):
 
 
 def chained(first: Entry, second: Entry) -> bool:
-    """Returns whether `second` is the successor of `first`."""
+    """Returns whether `second` names `first` as its predecessor."""
     return second.prev_slot == first.slot and second.prev_id == first.id
 
 

@@ -12,8 +12,8 @@ JSON = "application/json"
 
 
 class Head(NamedTuple):
-    """The state of a living log at one moment; `deadline_ms` is when it expires (epoch ms) unless it is touched, None for
-    never.
+    """The state of a living log at one moment: its id, configuration and state; `deadline_ms` is when it expires (epoch ms)
+    unless it is touched, None for never.
     """
 
     log_id: str
@@ -23,7 +23,7 @@ class Head(NamedTuple):
 
     @property
     def incarnation(self) -> int:
-        """The log's current incarnation."""
+        """The log's incarnation: a number that rises when a name is created again or its log is recovered."""
         return incarnation_of(self.config, self.state)
 
     @property

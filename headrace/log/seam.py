@@ -43,7 +43,7 @@ class Look(NamedTuple):
     Attributes:
         row: the row of its name; for a companion, the row that is derived from it.
         state: its state as of the newest entry.
-        touched_ms: time of the last counted read that this process knows of; 0 if it knows none.
+        touched_ms: when a read last renewed the sliding TTL, as far as this process knows; 0 if never.
     """
 
     row: Row
@@ -230,8 +230,8 @@ class Grown(NamedTuple):
 
 
 def deadline_ms(config: LogConfig, state: LogState, touched_ms: int) -> int | None:
-    """Returns when the log expires (epoch ms) if nothing touches it; None if never. `touched_ms` is the time of the last
-    counted read.
+    """Returns when the log expires (epoch ms) if nothing touches it; None if never. `touched_ms` is when a read last
+    renewed the sliding TTL.
     """
     if config.expires_at_ms is not None:
         return config.expires_at_ms

@@ -176,12 +176,12 @@ def full_page(manifest: Manifest) -> tuple[Segment, ...] | None:
 
 
 def encode(manifest: Manifest) -> bytes:
-    """Encodes a generation as the bytes of its object. Equal manifests give equal bytes."""
+    """Encodes a generation of a manifest as the bytes of its object. Equal manifests give equal bytes."""
     return packed.encode(manifest)
 
 
 def decode(data: bytes, source: str) -> Manifest:
-    """Decodes a generation from the bytes of its object.
+    """Decodes a generation of a manifest from the bytes of its object.
 
     Args:
         data: the bytes that `encode` returned.
@@ -197,7 +197,7 @@ def decode(data: bytes, source: str) -> Manifest:
 
 
 def encode_page(segments: tuple[Segment, ...]) -> bytes:
-    """Encodes segments as the bytes of a page object."""
+    """Encodes segment descriptors as the bytes of a sealed manifest page."""
     return packed.encode(_Page(version=VERSION, segments=segments))
 
 
@@ -217,7 +217,7 @@ def describe_page(key: str, data: bytes, segments: tuple[Segment, ...]) -> Manif
 
 
 def decode_page(data: bytes, page: ManifestPage) -> tuple[Segment, ...]:
-    """Decodes the segments from the bytes of a page object.
+    """Decodes the segment descriptors from the bytes of a sealed manifest page.
 
     Raises:
         Damaged: the object is not the one that was published.
@@ -246,8 +246,8 @@ class Description(msgspec.Struct, frozen=True):
 
 
 class Tombstone(msgspec.Struct, frozen=True):
-    """The content of `deleted.json`: the log has ended and its data is gone. The configuration holds the
-    incarnation.
+    """The content of `deleted.json`: the log has ended and its data is gone. It keeps how the log ended, its end offset,
+    and its configuration with the incarnation.
     """
 
     log_id: str

@@ -121,10 +121,10 @@ def names(manifest: Manifest, key: str) -> bool:
 
 
 def removable(manifest: Manifest, now_ms: int, age_ms: int) -> list[str]:
-    """Returns the keys of replaced segments that no reader can need any more: at least two generations and `age_ms`
-    have passed.
+    """Returns the keys of replaced segments that no reader can need any more: at least two generations and `age_ms` have
+    passed.
 
-    If there was no second generation, a multiple of `age_ms` must have passed.
+    If there was no second generation, six times `age_ms` must have passed.
     """
     return [
         one.key

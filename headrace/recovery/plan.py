@@ -66,7 +66,8 @@ def plan(logs: Sequence[Facts], *, rewound: bool, now_ms: int, request_ids: Call
 
 
 def raised_incarnation(config: LogConfig, state: LogState, now_ms: int) -> int:
-    """Returns the new incarnation: the current time in seconds (a u32 until 2106), so that it was never used before.
+    """Returns the new incarnation: the current time in seconds (a u32 until 2106), so that it was never used before; at
+    least one more than the current incarnation.
 
     Adding one would not be enough: the incarnation of an earlier recovery may be lost with its entry, or the name may
     have been deleted and created again after the last published entry. For the same reason it is never far ahead of the

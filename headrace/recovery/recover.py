@@ -143,8 +143,8 @@ class _Run:
             raise StoreError("somebody else wrote meanwhile; run the recovery again, alone")
 
     def _set_watermark(self, plan: Plan, manifest: Manifest | None) -> bool:
-        """Sets the watermark to that of `manifest`; for a purged log, so high that no late writer passes the ack fence.
-        Writes nothing in a dry run. Returns False if it was right already.
+        """Sets the watermark to that of `manifest`; for a purged log, so high that no late writer can prove that its entry
+        counts. Writes nothing in a dry run. Returns False if it was right already.
         """
         marks, log_id, standing = self._stores.watermarks, plan.facts.log_id, plan.facts.watermark
         wanted = Watermark(touched_ms=standing.touched_ms)

@@ -89,7 +89,9 @@ class Notes:
 
 
 class LogChecked(msgspec.Struct, frozen=True):
-    """The counts of what was checked in one log. `name` includes the role of a companion."""
+    """The numbers of generations, segments, records, bytes and entries that were checked in one log, and its end offset.
+    `name` includes the role of a companion.
+    """
 
     log_id: str
     name: str = ""
@@ -132,7 +134,8 @@ class LogRecovered(msgspec.Struct, frozen=True):
             existed, but a row was missing or wrong. `ended`: it had ended, and its entries say so again. `gone`: it has
             a tombstone, and nothing of it is needed. `superseded`: its name was created again later, so it had ended;
             its objects are left as they are. `lost`: only objects that don't tell which log it was; nothing of it had
-            been published. `refused`: nothing was changed; `reason` says why.
+            been published. `refused`: it was not recovered, and `reason` says why; if a store failed on the way, the
+            steps in `wrote` were done.
         end_offset: offset after the last record that is readable now.
         incarnation: the incarnation now.
         wrote: what was written (or would be): `generation`, `entry`, `row`, `watermark`.
@@ -153,7 +156,7 @@ class LogRecovered(msgspec.Struct, frozen=True):
 
 
 class RecoverReport(msgspec.Struct, frozen=True):
-    """The result of recovery for every log."""
+    """The results of recovery, one for each log, and whether it was a dry run."""
 
     dry_run: bool
     logs: tuple[LogRecovered, ...] = ()

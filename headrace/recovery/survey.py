@@ -31,7 +31,9 @@ Tail = Literal["none", "behind", "joins", "diverged"]
 
 
 class Listed(msgspec.Struct):
-    """What a listing of the bucket shows of one log."""
+    """What a listing of the bucket shows of one log: whether it has `log.json` and `deleted.json`, the numbers of its
+    manifest generations, and the highest slot of its payload objects (None: it has none).
+    """
 
     log_id: str
     described: bool = False

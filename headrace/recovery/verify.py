@@ -259,7 +259,7 @@ def _text(mark: Watermark) -> str:
 
 
 class Link(NamedTuple):
-    """An entry without its payload, and a description of what is wrong with the payload."""
+    """An entry without its payload, and what is wrong with the entry or its payload, if anything is."""
 
     slot: int
     id: str

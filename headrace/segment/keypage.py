@@ -27,7 +27,7 @@ VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class KeyPage:
-    """A decoded key page.
+    """A decoded key page: facts about the records of a segment that are needed without their data.
 
     Attributes:
         sizes: size of each row's data in bytes.

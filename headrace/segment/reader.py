@@ -257,7 +257,7 @@ def _decompressor() -> zstandard.ZstdDecompressor:
 
 
 class _Page(NamedTuple):
-    """A page, the offset of its first record, and the requested offsets in it."""
+    """A page by its number, the offset of its first record, the requested offsets in it, and its range of bytes."""
 
     segment: Segment
     number: int

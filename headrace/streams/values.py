@@ -47,7 +47,9 @@ class ForkRequest(msgspec.Struct, frozen=True):
 
 
 class CreateRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A request to create a stream. A `content_type` of None means the default, or the source's for a fork."""
+    """A request to create a stream, perhaps as a fork, perhaps with first records, closed, or with an expiry. A
+    `content_type` of None means the default, or the source's for a fork.
+    """
 
     content_type: str | None = None
     ttl_ms: int | None = None
@@ -59,7 +61,9 @@ class CreateRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AppendRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A request to append, to close, or both. `content_type` may be None only if there are no records."""
+    """A request to append records, to close the stream, or both; perhaps with a `Stream-Seq`, a producer, or a hint for the
+    append time. `content_type` may be None only if there are no records.
+    """
 
     content_type: str | None = None
     records: Batch = EMPTY
@@ -75,7 +79,7 @@ class AppendRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Created(NamedTuple):
-    """The answer to a create; `created` is False if an equal stream existed already."""
+    """The answer to a create: the stream's state, and whether it was created (False: an equal stream existed already)."""
 
     created: bool
     head: Head
@@ -87,7 +91,7 @@ class Appended(NamedTuple):
     Attributes:
         next_offset: the position after the request's own records (for a duplicate, the tail), as a cursor text.
         closed: whether the stream is closed now.
-        duplicate: whether nothing was written, because an earlier try of the same producer write was.
+        duplicate: whether nothing was written, because this producer write, or the close, was done before.
         producer: the producer's epoch and highest accepted sequence number, if the request named one.
         tries: number of commits that it took; more than one if other writers were first.
     """
@@ -112,7 +116,7 @@ class StreamState(Extension, msgspec.Struct, frozen=True, omit_defaults=True, ta
 
     @property
     def is_final(self) -> bool:
-        """Whether no record will ever follow."""
+        """Whether no record will ever follow, because the stream is closed."""
         return self.closed
 
 

@@ -58,7 +58,7 @@ class Unchanged(NamedTuple):
 
 
 class Refused(NamedTuple):
-    """The verdict that the request contradicts the state."""
+    """The verdict that the request contradicts the state, with the error to answer; nothing is written."""
 
     error: HeadraceError
 
@@ -67,7 +67,9 @@ Verdict = Accepted | Unchanged | Refused
 
 
 class Prepared(NamedTuple):
-    """A request that was checked under one definition of a log, with the error if its records are invalid."""
+    """A request as checked and normalized under one definition of a log. `fault` is the error if its records are invalid,
+    else None.
+    """
 
     log_id: str
     definition: DefinitionRef | None

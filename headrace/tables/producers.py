@@ -43,7 +43,7 @@ def producer_item(log_id: str, producer: Producer) -> Item:
 class PutProducer(Guard, frozen=True):
     """A guard that writes a producer's row, if the row does not have a newer write of this producer.
 
-    Otherwise a writer with an old picture could set the row back, with an entry that turns out to be dead.
+    Otherwise a writer with old cached state could set the row back, with an entry that turns out not to count.
     """
 
     log_id: str

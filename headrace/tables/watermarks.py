@@ -99,7 +99,7 @@ _NOTE = "#note"
 
 
 class TouchUnchanged(Guard, frozen=True):
-    """A guard with the condition that the time of the log's last counted read is still `touched_ms` (0: never read)."""
+    """A guard with the condition that no read has renewed the log's sliding TTL since `touched_ms` (0: never)."""
 
     log_id: str
     touched_ms: int

@@ -102,7 +102,9 @@ class DynamoWal:
         self._store.delete(self._names[TABLE], ({"log_id": s(log_id), "slot": n(slot)} for slot in slots))
 
     def remove_dead(self, entry: Entry) -> None:
-        """Removes a dead entry with one conditional delete; does nothing if its slot is empty or holds another entry."""
+        """Removes a dead entry (one in a trimmed slot that is no part of its log's chain) with one conditional delete; does
+        nothing if its slot is empty or holds another entry.
+        """
         arguments = {
             "TableName": self._names[TABLE],
             "Key": {"log_id": s(entry.log_id), "slot": n(entry.slot)},

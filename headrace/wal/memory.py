@@ -108,7 +108,9 @@ class MemoryWal:
                     self._slots[log_id].remove(slot)
 
     def remove_dead(self, entry: Entry) -> None:
-        """Removes a dead entry; does nothing if its slot is empty or holds another entry."""
+        """Removes a dead entry (one in a trimmed slot that is no part of its log's chain); does nothing if its slot is
+        empty or holds another entry.
+        """
         with self.lock:
             standing = self._entries.get((entry.log_id, entry.slot))
             if standing is not None and standing.request_ids == entry.request_ids:

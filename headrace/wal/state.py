@@ -117,7 +117,7 @@ def request_id() -> str:
 
 
 class Producer(msgspec.Struct, frozen=True, array_like=True):
-    """The last accepted write of an idempotent producer."""
+    """The epoch and sequence number of the last accepted write of an idempotent producer."""
 
     id: str
     epoch: int
@@ -236,7 +236,7 @@ class LogState(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Ancestor(msgspec.Struct, frozen=True, array_like=True):
-    """A log whose records a fork inherits, up to offset `through` (exclusive)."""
+    """A log, in one of its incarnations, whose records a fork inherits up to offset `through` (exclusive)."""
 
     log_id: str
     incarnation: int

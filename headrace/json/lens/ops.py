@@ -141,7 +141,7 @@ Op = Rename | Copy | Add | Remove | Hoist | Plunge | Wrap | Head | Convert | In 
 
 
 class Envelope(_Strict, frozen=True):
-    """A lens document: its stream, its versions, and its operations."""
+    """A lens document: the name of its stream, the versions it leads from and to, and its operations."""
 
     api_version: Literal["durable.lens/v1"] = field(name="apiVersion")
     schema: Name

@@ -99,7 +99,7 @@ _KEPT_KEYS = 400_000  # maximum keys in all cached key pages; one takes about 70
 
 
 class Budget(NamedTuple):
-    """The maximum that one request scans of what is not indexed."""
+    """The number of segments that are not indexed, and the bytes of data in them, that one request scans at most."""
 
     segments: int = 32  # small ones: each costs a GET
     payload_bytes: int = 64 * 1024 * 1024  # as measured: 16 MiB take 20 to 50 ms
@@ -173,7 +173,7 @@ def assemble(stores: Stores, logs: Log, *, budget: Budget | None = None) -> Engi
     """Creates an engine on these stores.
 
     Args:
-        logs: the verbs on the same stores, whose caches of streams and index runs are used, too.
+        logs: the streams on the same stores, whose caches of streams and index runs are used, too.
         budget: the budget for scans; the default one if None.
     """
     runs, ranges = logs.run_cache.opened()

@@ -61,7 +61,9 @@ _NO_ENTRIES = Entries(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0))
 
 
 class MeasureBlock(NamedTuple):
-    """The values of one measure, by row. A row without values has nan for everything but the count."""
+    """The values of one measure, by row: counts, sums, least and greatest values, histogram. A row without values has nan
+    for everything but the count.
+    """
 
     counts: Doubles
     sums: Doubles

@@ -32,7 +32,7 @@ _FAR_APART = 16  # intervals: rather than so many that are not wanted, two range
 
 
 class Printed(NamedTuple):
-    """Groups rendered as JSON texts, ascending by start and key."""
+    """Groups as JSON texts, ascending by the start of their interval and by key; `starts` has those starts (epoch ms)."""
 
     starts: Int64s
     groups: list[str]
@@ -80,7 +80,7 @@ class OfRun(NamedTuple):
 
 
 class RunGroups:
-    """Reads the groups of runs for one request, and counts them against the limits.
+    """The reader of the groups of runs for one request, which counts them against the limits.
 
     Attributes:
         by_groups: whether groups can answer the whole intervals of the window.

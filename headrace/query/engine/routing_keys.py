@@ -150,8 +150,8 @@ def _of_run(engine: Engine, found: RunRange, after: str | None, limit: int) -> R
 def _of_segments(
     engine: Engine, outside: Sequence[SegmentRange], after: str | None, limit: int, ranges: Ranges, until: float
 ) -> list[list[str]]:
-    """Returns keys of segments, newest segment first. Reads as many key pages as the budget allows, at least one
-    wave.
+    """Returns keys of segments, newest segment first. Reads key pages, eight at a time, until the time is used up; at least
+    the first eight.
     """
     newest = list(reversed(outside))[:_MAX_SEGMENTS]
     lists: list[list[str]] = []

@@ -50,7 +50,7 @@ _REQUEST_MS = 5000  # the limit of any request in Prisma Streams
 
 
 class Hit(NamedTuple):
-    """A record on the page, with its sort key."""
+    """A hit on the page: the candidate with its offset and sort key, and the record as a document."""
 
     candidate: Candidate
     document: Document

@@ -215,7 +215,9 @@ def question(request: SearchRequest, config: SearchConfig, promoter: Promoter, l
 
 
 class Match(NamedTuple):
-    """A record that was read and matches; its sort key is computed later."""
+    """A record that was read and matches, with its canonical values and, for BM25, its word counts; its sort key is
+    computed later.
+    """
 
     document: Document
     values: Values

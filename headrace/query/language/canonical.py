@@ -56,7 +56,7 @@ class Field(_Value, frozen=True, kw_only=True):
     """A search field.
 
     Attributes:
-        kind: decides which values count, and their canonical form (see above).
+        kind: decides which values count, and their canonical form (a table is at the top of the module).
         bindings: at least one; at most one per version.
         normalizer: for keywords; None means `identity_v1`.
         analyzer: for text; always set there.

@@ -58,7 +58,7 @@ def occurrences(clause: Words, value: tuple[str, ...]) -> list[int]:
 
 
 class Wanted(NamedTuple):
-    """A word that BM25 counts in a field; with `prefix`, every word that begins with it."""
+    """A word that BM25 counts in a field, and the boost of its score; with `prefix`, every word that begins with it."""
 
     field: str
     word: str

@@ -93,7 +93,9 @@ class Evlog(Profile, frozen=True):
         return {"kind": self.kind, **self.options.document()}
 
     def registry(self) -> dict[str, Any]:
-        """Returns the canonical schema with its search fields; the schema declares no routing key."""
+        """Returns the schema update of an evlog stream: the canonical schema and the search fields, without a routing
+        key.
+        """
         return registry()
 
     def normalize(self, document: Any, now_ms: int) -> tuple[dict[str, Any], str | None]:

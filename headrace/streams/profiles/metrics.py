@@ -50,7 +50,9 @@ class Metrics(Profile, frozen=True):
         return Metrics()
 
     def registry(self) -> dict[str, Any]:
-        """Returns the canonical schema, for all but the system stream with routing key, search fields and rollup."""
+        """Returns the schema update of a metrics stream: the canonical schema and, except for the system stream, routing
+        key, search fields and rollup.
+        """
         return system_registry() if self.system else registry()
 
     def normalize(self, document: Any, now_ms: int) -> tuple[dict[str, Any], str | None]:  # noqa: ARG002
@@ -244,7 +246,9 @@ def _window(given: dict[str, Any]) -> tuple[int, int, int]:
 
 
 def _attributes(given: dict[str, Any]) -> dict[str, str]:
-    """Returns those attributes whose value is a string, number or boolean, as text, sorted by key."""
+    """Returns those attributes whose value is a string, number or boolean, as text, sorted by key; an empty dict if there
+    are none.
+    """
     attributes = given.get("attributes")
     if attributes is None:
         attributes = given.get("tags")

@@ -19,7 +19,9 @@ MAX_TEMPLATES = 256  # maximum templates in one request
 
 
 class ActivateRequest(msgspec.Struct, frozen=True):
-    """A checked body of `touch/templates/activate`."""
+    """A checked body of `touch/templates/activate`: the templates to activate, and how long they stay active without
+    use.
+    """
 
     templates: tuple[Declaration, ...]
     ttl_ms: int
@@ -60,7 +62,7 @@ def parse_declarations(value: Any, place: str) -> tuple[Declaration, ...]:
 
 
 def parse_ttl_ms(value: Any, config: TouchConfig, place: str) -> int:
-    """Parses `inactivityTtlMs`; if it is missing or null, returns the profile's default.
+    """Returns `inactivityTtlMs` in whole milliseconds; the profile's default if it is missing or null.
 
     Raises:
         InvalidRequest: the value is not a number, or is negative.

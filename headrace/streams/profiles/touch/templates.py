@@ -58,7 +58,9 @@ class Template(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Activation(NamedTuple):
-    """The result of one declaration: active, or denied with a reason (`invalid` or `rate_limited`)."""
+    """The result of one declaration: the template's id (0 for a malformed declaration) and, if it was denied, the reason
+    `invalid` or `rate_limited`.
+    """
 
     template_id: int
     denied: str | None = None

@@ -203,7 +203,7 @@ _ABSENT = object()
 
 
 class Change(NamedTuple):
-    """A change record; `before` and `after` are None where the record does not have them."""
+    """A change record: entity, operation, and the row before and after; None where the record does not have it."""
 
     entity: str
     operation: str
