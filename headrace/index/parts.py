@@ -78,7 +78,9 @@ class PartReader:
             return (found.min_raw, found.max_raw) if found is not None and found.has_min_max else None
 
     def span(self, group: int, columns: Sequence[str]) -> Range:
-        """Returns the byte range that holds these columns of a row group, including what is between them."""
+        """Returns the byte range that holds these columns of a row group, including what is between them. Raises Damaged if
+        a column is missing, or the range is not inside the part.
+        """
         starts, ends = [], []
         row_group = self._metadata.row_group(group)
         for column in columns:

@@ -110,14 +110,14 @@ class Controls:
         return picture
 
     def find_any(self, name: str) -> Found:
-        """Finds the main log of a name, ended or not; None in place of a picture if the name does not exist."""
+        """Returns the main log of a name, ended or not, with None in place of its picture if the name does not exist."""
         read = self._pictures.read_time()
         if self._stores.catalog.get(self._surface.name, name) is None:
             return Found((None,), read)
         return Found((self.ensure_alive(self._pictures.look(name)),), read)
 
     def find(self, *logs: Which) -> Found:
-        """Finds logs, ended or not.
+        """Returns logs as they are now, ended or not.
 
         Raises:
             HeadraceError: a name does not exist, or has no log with this role.
@@ -126,7 +126,7 @@ class Controls:
         return Found(pictures, min(picture.read for picture in pictures))
 
     def find_living(self, *logs: Which) -> Found:
-        """Finds logs that have not ended.
+        """Returns logs as they are now, all of which live.
 
         Raises:
             HeadraceError: a name does not exist, has no log with this role, or has ended.
@@ -135,7 +135,7 @@ class Controls:
         return Found(pictures, min(picture.read for picture in pictures))
 
     def find_all(self, name: str) -> Found:
-        """Finds all logs of a name, the main one first, ended or not.
+        """Returns all logs of a name as they are now, the main one first, ended or not.
 
         Raises:
             HeadraceError: the name does not exist.
@@ -239,7 +239,7 @@ class Controls:
 
     def _fork_and_source(self, log_id: str, config: LogConfig) -> Found:
         """Reads the newest entries of a fork and its source, without their names' rows. Finds None for both if the fork is
-        still in use or no longer holds its source.
+        still in use or no longer holds its source. Raises Damaged if the source is missing.
         """
         read = self._pictures.read_time()
         fork = self._stores.wal.newest(log_id)

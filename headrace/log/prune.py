@@ -49,8 +49,8 @@ class Pruner:
         self._cache = cache
 
     def ahead(self, log_id: str, first: int, end: int, view: View) -> Ahead:
-        """Asks the log's runs which of the published records `[first, end)`, or of the first part of them, may be
-        selected.
+        """Returns which of the published records `[first, end)`, or of the first part of them, may be selected, as the
+        log's runs tell.
 
         Raises:
             StoreTimeout, StoreThrottled: a store did not answer.

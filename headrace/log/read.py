@@ -110,7 +110,9 @@ class Reader:
         return page.data[0]
 
     def _end(self, which: Which, at: At) -> tuple[Tail, Head, Picture]:
-        """Reads the end of the log: a tail that includes the newest entry, and the log's state and picture as of it."""
+        """Reads the end of the log: a tail that includes the newest entry, and the log's state and picture as of it. Raises
+        Damaged if the log has no entry.
+        """
         read = self._pictures.read_time()
         picture = self._pictures.warm(which)
         row = picture.row if picture is not None else self._pictures.row(which)
@@ -200,9 +202,8 @@ class Reader:
         return takewhile(lambda segment: segment.first_offset < end, found)
 
     def _fill_scattered(self, manifest: Manifest, position: int, ahead: Ahead, page: Collector) -> int:
-        """Adds only the records that a run points at. Returns the position after the last record that was decided.
-
-        Records are fetched in rounds, each as large as the page may need and memory allows.
+        """Adds only the records that a run points at. Returns the position after the last record that was decided. Raises
+        SegmentMissing if nothing was read because a segment does not exist.
         """
         at = 0
         while at < len(ahead.offsets) and not page.full:

@@ -25,7 +25,7 @@ class MemoryObjects:
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
         """Returns `length` bytes from `start` on; fewer, or none, at the end of the object. Raises ObjectMissing if it does
-        not exist.
+        not exist. Raises ValueError for a negative start or a length below 1.
         """
         if start < 0 or length < 1:
             raise ValueError(f"no such range: start={start} length={length}")

@@ -75,7 +75,7 @@ class ObservedObjects:
             self._objects.put(key, data)
 
     def create(self, key: str, data: bytes) -> bool:
-        """Writes the object if the key is free; reported as one put."""
+        """Writes the object if the key is free, and returns whether it was; reported as one put."""
         with self._observed("put", (key,)):
             return self._objects.create(key, data)
 

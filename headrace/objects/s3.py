@@ -89,7 +89,7 @@ class S3Objects:
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
         """Returns `length` bytes from `start` on; fewer, or none, at the end of the object. Raises ObjectMissing if it does
-        not exist.
+        not exist. Raises ValueError for a negative start or a length below 1.
         """
         if start < 0 or length < 1:
             raise ValueError(f"no such range: start={start} length={length}")
@@ -149,7 +149,9 @@ class S3Objects:
                 yield item["Key"]
 
     def delete(self, keys: Iterable[str]) -> None:
-        """Removes objects (in a versioned bucket they get a delete marker); missing ones are no error."""
+        """Removes objects (in a versioned bucket they get a delete marker); missing ones are no error. Raises
+        StoreThrottled or StoreTimeout if one could not be removed.
+        """
         rest = iter(keys)
         while batch := list(islice(rest, _DELETE_BATCH)):
             removal = {"Objects": [{"Key": key} for key in batch], "Quiet": True}

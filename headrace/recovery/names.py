@@ -40,7 +40,7 @@ class Names(NamedTuple):
 
 
 def resolve(logs: Sequence[Facts]) -> Names:
-    """Decides for every log whose configuration is known whether it owns its name and whether it must have ended."""
+    """Returns for every log whose configuration is known whether it owns its name, and which logs must have ended."""
     known = [log for log in logs if log.config is not None]
     standing: dict[str, Standing] = {}
     mains = sorted((log for log in known if not _role(log)), key=_name)

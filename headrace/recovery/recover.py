@@ -144,7 +144,8 @@ class _Run:
 
     def _set_watermark(self, plan: Plan, manifest: Manifest | None) -> bool:
         """Sets the watermark to that of `manifest`; for a purged log, so high that no late writer can prove that its entry
-        counts. Writes nothing in a dry run. Returns False if it was right already.
+        counts. Writes nothing in a dry run. Returns False if it was right already. Raises StoreError if somebody else has
+        moved it meanwhile.
         """
         marks, log_id, standing = self._stores.watermarks, plan.facts.log_id, plan.facts.watermark
         wanted = Watermark(touched_ms=standing.touched_ms)

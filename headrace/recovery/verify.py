@@ -29,7 +29,9 @@ _LOOKS = 3  # a sealer can publish and trim between two of ours
 
 
 def verify(stores: Stores, log_id: str, progress: Progress = no_progress) -> VerifyReport:
-    """Checks one log. Damage is reported, never raised; a store that does not answer is a finding, too."""
+    """Checks one log, and returns what was checked and what is wrong. Damage is reported, never raised; a store that does
+    not answer is a finding, too.
+    """
     return _verify(stores, log_id, progress)
 
 
@@ -46,7 +48,8 @@ def _verify(
 
 
 def verify_all(stores: Stores, progress: Progress = no_progress) -> VerifyReport:
-    """Checks every log that the bucket or the catalog knows, and whether logs agree with each other.
+    """Checks every log that the bucket or the catalog knows, and whether logs agree with each other; returns what was
+    checked and what is wrong.
 
     Raises:
         StoreError: the logs could not be listed.

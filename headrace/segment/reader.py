@@ -174,7 +174,9 @@ def _key_page(objects: Objects, segment: Segment) -> keypage.KeyPage:
 
 
 def _span(segment: Segment, pages: PageIndex, row: int, max_records: int, max_bytes: int) -> _Span:
-    """Returns the fewest pages that are certain to hold the requested records from `row` on."""
+    """Returns the fewest pages that are certain to hold the requested records from `row` on. Raises Damaged if the page
+    index contradicts itself.
+    """
     row_ends = list(accumulate(pages.counts))
     if not len(pages.sizes) == len(pages.counts) == len(pages.payload) or row_ends[-1:] != [segment.count]:
         raise Damaged(f"page index contradicts itself: object={segment.key}")

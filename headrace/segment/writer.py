@@ -200,7 +200,9 @@ def _write(table: pa.Table, batch_size: int, log_id: str) -> bytes:
 
 
 def _page_index(data: bytes, name: str, sizes: Sequence[int]) -> PageIndex:
-    """Builds the page index of a column by walking its page headers, as a reader does."""
+    """Returns the page index of a column by walking its page headers, as a reader does. Raises ValueError if they do not
+    fit what was written.
+    """
     file = pq.ParquetFile(pa.BufferReader(data))
     column = file.metadata.row_group(0).column(file.schema_arrow.names.index(name))
     start = at = column.data_page_offset

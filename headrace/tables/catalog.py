@@ -190,7 +190,7 @@ class PutRow(Guard, frozen=True):
         return [{"Put": put}]
 
     def check(self, tables: MemoryTables) -> Refusal | None:
-        """Returns a refusal unless the name's current log is the one to replace."""
+        """Returns a refusal unless the name's current log is the one to replace; None if it is."""
         current = tables[TABLE].rows.get((self.row.surface, self.row.name))
         log_id = current.log_id if current is not None else None
         return None if log_id == self.replaces else Refusal()

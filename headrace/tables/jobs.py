@@ -124,7 +124,9 @@ class DynamoJobs:
         return _row(item) if item is not None else None
 
     def put(self, row: Waiting) -> Waiting | None:
-        """Writes the row with one conditional put; returns it with its new version, or None."""
+        """Writes the row with one conditional put and returns it with its new version; None if its version is not the
+        current one.
+        """
         written = msgspec.structs.replace(row, version=row.version + 1)
         item = {
             "id": s(_log(row.log_id)),
@@ -141,7 +143,7 @@ class DynamoJobs:
         return written if done else None
 
     def drop(self, row: Waiting) -> bool:
-        """Removes the row with one conditional delete; returns whether it did."""
+        """Removes the row with one conditional delete; returns False if its version is not the current one."""
         if row.version == 0:
             return False
         condition, values = _version(row)
@@ -178,15 +180,15 @@ class DynamoJobs:
         return msgspec.convert({"number": number, "since_ms": int(item["since_ms"]["N"]), **values}, Place)
 
     def take(self, place: Place) -> bool:
-        """Takes a place with one conditional put; returns whether it did."""
+        """Gives the place to a job with one conditional put; returns False if it is not free."""
         return self._conditionally("PutItem", {"Item": _place_item(place)}, "attribute_not_exists(id)", {})
 
     def move(self, place: Place) -> bool:
-        """Updates a place with one conditional put; returns whether it did."""
+        """Updates a place with one conditional put; returns False if another job holds it, or none."""
         return self._conditionally("PutItem", {"Item": _place_item(place)}, *_holder(place))
 
     def release(self, place: Place) -> bool:
-        """Frees a place with one conditional delete; returns whether it did."""
+        """Frees a place with one conditional delete; returns False if another job holds it, or none."""
         return self._conditionally("DeleteItem", {"Key": {"id": s(_place(place.number))}}, *_holder(place))
 
     def _item(self, key: str) -> Item | None:
@@ -264,7 +266,7 @@ class MemoryJobs:
             return self.rows.get(log_id)
 
     def put(self, row: Waiting) -> Waiting | None:
-        """Writes the row if its version is the current one; returns it with its new version, or None."""
+        """Writes the row if its version is the current one, and returns it with its new version; else returns None."""
         with self._lock:
             if not self._stands(row):
                 return None

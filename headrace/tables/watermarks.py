@@ -115,7 +115,7 @@ class TouchUnchanged(Guard, frozen=True):
         return [{"ConditionCheck": check}]
 
     def check(self, tables: MemoryTables) -> Refusal | None:
-        """Returns a refusal unless the last touch is still the same."""
+        """Returns a refusal if a read has renewed the TTL since; else None."""
         return None if tables[TABLE].get(self.log_id).touched_ms == self.touched_ms else Refusal()
 
 
@@ -139,7 +139,9 @@ class DynamoWatermarks:
         return item
 
     def publish(self, log_id: str, generation: int, end_slot: int, end_offset: int, sealed_bytes: int) -> bool:
-        """Raises the published part with one conditional update; returns whether it did."""
+        """Raises the published part with one conditional update; returns False if `generation` is not newer, or ends
+        earlier.
+        """
         return self._update(
             log_id,
             "SET generation = :generation, end_slot = :slot, end_offset = :offset, sealed_bytes = :bytes",

@@ -46,7 +46,9 @@ class MemoryWal:
         self._entries: dict[tuple[str, int], Entry] = {}
 
     def commit(self, entry: Entry, guards: Sequence[Guard] = ()) -> Outcome:
-        """Checks the slot and all guards, and writes everything if all conditions hold; otherwise nothing."""
+        """Checks the slot and all guards, and writes everything if all conditions hold, otherwise nothing. Returns the
+        outcome.
+        """
         if guards:
             check_guards(guards)
         with self.lock:

@@ -88,7 +88,9 @@ def _compose(outer: Rebuild, inner: Rebuild | None) -> Rebuild | None:
 
 
 def _members(shapes: Shapes, case: Case, key: str) -> Iterator[Place]:
-    """Yields what can be under a key in one case: at most one place where it is present, and one where it is absent."""
+    """Yields what can be under a key in one case: at most one place where it is present, and one where it is absent. Raises
+    InvalidRequest if the index of an array item is too high to follow.
+    """
     if isinstance(case, ObjectCase):
         value = _member(shapes, case, key)
         if value is not None:

@@ -208,7 +208,7 @@ class Shapes:
         return _values(self.normal(fragment))
 
     def cases(self, fragment: Fragment) -> list[Case]:
-        """Splits a fragment into cases; each of its values is in at least one case."""
+        """Splits a fragment into cases, at most `MAX_CASES`; each of its values is in at least one case."""
         if isinstance(fragment, CaseFragment):
             return list(fragment.cases)
         found = list(self._cases(self.normal(fragment), MAX_REFERENCES))

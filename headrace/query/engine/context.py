@@ -118,7 +118,7 @@ class Overlay(NamedTuple):
 
 
 def plan_overlay(snapshot: Snapshot, unindexed: Sequence[SegmentRange], budget: Budget) -> Overlay:
-    """Chooses the unindexed segments to scan, newest first, until the budget is used.
+    """Returns the unindexed segments to scan, the newest that the budget allows, and the records that are left out.
 
     Args:
         snapshot: the stream's snapshot.

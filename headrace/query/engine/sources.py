@@ -260,7 +260,7 @@ class Sources:
 
     def _manifest(self, log_id: str, generation: int, *, search: bool) -> Manifest | None:
         """Returns the generation that the watermark names, or a newer one that is cached; with `search`, looks for the
-        newest.
+        newest. None if nothing is published. Raises Damaged if the named generation is missing.
         """
         known = self._known.get(log_id)
         if search:

@@ -29,8 +29,8 @@ _LEAST_TIME, _GREATEST_TIME = -(2**63), 2**63 - 1  # a run that says so may hold
 
 
 def grouped(units: Sequence[Unit], first_wave: int) -> list[list[Unit]]:
-    """Groups units into the waves of a search by offset: each scan is a wave, the first runs are one, all other runs
-    another one.
+    """Returns the units in waves, in their order, for a search by offset: each scan is a wave; neighbouring runs share one,
+    but the first `first_wave` runs are not joined by later ones.
     """
     waves: list[list[Unit]] = []
     taken = 0
@@ -209,7 +209,9 @@ class Question(NamedTuple):
 
 
 def question(request: SearchRequest, config: SearchConfig, promoter: Promoter, late: Callable[[], bool]) -> Question:
-    """Prepares a search of a stream with this configuration."""
+    """Returns the question that a search with this request asks of each unit; with words only if hits are sorted by
+    BM25.
+    """
     is_bm25 = any(term.kind == "bm25" for term in request.sort)
     return Question(request, config, promoter, late, scoring.wanted(request.node) if is_bm25 else ())
 

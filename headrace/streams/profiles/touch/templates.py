@@ -106,8 +106,8 @@ class TemplateBook(msgspec.Struct, frozen=True):
         next_offset: int,
         now_ms: int,
     ) -> tuple[TemplateBook, tuple[Activation, ...]]:
-        """Activates templates, or refreshes active ones. A new template begins at `next_offset`, which must be the end
-        of the log as read before this document is stored.
+        """Activates templates, or refreshes active ones; returns the new document, and the result of each declaration. A
+        new template begins at `next_offset`, which must be the end of the log as read before this document is stored.
 
         A declaration is denied when it is invalid, when its template is active with other encodings, or when this
         minute's activations are used up. Above the limits, the least recently used other templates are dropped.
@@ -151,7 +151,7 @@ class TemplateBook(msgspec.Struct, frozen=True):
 
 
 def by_entity(templates: Iterable[Template]) -> Mapping[str, tuple[Template, ...]]:
-    """Groups templates by the entity whose changes concern them."""
+    """Returns the templates by the entity whose changes concern them."""
     found: dict[str, list[Template]] = {}
     for template in templates:
         found.setdefault(template.entity, []).append(template)
