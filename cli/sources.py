@@ -72,7 +72,8 @@ def pipe_chunks(descriptor: int, report_pauses: bool) -> Chunks:
 
 
 def records(source: Source, file_format: str, count_bytes: Callable[[int], None]) -> Chunks:
-    """Yields the source's records as `file_format` says: `auto`, `json`, `lines` or `bytes` (chunks as they come).
+    """Yields the source's records as `file_format` says: `auto`, `json`, `lines` or `bytes` (chunks as they come); and
+    None where the source pauses.
 
     Calls `count_bytes` with the size of every chunk that is read.
     """

@@ -68,8 +68,8 @@ def wanted(number: int, descriptors: Sequence[Descriptor], families: Sequence[Fa
 
 
 def _lows(parts: Sequence[Part]) -> list[bytes]:
-    """Returns the lowest term of each range. Ranges are of about equal size, estimated from the first terms of the
-    parts' row groups.
+    """Returns the lowest term of each range, empty for the first. Ranges are of about equal size, estimated from the
+    first terms of the parts' row groups.
     """
     count = -(-sum(part.size for part in parts) // _RANGE_BYTES)
     groups = sorted((first, part.size / len(part.first)) for part in parts for first in part.first)

@@ -85,7 +85,9 @@ class Reader:
     packs: Sequence[tuple[Item, ...]]
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Reads the segments or index parts of the packs whose numbers are in `batches`, and yields rows of index parts."""
+        """Reads the segments or index parts of the packs whose numbers are in `batches`, and yields their partial rows
+        (`layout.ARROW`); for an item that fails, a report.
+        """
         places: dict[int, dict[Place, list[Bucket]]] = {}
         for bucket in sorted(self.buckets, key=lambda bucket: bucket.number):
             places.setdefault(bucket.task, {}).setdefault(bucket.family, []).append(bucket)

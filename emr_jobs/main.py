@@ -36,7 +36,8 @@ def parser() -> argparse.ArgumentParser:
 
 
 def run(spark: SparkSession, arguments: Sequence[str]) -> None:
-    """Runs the job that the arguments describe in this Spark session.
+    """Runs the job that the arguments describe in this Spark session or, with `--verify`, compares its results with
+    their records.
 
     Raises:
         Exception: the job failed as a whole; its input is missing, for instance.

@@ -123,7 +123,8 @@ class Worker(ABC, Generic[C]):
         return failed
 
     def dispatch(self, event: Json) -> dict[str, Any]:
-        """Runs the verbs that an event asks for, and returns the answer that Lambda expects for the event's source.
+        """Runs the verbs that an event asks for, and returns the answer that Lambda expects for the event's source; for
+        a queue, it names the messages to repeat.
 
         Raises:
             ValueError: the event is of no known kind.

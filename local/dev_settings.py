@@ -58,8 +58,8 @@ class DevSettings:
 
     @staticmethod
     def from_options(options: Mapping[str, Any], environ: Mapping[str, str]) -> DevSettings:
-        """Checks the options and returns the settings. Raises InvalidSettings for a trim age that could lose data, or
-        an open server without keys.
+        """Checks the options and returns the settings. Raises InvalidSettings for an invalid setting, a trim age that
+        could lose data, or an open server without keys.
         """
         chosen = {
             setting: str(options[option])

@@ -165,7 +165,9 @@ class Emulator:
         return self._supervisor.start("dispatcher", arguments, environment, replaceable=True)
 
     def _start_api(self, environment: dict[str, str]) -> None:
-        """Starts the API processes and, if there are several, the proxy in front of them."""
+        """Starts the API processes and, if there are several, the proxy in front of them; with `--function-url`, the
+        Function URL instead.
+        """
         door = self._listener.fileno()
         if self._settings.function_url:
             self._start_function_url(door, environment)
@@ -235,7 +237,9 @@ class Emulator:
 
 
 def _reachable(host: str) -> str:
-    """Returns an address under which clients on this machine reach a listening address (such as 0.0.0.0)."""
+    """Returns an address under which clients on this machine reach a listening address: loopback for `0.0.0.0` or `::`,
+    any other address unchanged.
+    """
     return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
 
 

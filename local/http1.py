@@ -18,7 +18,7 @@ _HOP_BY_HOP = frozenset({b"connection", b"keep-alive", b"proxy-connection"})
 
 
 class BadMessage(ValueError):
-    """The head is not HTTP/1.x, or two of its headers disagree about where the message ends."""
+    """The message is malformed or not HTTP/1.x, or its headers disagree about where it ends."""
 
 
 @dataclass(frozen=True)

@@ -173,7 +173,9 @@ def _restore(table: Table, hash_key: DynamoType, range_key: DynamoType | None, i
 
 
 def _remember_request_tokens(clock: Callable[[], float]) -> None:
-    """Makes a transaction that is repeated with the same ClientRequestToken succeed without being applied again."""
+    """Makes a transaction that is repeated with the same ClientRequestToken within ten minutes succeed without being
+    applied again; another transaction with that token is refused.
+    """
     transact = DynamoHandler.transact_write_items
     succeeded: dict[tuple[str, str], tuple[float, str]] = {}
 

@@ -68,7 +68,7 @@ class StreamRecord:
 
 
 class TrimmingShard(StreamShard):
-    """The only shard of a table's stream. Sequence numbers rise by one and are never used again."""
+    """The only shard of a table's stream. Sequence numbers rise by one; those of a failed transaction are used again."""
 
     def __init__(self, account_id: str, table: Table) -> None:
         super().__init__(account_id, table)

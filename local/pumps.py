@@ -210,7 +210,7 @@ _HORIZON = timedelta(days=366)
 
 def next_time(expression: str, after: datetime) -> datetime:
     """Returns the first time later than `after` at which a schedule runs. Raises ValueError for a schedule that is
-    invalid or never runs.
+    invalid, or does not run within a year.
     """
     if rate := _RATE.fullmatch(expression):
         return after + int(rate[1]) * timedelta(**{f"{rate[2]}s": 1})

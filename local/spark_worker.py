@@ -72,7 +72,7 @@ class SparkWorker:
                 self._process.kill()
 
     def close(self) -> None:
-        """Ends the child process."""
+        """Kills the child process, if there is one; a later job starts another one."""
         with self._lock:
             if self._process is not None:
                 self._process.kill()

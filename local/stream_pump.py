@@ -154,7 +154,9 @@ class StreamPump:
             self._checkpoint.save(Position("AFTER_SEQUENCE_NUMBER", self._last_read))
 
     def _poll(self) -> int:
-        """Reads one page into the buffer, and returns how many records it had."""
+        """Reads one page, adds the records that the trigger's filters let through to the buffer, and returns how many
+        records the page had.
+        """
         answer = self._streams.get_records(ShardIterator=self._iterator, Limit=PAGE_RECORDS)
         self._iterator = answer["NextShardIterator"]
         records = [stream_record(record, self._trigger.stream_arn) for record in answer["Records"]]

@@ -79,7 +79,9 @@ class Child:
 
 
 class Supervisor:
-    """The running child processes, as a context manager: leaving it stops every child, the last started first."""
+    """The running child processes, as a context manager: leaving it stops every child, the first one started after all
+    others.
+    """
 
     def __init__(self) -> None:
         self.children: list[Child] = []
@@ -184,8 +186,8 @@ def _exit(code: int) -> str:
 
 
 def exit_with_parent() -> None:
-    """Ends this process at once when its standard input reaches its end, because the parent, which holds the other end,
-    has ended.
+    """Starts a thread that ends this process at once when its standard input reaches its end, because the parent, which
+    holds the other end, has ended.
 
     It works on every system, and also if the parent is killed without a chance to clean up.
     """

@@ -38,7 +38,9 @@ Json = dict[str, Any]
 
 
 class UnusableTemplate(ValueError):
-    """The template has an element that the emulator does not support; the message names it."""
+    """The template is missing or malformed, can't be deployed, or has an element that the emulator does not support;
+    the message says which.
+    """
 
 
 def read_template(path: Path = TEMPLATE_PATH) -> Json:
@@ -103,7 +105,9 @@ def deploy(template: Json, endpoint: str) -> Deployment:
 
 
 def deployable_part(template: Json) -> Json:
-    """Returns the part of the template that moto can create. Properties that refer to other parts are left out."""
+    """Returns the part of the template that moto can create: tables, buckets and queues, and the outputs that refer
+    only to these. Properties that refer to other parts are left out.
+    """
     resources = {n: p for n, p in template["Resources"].items() if p["Type"] in DEPLOYED_TYPES}
     kept = {name: _without_dangling(part, resources.keys()) for name, part in resources.items()}
     outputs = {

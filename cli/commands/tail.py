@@ -116,8 +116,8 @@ def long_poll(client: Client, target: Target, offset: str) -> Iterator[Page]:
 
 
 def server_sent(client: Client, target: Target, offset: str) -> Iterator[Page]:
-    """Yields pages from `offset` on through server-sent events, until the stream is closed. Servers end a connection
-    now and then, which is not an error.
+    """Yields pages from `offset` on through server-sent events, until the stream is closed. Connects again whenever the
+    connection ends; raises Unreachable or Refused when it gives up.
     """
     what = f"follow {target.name}"
     cursor: str | None = None

@@ -45,8 +45,8 @@ class Indexer(Worker[Context]):
         return messages(body)
 
     def run_each(self, messages: Iterable[Message]) -> list[Message]:
-        """Runs the messages, a tick last. If there were looks and no tick, starts the work that they found. Returns the
-        messages that failed.
+        """Runs the messages, a tick last. If there were looks or rebuilds and no tick, starts the work that they found.
+        Returns the messages that failed.
         """
         wanted = sorted(messages, key=lambda message: message.verb == "tick")
         failed = super().run_each(wanted)
@@ -159,5 +159,7 @@ def worker() -> Indexer:
 
 
 def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
-    """Handles a Lambda event by running the verbs that it asks for; returns and raises what `Worker.dispatch` does."""
+    """Handles a Lambda event by running the verbs that it asks for. Returns the answer that Lambda expects for the
+    event's source; raises an error if Lambda must repeat the event.
+    """
     return worker().handle(event, context)

@@ -137,5 +137,7 @@ def worker() -> Sealer:
 
 
 def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
-    """Handles a Lambda event by running the verbs that it asks for; returns and raises what `Worker.dispatch` does."""
+    """Handles a Lambda event by running the verbs that it asks for. Returns the answer that Lambda expects for the
+    event's source; raises an error if Lambda must repeat the event.
+    """
     return worker().handle(event, context)

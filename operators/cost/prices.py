@@ -51,7 +51,7 @@ class Prices(msgspec.Struct, frozen=True):
         return min(price.as_of for price in self.entries.values())
 
     def replaced(self, other: Prices) -> Prices:
-        """Returns a copy in which the prices of `other` replace these.
+        """Returns a copy in which the prices of `other`, and its region if it names one, replace these.
 
         Raises:
             BadPrices: `other` has a price that this table does not have.

@@ -303,8 +303,8 @@ def crossings(estimate: Estimate, peer: Peer) -> list[tuple[float, bool]]:
 
 
 def least_batch(estimate: Estimate, peer: Peer) -> int | None:
-    """Returns the smallest tried batch size at which the same records cost no more on Headrace than on the other
-    system; None if there is none.
+    """Returns the smallest batch size, of some tried up to 3,000, at which the same records cost no more on Headrace
+    than on the other system; None if there is none.
     """
     for batch in _BATCHES:
         at = replace(estimate, work=replace(estimate.work, appends=estimate.work.records / batch, batch=batch))

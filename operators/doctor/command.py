@@ -172,7 +172,7 @@ _LOCAL = ("127.0.0.1", "::1", "localhost")
 
 
 def is_local(url: str) -> bool:
-    """Returns whether the URL's address is on this machine."""
+    """Returns whether the URL's host is `localhost`, `127.0.0.1` or `::1`, and so on this machine."""
     return urlsplit(url).hostname in _LOCAL
 
 

@@ -87,11 +87,12 @@ class ServerFacts(msgspec.Struct, frozen=True):
     """Facts about a server, from its answers over HTTP.
 
     Attributes:
-        error: why there was no answer; empty if there was one.
+        error: why there was no answer, or the status of a `GET /health` that failed; empty if all went well.
         latencies_ms: durations of several `GET /health` in sequence.
-        version: the release that the server reports.
-        status_without_key, status_with_key: statuses of a listing; None if no key was given.
-        status_as_admin: status of a request that needs a key with `admin` for every name.
+        version: the release that the server reports; empty if it reports none.
+        status_without_key: status of a listing without a key.
+        status_with_key: status of a listing with the key; None if no key was given.
+        status_as_admin: status of a request that needs a key with `admin` for every name; None if no key was given.
         is_local: whether its address is on this machine.
     """
 

@@ -110,7 +110,9 @@ class Waiter:
 
 @contextmanager
 def listening(logs: Streams, name: str) -> Iterator[Waiter]:
-    """Yields a waiter that is woken when this process changes the stream."""
+    """Yields a waiter that is woken when this process changes the stream. While the block runs, its request counts as
+    waiting.
+    """
     waiter = Waiter()
     loop = asyncio.get_running_loop()
     _waiting[name] += 1

@@ -104,10 +104,10 @@ def name_and_key(scope: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def source_name(header: str) -> str:
-    """Returns the name in `Stream-Forked-From`: the path of the source's URL, or the bare name.
+    """Returns the source's name in `Stream-Forked-From`, which holds the path of the source's URL, or the bare name.
 
     Raises:
-        InvalidRequest: the header is a URL of another server, has another path, or is no valid name.
+        InvalidRequest: the header is a whole URL, has another path, or is no valid name.
     """
     if "://" in header or header.startswith("//"):
         raise InvalidRequest("Stream-Forked-From must be the path of a stream on this server")
@@ -194,8 +194,8 @@ class StreamHeaders(Headers):
         """Returns the fork that a create requests; None if it is no fork.
 
         Raises:
-            InvalidRequest: there is a fork point without a source, or a sub-offset without an offset, or a value is
-                malformed.
+            InvalidRequest: there is a fork point without a source, or a sub-offset above 0 without an offset, or a
+                value is malformed.
         """
         source, at = self.get("stream-forked-from"), self.get("stream-fork-offset")
         sub_offset = self.get("stream-fork-sub-offset")

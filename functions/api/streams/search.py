@@ -287,7 +287,7 @@ def keys_query(scope: Mapping[str, Any]) -> tuple[int, str | None]:
     the first).
 
     Raises:
-        InvalidRequest: the limit is invalid.
+        InvalidRequest: the limit is invalid, or a parameter is repeated.
     """
     given = requests.query_of(scope, _KEYS_PARAMETERS)
     text = given.get("limit", str(DEFAULT_LIMIT))

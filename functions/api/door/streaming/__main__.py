@@ -58,7 +58,7 @@ def body_of(event: Json) -> bytes:
 
 def _headers(event: Json) -> list[tuple[bytes, bytes]]:
     """Returns the headers with names in lower case. Lambda joins repeated headers with a comma, and keeps cookies
-    separately.
+    apart; here these become one `cookie` header.
     """
     headers = [(name.lower().encode("latin-1"), _bytes(value)) for name, value in event.get("headers", {}).items()]
     cookies = event.get("cookies") or []

@@ -127,7 +127,7 @@ class Seen(NamedTuple):
 
     @property
     def incarnation(self) -> int:
-        """The stream's current incarnation."""
+        """The stream's current incarnation, a number that rises when its name is created again or recovered."""
         return incarnation_of(self.config, self.state)
 
     @property

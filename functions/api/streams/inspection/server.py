@@ -132,7 +132,9 @@ class HighWater:
                     marks[name] = Mark(value, at)
 
     def of(self, group: str) -> dict[str, dict[str, object]]:
-        """Returns the highest values of a group, each with its time, as documents."""
+        """Returns the highest values of a group by name, each with its time, as `{"value", "at"}`; empty if nothing was
+        observed.
+        """
         with self._lock:
             return {name: mark._asdict() for name, mark in self._marks.get(group, {}).items()}
 

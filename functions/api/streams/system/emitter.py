@@ -85,8 +85,8 @@ class Emitter:
     def flush(self) -> None:
         """Appends what was measured so far. Never raises: no request fails because of a metric.
 
-        A window that was certainly not stored is appended again with the next one; a window that may be stored is
-        dropped.
+        Values that were certainly not stored are appended again with the next ones; after any other error they are
+        dropped, since they may be stored.
         """
         window = self._recorder.take()
         if window is None:
