@@ -105,8 +105,8 @@ _LATEST_MS = 253_402_300_799_999  # the end of year 9999: the last moment that R
 
 
 def rfc3339_ms(text: str, what: str) -> int:
-    """Parses an RFC 3339 time from a request, with a zone and up to nine fraction digits, and returns epoch
-    milliseconds, rounded down.
+    """Parses an RFC 3339 time from a request, in capital or small letters, with a zone and up to nine fraction digits, and
+    returns epoch milliseconds, rounded down.
 
     Raises:
         InvalidRequest: the text is no such time; the message names the header or parameter `what`.

@@ -292,7 +292,9 @@ class Group:
 
     @contextmanager
     def control_turn(self) -> Iterator[None]:
-        """Holds the log for a control verb while the block runs, so that no batch is committed meanwhile."""
+        """Waits for the batch that is being committed, and holds the log for a control verb while the block runs, so that
+        no batch is committed meanwhile.
+        """
         with self._lock:
             self._control += 1
         try:

@@ -248,8 +248,8 @@ class Reader:
         return wanted
 
     def _fill_segments(self, manifest: Manifest, position: int, stop: int, page: Collector) -> int:
-        """Adds records of consecutive segments, up to a segment that does not exist. Returns the position after
-        them.
+        """Adds the selected records of consecutive segments, up to a segment that does not exist. Returns the position
+        after the last record looked at.
         """
         start = position
         for segment in self._segments(manifest, position, stop):
@@ -270,7 +270,9 @@ class Reader:
         return position
 
     def _fill_run(self, segment: Segment, position: int, through: int, page: Collector) -> int:
-        """Adds consecutive records of a segment with one read. Returns the position after them."""
+        """Adds those of consecutive records of a segment that the view selects, with one read. Returns the position after
+        the last record looked at.
+        """
         if page.view.scans:
             wanted, room = through - position, SCAN_CHUNK_BYTES
         else:

@@ -91,7 +91,7 @@ def _nameless(facts: Facts, holds_source: bool, rewound: bool, now_ms: int, requ
 
 
 def _refusal(facts: Facts, judged: Names, by_id: Mapping[str, Facts]) -> str:
-    """Returns why a log must be left alone; empty if it may be recovered."""
+    """Returns a text that says why a log must be left alone; empty if it may be recovered."""
     if facts.damage:
         return facts.damage
     if facts.config is None:
@@ -117,7 +117,7 @@ def _refusal(facts: Facts, judged: Names, by_id: Mapping[str, Facts]) -> str:
 
 
 def _lacks(config: LogConfig, by_id: Mapping[str, Facts]) -> str:
-    """Returns which data that a fork inherits is missing; empty if none is."""
+    """Returns a text that says which data that a fork inherits is missing; empty if none is."""
     for ancestor in config.lineage:
         source = by_id.get(ancestor.log_id)
         end = _end_offset(source) if source is not None else 0

@@ -74,8 +74,8 @@ def verify_all(stores: Stores, progress: Progress = no_progress) -> VerifyReport
 
 
 def _between(logs: list[Facts], forks: Counter[str]) -> Iterable[VerifyReport]:
-    """Yields a report for each log: an error if it has forks that it does not count, or was purged although it has
-    forks. What they read could then be lost.
+    """Yields a report for each log, with an error if it has forks that it does not count, or was purged although it has
+    forks; what they read could then be lost. Without that, the report is empty.
     """
     for log in logs:
         notes = Notes(log.log_id)
@@ -276,7 +276,9 @@ class Link(NamedTuple):
 
 
 def read_links(stores: Stores, log_id: str) -> list[Link]:
-    """Reads every entry, ascending, and checks its payload. Keeps the entries without their payloads in memory."""
+    """Returns every entry, ascending, without its payload. A payload that is missing or damaged is noted in the `Link`, not
+    raised.
+    """
     links: list[Link] = []
     start = 0
     while True:

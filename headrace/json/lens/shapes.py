@@ -66,7 +66,7 @@ class ObjectCase:
 
     @property
     def fragment(self) -> CaseFragment:
-        """The schema of this case."""
+        """This case as a JSON schema, which remembers that it was made from this case."""
         found = CaseFragment(self, type="object")
         if self.required:
             found["required"] = sorted(self.required)
@@ -109,7 +109,7 @@ class ArrayCase:
 
     @property
     def fragment(self) -> CaseFragment:
-        """The schema of this case."""
+        """This case as a JSON schema, which remembers that it was made from this case."""
         found = CaseFragment(self, type="array")
         if self.prefix:
             found["items"], found["additionalItems"] = list(self.prefix), self.rest
@@ -193,7 +193,9 @@ class Shapes:
         return self.covers(fragment, {"const": value})
 
     def union(self, fragments: Sequence[Fragment]) -> Fragment:
-        """Returns a fragment that has all values of all these fragments."""
+        """Returns a fragment that has all values of all these fragments, perhaps more; False, which has none, without
+        fragments.
+        """
         distinct = list({jsontext.dumps(fragment): fragment for fragment in fragments}.values())
         if len(distinct) < 2:
             return distinct[0] if distinct else NOTHING

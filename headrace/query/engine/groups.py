@@ -102,7 +102,9 @@ class RunGroups:
         self._bytes_read = 0
 
     def may_hold(self, found: RunRange, window: Window) -> bool:
-        """Returns whether the run can have records in the window that match."""
+        """Returns whether the run can have records in the window that match; True if that can't be told without reading
+        it.
+        """
         if self.impossible:
             return False
         if self._request.rollup.timestamp_field != self._config.primary_timestamp_field:
@@ -217,8 +219,8 @@ def check_size(size: int) -> None:
 
 
 def _spans(starts: Int64s, wanted: Int64s) -> list[Window]:
-    """Returns windows that include all wanted starts and few others. Usually runs share only their first and last
-    intervals.
+    """Returns windows that include all of `starts` that are wanted, and few others. Usually runs share only their first and
+    last intervals.
     """
     places = np.flatnonzero(docsets.are_among(starts, wanted))
     if not len(places):

@@ -309,7 +309,9 @@ class _Parser:
 
 
 def _bare_in(name: str, field: Field, written: _Token) -> Equals | Prefix | Words | None:
-    """Returns the condition of a bare value on one field; None if the field does not allow it."""
+    """Returns the condition of a bare value on one field; None if the field does not allow it, or the value is not of its
+    kind.
+    """
     if field.kind == "text":
         clause = _words(name, written)
         is_offered = bool(clause.words) and (field.positions or not clause.phrase)

@@ -41,7 +41,7 @@ def score(node: Node, values: Values) -> float:
 
 
 def _words(clause: Words, values: Values) -> float:
-    """Returns the score of a words clause: that of the best of the values that match."""
+    """Returns the score of a words clause: that of the best of the values that match. At least one value must match."""
     bonus = PHRASE_BONUS * len(clause.words) if clause.phrase else 0
     return max(
         float(sum(occurrences(clause, value)) + bonus)

@@ -134,7 +134,7 @@ _NAMES = ("prefix", "sortable", "aggregatable")
 
 
 def registry() -> dict[str, Any]:
-    """Returns the schema update of an evlog stream, which the caller must not change."""
+    """Returns the schema update of an evlog stream: schema and search configuration. The caller must not change it."""
     return {"schema": _schema(), "search": _search()}
 
 

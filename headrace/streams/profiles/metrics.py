@@ -79,7 +79,9 @@ _DIMENSIONS = ("metric", "unit", "stream", "instance", "dimensionKey", "metricKi
 
 
 def registry() -> dict[str, Any]:
-    """Returns the schema update of a user's metrics stream, which the caller must not change."""
+    """Returns the schema update of a user's metrics stream: schema, routing key, and search configuration with a rollup.
+    The caller must not change it.
+    """
     return {
         "schema": _schema(),
         "routingKey": {"jsonPointer": "/seriesKey", "required": True},

@@ -29,8 +29,8 @@ class Place(NamedTuple):
 
     @property
     def fields(self) -> dict[str, Any]:
-        """The members that describe the position in every answer of a wait. A commit has the role of a flushed
-        bucket.
+        """The members `bucketMaxSourceOffsetSeq`, `flushAtMs` and `bucketStartMs` of every answer to a wait: the offset of
+        the last record seen, as text, and twice its append time.
         """
         return {
             "bucketMaxSourceOffsetSeq": str(self.cursor.generation - 1),

@@ -70,7 +70,9 @@ class Interest(NamedTuple):
     needs_templates: bool
 
     def woken_by(self, what: Touched) -> bool:
-        """Returns whether a record that touches `what` wakes the request."""
+        """Returns whether a record that touches `what` wakes the request; sometimes True without need, since key ids can
+        collide.
+        """
         if what.everything or not self.keys.isdisjoint(what.keys):
             return True
         return bool(self.key_ids) and any(key & keys.KEY_ID_MASK in self.key_ids for key in what.keys)
@@ -130,7 +132,7 @@ def wakes(
     templates: Mapping[str, Sequence[Template]],
     config: TouchConfig,
 ) -> bool:
-    """Returns whether the stored record at `offset` wakes a request.
+    """Returns whether the stored record at `offset` wakes a request; False for a record that is no change.
 
     Args:
         templates: the active templates, by entity.
@@ -180,8 +182,8 @@ def _interest_mode(given: dict[str, Any]) -> str:
 
 
 def _check_exact(given: dict[str, Any], full: Sequence[int | None], coarse: bool) -> None:
-    """Raises InvalidRequest if `exact` is not a boolean, or if an exact wait is coarse or does not name a few full
-    keys. Nothing else depends on `exact`: full keys are always matched exactly.
+    """Raises InvalidRequest if `exact` is not a boolean, or if an exact wait is coarse or does not name 1 to 16 full keys
+    and nothing else. Nothing else depends on `exact`: full keys are always matched exactly.
     """
     exact = given.get("exact", False)
     if not isinstance(exact, bool):
