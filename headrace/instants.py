@@ -33,7 +33,8 @@ _MAX_MS = 8_640_000_000_000_000  # ECMA-262 § 21.4.1.1: a hundred million days 
 
 
 def parse_ms(text: str) -> int | None:
-    """Parses an instant and returns milliseconds, with further digits cut off; None if the text is no instant.
+    """Parses an instant and returns milliseconds, with further digits cut off; None if the text is no instant, or one more
+    than 100 million days from 1970.
 
     Accepts a year, a month or a day alone, a time with or without seconds, fractions of any length, and years beyond
     9999 with a sign and six digits. In addition to ECMA-262, it accepts a space or a small `t` for the `T`, a small

@@ -151,7 +151,7 @@ class Controls:
 
         Raises:
             NotFound: the name never existed, or has expired.
-            Gone: the name was deleted before, but forks still need its data.
+            Gone: the name was deleted before or has expired, but forks still need its data.
         """
         rows: list[Row] = []
 

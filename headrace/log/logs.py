@@ -90,7 +90,7 @@ class Log:
 
     def delete(self, name: str) -> bool:
         """Deletes a name with all its logs. Returns False if it was deleted before. Raises NotFound if it never existed or
-        has expired, Gone if it was deleted before and forks still need its data.
+        has expired, Gone if it has ended and forks still need its data.
         """
         with self._turns(self._context.groups.in_use(name)):
             return self.controls.delete(name)
@@ -104,7 +104,7 @@ class Log:
 
         Raises:
             NotFound: there is no such name, or it was deleted or has expired.
-            Gone: it was deleted, but forks still need it.
+            Gone: it was deleted or has expired, but forks still need it.
         """
         context, pictures = self._context, self._context.pictures
         with self._in_time():

@@ -225,8 +225,8 @@ class Reader:
         return ahead.end
 
     def _round(self, manifest: Manifest, offsets: Any, room: int) -> list[tuple[Segment, list[int]]]:
-        """Returns the first of these offsets, by segment: at most `room` of them, in pages of at most `ROUND_BYTES` in
-        total.
+        """Returns the first of these offsets, by segment: at most `room` of them, and no further page once `ROUND_BYTES`
+        are reached.
         """
         wanted: list[tuple[Segment, list[int]]] = []
         at = payload = 0
@@ -282,8 +282,8 @@ class Reader:
         return position
 
     def _fill_by_key(self, segment: Segment, key: str, position: int, through: int, page: Collector) -> int:
-        """Adds the records of a segment that have a routing key. Returns the position after the last record looked
-        at.
+        """Adds the records of a segment that have this routing key, from `position` up to, but not including, `through`.
+        Returns the position after the last record looked at.
         """
         rows = segments.rows_of_key(self._stores.objects, segment, key)
         wanted = [offset for offset in rows if position <= offset < through]

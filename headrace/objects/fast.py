@@ -59,6 +59,7 @@ class FastObjects:
             ObjectMissing: an object does not exist.
             StoreTimeout, StoreThrottled: a read was refused twice, or broke off.
             DeadlineExceeded: the request's time is over; nothing was read.
+            ValueError: a range has a negative start or a length below 1.
         """
         for one in ranges:
             if one.start < 0 or one.length < 1:

@@ -43,8 +43,8 @@ def sealed_number(segment_key: str) -> int:
 
 
 def planned_ms(segment_key: str) -> int | None:
-    """Returns when a merged segment was planned, from its key or that of its key page; None if the segment is not
-    merged.
+    """Returns when (epoch ms) a merged segment was planned, from its key or that of its key page; None if the segment is
+    not merged.
     """
     marked = segment_key.rpartition("/")[2].split("-", 2)[1]
     return int(marked[1:]) if len(marked) == 14 and marked[0] == "m" and marked[1:].isdecimal() else None

@@ -193,7 +193,7 @@ class Sources:
 
         Raises:
             NotFound: there is no such stream, or it was deleted or has expired.
-            Gone: it was deleted, but forks still need it.
+            Gone: it was deleted or has expired, but forks still need it.
             Damaged: there is a gap in a log, or an object that must be there is missing or altered.
             StoreTimeout, StoreThrottled: a store did not answer.
         """

@@ -182,8 +182,8 @@ def _interest_mode(given: dict[str, Any]) -> str:
 
 
 def _check_exact(given: dict[str, Any], full: Sequence[int | None], coarse: bool) -> None:
-    """Raises InvalidRequest if `exact` is not a boolean, or if an exact wait is coarse or does not name 1 to 16 full keys
-    and nothing else. Nothing else depends on `exact`: full keys are always matched exactly.
+    """Raises InvalidRequest if `exact` is not a boolean, or if an exact wait is coarse, has a key that is no full key, or
+    has no or more than 16 keys. Nothing else depends on `exact`: full keys are always matched exactly.
     """
     exact = given.get("exact", False)
     if not isinstance(exact, bool):
