@@ -113,8 +113,8 @@ def chain(head: Iterable[bytes | None], rest: Chunks) -> Chunks:
 
 
 def detect(head: bytes, *, is_whole: bool) -> str:
-    """Guesses the format from the first bytes: `lines` if the first line is a complete JSON value and another line
-    follows, else `json`.
+    """Guesses the format from the first bytes: `lines` if the first line ends and is a complete JSON value, else
+    `json`.
 
     A single line that is a whole array is `json`: its elements are the records. If a line is longer than `head`, an
     array is `json` and anything else is `lines`.

@@ -60,11 +60,12 @@ class Counts(msgspec.Struct, frozen=True):
 
 
 class Extracted(NamedTuple):
-    """The rows that records add to each family, sorted as the family is; empty if the plan does not ask for the family.
+    """The rows that records add to each family; empty if the plan does not ask for the family.
 
     Attributes:
-        kw, fts, lex: postings of keywords, of words and of routing keys.
-        col: one row per record; a keyword field with too many different values for a column may be missing.
+        kw, fts, lex: postings of keywords, of words and of routing keys, sorted.
+        col: one row per record, None without a plan; a keyword field with too many different values for a column may be
+            missing.
         agg: rollup groups, unsorted.
         mblk: metric intervals, unsorted.
         counts: what the descriptor reports of the records.

@@ -123,7 +123,7 @@ def collect(frame: DataFrame) -> Iterator[Report]:
 
 
 def failed(task: int, exc: Exception) -> Failed:
-    """Returns the report that a task failed with this exception."""
+    """Returns the report that a task failed with this exception; the reason is cut to 500 characters."""
     reason = str(exc) if isinstance(exc, HeadraceError | StoreError) else f"{type(exc).__name__}: {exc}"
     return Failed(task, isinstance(exc, Damaged), reason[:_MAX_REASON])
 

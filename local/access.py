@@ -34,7 +34,7 @@ class Statement(msgspec.Struct, frozen=True):
 
 
 class Use(msgspec.Struct, frozen=True):
-    """The part of a statement that allowed a call."""
+    """The part of a policy statement, allowing or denying, that matched a call."""
 
     sid: str
     action: str

@@ -264,7 +264,9 @@ class _Reader:
         ]
 
     def notified_queues(self, name: str, properties: Json) -> list[Json]:
-        """Returns the queues that a bucket notifies of its objects, in the form of S3's API."""
+        """Returns the queues that a bucket notifies of its objects, in the form of S3's API. Raises UnusableTemplate if
+        a queue is not in the template.
+        """
         configurations = properties.get("NotificationConfiguration", {}).get("QueueConfigurations", [])
         found = []
         for configuration in configurations:

@@ -76,8 +76,8 @@ def logs_of(stores: Stores, name: str, hint: str) -> list[str]:
 
 
 def _take_environment(state_file: Path) -> None:
-    """Sets this process's environment variables from the emulator's state file, so that a person's own AWS identity is
-    not used by accident.
+    """Sets the variables of the emulator's state file in this process's environment and removes a person's own AWS
+    identity, so that it is not used by accident. Raises BadInput if it is no state file.
     """
     try:
         given = json.loads(state_file.read_bytes())["environment"]

@@ -112,7 +112,7 @@ def _start_in(context: Context, place: Place) -> Started:
 
 def _claim(context: Context, row: Waiting, job_id: str) -> bool:
     """Writes in a log's row that a job works on it. Returns False if the row was changed meanwhile; the log's tasks
-    then run anyway, and a second result is refused.
+    then run anyway if the job claimed any other row, and a second result is refused.
     """
     claimed = replace(row, job_id=job_id, due_ms=context.now_ms() + GIVE_UP_MS, since_ms=0)
     return context.jobs.put(claimed) is not None

@@ -288,7 +288,9 @@ def grant_of(request: Request) -> Grant:
 
 
 class Door:
-    """The layer that checks keys, handles CORS, converts errors to responses, and counts and logs requests."""
+    """The layer around the application that checks keys, handles CORS, turns exceptions into responses, counts requests
+    and limits the writes in progress.
+    """
 
     def __init__(
         self,
