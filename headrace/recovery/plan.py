@@ -209,8 +209,8 @@ class _Planner:
         )
 
     def _may_be_published(self) -> bool:
-        """Returns whether everything that the log inherits is published, since a fork is never published before its
-        source.
+        """Returns whether the log has been published already, or everything that it inherits is, since a fork is never
+        published before its source.
         """
         if self._facts.manifest is not None:
             return True

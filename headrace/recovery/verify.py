@@ -373,8 +373,8 @@ def _check_last(notes: Notes, kind: str, found: tuple[int, str], manifest: Manif
 
 
 def _check_link(notes: Notes, link: Link, end_slot: int) -> None:
-    """Checks one entry and its payload. Published records are read from their segment, so a payload that was trimmed is
-    no loss then.
+    """Adds a finding to `notes` if an entry or its payload is missing or damaged. For the payload of a published entry it
+    is only a warning, because its records are read from their segment.
     """
     kind, reason = link.fault
     tell = notes.warn if link.slot < end_slot else notes.error

@@ -111,8 +111,8 @@ class Catalog(Protocol):
         """Returns up to `limit` rows, ended or not, with names above `after`, in order; recovery uses it."""
 
     def due(self, now_ms: int, *, limit: int) -> list[Row]:
-        """Returns rows whose deadline is at or before `now_ms`, as they are now. Some may be missing, because the index
-        lags.
+        """Returns up to `limit` rows whose deadline is at or before `now_ms`, as they are now. Some may be missing, because
+        the index lags.
         """
 
     def mark_ended(self, row: Row) -> None:

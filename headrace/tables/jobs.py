@@ -99,12 +99,12 @@ class Jobs(Protocol):
         """Gives a free place to a job. Returns False, and changes nothing, if it is not free."""
 
     def move(self, place: Place) -> bool:
-        """Writes phase, time and run id of the job that holds the place. Returns False, and changes nothing, if another
-        job does.
+        """Writes phase, time and run id of the job that holds the place. Returns False, and changes nothing, if another job
+        holds it, or none.
         """
 
     def release(self, place: Place) -> bool:
-        """Frees the place if this job holds it. Returns False, and changes nothing, otherwise."""
+        """Frees the place if this job holds it. Returns False, and changes nothing, if another job holds it, or none."""
 
 
 INDEX = "due"

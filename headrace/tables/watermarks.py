@@ -169,8 +169,8 @@ class DynamoWatermarks:
         )
 
     def count(self, log_id: str, requests: Mapping[str, int]) -> None:
-        """Adds to the counters with one update. Each counter is an attribute of its own, since an update can't add to a
-        map that does not exist yet.
+        """Adds these numbers of requests, by name, to the log's counters, with one update. Each counter is an attribute of
+        its own, since an update can't add to a map that does not exist yet.
         """
         if not requests:
             return

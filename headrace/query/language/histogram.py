@@ -62,7 +62,8 @@ def sort_buckets(histogram: Mapping[str, float]) -> list[tuple[float | None, str
 
 
 def percentiles(buckets: list[tuple[float | None, str, float]], shares: tuple[float, ...]) -> list[float | None]:
-    """Returns for each share the bound of the bucket in which it is reached; None if there are no values.
+    """Returns for each share the bound of the bucket in which it is reached; None if no bucket whose name is a number has
+    values.
 
     Args:
         buckets: as `sort_buckets` returns them.

@@ -90,8 +90,8 @@ def registry() -> dict[str, Any]:
 
 
 def system_registry() -> dict[str, Any]:
-    """Returns the schema update of the server's own metrics stream, without anything that would be indexed. The caller
-    must not change it.
+    """Returns the schema update of the server's own metrics stream: only the schema, nothing that would be indexed. The
+    caller must not change it.
     """
     return {"schema": _schema()}
 

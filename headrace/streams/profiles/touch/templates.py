@@ -143,7 +143,9 @@ class TemplateBook(msgspec.Struct, frozen=True):
         return replace(self, templates=kept, tokens=max(tokens, 0.0), filled_ms=now_ms), tuple(outcomes)
 
     def _tokens(self, limits: TemplateLimits, now_ms: int) -> float:
-        """Returns the number of activations left: a bucket with one minute's activations that fills steadily."""
+        """Returns the number of activations left: a bucket with one minute's activations that fills steadily; full if none
+        was ever used.
+        """
         most = float(limits.activations_per_minute)
         if not self.filled_ms:
             return most
@@ -167,7 +169,7 @@ def load(data: bytes) -> TemplateBook:
     """Decodes a document from the bytes that `dump` returned.
 
     Raises:
-        Damaged: the bytes are no such document, or one of a later version.
+        Damaged: the bytes are no such document, or one of another version.
     """
     try:
         book = msgspec.json.decode(data, type=TemplateBook)

@@ -114,7 +114,8 @@ def parse_wait(body: Any, config: TouchConfig) -> WaitRequest:
 def interest_of(request: WaitRequest, templates: Sequence[Template]) -> Interest:
     """Returns the keys that wake a request, given the active templates.
 
-    A coarse wait that names templates waits for their tables; if none of them is active, for its keys.
+    A coarse wait that names templates waits for their tables; if none of them is active, and in any other case, a wait is
+    for its own keys.
     """
     fine = Interest("fineKey", request.keys, request.key_ids, needs_templates=True)
     if not request.coarse:
@@ -284,7 +285,9 @@ def _after_only(template: Template, change: Change, after: tuple[str, ...] | Non
 
 
 def _arguments(template: Template, row: Any) -> tuple[str, ...] | None:
-    """Returns the row's encoded values of the template's fields; None if the row lacks one."""
+    """Returns the row's encoded values of the template's fields; None if the row lacks one, or has one that can't be
+    encoded.
+    """
     if not isinstance(row, dict):
         return None
     encoded = []
