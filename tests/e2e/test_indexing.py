@@ -75,7 +75,7 @@ def eventually(found: Callable[[], Any], otherwise: str) -> Any:
     deadline = time.monotonic() + PATIENCE_S
     while not (value := found()):
         assert time.monotonic() < deadline, otherwise
-        time.sleep(0.1)
+        time.sleep(0.2)
     return value
 
 
@@ -98,7 +98,7 @@ def runs_under_way(server: DevServer) -> list[dict[str, Any]]:
 @pytest.fixture(scope="module")
 def server() -> Iterator[DevServer]:
     """Yields one emulator, with one Spark, for all of this."""
-    with dev_server(*OPTIONS, "--sweep-every", "2s", environment=NO_METRICS, runs_jobs=True) as server:
+    with dev_server(*OPTIONS, "--sweep-every", "4s", environment=NO_METRICS, runs_jobs=True) as server:
         yield server
 
 

@@ -122,7 +122,7 @@ def evidence(tmp_path_factory: pytest.TempPathFactory) -> Evidence:
     found = Evidence()
     records = tmp_path_factory.mktemp("calls")
     whole_life = ("--seal-age", "1s", "--index-age", "1s", "--index-segments", "1", "--compact-fanout", "2")
-    whole_life += ("--state-age", "500ms", "--trim-age", "6s", "--sweep-every", "2s")
+    whole_life += ("--state-age", "500ms", "--trim-age", "6s", "--sweep-every", "4s")
     with observed(found, records / "life.jsonl", *whole_life, environment=SHORT_AGES, runs_jobs=True) as server:
         live(server)
     secret = f"arn:aws:secretsmanager:us-east-1:123456789012:secret:{secret_name()}"

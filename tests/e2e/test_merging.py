@@ -32,7 +32,7 @@ from tests.support.pipeline import NO_METRICS, Pipeline
 SEGMENTS, RECORDS = 8, 5
 RETIRE_S = 2
 OPTIONS = (
-    *("--seal-age", "1s", "--state-age", "1s", "--trim-age", "8s", "--index-age", "2s", "--sweep-every", "2s"),
+    *("--seal-age", "1s", "--state-age", "1s", "--trim-age", "8s", "--index-age", "2s", "--sweep-every", "4s"),
     *("--merge-segments", str(SEGMENTS), "--merge-age", "1s", "--merge-retire", f"{RETIRE_S}s"),
 )
 JSON = {"Content-Type": "application/json"}
