@@ -4,7 +4,7 @@
     ├── InvalidRequest        the request is wrong; do not repeat it
     │   └── PayloadTooLarge   the same, and a smaller one would pass
     ├── NotFound              nothing has this name (or it has expired)
-    ├── Gone                  it was deleted but forks still need it, or the cursor is of an older incarnation
+    ├── Gone                  it was deleted or expired but forks still need it, or the cursor is of an older incarnation
     ├── Conflict              the request contradicts the state of the log
     │   └── …                 a surface has its own: `headrace.streams.errors`
     ├── Overloaded            nothing was written; repeat later

@@ -18,18 +18,20 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
 from headrace.clock import check_deadline
-from headrace.errors import StoreError, StoreThrottled, StoreTimeout
+from headrace.errors import StoreError, StoreTimeout
 from headrace.objects import ObjectMissing, Range
+from headrace.objects.s3 import meaning_of
 
 if TYPE_CHECKING:
     import asyncio
 
     from obstore.store import S3Store
 
-# An address comes before it, which may hold any digits but no space.
+# How obstore tells an answer that is an error. An address comes before it, which may hold any digits but no space; then
+# comes the body.
 _STATUS = re.compile(r" Server returned non-2xx status code: (\d{3}) ")
-_THROTTLED = ("429", "503")
-_BEHIND_THE_END = "416"
+_CODE = re.compile(r"<Code>([\w.]+)</Code>")
+_BEHIND_THE_END = 416
 _TRIES = 2
 _PAUSE_S = 0.05  # before the second try of a put: a connection that the first one broke is then known to be broken
 
@@ -44,7 +46,9 @@ class FastObjects:
         found as botocore finds them.
 
         Args:
-            connect_timeout_s, timeout_s: timeouts of one try of one call; a failed call is tried once more.
+            connect_timeout_s: timeout of a connection.
+            timeout_s: timeout of one try of one read, and half of that of a put, which sends up to 8 MiB. A failed call
+                is tried once more.
         """
         self._bucket = bucket
         self._client = client
@@ -76,9 +80,10 @@ class FastObjects:
             StoreThrottled: every try was refused; nothing was written.
             StoreTimeout: a try failed or broke off; the object may exist, whole.
             DeadlineExceeded: the request's time is over; nothing was written.
+            obstore.exceptions.BaseError: S3 refuses for a reason that another try would not change.
         """
         import obstore
-        from obstore.exceptions import GenericError
+        from obstore.exceptions import BaseError
 
         check_deadline()
         with self._lock:
@@ -90,19 +95,24 @@ class FastObjects:
             try:
                 obstore.put(store, key, data, use_multipart=False)
                 return
-            except GenericError as exc:
-                failures.append(_failure(key, exc))
+            except BaseError as exc:
+                failure = _failure(key, exc, writes=True)
+                if not isinstance(failure, StoreError):
+                    raise
+                failure.__cause__ = exc
+                failures.append(failure)
         raise next((one for one in failures if isinstance(one, StoreTimeout)), failures[-1])
 
     @cached_property
     def _reads(self) -> S3Store:
-        return self._open(tries=_TRIES)
+        return self._open(tries=_TRIES, timeout=self._timeout)
 
     @cached_property
     def _writes(self) -> S3Store:
-        return self._open(tries=1)  # a repeat inside obstore would hide what its first try met
+        # A repeat inside obstore would hide what its first try met.
+        return self._open(tries=1, timeout=2 * self._timeout)
 
-    def _open(self, *, tries: int) -> S3Store:
+    def _open(self, *, tries: int, timeout: timedelta) -> S3Store:
         from obstore.auth.boto3 import Boto3CredentialProvider
         from obstore.store import S3Store
 
@@ -116,9 +126,9 @@ class FastObjects:
             client_options={
                 "allow_http": not is_aws,
                 "connect_timeout": self._connect_timeout,
-                "timeout": self._timeout,
+                "timeout": timeout,
             },
-            retry_config={"max_retries": tries - 1, "retry_timeout": tries * self._timeout},
+            retry_config={"max_retries": tries - 1, "retry_timeout": tries * timeout},
             **place,
         )
 
@@ -136,28 +146,33 @@ async def _all(store: S3Store, ranges: Sequence[Range]) -> list[bytes]:
 
 async def _one(store: S3Store, one: Range) -> bytes:
     from obstore import get_range_async
-    from obstore.exceptions import GenericError
+    from obstore.exceptions import BaseError
 
     try:
         return bytes(await get_range_async(store, one.key, start=one.start, length=one.length))
     except FileNotFoundError as exc:
         raise ObjectMissing(one.key) from exc
-    except GenericError as exc:
+    except BaseError as exc:
         if _status(exc) == _BEHIND_THE_END:
             return b""
-        raise _failure(one.key, exc) from exc
+        failure = _failure(one.key, exc, writes=False)
+        if failure is None:
+            raise
+        raise failure from exc
 
 
-def _failure(key: str, exc: Exception) -> StoreError:
-    kind = StoreThrottled if _status(exc) in _THROTTLED else StoreTimeout
-    failure = kind(f"no whole answer from the object store: object={key} reason={exc!s:.200}")
-    failure.__cause__ = exc
-    return failure
+def _failure(key: str, exc: Exception, *, writes: bool) -> StoreError | ObjectMissing | None:
+    """Returns the port's error for an error of obstore; None if it is a bug or a wrong setting."""
+    status, code = _status(exc), _CODE.search(str(exc))
+    if status is not None:
+        return meaning_of(key, code[1] if code else "", status, writes=writes)
+    reason = str(exc).partition("\n")[0].rpartition(" - ")[2]
+    return StoreTimeout(f"no whole answer from the object store: object={key} reason={reason:.200}")
 
 
-def _status(exc: Exception) -> str | None:
+def _status(exc: Exception) -> int | None:
     answer = _STATUS.search(str(exc))
-    return answer.group(1) if answer else None
+    return int(answer[1]) if answer else None
 
 
 _END_S = 2.0  # that the end of the process waits for the event loop

@@ -1,4 +1,4 @@
-"""The object store on S3. In this package only this module knows boto3.
+"""The object store on S3. boto3, and obstore where `FastObjects` is given.
 
 The role needs `s3:ListBucket`, too: without it S3 answers 403 instead of 404 for a missing key.
 """
@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import boto3
 from botocore.config import Config
@@ -19,7 +19,9 @@ from botocore.exceptions import ConnectionError as NoConnectionError
 from headrace.clock import check_deadline
 from headrace.errors import StoreError, StoreThrottled, StoreTimeout
 from headrace.objects import ObjectMissing, Range
-from headrace.objects.fast import FastObjects
+
+if TYPE_CHECKING:
+    from headrace.objects.fast import FastObjects
 
 _DELETE_BATCH = 1000  # maximum keys of one DeleteObjects call
 _CONFLICT_TRIES = 4
@@ -181,11 +183,23 @@ def _translated(key: str, *, writes: bool = False) -> Iterator[None]:
 
 def _meaning(exc: ClientError, key: str, *, writes: bool) -> StoreError | ObjectMissing | None:
     code = str(exc.response.get("Error", {}).get("Code", ""))
-    status = _status(exc)
+    return meaning_of(key, code, _status(exc), writes=writes, was_repeated=_repeated(exc))
+
+
+def meaning_of(
+    key: str, code: str, status: int, *, writes: bool, was_repeated: bool = False
+) -> StoreError | ObjectMissing | None:
+    """Returns the port's error for an answer of S3; None if it is a bug or a wrong setting, which no error of the port
+    describes.
+
+    Args:
+        code: the error code of the answer; "" if it has none.
+        was_repeated: there was an earlier try of the same call, whose outcome is unknown.
+    """
     text = f"object={key} code={code} status={status}"
     refused = code in _THROTTLED or status == 429
     unclear = code in _UNKNOWN or status >= 500 or status == 412
-    if refused and not (writes and _repeated(exc)):  # an earlier try of the same call may have written
+    if refused and not (writes and was_repeated):  # the earlier try may have written
         return StoreThrottled(text)
     if refused or unclear:
         return StoreTimeout(text)

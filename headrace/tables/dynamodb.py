@@ -65,7 +65,7 @@ class Store:
             )
             # A session is of its thread, so the client that has this configuration is created in this one.
             connection.session.set_default_client_config(Config(user_agent=_USER_AGENT))
-            assert connection.client
+            connection.client  # noqa: B018 - created by being asked for
         self.connection = connection
 
     def call(self, operation: str, arguments: Mapping[str, Any]) -> dict[str, Any]:

@@ -30,6 +30,7 @@ from urllib3.response import HTTPResponse
 
 FOLDER, RATE, SEED = "HEADRACE_CHAOS_FOLDER", "HEADRACE_CHAOS_RATE", "HEADRACE_CHAOS_SEED"
 CALM = "calm"
+FAST_PUT = "s3.PutObject-by-obstore"
 # Well below the trim age: what arrives later than that, the design does not promise to fence.
 LATEST_S = 1.5
 LONGEST_WAIT_S = 0.3
@@ -133,18 +134,18 @@ class Injector:
 
     def put(self, really: Callable[[], Any]) -> Any:
         """Makes a put of obstore by `really`, or does what the fault says, in the way that obstore tells it."""
-        fault, wait_s, late_s = self._chosen("s3.PutObject")
-        status = {"throttled": 503, "failing": 500, "failed": 500}.get(fault)
-        reason = f" Server returned non-2xx status code: {status} injected" if status else "injected"
+        fault, wait_s, late_s = self._chosen(FAST_PUT)
+        answer = {"throttled": "503 <Code>SlowDown</Code>", "failing": "500 Error", "failed": "500 Error"}.get(fault)
+        reason = f" Server returned non-2xx status code: {answer}" if answer else "injected"
         if fault == "late":
             _after(late_s, really)
         elif fault == "twice":
             _after(late_s, really)
             return really()
         elif fault not in ("throttled", "failing", "unreachable"):
-            answer = really()
+            written = really()
             if not fault:
-                return answer
+                return written
             time.sleep(wait_s)
         raise GenericError(reason)
 

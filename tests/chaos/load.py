@@ -26,7 +26,7 @@ STEADY = {
 }
 COMING_AND_GOING = {"life-0": (JSON, 8), "life-1": (TEXT, 6), "life-2": (JSON, 6)}
 MOST_PARTS = 5
-SPILLED_SHARE, SPILLED_CHARACTERS = 0.01, 60_000  # more than an item takes, even compressed
+SPILLED_SHARE, SPILLED_CHARACTERS = 0.02, 100_000  # hexadecimal digits: 50 KB compressed, more than an item takes
 PRODUCER_SHARE = 0.6
 
 

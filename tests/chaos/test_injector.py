@@ -55,14 +55,13 @@ def faulty(cloud: Cloud, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cal
     """Points clients at the cloud; called with a fault, every request meets it from then on."""
     for name, value in cloud.environment.items():
         monkeypatch.setenv(name, value)
-    send, put = URLLib3Session.send, obstore.put
+    environment = {injector.FOLDER: str(tmp_path), injector.RATE: "1", injector.SEED: "1"}
 
     def inject(fault: str) -> None:
-        one = Injector(Chosen(fault), 1.0, tmp_path, "test")
-        monkeypatch.setattr(
-            URLLib3Session, "send", lambda self, request: one.send(lambda given: send(self, given), request)
-        )
-        monkeypatch.setattr(obstore, "put", lambda *args, **options: one.put(lambda: put(*args, **options)))
+        for owner, name in ((URLLib3Session, "send"), (obstore, "put")):
+            monkeypatch.setattr(owner, name, getattr(owner, name))  # what `install` replaces, for the end of the test
+        monkeypatch.setattr(injector, "Random", lambda _: Chosen(fault))
+        injector.install(environment, "test")
 
     return inject
 
@@ -123,7 +122,7 @@ def test_an_object_is_created_or_not_as_the_fault_says(
             objects.get(f"new-{fault}")
 
 
-@pytest.mark.parametrize("fault", sorted(faults_of("s3.PutObject")))
+@pytest.mark.parametrize("fault", sorted(faults_of(injector.FAST_PUT)))
 def test_a_fast_put_is_refused_or_executed_as_the_fault_says(
     fault: str, cloud: Cloud, faulty: Callable[[str], None], tmp_path: Path
 ) -> None:
@@ -135,7 +134,7 @@ def test_a_fast_put_is_refused_or_executed_as_the_fault_says(
     else:
         with pytest.raises(StoreThrottled if fault == "throttled" else StoreTimeout):
             FastObjects(bucket, client).put(key, b"x")
-    assert injector.met(tmp_path) == {("s3.PutObject", fault): 1 if fault == "twice" else 2}
+    assert injector.met(tmp_path) == {(injector.FAST_PUT, fault): 1 if fault == "twice" else 2}
     calm(tmp_path)
     time.sleep(injector.LATEST_S if fault == "late" else 0)
     if fault in EXECUTED:

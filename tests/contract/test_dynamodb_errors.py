@@ -236,4 +236,5 @@ def test_every_call_names_its_client_in_few_words(dynamo: Ports, store: Store) -
     calls = AwsCalls(store.connection.client)
     calls.intercept = lambda _, request: agents.append(bytes(request.headers["User-Agent"]))
     assert dynamo.catalog.get("streams", "none") is None
-    assert [agent.split()[0] for agent in agents] == [b"headrace"]
+    assert [agent.partition(b"/")[0] for agent in agents] == [b"headrace botocore"]
+    assert len(agents[0].split()) == 2

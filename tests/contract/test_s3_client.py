@@ -15,11 +15,17 @@ from headrace.objects.s3 import S3Objects, make_client
 
 
 class _Server(ThreadingHTTPServer):
-    """Answers each request with the next status of `script`; 0 closes the connection without a word."""
+    """Answers each request with the next status and error code of `script`; status 0 closes the connection without a
+    word.
+    """
 
     daemon_threads = True
-    script: tuple[int, ...] = ()
+    script: tuple[tuple[int, str], ...] = ()
     served = 0
+
+
+OK, LOST = (200, ""), (0, "")
+SLOW, FAILED, TAKEN = (503, "SlowDown"), (500, "InternalError"), (412, "PreconditionFailed")
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -34,15 +40,17 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer()
 
     def _answer(self) -> None:
-        status = self.server.script[self.server.served]
+        status, code = self.server.script[self.server.served]
         self.server.served += 1
         self.close_connection = True
         if status:
+            body = b"" if status == 200 else f"<Error><Code>{code}</Code></Error>".encode()
+            is_cut = status == 200 and self.command == "GET"
             self.send_response(status)
-            self.send_header("Content-Length", "10")
+            self.send_header("Content-Length", str(len(body) + 5 * is_cut))
             self.send_header("ETag", '"1"')
             self.end_headers()
-            self.wfile.write(b"short" if status == 200 and self.command == "GET" else b"<Error/>  ")
+            self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:
         pass
@@ -62,21 +70,21 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[_Server]:
         thread.join()
 
 
-@pytest.mark.parametrize("first", [500, 0])
-def test_create_does_not_take_its_own_lost_try_for_another_writer(server: _Server, first: int) -> None:
-    server.script = (first, 412)
+@pytest.mark.parametrize("first", [FAILED, LOST])
+def test_create_does_not_take_its_own_lost_try_for_another_writer(server: _Server, first: tuple[int, str]) -> None:
+    server.script = (first, TAKEN)
     with pytest.raises(StoreTimeout):
         S3Objects("bucket", make_client()).create("k", b"data")
     assert server.served == 2
 
 
 def test_create_that_is_refused_at_once_was_another_writers(server: _Server) -> None:
-    server.script = (412,)
+    server.script = (TAKEN,)
     assert not S3Objects("bucket", make_client()).create("k", b"data")
 
 
 def test_no_answer_and_half_an_answer_are_timeouts(server: _Server) -> None:
-    server.script = (0, 0, 200)
+    server.script = (LOST, LOST, OK)
     objects = S3Objects("bucket", make_client())
     with pytest.raises(StoreTimeout):
         objects.get("k")
@@ -96,8 +104,8 @@ def fast_objects() -> S3Objects:
     return S3Objects("bucket", client, fast=FastObjects("bucket", client))
 
 
-@pytest.mark.parametrize("script", [(200,), (500, 200), (503, 200), (0, 200)])
-def test_a_fast_put_is_tried_twice(server: _Server, script: tuple[int, ...]) -> None:
+@pytest.mark.parametrize("script", [(OK,), (FAILED, OK), (SLOW, OK), (LOST, OK)])
+def test_a_fast_put_is_tried_twice(server: _Server, script: tuple[tuple[int, str], ...]) -> None:
     server.script = script
     fast_objects().put("k", b"data")
     assert server.served == len(script)
@@ -106,29 +114,46 @@ def test_a_fast_put_is_tried_twice(server: _Server, script: tuple[int, ...]) -> 
 @pytest.mark.parametrize(
     ("script", "meaning"),
     [
-        ((503, 503), StoreThrottled),
-        ((429, 503), StoreThrottled),
-        ((500, 500), StoreTimeout),
-        ((500, 503), StoreTimeout),  # the first try may have written
-        ((503, 0), StoreTimeout),
-        ((0, 503), StoreTimeout),
+        ((SLOW, SLOW), StoreThrottled),
+        (((429, "TooManyRequestsException"), (400, "KMS.ThrottlingException")), StoreThrottled),
+        (((409, "OperationAborted"), (409, "ConditionalRequestConflict")), StoreThrottled),
+        ((FAILED, FAILED), StoreTimeout),
+        ((FAILED, SLOW), StoreTimeout),  # the first try may have written
+        ((SLOW, LOST), StoreTimeout),
+        ((LOST, SLOW), StoreTimeout),
+        ((SLOW, (503, "ServiceUnavailable")), StoreTimeout),
+        ((TAKEN, (400, "RequestTimeout")), StoreTimeout),
     ],
 )
 def test_a_fast_put_is_refused_only_if_both_tries_were(
-    server: _Server, script: tuple[int, ...], meaning: type[Exception]
+    server: _Server, script: tuple[tuple[int, str], ...], meaning: type[Exception]
 ) -> None:
     server.script = script
-    with pytest.raises(meaning):
-        fast_objects().put("k", b"data")
+    with pytest.raises(meaning) as raised:
+        fast_objects().put("logs/a/k", b"data")
     assert server.served == 2
+    assert "object=logs/a/k" in str(raised.value)
+    assert ("code=" in str(raised.value)) == (
+        raised.value.__cause__ is not None and "<Code>" in str(raised.value.__cause__)
+    )
 
 
-@pytest.mark.parametrize("status", [403, 404])
-def test_a_wrong_setting_is_not_taken_for_a_slow_store(server: _Server, status: int) -> None:
-    server.script = (status,)
-    with pytest.raises(Exception, match=str(status)) as raised:
+@pytest.mark.parametrize(
+    ("status", "code"),
+    [
+        (403, "AccessDenied"),
+        (404, "NoSuchBucket"),
+        (400, "KMS.DisabledException"),
+        (400, "ExpiredToken"),
+        (301, "Moved"),
+    ],
+)
+def test_a_wrong_setting_is_not_taken_for_a_slow_store(server: _Server, status: int, code: str) -> None:
+    server.script = ((status, code),)
+    with pytest.raises(Exception, match=code) as raised:
         fast_objects().put("k", b"data")
     assert not isinstance(raised.value, StoreThrottled | StoreTimeout)
+    assert server.served == 1
 
 
 def test_a_fast_put_that_is_out_of_time_is_not_sent(server: _Server) -> None:

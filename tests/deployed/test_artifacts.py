@@ -30,7 +30,7 @@ MODULES = {"api": 920, "sealer": 650, "indexer": 610}
 # None of these is needed for a first answer; most are never needed.
 NEVER = {"pyspark", "pandas", "moto", "aws_cdk", "pytest", "uvicorn", "click", "aws_xray_sdk", "requests", "aiohttp"}
 LATER = {
-    "api": {"pyarrow", "numpy", "obstore"},  # with the first search
+    "api": {"pyarrow", "numpy", "obstore"},  # with the first search or large append
     "sealer": {"fastapi", "pydantic", "mangum", "numpy", "obstore", "jsonschema_rs"},
     "indexer": {"fastapi", "pydantic", "mangum", "pyarrow", "numpy", "obstore"},
 }
