@@ -145,7 +145,6 @@ def test_a_fast_put_is_refused_only_if_both_tries_were(
         (404, "NoSuchBucket"),
         (400, "KMS.DisabledException"),
         (400, "ExpiredToken"),
-        (301, "Moved"),
     ],
 )
 def test_a_wrong_setting_is_not_taken_for_a_slow_store(server: _Server, status: int, code: str) -> None:
