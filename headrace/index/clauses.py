@@ -8,13 +8,14 @@ its records.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from operator import and_, or_
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from headrace.index import docsets, families, parts
 from headrace.index.descriptors import Descriptor, FieldStats
-from headrace.index.docsets import Docs, Rows
+from headrace.index.docsets import Docs, Mask, Rows
 from headrace.index.families import column_name
 from headrace.index.fetching import Routine, gather
 from headrace.index.parts import Column
@@ -38,17 +39,24 @@ class Sets(NamedTuple):
     sure: Docs
     maybe: Docs
 
+    def combine(self, other: Sets, operation: Callable[[Docs, Docs], Docs]) -> Sets:
+        """Returns the intersection or union with other sets. It is computed once if the run decides every record."""
+        sure = operation(self.sure, other.sure)
+        is_decided = self.sure is self.maybe and other.sure is other.maybe
+        return Sets(sure, sure if is_decided else operation(self.maybe, other.maybe))
+
 
 class Step(NamedTuple):
     """A clause, or a combination of clauses, with how it is answered in one run.
 
     Attributes:
         what: the clause as text, or `and`, `or`, `not`, `any of`.
-        family: the family that answers it; empty for a combination, or if nothing must be read.
+        family: the family of the run (`kw`, `fts`, `col`) that answers it; empty for a combination, if the run's
+            statistics are enough, or if the run can't answer it (then every record may match).
         parts: the combined steps.
-        sets: computes the matching records; call it after everything was fetched.
-        scores: computes the scores of rows, as `headrace.query.language.scoring.score` does; exact only for rows
-            without lossy text fields.
+        sets: computes the records that certainly match and those that may; call it after everything was fetched.
+        scores: computes the scores of rows, as `headrace.query.language.scoring.score` does; exact only for rows that
+            are not doubtful and not lossy in a text field.
     """
 
     what: str
@@ -56,6 +64,20 @@ class Step(NamedTuple):
     parts: tuple[Step, ...]
     sets: Callable[[], Sets]
     scores: Callable[[Rows], Any]
+
+    def doubtful(self, rows: Rows) -> Mask:
+        """Returns a mask of the rows whose scores may be wrong, because the run can't decide whether a part that scores
+        matches them.
+        """
+        doubt = np.zeros(len(rows), np.bool_)
+        if self.scores is _worthless:
+            return doubt
+        for part in self.parts:
+            doubt |= part.doubtful(rows)
+        sure, maybe = self.sets()
+        if sure is not maybe:
+            doubt |= maybe.has(rows) & ~sure.has(rows)
+        return doubt
 
     def explain(self) -> dict[str, Any]:
         """Returns the step as JSON, for `explain=true`."""
@@ -194,12 +216,7 @@ class Steps:
         def sets() -> Sets:
             joined = parts[0].sets()
             for part in parts[1:]:
-                sure, maybe = part.sets()
-                joined = (
-                    Sets(joined.sure & sure, joined.maybe & maybe)
-                    if is_and
-                    else Sets(joined.sure | sure, joined.maybe | maybe)
-                )
+                joined = joined.combine(part.sets(), and_ if is_and else or_)
             return joined
 
         once = _once(sets)
@@ -208,12 +225,14 @@ class Steps:
             total = sum(part.scores(rows) for part in parts)
             return np.where(once().maybe.has(rows), total, 0.0)
 
-        return Step("and" if is_and else "or", "", parts, once, scores)
+        has_score = any(part.scores is not _worthless for part in parts)
+        return Step("and" if is_and else "or", "", parts, once, scores if has_score else _worthless)
 
     def _not(self, part: Step) -> Step:
         def sets() -> Sets:
             sure, maybe = part.sets()
-            return Sets(~maybe, ~sure)
+            others = ~maybe
+            return Sets(others, others if sure is maybe else ~sure)
 
         return Step("not", "", (part,), _once(sets), _worthless)
 
@@ -322,20 +341,19 @@ class Steps:
         return begins if len(found) < 2 else np.sort(begins)
 
     def _anywhere(self, clause: Anywhere) -> Step:
-        parts = tuple(map(self.of, clause.options))
+        steps = ((option, self.of(option)) for option in clause.options)
+        parts = tuple(step if isinstance(option, Words) else _worth_one(step) for option, step in steps)
 
         def sets() -> Sets:
-            sure, maybe = parts[0].sets()
+            joined = parts[0].sets()
             for part in parts[1:]:
-                more = part.sets()
-                sure, maybe = sure | more.sure, maybe | more.maybe
-            return Sets(sure, maybe)
+                joined = joined.combine(part.sets(), or_)
+            return joined
 
         def scores(rows: Rows) -> Any:
             best = np.zeros(len(rows))
-            for part, option, boost in zip(parts, clause.options, clause.boosts, strict=True):
-                worth = part.scores(rows) if isinstance(option, Words) else part.sets().maybe.has(rows)
-                best = np.maximum(best, worth * boost)
+            for part, boost in zip(parts, clause.boosts, strict=True):
+                best = np.maximum(best, part.scores(rows) * boost)
             return best
 
         return Step("any of", "", parts, _once(sets), scores)
@@ -363,6 +381,11 @@ def _once(sets: Callable[[], Sets]) -> Callable[[], Sets]:
 
 def _worthless(rows: Rows) -> Any:
     return np.zeros(len(rows))
+
+
+def _worth_one(step: Step) -> Step:
+    """Returns the step with a score of one for each record that may match."""
+    return step._replace(scores=lambda rows: step.sets().maybe.has(rows).astype(np.float64))
 
 
 def _word_requests(clause: Words, chunks: tuple[int, int] | None) -> list[TermRequest]:

@@ -92,10 +92,12 @@ class Docs(NamedTuple):
 
     def __or__(self, other: Docs) -> Docs:
         """Returns the rows that are in either set."""
+        if other.is_empty:
+            return self
+        if self.is_empty:
+            return other
         if self.rows is not None and other.rows is not None:
-            if not len(other.rows):
-                return self
-            return Docs(self.size, rows=unite(self.rows, other.rows)) if len(self.rows) else other
+            return Docs(self.size, rows=unite(self.rows, other.rows))
         mask = self.to_mask() | other.to_mask()
         return Docs(self.size, mask=mask)
 

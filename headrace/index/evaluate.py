@@ -40,8 +40,8 @@ class Evaluated(NamedTuple):
         sure: rows that certainly match, ascending.
         unsure: other rows that may match, ascending; the records themselves must be checked.
         columns: the requested columns that the run has, by field.
-        lossy: the lossy rows of each requested field, ascending: their values are not in the columns, nor their scores
-            in the step's scores.
+        lossy: the lossy rows of each requested field, ascending: the columns do not have their values, and
+            the step's scores are wrong for them if the field is a text.
         words: the postings of each requested word.
         families: the families that were read.
         step: how the query was answered.

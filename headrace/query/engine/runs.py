@@ -232,6 +232,8 @@ def ask(engine: Engine, asked: Question, snapshot: Snapshot, found: RunRange) ->
     must_look = np.zeros(len(sure), np.bool_)
     for marked in answer.lossy.values():
         must_look |= marked.has(sure)
+    if asked.by_score:
+        must_look |= answer.step.doubtful(sure)
     look = docsets.unite(sure[must_look], unsure)
     known = sure[~must_look]
     matches: list[Match] = []

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.query.language import canonical, scoring
+from headrace.query.language import canonical, query, scoring
 from tests.support.examples import examples
 from tests.unit.engine.strategies import BATCHES, QUERIES, SORTS
 from tests.unit.engine.world import NAME, Stream, naive
@@ -71,3 +72,34 @@ def test_scores_are_those_of_the_record(batches: list[list[Any]], q: str, size: 
         expected = sorted(((score, at) for score, at in worth if at in matching), reverse=True)[:size]
         assert [hit.candidate.key for hit in answer.hits] == expected, (stage, q)
         assert [answer.score(hit) for hit in answer.hits] == [score for score, _ in expected], (stage, q)
+
+
+@pytest.mark.parametrize(
+    "q",
+    [
+        "(message:red AND status:>600) OR has:why",
+        "(message:red AND NOT status:>600) OR has:why",
+        "(red AND (status:>600 OR status:<100)) OR has:why",
+        "message:red OR status:>600",
+    ],
+)
+def test_a_part_that_a_run_can_not_decide_scores_as_in_the_record(q: str) -> None:
+    documents: list[Any] = [
+        {"status": [200, 500], "message": "red", "why": "x"},
+        {"status": 700, "message": "red red", "why": "x"},
+        {"status": 200, "message": "blue", "why": "x"},
+        {"status": [200, 700], "message": "red red red", "why": "x"},
+    ]
+    stream = Stream()
+    stream.append(documents)
+    stream.seal()
+    stream.index()
+    answer = stream.search(q, sort=["_score:desc"])
+    config = stream.logs.definition(NAME).search
+    assert config is not None
+    node = answer.request.node
+    values = [canonical.values(config, 1, one) for one in documents]
+    matching = [at for at, one in enumerate(values) if query.matches(node, one)]
+    expected = sorted(((scoring.score(node, values[at]), at) for at in matching), reverse=True)
+    assert [hit.candidate.key for hit in answer.hits] == expected
+    assert [answer.score(hit) for hit in answer.hits] == [score for score, _ in expected]
