@@ -60,7 +60,9 @@ class Own(Protocol):
 
 
 class Stored(msgspec.Struct, frozen=True):
-    """A surface's addition as it was read from storage, not interpreted."""
+    """What a surface adds to a definition (see `Own`), as the plain document that storage has. Only the surface interprets
+    it.
+    """
 
     content: dict[str, Any]
     families: tuple[str, ...] = ()

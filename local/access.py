@@ -136,7 +136,8 @@ class AccessDoor:
 
     def denied(self, authorization: str, calls: Callable[[], Iterable[Call]]) -> str | None:
         """Returns the reason why a request is refused, as a sentence that names role, action and resource; None if it
-        is allowed. Everything is allowed if no role signed the request, or no policies were given.
+        is allowed. Everything is allowed if no role signed the request, or no policies were given. Otherwise the role's
+        calls, up to the first refused one, are recorded, if a record was given.
 
         `calls` returns the calls that the request makes; it is not called if the answer does not depend on them.
         """

@@ -312,7 +312,8 @@ def first_failed(answer: Any, identifiers: Sequence[str]) -> int | None:
 
 def failed_identifiers(answer: Any, identifiers: Sequence[str]) -> set[str] | None:
     """Returns the identifiers that an answer reports as failed; None if the answer is malformed or names an identifier
-    that is not in `identifiers`, so that everything counts as failed.
+    that is not in `identifiers`, so that everything counts as failed. An answer of None, or without
+    `batchItemFailures`, reports none.
     """
     if answer is None:
         return set()

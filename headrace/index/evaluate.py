@@ -108,8 +108,9 @@ def evaluate(
 
 
 def _chunks(reader: RunReader, first: int, end: int) -> tuple[int, int] | None:
-    """Returns the chunks (of 65,536 offsets each) that hold these records, as `[first, end)`. Returns None if these are all
-    chunks of the run, so that cached postings of other queries can be used.
+    """Returns the chunks (of 65,536 offsets each) that hold the offsets `[first, end)`, as a half-open range of chunk
+    numbers. Returns None, no restriction, if the run has no other chunks: postings are cached by request, so that
+    queries with other ranges then share them.
     """
     run = reader.descriptor
     chunks = first >> CHUNK_BITS, (end - 1 >> CHUNK_BITS) + 1

@@ -34,7 +34,8 @@ class Validator:
 
     Args:
         compiled: the schema library's validator.
-        cost: bound on the cost of evaluating the schema.
+        cost: upper bound on the cost of evaluating the schema, from `draft07.measure`; if it is high for a document, its
+            refusal does not name the errors.
     """
 
     def __init__(self, compiled: Draft7Validator, cost: draft07.Cost) -> None:

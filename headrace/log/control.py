@@ -147,11 +147,11 @@ class Controls:
     # Ends.
 
     def delete(self, name: str) -> bool:
-        """Deletes a name with all its logs. Returns False if it was deleted before.
+        """Deletes a name with all its logs. Returns False if it was deleted before and no fork needs its data.
 
         Raises:
-            NotFound: the name never existed, or has expired.
-            Gone: the name was deleted before or has expired, but forks still need its data.
+            NotFound: the name never existed; or it has expired, and no fork needs its data.
+            Gone: it was deleted before or has expired, and forks still need its data.
         """
         rows: list[Row] = []
 

@@ -194,8 +194,9 @@ def read_payload(stores: Stores, entry: Entry, fetched: Mapping[str, bytes] = Ma
 
 
 class NotJoined(Exception):
-    """The entries do not continue the manifest: the manifest is old (others have published and trimmed), or the log is
-    damaged.
+    """The entries that were read leave a gap after the manifest, do not reach far enough, or have lost a payload. Either
+    the manifest is old (others have published and trimmed since), and joining succeeds with a newer one; or the log is
+    damaged, and it never does.
     """
 
 

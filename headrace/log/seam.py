@@ -186,8 +186,9 @@ class Surface:
     def decide(
         self, logs: Sequence[Look | None], requests: Sequence[Request], rows: Rows, now_ms: int, ids: Ids
     ) -> Decision:
-        """Decides appends to one log (`Decide`), given the logs that `look_at` names. Each surface overrides it, except
-        that of workers, which never append.
+        """Decides appends to one log; arguments and result as in `Decide`. `logs` are those that `look_at` returns, in
+        its order, the log appended to first; all of them exist, but some may have ended. Each surface overrides this,
+        except `AnySurface`, because workers never append.
         """
         raise NotImplementedError
 
@@ -282,10 +283,11 @@ def name_definition(log_id: str, number: int, definition: Definition, ids: Ids) 
 
 
 def name_companions(config: LogConfig, content_types: Mapping[str, str], ids: Ids) -> LogConfig:
-    """Returns the configuration of a new main log with companions, given the content type of each role.
+    """Returns `config`, that of a new main log, with a companion for each role in `content_types` (content type by role).
+    Each gets a new log id; `create_companions` drafts their first entries.
 
     Raises:
-        ValueError: they are too many to end in one commit.
+        ValueError: there are more than `MAX_COMPANIONS`. All logs of a name end in one commit, which holds no more.
     """
     if len(content_types) > MAX_COMPANIONS:
         raise ValueError(f"too many companions: limit={MAX_COMPANIONS} received={len(content_types)}")

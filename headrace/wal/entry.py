@@ -163,5 +163,5 @@ class PutEntry(Guard, frozen=True):
         return Refusal(standing) if standing is not None else Follows(self.entry).check(tables)
 
     def apply(self, tables: MemoryTables) -> None:
-        """Puts the entry into the table in memory."""
+        """Puts the entry into the write-ahead log in memory, without checking (see `check`)."""
         tables[TABLE].put(self.entry)

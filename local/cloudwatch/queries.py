@@ -239,10 +239,11 @@ def state(alarm: Alarm, samples: Samples, now_s: int, *, fills_empty: bool = Tru
 def states(
     alarm: Alarm, samples: Samples, start_s: int, end_s: int, *, fills_empty: bool = True
 ) -> Iterator[tuple[int, State]]:
-    """Yields an alarm's state at the end of each period after `start_s`.
+    """Yields an alarm's state, with its time, at the end of each period after `start_s` (a multiple of the period), up to
+    and including `end_s`. For `fills_empty` see `evaluate`.
 
-    If missing data raises the alarm, the first state is the one whose evaluation periods are all after `start_s`,
-    because nothing was captured before.
+    If missing data raises the alarm, the first `alarm.periods - 1` of these times are left out: their evaluation would
+    begin before `start_s`, where nothing was captured.
     """
     first = start_s + (alarm.periods if alarm.missing == "breaching" else 1) * alarm.period_s
     for now_s in range(first, end_s + 1, alarm.period_s):

@@ -191,11 +191,12 @@ class StreamHeaders(Headers):
         return None, None
 
     def fork(self) -> ForkRequest | None:
-        """Returns the fork that a create requests; None if it is no fork.
+        """Returns the fork that a create requests; None without `Stream-Forked-From`.
 
         Raises:
-            InvalidRequest: there is a fork point without a source, or a sub-offset above 0 without an offset, or a
-                value is malformed.
+            InvalidRequest: `Stream-Fork-Offset` or `Stream-Fork-Sub-Offset` (how many records or bytes the fork point is
+                past the offset) is given without that header; the latter is above 0 without an offset; or a value is
+                malformed.
         """
         source, at = self.get("stream-forked-from"), self.get("stream-fork-offset")
         sub_offset = self.get("stream-fork-sub-offset")

@@ -255,7 +255,9 @@ def measure(kind: Measure, part: Part) -> str:
 
 
 def bucket(start_ms: int, interval_ms: int, groups: Iterable[str]) -> str:
-    """Formats the time bucket of an interval as JSON text, with its groups, which are JSON texts already."""
+    """Formats one time bucket as JSON text: its start, its end `interval_ms` later (both RFC 3339), and its groups, which
+    are JSON texts already.
+    """
     start, end = instants.render(start_ms), instants.render(start_ms + interval_ms)
     return f'{{"start":"{start}","end":"{end}","groups":[{",".join(groups)}]}}'
 

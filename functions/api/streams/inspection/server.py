@@ -140,8 +140,8 @@ class HighWater:
 
 
 def details(sample: Sample, settings: Settings, marks: HighWater) -> Json:
-    """Returns the JSON document of `/v1/server/_details`: settings, memory and load of this process. Raises `marks` to
-    the values shown.
+    """Returns the JSON document of `/v1/server/_details`: settings, memory and load of this process. Before that, the
+    highest memory figures seen so far, `marks`, are updated with this sample.
     """
     figures = _Figures(sample, marks)
     return {
@@ -180,8 +180,8 @@ def details(sample: Sample, settings: Settings, marks: HighWater) -> Json:
 
 
 def mem(sample: Sample, marks: HighWater) -> Json:
-    """Returns the JSON document of `/v1/server/_mem`: memory and counters of this process. Raises `marks` to the values
-    shown.
+    """Returns the JSON document of `/v1/server/_mem`: memory and counters of this process. Before that, the highest memory
+    figures seen so far, `marks`, are updated with this sample.
     """
     figures = _Figures(sample, marks)
     return {
@@ -227,7 +227,9 @@ _NO_GROUPS = ("mapped_files", "disk_caches", "configured_budgets", "pipeline_buf
 
 
 class _Figures:
-    """The values that both documents show. Creating them raises the marks, the highest values seen so far, to these."""
+    """The figures that both documents show. Creating them updates `marks`, the highest memory figures seen so far, with
+    the sample.
+    """
 
     def __init__(self, sample: Sample, marks: HighWater) -> None:
         self._marks = marks
@@ -275,7 +277,9 @@ class _Figures:
         marks.observe("runtime_totals", self.totals, sample.at)
 
     def high_water(self) -> Json:
-        """Returns the highest values that the two documents have shown, each with its time, by group."""
+        """Returns the highest memory figures seen so far, in any request for one of the two documents, each with its
+        time, by group.
+        """
         marks = self._marks
         return {
             **{group: marks.of(group) for group in ("process", "process_breakdown", "sqlite", "runtime_totals")},

@@ -216,7 +216,9 @@ class MeasuredLogs(Streams):
         self._clock = stores.clock
 
     def create(self, name: str, request: CreateRequest) -> Created:
-        """Creates a stream; measured as an append if it is new and has records."""
+        """Creates a stream. If it is new and the request has records, they are measured as an append; otherwise nothing
+        is measured, except an overload.
+        """
         began = self._clock.monotonic()
         created = self._watched(name, lambda: super(MeasuredLogs, self).create(name, request))
         if created.created and request.records:
