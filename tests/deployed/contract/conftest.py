@@ -8,8 +8,6 @@ variables.
 from __future__ import annotations
 
 import time
-import tomllib
-from pathlib import Path
 
 import pytest
 
@@ -19,7 +17,6 @@ from tests.deployed.deploy import Stack
 from tests.deployed.flow import Flow
 from tests.deployed.job_events import Relayed
 
-KNOWN = Path(__file__).parents[1] / "known_differences.toml"
 STAGES = ("tail", "sealed", "indexed")
 HOUR_MS = str(3_600_000)
 SETTINGS = {
@@ -27,15 +24,6 @@ SETTINGS = {
     "Indexer": {"HEADRACE_INDEX_SEGMENTS": "2", "HEADRACE_INDEX_AGE_MS": HOUR_MS},
 }
 UPDATE_S = 30
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A test that is known not to pass must not: `strict`."""
-    known = {test["name"]: test["reason"] for test in tomllib.loads(KNOWN.read_text())["test"]}
-    for item in items:
-        reason = known.get(f"{item.path.name}::{item.name}")
-        if reason is not None and item.path.parent == Path(__file__).parent:
-            item.add_marker(pytest.mark.xfail(strict=True, reason=reason, raises=AssertionError))
 
 
 @pytest.fixture(scope="session")
