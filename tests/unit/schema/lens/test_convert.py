@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from headrace import instants
 from headrace.errors import InvalidRequest
 from headrace.json import lens, validate
-from headrace.json.lens.apply import compile_transform, is_type, text_of
+from headrace.json.lens.convert import compile_transform, is_type, text_of
 from headrace.json.lens.ops import Transform
 from tests.unit.schema.lens.documents import convert, lens_of
 
