@@ -35,8 +35,8 @@ from functions.queue import MemoryQueue
 from functions.sealer.context import assemble as assemble_sealer
 from functions.sealer.seal import seal
 from headrace.batch import Batch
-from headrace.log.context import Stores
 from headrace.log.requests import At
+from headrace.log.stores import Stores
 from headrace.memory import memory_stores
 from headrace.objects.s3 import S3Objects, make_client
 from headrace.settings import Settings

@@ -16,7 +16,7 @@ from botocore.config import Config
 
 from functions.metrics import Meter, Metric, make_meter
 from headrace.aws import aws_stores, region_of
-from headrace.log.context import Stores
+from headrace.log.stores import Stores
 from headrace.settings import Settings
 
 _PACKAGES = {"functions", "headrace"}  # they log with the standard library; in a function that becomes structured

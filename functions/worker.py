@@ -21,7 +21,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from functions.metrics import Meter, Metric
 from functions.queue import Message, Queue
 from headrace.errors import HeadraceError, StoreError
-from headrace.log.context import Stores
+from headrace.log.stores import Stores
 from headrace.manifest.store import ManifestStore
 from headrace.objects.observed import ObservedObjects, RequestCounts
 

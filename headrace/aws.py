@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from headrace.log.context import Stores
+from headrace.log.stores import Stores
 from headrace.objects.fast import FastObjects
 from headrace.objects.s3 import S3Objects, make_client
 from headrace.settings import Settings

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from headrace.clock import Clock
-from headrace.log.context import Stores
+from headrace.log.stores import Stores
 from headrace.objects import Objects
 from headrace.objects.memory import MemoryObjects
 from headrace.settings import Settings

@@ -15,7 +15,7 @@ from headrace.settings import Settings
 from operators.stores import logs_of, state_file_option, store_errors
 
 if TYPE_CHECKING:
-    from headrace.log.context import Stores
+    from headrace.log.stores import Stores
 
 _BATCH = 10  # SQS
 REBUILD_EPILOG = """\b

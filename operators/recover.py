@@ -10,7 +10,7 @@ from cli.options import json_option
 from operators.stores import EXIT_CODES, Steps, print_json, state_file_option, store_errors
 
 if TYPE_CHECKING:
-    from headrace.log.context import Stores
+    from headrace.log.stores import Stores
     from headrace.recovery.report import LogRecovered, RecoverReport
 
 EPILOG = f"""\b

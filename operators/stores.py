@@ -21,7 +21,7 @@ from headrace.errors import StoreError
 from headrace.settings import Settings, SettingsError, child_environment
 
 if TYPE_CHECKING:  # half a second that `--help` need not wait for
-    from headrace.log.context import Stores
+    from headrace.log.stores import Stores
 
 _TIMEOUT_S = 20.0  # no request waits for this
 _NEEDED = ("wal_table", "catalog_table", "watermarks_table", "producers_table", "bucket")

@@ -11,7 +11,7 @@ from cli.tables import counted
 from operators.stores import EXIT_CODES, Steps, logs_of, print_json, state_file_option, store_errors
 
 if TYPE_CHECKING:
-    from headrace.log.context import Stores
+    from headrace.log.stores import Stores
     from headrace.recovery.report import VerifyReport
 
 EPILOG = f"""\b

@@ -19,8 +19,8 @@ from headrace.batch import Batch
 from headrace.definition import Definition
 from headrace.index.manifest import IndexManifestStore
 from headrace.json import registry
-from headrace.log.context import Stores
 from headrace.log.requests import JSON
+from headrace.log.stores import Stores
 from headrace.memory import memory_stores
 from headrace.objects import Objects
 from headrace.recovery.recover import recover

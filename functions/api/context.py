@@ -23,7 +23,7 @@ from functions.metrics import ApiMetric, Meter
 from functions.wiring import Wiring, open_wiring
 from headrace.clock import Clock, SystemClock
 from headrace.index.fetching import RunCache
-from headrace.log.context import Stores
+from headrace.log.stores import Stores
 from headrace.objects.observed import ObservedObjects, Request, RequestCounts
 from headrace.settings import Settings
 from headrace.streams.verbs import Streams

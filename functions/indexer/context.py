@@ -11,7 +11,7 @@ from functions.metrics import IndexerMetric, Meter
 from functions.queue import Queue, SqsQueue
 from headrace.definition import Definitions
 from headrace.index.manifest import IndexManifest, IndexManifestStore
-from headrace.log.context import Stores
+from headrace.log.stores import Stores
 from headrace.manifest.merging import MergeLimits
 from headrace.tables.jobs import DynamoJobs, Jobs
 

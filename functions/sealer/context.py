@@ -9,8 +9,8 @@ from functions import worker
 from functions.metrics import Meter, SealerMetric
 from functions.queue import Queue, SqsQueue
 from functions.sealer.policy import SealLimits
-from headrace.log.context import Stores
 from headrace.log.control import worker_controls
+from headrace.log.stores import Stores
 from headrace.tables.catalog import Row
 from headrace.wal.state import LogConfig
 

@@ -31,8 +31,8 @@ from functions.sealer.policy import SealLimits
 from headrace.batch import Batch, concat
 from headrace.errors import Damaged, StoreError
 from headrace.log import join
-from headrace.log.context import Stores
 from headrace.log.join import NotJoined, PayloadTrimmed, read_payload
+from headrace.log.stores import Stores
 from headrace.manifest import manifest as manifests
 from headrace.manifest import merging
 from headrace.manifest.manifest import Description, Manifest, ManifestPage

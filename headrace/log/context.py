@@ -11,63 +11,24 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 from msgspec.structs import replace
 
-from headrace.clock import Bounded, Clock, Moment, SystemClock, age_s, moment
+from headrace.clock import Bounded, Moment, age_s, moment
 from headrace.definition import Definition, Definitions
 from headrace.errors import Damaged
 from headrace.limits import GROUP_BYTES, GROUP_REQUESTS
 from headrace.log.requests import Head
 from headrace.log.seam import Look, NamedObject, Surface, Which, deadline_ms, split
+from headrace.log.stores import Stores
 from headrace.manifest.manifest import Manifest
-from headrace.manifest.store import ManifestStore
-from headrace.objects import Objects
-from headrace.settings import Settings
-from headrace.tables.catalog import Catalog, Row
-from headrace.tables.producers import Producers
-from headrace.tables.watermarks import Watermarks
-from headrace.wal import Wal
-from headrace.wal.state import Entry, LogState, Producer, random_id, request_id
+from headrace.tables.catalog import Row
+from headrace.wal.state import Entry, LogState, Producer
 
 _REMEMBERED = 4096  # logs of one process
-
-
-class SurfaceTable(Protocol):
-    """A table that belongs to a surface. Its rows belong to logs."""
-
-    def purge(self, log_id: str) -> None:
-        """Removes every row of a log."""
-
-
-@dataclass(frozen=True, slots=True)
-class Stores:
-    """All stores that operations on logs use, with clock, settings and id sources.
-
-    Attributes:
-        surfaces: names of the surfaces in the catalog.
-        tables: tables that only some surfaces have, by the names that guards use.
-    """
-
-    wal: Wal
-    catalog: Catalog
-    watermarks: Watermarks
-    producers: Producers
-    objects: Objects
-    settings: Settings
-    clock: Clock = field(default_factory=SystemClock)
-    log_ids: Callable[[], str] = random_id
-    request_ids: Callable[[], str] = request_id
-    surfaces: tuple[str, ...] = ()
-    tables: Mapping[str, SurfaceTable] = field(default_factory=dict)
-
-    def manifests(self) -> ManifestStore:
-        """Creates a manifest store with an empty cache."""
-        return ManifestStore(self.objects)
 
 
 class Picture(NamedTuple):

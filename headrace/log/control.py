@@ -24,7 +24,7 @@ from msgspec.structs import replace
 from headrace.clock import Budget, Moment
 from headrace.errors import Damaged, HeadraceError, NotFound, OutcomeUnknown, Overloaded, StoreError
 from headrace.log.commit import Attempt, Found
-from headrace.log.context import Context, Picture, Stores
+from headrace.log.context import Context, Picture
 from headrace.log.seam import (
     AnySurface,
     Decide,
@@ -37,6 +37,7 @@ from headrace.log.seam import (
     Which,
     deadline_ms,
 )
+from headrace.log.stores import Stores
 from headrace.tables.catalog import Row
 from headrace.tables.watermarks import TouchUnchanged
 from headrace.wal import Committed

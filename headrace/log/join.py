@@ -19,8 +19,8 @@ from typing import NamedTuple
 
 from headrace.batch import EMPTY, MAX_PAYLOAD_BYTES, Batch, decode_frames
 from headrace.errors import Damaged, SegmentMissing
-from headrace.log.context import Stores
 from headrace.log.requests import Head
+from headrace.log.stores import Stores
 from headrace.manifest.manifest import Manifest
 from headrace.manifest.store import ManifestStore
 from headrace.objects import ObjectMissing, Range

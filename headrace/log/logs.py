@@ -17,7 +17,7 @@ from headrace.index.fetching import RunCache
 from headrace.index.manifest import IndexManifests
 from headrace.limits import MAX_NOTE_BYTES
 from headrace.log.commit import Appender, Found
-from headrace.log.context import Context, Stores
+from headrace.log.context import Context
 from headrace.log.control import Controls
 from headrace.log.prune import Pruner
 from headrace.log.read import Reader
@@ -35,6 +35,7 @@ from headrace.log.seam import (
     name_definition,
     split,
 )
+from headrace.log.stores import Stores
 from headrace.tables.catalog import PutRow, Row
 from headrace.wal.state import LogConfig, LogState
 

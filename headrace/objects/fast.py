@@ -11,7 +11,7 @@ import atexit
 import re
 import threading
 import time
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from datetime import timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -41,7 +41,15 @@ T = TypeVar("T")
 class FastObjects:
     """A reader and writer of one bucket. Thread-safe."""
 
-    def __init__(self, bucket: str, client: Any, *, connect_timeout_s: float = 1.0, timeout_s: float = 2.0) -> None:
+    def __init__(
+        self,
+        bucket: str,
+        client: Any,
+        *,
+        connect_timeout_s: float = 1.0,
+        timeout_s: float = 2.0,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
         """Creates a reader and writer of `bucket`. The endpoint is that of `client` (a boto3 S3 client); credentials are
         found as botocore finds them.
 
@@ -49,11 +57,13 @@ class FastObjects:
             connect_timeout_s: timeout of a connection.
             timeout_s: timeout of one try of one read, and half of that of a put, which sends up to 8 MiB. A failed call
                 is tried once more.
+            sleep: waits that many seconds before the second try of a put.
         """
         self._bucket = bucket
         self._client = client
         self._connect_timeout = timedelta(seconds=connect_timeout_s)
         self._timeout = timedelta(seconds=timeout_s)
+        self._sleep = sleep
         self._lock = threading.Lock()
 
     def get_ranges(self, ranges: Sequence[Range], /) -> list[bytes]:
@@ -91,7 +101,7 @@ class FastObjects:
         failures: list[StoreError] = []
         while len(failures) < _TRIES:
             if failures:
-                time.sleep(_PAUSE_S)
+                self._sleep(_PAUSE_S)
             try:
                 obstore.put(store, key, data, use_multipart=False)
                 return

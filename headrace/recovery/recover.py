@@ -7,8 +7,9 @@ import msgspec
 from headrace.clock import Budget
 from headrace.errors import HeadraceError, StoreError
 from headrace.log.commit import Attempt
-from headrace.log.context import Context, Stores
+from headrace.log.context import Context
 from headrace.log.seam import AnySurface
+from headrace.log.stores import Stores
 from headrace.manifest import manifest as manifests
 from headrace.manifest.manifest import Description, Manifest
 from headrace.manifest.store import ManifestStore

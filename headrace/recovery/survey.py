@@ -14,7 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from headrace.errors import Damaged
-from headrace.log.context import Stores
+from headrace.log.stores import Stores
 from headrace.manifest import invariants
 from headrace.manifest.manifest import Description, Manifest, Tombstone, decode
 from headrace.objects import ObjectMissing, Objects, keys

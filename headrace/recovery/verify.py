@@ -14,8 +14,8 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from headrace.errors import Damaged, HeadraceError, Overloaded, StoreError
-from headrace.log.context import Stores
 from headrace.log.join import PayloadTrimmed, read_payload
+from headrace.log.stores import Stores
 from headrace.manifest.manifest import Description, Manifest, Tombstone
 from headrace.objects import keys
 from headrace.recovery import bucket, names

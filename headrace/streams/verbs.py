@@ -19,10 +19,10 @@ from headrace.errors import Conflict, HeadraceError, InvalidRequest
 from headrace.index.fetching import RunCache
 from headrace.log import seam as rules
 from headrace.log.commit import Found
-from headrace.log.context import Stores
 from headrace.log.control import Controls
 from headrace.log.logs import Log
 from headrace.log.seam import Decision, Draft, Ids, Look, Request, Rows, Surface
+from headrace.log.stores import Stores
 from headrace.streams.create import decide_create
 from headrace.streams.errors import ProducerGap, SequenceConflict, StaleProducer, StreamClosed
 from headrace.streams.profiles import prepare

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from botocore.exceptions import BotoCoreError, ClientError
 
 from headrace.errors import HeadraceError
-from headrace.log.context import Stores
+from headrace.log.stores import Stores
 from headrace.settings import Settings
 from headrace.tables.catalog import Row
 from headrace.tables.jobs import DynamoJobs

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headrace.aws import aws_stores, region_of
-from headrace.log.context import Stores
+from headrace.log.stores import Stores
 from headrace.manifest import merging
 from headrace.manifest.merging import MergeLimits
 from headrace.recovery.survey import list_logs

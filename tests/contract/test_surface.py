@@ -18,9 +18,9 @@ from functions.sealer.seal import seal
 from functions.sealer.trim import trim
 from headrace.aws import aws_stores, region_of
 from headrace.errors import Conflict, InvalidRequest, NotFound, Overloaded
-from headrace.log.context import Stores
 from headrace.log.requests import At
 from headrace.log.seam import Which
+from headrace.log.stores import Stores
 from headrace.memory import memory_stores
 from headrace.objects import keys
 from headrace.settings import Settings

@@ -13,7 +13,7 @@ from functions.indexer import context as indexer
 from functions.queue import MemoryQueue
 from functions.queue import MemoryQueue as WakeQueue
 from functions.sealer import context as sealer
-from headrace.log.context import Stores
+from headrace.log.stores import Stores
 from headrace.settings import Settings
 from headrace.streams.verbs import Streams
 from headrace.tables.catalog import DynamoCatalog

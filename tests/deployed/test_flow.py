@@ -10,7 +10,7 @@ import pytest
 
 from headrace.aws import aws_stores
 from headrace.index import manifest as indexes
-from headrace.log.context import Stores
+from headrace.log.stores import Stores
 from headrace.manifest.store import ManifestStore
 from headrace.recovery.verify import verify
 from headrace.settings import Settings

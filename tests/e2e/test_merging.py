@@ -14,8 +14,8 @@ from typing import Any
 import httpx
 import pytest
 
-from headrace.log.context import Stores
 from headrace.log.requests import At
+from headrace.log.stores import Stores
 from headrace.manifest.manifest import Manifest
 from headrace.objects import keys
 from headrace.objects.observed import ObservedObjects, Request

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from functions.sealer.context import assemble
 from functions.sealer.handler import Sealer
-from headrace.log.context import Stores
+from headrace.log.stores import Stores
 from headrace.streams.verbs import Streams
 from tests.simulation.faults import RECOVERY
 from tests.simulation.ports import Port

@@ -20,8 +20,8 @@ from headrace.index import manifest as manifests
 from headrace.index.descriptors import Run
 from headrace.index.job import Task
 from headrace.index.manifest import IndexManifestStore
-from headrace.log.context import Stores
 from headrace.log.requests import Head
+from headrace.log.stores import Stores
 from headrace.objects import Objects, keys
 from headrace.segment.descriptor import Segment
 from headrace.streams.verbs import Streams

@@ -17,11 +17,11 @@ from headrace.batch import Batch
 from headrace.errors import Conflict, InvalidRequest
 from headrace.log import seam as rules
 from headrace.log.commit import Found
-from headrace.log.context import Stores
 from headrace.log.control import Controls
 from headrace.log.logs import Log
 from headrace.log.requests import JSON
 from headrace.log.seam import Decision, Draft, Ids, Look, NamedObject, Request, Rows, Surface, Which, split
+from headrace.log.stores import Stores
 from headrace.objects import keys
 from headrace.tables.catalog import PutRow, Row
 from headrace.tables.items import Guard, Member, MemoryTables, Names, Refusal, s

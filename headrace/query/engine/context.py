@@ -20,8 +20,8 @@ from headrace.errors import Damaged
 from headrace.index.fetching import CachedRanges, Routine
 from headrace.index.reading import Runs
 from headrace.json import jsontext, lens
-from headrace.log.context import Stores
 from headrace.log.logs import Log
+from headrace.log.stores import Stores
 from headrace.objects import Objects
 from headrace.query.engine.sources import Range, SegmentRange, Snapshot, Sources
 from headrace.query.language import canonical

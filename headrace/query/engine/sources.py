@@ -21,10 +21,10 @@ from headrace.index import manifest as manifests
 from headrace.index.descriptors import Run
 from headrace.index.manifest import IndexManifest
 from headrace.log import join
-from headrace.log.context import Stores
 from headrace.log.join import PayloadTrimmed, read_payload
 from headrace.log.logs import Log
 from headrace.log.requests import Head
+from headrace.log.stores import Stores
 from headrace.manifest.manifest import Manifest
 from headrace.segment.descriptor import Segment
 

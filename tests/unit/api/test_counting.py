@@ -11,7 +11,7 @@ from functions.api.context import assemble
 from functions.api.door.background import CountKeeper
 from functions.api.door.entry import Access
 from headrace.clock import SystemClock
-from headrace.log.context import Stores
+from headrace.log.stores import Stores
 from headrace.memory import memory_stores
 from headrace.objects.observed import RequestCounts
 from headrace.settings import Settings

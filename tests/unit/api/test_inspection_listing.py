@@ -10,7 +10,7 @@ from functions.api.door.entry import Access
 from functions.queue import MemoryQueue
 from functions.sealer.context import assemble as assemble_sealer
 from functions.sealer.seal import seal
-from headrace.log.context import Stores
+from headrace.log.stores import Stores
 from headrace.memory import memory_stores
 from tests.support.clocks import ManualClock
 from tests.support.faults import Faulty

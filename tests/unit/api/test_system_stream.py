@@ -19,7 +19,7 @@ from functions.queue import MemoryQueue
 from functions.sealer.context import assemble as assemble_sealer
 from functions.sealer.seal import seal
 from headrace.errors import StoreThrottled, StoreTimeout
-from headrace.log.context import Stores
+from headrace.log.stores import Stores
 from headrace.memory import memory_stores
 from headrace.settings import Settings
 from headrace.streams.values import OWN_STREAMS, SYSTEM_STREAM

@@ -9,8 +9,8 @@ import pytest
 from functions.queue import MemoryQueue
 from functions.sealer.context import assemble
 from functions.sealer.seal import seal
-from headrace.log.context import Stores
 from headrace.log.requests import At
+from headrace.log.stores import Stores
 from headrace.objects.s3 import S3Objects
 from headrace.settings import Settings
 from headrace.streams.values import CreateRequest

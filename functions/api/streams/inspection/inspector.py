@@ -15,7 +15,7 @@ from headrace.index import manifest as index_manifests
 from headrace.index.descriptors import Run
 from headrace.index.manifest import IndexManifest, gaps
 from headrace.log import seam
-from headrace.log.context import Stores
+from headrace.log.stores import Stores
 from headrace.manifest import manifest as manifests
 from headrace.manifest.manifest import Manifest, ManifestPage
 from headrace.manifest.store import ManifestStore

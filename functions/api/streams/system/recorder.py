@@ -15,9 +15,9 @@ from headrace.batch import Batch
 from headrace.clock import Clock
 from headrace.errors import Overloaded, StoreThrottled
 from headrace.index.fetching import RunCache
-from headrace.log.context import Stores
 from headrace.log.requests import EVERYTHING, At, Bounds, ReadPage, Selection
 from headrace.log.seam import Which, split
+from headrace.log.stores import Stores
 from headrace.objects import keys
 from headrace.objects.observed import Request
 from headrace.streams.values import SYSTEM_STREAM, Appended, AppendRequest, Created, CreateRequest
