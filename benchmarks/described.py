@@ -170,7 +170,7 @@ def best_of(repeat: int, measure: Callable[[], Result]) -> Result:
 
 
 def run(server: Server, repeat: int, batched: int, single: int, seconds: float) -> Iterator[Result]:
-    """Yields both loads on each kind of stream."""
+    """Yields the result of both loads on each kind of stream: the fastest of `repeat` repetitions."""
     for events, batch in ((batched, BATCH_EVENTS), (single, 1)):
         for kind in KINDS:
             yield best_of(

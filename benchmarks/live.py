@@ -41,7 +41,9 @@ class Arrivals:
             self._changed.notify_all()
 
     def wait_for(self, number: int) -> float:
-        """Returns when event `number` arrived. Raises `LoadFailed` if it does not."""
+        """Waits for event `number`; returns when it arrived, in seconds of `perf_counter`. Raises `LoadFailed` if it
+        does not, or the reader's error.
+        """
         with self._changed:
             arrived = self._changed.wait_for(lambda: number in self._times or self.failure, ARRIVAL_TIMEOUT_S)
             if self.failure:

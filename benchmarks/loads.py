@@ -32,7 +32,9 @@ def scratch_stream(server: Server) -> Iterator[str]:
 
 
 def single(server: Server, *, clients: int, count: int, seconds: float) -> Result:
-    """Returns one event a request from `clients` connections on one stream, each sending as fast as it is answered."""
+    """Sends one event per request from `clients` connections to one stream, each as fast as it is answered; returns
+    the result.
+    """
     numbers = counter()
     latencies: list[float] = []
     sizes: list[int] = []

@@ -42,7 +42,7 @@ class Result:
 
 
 def percentile(values: Sequence[float], rank: float) -> float:
-    """Returns the smallest value that at least `rank` percent are not above; 0 without values."""
+    """Returns the smallest value that at least `rank` percent of the values do not exceed; 0 without values."""
     if not values:
         return 0.0
     ordered = sorted(values)
@@ -50,7 +50,7 @@ def percentile(values: Sequence[float], rank: float) -> float:
 
 
 def machine() -> dict[str, Any]:
-    """Returns where this ran: figures without it mean nothing."""
+    """Describes the machine that this ran on: without it, figures mean nothing."""
     return {
         "cpus": os.cpu_count(),
         "load_average_1m": round(os.getloadavg()[0], 2),

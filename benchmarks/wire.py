@@ -61,8 +61,8 @@ class Connection:
         params: dict[str, str] | None = None,
         content_type: str | None = None,
     ) -> Answer:
-        """Returns the answer to one request; waits and repeats while the server is busy. Raises `LoadFailed` for an
-        error.
+        """Sends a request and returns its answer; waits and repeats it while the server is busy. Raises `LoadFailed`
+        for an error.
         """
         headers = {**self._headers, "content-type": content_type} if content_type else self._headers
         target = f"{path}?{urlencode(params)}" if params else path

@@ -81,7 +81,7 @@ def build(root: Path, log_id: str, level: str) -> list[Built]:
 
 
 def _start(parts: Context, log_id: str) -> bool:
-    """Returns whether a job run was started. What waits is due at once."""
+    """Waits until the job of the log is due and starts it; returns whether a job run was started."""
     row = parts.jobs.get(log_id)
     if row is not None and row.due_ms > parts.now_ms():
         parts.stores.clock.sleep((row.due_ms - parts.now_ms()) / 1000)

@@ -71,7 +71,7 @@ class Fetched:
         return found
 
     def __getattr__(self, name: str) -> Any:
-        """Returns what is not counted."""
+        """Returns any other attribute of the object store; its calls are not counted."""
         return getattr(self._objects, name)
 
 
@@ -114,7 +114,7 @@ class Api:
         return self._loop.run_until_complete(self._call(request.resource, request.query or {}, body))
 
     def measure(self, request: Request) -> Measured:
-        """Returns what one request costs."""
+        """Sends one request; returns what it cost."""
         gets, size = self.fetched.gets, self.fetched.bytes
         wall, cpu = time.perf_counter(), time.process_time()
         status, body = self.ask(request)

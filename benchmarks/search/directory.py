@@ -32,7 +32,7 @@ class DirectoryObjects:
             raise ObjectMissing(key) from None
 
     def get_ranges(self, ranges: Sequence[Range], /) -> list[bytes]:
-        """Returns each as `get_range` gives it."""
+        """Returns the bytes of each range, as `get_range` does."""
         return [self.get_range(*one) for one in ranges]
 
     def put(self, key: str, data: bytes) -> None:

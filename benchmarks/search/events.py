@@ -51,7 +51,7 @@ def _weighted(shares: dict[Any, float]) -> _Choice:
 
 
 def _zipf(values: list[Any], exponent: float) -> _Choice:
-    """Returns the value of rank r is drawn with a frequency of r ** -exponent."""
+    """Returns a choice that draws the value of rank r with a frequency of r ** -exponent."""
     weights = 1 / np.arange(1, len(values) + 1) ** exponent
     return _Choice(values, np.cumsum(weights / weights.sum()))
 

@@ -18,7 +18,7 @@ class FolderDoor:
     root: str
 
     def open(self) -> Objects:
-        """Returns its objects."""
+        """Returns the objects in the folder."""
         return DirectoryObjects(Path(self.root))
 
 

@@ -93,6 +93,6 @@ def _is_indexed(details: dict[str, Any]) -> bool:
 
 @contextmanager
 def running() -> Iterator[Peer]:
-    """Yields the peer, installed if need be, until the context ends."""
+    """Yields the peer, which runs until the context ends; installs it if it is missing."""
     with servers.running(NAME, _SETTINGS) as url:
         yield Peer(url)

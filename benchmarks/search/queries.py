@@ -56,7 +56,7 @@ class RoutingKeys(NamedTuple):
     name: str
 
     def request(self, parameters: dict[str, str]) -> Request:
-        """Returns the request from somewhere on."""
+        """Returns the request for a page of keys, which begins after the turn's `request`."""
         return Request("_routing_keys", query={"limit": str(SIZE), "after": parameters["request"]})
 
 

@@ -32,7 +32,7 @@ COLUMNS = ("function", "byte code", "modules", "import ms", "answer ms", "total 
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Returns the command."""
+    """Measures starts of the functions and prints a table; returns the exit code."""
     parser = argparse.ArgumentParser("benchmarks.starts", description=__doc__)
     parser.add_argument("--artifact", action="append", choices=sorted(EVENTS), help="only this one; may be repeated")
     parser.add_argument("--repeat", type=int, default=5, help="starts of each; the median is shown")
