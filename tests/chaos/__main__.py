@@ -38,7 +38,7 @@ _BAR = 30
 
 
 def main() -> int:
-    """Returns the command line."""
+    """Runs what the command line asks for; returns the exit status."""
     parser = argparse.ArgumentParser(
         prog="python -m tests.chaos", description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter
     )
@@ -65,7 +65,7 @@ def main() -> int:
 
 
 def _progress(started: float) -> Progress:
-    """Returns a bar on a terminal, a line every half a minute elsewhere."""
+    """Returns a function that shows progress: as a bar on a terminal, as a line every half a minute elsewhere."""
     last = 0.0
 
     def show(what: str, share: float) -> None:
@@ -82,7 +82,7 @@ def _progress(started: float) -> Progress:
 
 
 def text(report: Report, seconds: float) -> str:
-    """Returns the report for people."""
+    """Returns the report as text for people."""
     rest = report.rest
     by_operation: dict[str, list[str]] = defaultdict(list)
     for (name, fault), count in sorted(report.faults.items()):

@@ -56,7 +56,9 @@ class Client:
         body: bytes = b"",
         query: Mapping[str, str] | None = None,
     ) -> Answer:
-        """Returns one try. A 500 is a surprise whatever it answers."""
+        """Sends a request once; returns the answer, with status 0 if the connection broke. Any 500 is noted as a
+        surprise.
+        """
         try:
             found = self._http.request(
                 method, f"/v1/stream/{quote(stream)}", headers=dict(headers or {}), content=body, params=query
@@ -97,7 +99,7 @@ class Client:
         self._history.surprises.append(f"{method} {stream}: {answer.status} {answer.body[:200]!r}")
 
     def read(self, reader: str, stream: str, kind: str, offset: str, start: int, *, live: bool) -> Answer:
-        """Returns one read; what it shows is noted."""
+        """Reads once; returns the answer, and notes the page that it shows."""
         query = {"offset": offset, **({"live": "long-poll", "timeout": "1s"} if live else {})}
         started = time.monotonic()
         answer = self.send("GET", stream, query=query)
@@ -133,7 +135,7 @@ class Client:
 
 
 def position(answer: Answer, header: str) -> Cursor:
-    """Returns the place that a header names."""
+    """Returns the cursor in a header of an answer."""
     return decode_cursor(answer.headers[header])
 
 

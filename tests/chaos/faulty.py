@@ -10,7 +10,7 @@ from tests.chaos import injector
 
 
 def create_app() -> Any:
-    """Returns the API's application."""
+    """Returns the API's application, in a process whose clients meet faults."""
     injector.install(os.environ, "api")
     from functions.api.app import create_app as create
 
@@ -18,7 +18,7 @@ def create_app() -> Any:
 
 
 def sealer(event: dict[str, Any], context: object) -> Any:
-    """Returns the sealer's handler."""
+    """Handles an event as the sealer does, in a process whose clients meet faults."""
     return _sealer()(event, context)
 
 

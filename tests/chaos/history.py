@@ -110,5 +110,5 @@ class History:
 
 
 def op_of(record_id: str) -> str:
-    """Returns the append that wrote a record."""
+    """Returns the name of the append that wrote a record."""
     return record_id.rpartition(".")[0]

@@ -28,7 +28,9 @@ def victims(state: dict[str, Any]) -> dict[str, list[int]]:
 
 
 def next_kind(done: Counter[str], available: dict[str, list[int]], random: Random) -> str | None:
-    """Returns the kind that was killed least often, if one of it lives."""
+    """Returns the kind to kill next: a random one of those that have a process and were killed at most once more than
+    the least killed; None if there is none.
+    """
     least = min(done[kind] for kind in available)
     kinds = [kind for kind, pids in available.items() if pids and done[kind] <= least + 1]
     return random.choice(kinds) if kinds else None

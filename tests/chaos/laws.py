@@ -67,7 +67,7 @@ Law = Callable[[Case], Verdict]
 
 
 def every_reader_sees_the_same(case: Case) -> Verdict:
-    """Returns what was once read at a position is there for ever, for everybody."""
+    """Checks that what was once read at a position is there for ever, for every reader."""
     verdict = Verdict(checked=sum(len(page.ids) for page in case.history.pages))
     for what in case.seen_otherwise:
         verdict.require(False, *what)
@@ -177,7 +177,7 @@ def producers_are_exactly_once_in_order(case: Case) -> Verdict:
 
 
 def order_respects_time(case: Case) -> Verdict:
-    """Returns what was acknowledged before another was sent is before it: the order is a linearization."""
+    """Checks that what was acknowledged before another append was sent is before it: the order is a linearization."""
     verdict = Verdict()
     for life in list(case.standing):
         earliest_answer, whose = float("inf"), ""
@@ -190,7 +190,9 @@ def order_respects_time(case: Case) -> Verdict:
 
 
 def reads_see_what_was_acknowledged(case: Case) -> Verdict:
-    """Returns a read that begins after an answer knows a tail that is not before it."""
+    """Checks that a read that begins after an append was answered is told a tail that is not before the end of that
+    append.
+    """
     verdict = Verdict()
     answered: dict[Life, list[tuple[float, int]]] = defaultdict(list)
     for append in case.history.acknowledged():
@@ -244,7 +246,7 @@ def incarnations_rise(case: Case) -> Verdict:
 
 
 def forks_keep_what_they_inherited(case: Case) -> Verdict:
-    """Returns a fork shows its source's records before the fork point, whatever became of the source."""
+    """Checks that a fork shows its source's records before the fork point, whatever became of the source."""
     verdict = Verdict()
     for fork in case.history.forks:
         source = case.standing[fork.source]
@@ -283,6 +285,6 @@ LAWS: dict[str, Law] = {
 
 
 def judge(history: History) -> dict[str, Verdict]:
-    """Returns every law's verdict."""
+    """Returns the verdict of every law, by its name."""
     case = Case(history)
     return {name: law(case) for name, law in LAWS.items()}

@@ -44,7 +44,7 @@ class Common:
     answers: list[Counter[tuple[str, int]]] = field(default_factory=list)
 
     def random(self, name: str) -> Random:
-        """Returns the random numbers of one thread."""
+        """Returns a generator of the random numbers of one thread."""
         return Random(f"{self.seed} {name}")
 
 
@@ -74,7 +74,7 @@ class Worker(threading.Thread):
         """Until the run stops."""
 
     def create(self, stream: str, kind: str, headers: dict[str, str] | None = None) -> Life:
-        """Creates a stream, however often it takes."""
+        """Creates a stream, with as many tries as it takes; returns its life."""
         started = time.monotonic()
         given = headers if headers is not None else {"Content-Type": kind}
         answer = self.client.until({200, 201}, "PUT", stream, given)
@@ -84,7 +84,7 @@ class Worker(threading.Thread):
         return life
 
     def append(self, stream: str, kind: str, *, seq: int | None = None) -> Append:
-        """Returns one batch: plainly, or as this thread's producer. It is noted, and returned."""
+        """Appends one batch, plainly or, with `seq`, as this thread's producer; notes the append and returns it."""
         self._sent += 1
         op = f"{self.name}-{self._sent}"
         parts = self.random.randint(1, MOST_PARTS) if kind == JSON else 1
@@ -117,7 +117,7 @@ class Worker(threading.Thread):
         return Append(stream, op, parts, started, ended, "acknowledged", life, end, who, seq)
 
     def _plainly(self, stream: str, op: str, parts: int, headers: dict[str, str], body: bytes) -> Append:
-        """Returns what was surely not written is sent again; what may have been is left at that."""
+        """Appends a batch without a producer: sends again what was surely not written, but not what may have been."""
         started = time.monotonic()
         while True:
             answer = self.client.send("POST", stream, headers, body)

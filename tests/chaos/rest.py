@@ -57,8 +57,8 @@ def stores_of(state: dict[str, Any]) -> Iterator[Stores]:
 
 
 def unfinished(stores: Stores, limits: MergeLimits) -> list[str]:
-    """Returns what is still to do: living logs are sealed, trimmed to one entry and merged, ended ones purged and in
-    no listing.
+    """Returns what is still to do until each living log is sealed, trimmed to one entry and merged, and each ended
+    one is purged and in no listing.
     """
     left = []
     living = {row.log_id: row for row in _living(stores)}
@@ -87,7 +87,7 @@ def mergeable(stores: Stores, log_id: str, limits: MergeLimits) -> bool:
 
 
 def merged_away(stores: Stores, log_id: str) -> int:
-    """Returns how many segments merging has made fewer of."""
+    """Returns how many segments fewer a log has because of merging."""
     manifest = stores.manifests().newest(log_id, None, 0)
     return manifest.merged_away if manifest is not None else 0
 
@@ -121,7 +121,7 @@ def come_to_rest(server: DevServer, limit_s: float, limits: MergeLimits, progres
 
 
 def waiting_messages(endpoint: str) -> int:
-    """Returns how many messages lie in the queues, the sealer's above all."""
+    """Returns how many messages are in the queues, most of them the sealer's."""
     sqs = client("sqs", endpoint)
     names = [f"ApproximateNumberOfMessages{what}" for what in ("", "Delayed", "NotVisible")]
     return sum(

@@ -80,7 +80,7 @@ class Report:
     log: list[str] = field(default_factory=list)
 
     def problems(self) -> list[str]:
-        """Returns every violation of a law; empty if all held."""
+        """Returns every violation of a law and whatever else went wrong; empty if nothing did."""
         found = [f"{law}: {what}" for law, verdict in self.verdicts.items() for what in verdict.broken]
         found += [f"{law}: was never looked at" for law, verdict in self.verdicts.items() if not verdict.checked]
         found += [f"not at rest: {what}" for what in self.rest.unfinished]

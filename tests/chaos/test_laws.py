@@ -26,8 +26,8 @@ def page(reader: str, life: Life, start: int, ids: tuple[str, ...], at: float, *
 
 
 def good() -> History:
-    """Returns two producers, a plain append of unknown outcome that was written, one that was refused, a fork, and a short
-    life.
+    """Returns a history that keeps all laws: two producers, a plain append of unknown outcome that was written, one
+    that was refused, a fork, and a short life.
     """
     records = ("a.0", "a.1", "u.0", "b.0", "c.0")
     return History(

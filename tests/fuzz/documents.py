@@ -44,7 +44,7 @@ def checks(check: Callable[[Any], object], value: Any) -> bool:
 
 
 def mode(data: bytes) -> tuple[int, bytes]:
-    """Returns one of three ways to use the rest."""
+    """Returns one of three ways to use the rest of the data, and that rest."""
     return (data[0] % 3 if data else _RAW), data[1:]
 
 
@@ -68,8 +68,8 @@ def json_document(data: bytes) -> None:
 
 
 def _by_the_standard_library(text: bytes) -> str | None:
-    """Returns the value in print; None for no JSON, for what UTF-8 or a double can't hold, and for what is nested too
-    deeply.
+    """Returns the `repr` of the text's value; None for no JSON, for what UTF-8 or a double can't hold, and for what
+    is nested too deeply.
     """
 
     def finite(digits: str) -> float:

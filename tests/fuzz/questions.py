@@ -59,7 +59,7 @@ def filters(data: bytes) -> None:
 
 @cache
 def _values() -> list[dict[str, list[Value]]]:
-    """Returns what some records say."""
+    """Returns the canonical values of some records, by field."""
     return [canonical.values(CONFIG, 1, record) for record in vocabulary.ORDERS]
 
 

@@ -355,7 +355,9 @@ def row(data: bytes) -> None:
 
 
 def _changed(item: Item, data: bytes) -> Item:
-    """Returns each line `NAME TYPE VALUE` replaces an attribute; without a type it goes."""
+    """Changes an item and returns it: each line `NAME TYPE VALUE` replaces an attribute, or without a type removes
+    it.
+    """
     for line in data.split(b"\n"):
         name, _, typed = line.partition(b" ")
         kind, _, value = typed.partition(b" ")

@@ -16,7 +16,7 @@ Staged = Callable[[str], Capture]
 
 @pytest.fixture(scope="session")
 def staged(tmp_path_factory: pytest.TempPathFactory, full: bool) -> Staged:
-    """Returns the run of a fault by the name of its alarm, or the `healthy` one."""
+    """Returns a function from the name of an alarm to the capture of its fault, or from `healthy` to that run."""
     if not full:
         return functools.cache(captures.read)
     return functools.cache(lambda name: capture(name, tmp_path_factory.mktemp(name)))

@@ -32,7 +32,7 @@ def send(really: Send, request: Any, folder: Path, table: str) -> Any:
 
 
 def create_app() -> Any:
-    """Returns the API's application."""
+    """Returns the API's application, in a process whose writes meet the faults that the folder names."""
     folder, table = Path(os.environ[FOLDER]), os.environ["HEADRACE_WAL_TABLE"]
     sends = URLLib3Session.send
     URLLib3Session.send = lambda self, request: send(lambda given: sends(self, given), request, folder, table)

@@ -71,7 +71,7 @@ def _mistakes(http: httpx.Client, number: int) -> None:
 
 
 def sealer_stopped(folder: Path) -> Stage:
-    """Returns the sealer's instance stands still."""
+    """Stops the sealer's instance, as if it hung."""
     with stage(folder) as run:
         run.create("orders")
         run.writers("orders")
@@ -86,7 +86,7 @@ def sealer_stopped(folder: Path) -> Stage:
 
 
 def stream_unheard(folder: Path) -> Stage:
-    """Returns the sealer runs, but nobody tells it of new entries."""
+    """Removes the event source of the table: the sealer runs, but nobody tells it of new entries."""
 
     def without_stream(template: dict[str, Any]) -> None:
         (name,) = (
@@ -141,7 +141,7 @@ def _damage(run: Stage, name: str) -> None:
 
 
 def table_throttled(folder: Path) -> Stage:
-    """Returns the table of the write-ahead log refuses the api's writes."""
+    """Throttles the api's writes to the table of the write-ahead log."""
     environment = {faulty.FOLDER: str(folder)}
     with stage(folder, f"--app={faulty.APP}", environment=environment) as run:
         run.create("orders")
@@ -159,7 +159,7 @@ def table_throttled(folder: Path) -> Stage:
 
 
 def job_stuck(folder: Path) -> Stage:
-    """Returns a job run begins and makes no progress."""
+    """Stops Spark: a job run begins and makes no progress."""
     with stage(folder, runs_jobs=True) as run:
         run.create("departures", searchable=True)
         run.writers("departures")
@@ -196,7 +196,7 @@ def log_hot(folder: Path) -> Stage:
 
 
 def _function(run: Stage, part: str) -> int | None:
-    """Returns the process of the function whose logical id begins so."""
+    """Returns the process of the function whose logical id begins with `part`; None if it has none."""
     found = [pid for name, pid in run.server.state_now()["functions"].items() if name.startswith(part)]
     return found[0] if found else None
 

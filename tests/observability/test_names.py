@@ -83,7 +83,7 @@ STALE = "stage the faults again: python -m tests.observability --capture"
 
 
 def _captured(staged: Staged) -> dict[Key, set[str]]:
-    """Returns every metric that a stage wrote, with its units."""
+    """Returns every metric that any stage wrote, with its units."""
     captured: dict[Key, set[str]] = {}
     for name in (HEALTHY, *FAULTS):
         found = of_emf(staged(name).lines, Lapse(0))

@@ -169,14 +169,14 @@ def only(config: Config, name: str, document: Document) -> Any:
 
 
 def shown(value: Any) -> str:
-    """Returns a dimension's value in print."""
+    """Returns a dimension's value as text."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return value if isinstance(value, str) else str(value)
 
 
 def at(document: Any, pointer: str) -> Any:
-    """Returns what is at a pointer; None if nothing does."""
+    """Returns what is at a pointer, arrays taken apart; None if nothing is."""
     for step in pointer.split("/")[1:]:
         if not isinstance(document, dict) or step not in document:
             return None

@@ -182,14 +182,14 @@ def nested(part: Query) -> str:
 
 
 def is_scored(query: Query) -> bool:
-    """Returns whether some clause of it is on text."""
+    """Returns whether some clause of a query is on text."""
     if isinstance(query, All | Either):
         return any(map(is_scored, query.parts))
     return is_scored(query.part) if isinstance(query, Not) else isinstance(query, Text | Bare)
 
 
 def is_filter(query: Query) -> bool:
-    """Returns whether a filtered read may ask it: no prefixes, no words."""
+    """Returns whether a filtered read accepts a query: it has no prefixes and no words."""
     if isinstance(query, All | Either):
         return all(map(is_filter, query.parts))
     return is_filter(query.part) if isinstance(query, Not) else isinstance(query, Is | Compares | Has)

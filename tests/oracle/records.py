@@ -91,7 +91,7 @@ def records(first: int, count: int) -> list[dict[str, Any]]:
 
 
 def record(number: int) -> dict[str, Any]:
-    """Returns one of them."""
+    """Returns the record with a number, always the same one."""
     luck = random.Random(number)
     made: dict[str, Any] = {
         "n": number,

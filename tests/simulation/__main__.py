@@ -24,7 +24,7 @@ _STUCK_S = 120  # one seed takes a tenth of a second: a run that never ends show
 
 
 def main() -> int:
-    """Returns the command line."""
+    """Runs what the command line asks for; returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
     parser.add_argument("--seeds", type=int, default=500, help="how many seeds")
     parser.add_argument("--first", type=int, default=0, help="the first of them")
@@ -145,7 +145,7 @@ def _chunk(task: tuple[int, int, int, str | None]) -> _Sum:
 
 
 def _watched(seed: int, operations: int, mutant: mutants.Mutant | None) -> Verdict:
-    """Returns one run. If it hangs, this process ends, after it showed where it hangs."""
+    """Runs one seed; returns its verdict. If it hangs, this process ends, after it showed where it hangs."""
     faulthandler.dump_traceback_later(_STUCK_S, exit=True)
     try:
         return run(make(seed, operations), mutant)

@@ -132,7 +132,7 @@ class Answers:
     # Reads.
 
     def head(self, running: Running, head: Head) -> LogModel | None:
-        """Returns the tail that somebody was told."""
+        """Judges a tail that somebody was told; returns the model of its log, or None if there is no such log."""
         log = self._world.model.logs.get(head.log_id)
         self._law("reads see what was acknowledged")
         if log is None:

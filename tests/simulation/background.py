@@ -155,7 +155,7 @@ class Background:
         self._world.met["merge", "published" if publish_merged(parts, task, made) else "too late"] += 1
 
     def _is_named(self, manifest: Manifest, task: Task) -> bool:
-        """Returns whether all of these segments are in force, as the bucket has it."""
+        """Returns whether all segments of a task are in force, as the bucket has it."""
         newest = self._world.judge.manifests[manifest.log_id][-1]
         return {one.key for one in task.segments} <= {one.key for one in self._world.judge.segments(newest)}
 

@@ -27,7 +27,7 @@ class Define(NamedTuple):
     evolves: bool
 
     def change(self, before: Definition, config: LogConfig, state: LogState) -> Definition:
-        """Returns the definition after it."""
+        """Returns the definition after the change."""
         if not self.evolves:
             return Definition(before.registry, profiles.parse({"kind": _other(before.own.kind)}))
         version = before.schema_version + 1

@@ -290,7 +290,7 @@ class Judge(Answers):
             self._broken(self.law, f"{key} was replaced by generation {replaced.generation}, {age_ms} ms ago")
 
     def segments(self, manifest: Manifest) -> Iterable[Any]:
-        """Returns those of a generation, from what is in the bucket."""
+        """Returns the segments of a generation, from what is in the bucket."""
         objects: Any = self._world.objects
         return ManifestStore(objects).segments_from(manifest, 0)
 

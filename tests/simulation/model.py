@@ -179,7 +179,7 @@ class Model:
         return [data for data, _ in self.written_between(log, start, stop)]
 
     def written_between(self, log: LogModel, start: int, stop: int) -> list[tuple[bytes, int]]:
-        """Returns the same, each with the version of the schema that it was accepted under."""
+        """Returns records as `slice` does, each with the version of the schema that it was accepted under."""
         found: list[tuple[bytes, int]] = []
         at = start
         for ancestor in log.config.lineage:
@@ -270,7 +270,9 @@ class Model:
                 self._broken("producers", f"{_brief(entry)} {producer} {log.producers[producer.id][-1]}")
 
     def _apply_recovery(self, log: LogModel, view: View, entry: Entry) -> View:
-        """Returns what a recovery may change: it counts forks again, raises the incarnation, and ends what had ended."""
+        """Applies an entry of a recovery, which counts forks again, raises the incarnation, ends what had ended, and
+        must change nothing else; returns the view after it.
+        """
         state, law = entry.state, "a recovery changes nothing else"
         if not self.recovering:
             self._broken(law, f"{_brief(entry)}, and nobody recovers")

@@ -33,7 +33,7 @@ from tests.simulation import background
 
 
 def everywhere(name: str, value: Any) -> tuple[tuple[Any, str, Any], ...]:
-    """Returns a verb of the sealer, wherever it was imported to."""
+    """Returns the patches that replace a verb of the sealer in each module that imports it."""
     return ((handler, name, value), (background, name, value))
 
 
@@ -88,7 +88,7 @@ def put_regrouping(self: Attempt, entry: Entry, guards: Any, read: Any) -> Outco
 
 
 def put_without_fence(self: Attempt, entry: Entry, guards: Any, read: Any) -> Outcome:
-    """Returns what is committed is acknowledged."""
+    """Acknowledges whatever is committed."""
     return _put(self, entry, guards, read, fences=False)
 
 
@@ -98,7 +98,7 @@ def put_without_none_guards(self: Attempt, entry: Entry, guards: Any, read: Any)
 
 
 def put_definition_without_row(self: Attempt, entry: Entry, guards: Any, read: Any) -> Outcome:
-    """Returns the log alone."""
+    """Commits a change of the definition to the log alone, without its row."""
     return _put(self, entry, [] if entry.kind == "define" else guards, read)
 
 
@@ -118,7 +118,7 @@ _prepare = streams._prepare
 
 
 def prepare_once(look: Any, asked: Any, rows: Any, now_ms: int) -> Any:
-    """Returns what was prepared stays so."""
+    """Keeps what was prepared first."""
     return asked.memo or _prepare(look, asked, rows, now_ms)
 
 
@@ -152,7 +152,7 @@ def trim_unpublished(parts: Any, log_id: str) -> Trimmed:
 
 
 def trim_newest(parts: Any, log_id: str) -> Trimmed:
-    """Returns the newest, too."""
+    """Trims the newest entry, too."""
     return _trim(parts, log_id, lambda watermark, newest: watermark.end_slot, lambda entry: entry.committed_ms)
 
 
@@ -247,7 +247,7 @@ _read_records = segments.read_records
 
 
 def read_records_but_one(objects: Any, segment: Any) -> Any:
-    """Returns one record twice, in the place of its neighbour, where the size does not show it."""
+    """Returns the records, but for one that is in the place of its neighbour, too, where the size does not show it."""
     records = _read_records(objects, segment)
     data = records.slices()
     for at, (one, following) in enumerate(itertools.pairwise(data)):
@@ -258,7 +258,7 @@ def read_records_but_one(objects: Any, segment: Any) -> Any:
 
 
 def removable_at_once(manifest: Any, now_ms: int, age_ms: int) -> list[str]:
-    """Returns what is replaced is not needed."""
+    """Returns all that was replaced, as if nobody needed it."""
     return [one.key for one in manifest.replaced]
 
 
@@ -358,7 +358,7 @@ def create_with_incarnation_0(name: str, replaces: Any, incarnation: int, *rest:
 
 
 def incarnation_as_it_was(config: Any, state: Any, now_ms: int) -> int:
-    """Returns what was lost is forgotten."""
+    """Returns the incarnation as it was, as if nothing had been lost."""
     return incarnation_of(config, state)
 
 
@@ -373,7 +373,7 @@ def look_up_to_the_watermark(stores: Any, listed: Any, row: Any = None) -> Any:
 
 
 def look_past_tombstones(stores: Any, listed: Any, row: Any = None) -> Any:
-    """Returns what has generations or entries lives."""
+    """Ignores tombstones: whatever has generations or entries lives."""
     listed.tombstoned = False
     return _look(stores, listed, row)
 

@@ -64,7 +64,7 @@ class Port:
         return answer
 
     def _meet(self, fault: str | None, call: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Returns the call with its fault; every branch that changes something says when it takes effect."""
+        """Makes the call with its fault; every branch that changes something says when it takes effect."""
         world, process = self._world, self._process
         effect = world.effect
         failed: type[Exception] = QueueFailed if call == "queue.send" else StoreTimeout

@@ -88,7 +88,7 @@ _SMALL: tuple[tuple[Any, str, Any], ...] = (
 
 @contextmanager
 def small_engine() -> Iterator[None]:
-    """Yields the engine with small pages, simulated locks and seeded jitter."""
+    """Gives the engine small pages, simulated locks and seeded jitter for as long as the block lasts."""
     before = [(owner, name, getattr(owner, name)) for owner, name, _ in _SMALL]
     for owner, name, value in _SMALL:
         setattr(owner, name, value)

@@ -68,7 +68,7 @@ class Scheduler:
         return self._steps
 
     def start(self, name: str, body: Callable[[], None]) -> Actor:
-        """Returns a new actor, which begins now."""
+        """Starts an actor, which begins now; returns it."""
         actor = Actor(name, body, self)
         self.actors.append(actor)
         self.wake(actor)

@@ -114,7 +114,7 @@ class World:
         return f"{running.op.id:028x}{running.ids:04x}"
 
     def new_request_id(self) -> str:
-        """Returns the same."""
+        """Returns an id that names the operation that made it, as those of `new_log_id` do."""
         running = self.running()
         running.ids += 1
         return f"{running.op.id}.{running.ids}"
