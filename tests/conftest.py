@@ -29,7 +29,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def is_full(config: pytest.Config) -> bool:
-    """Returns whether this run is `--full`: everything, and not what each push needs."""
+    """Returns whether this run is `--full`: of all tests, not only of those that each push needs."""
     return bool(config.getoption("full"))
 
 

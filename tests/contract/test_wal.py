@@ -22,7 +22,7 @@ SPAN = 10**9
 
 
 def chain(wal: Wal, length: int, data: tuple[bytes, ...] = (b"x",)) -> list[Entry]:
-    """Returns a log of `length` entries."""
+    """Commits the entries of a new log; returns them."""
     entries = [first_entry(log_id())]
     while len(entries) < length:
         entries.append(next_entry(entries[-1], *data))

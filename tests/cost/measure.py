@@ -45,7 +45,7 @@ SEARCH_EVENTS = 2_000
 
 
 def counts() -> dict[str, Any]:
-    """Returns all of them, as the data file has them."""
+    """Returns all counts, as the data file has them."""
     return {
         "appends": appends(),
         **streams(),
@@ -103,7 +103,7 @@ def appends() -> list[dict[str, Any]]:
 
 
 def streams() -> dict[str, Any]:
-    """Creates, cold appends, and reads of the tail and of segments."""
+    """Returns what creates, cold appends, and reads of the tail and of segments spend."""
     with deployed() as here:
         found: dict[str, Any] = {
             "create": here.meters.of(lambda: here.logs.create("s", CreateRequest(content_type=JSON)))
@@ -135,8 +135,8 @@ def streams() -> dict[str, Any]:
 
 
 def sealing(entries: int, batch: int, bytes_of_record: int) -> dict[str, Any]:
-    """Returns one segment's life after its appends: a look that finds nothing due, the seal, the trim, and the
-    messages.
+    """Returns what one segment spends after its appends: for a look that finds nothing due, the seal, the trim, and
+    the messages.
     """
     with deployed() as here:
         log_id = here.logs.create("s", CreateRequest(content_type=JSON)).head.log_id
@@ -229,8 +229,8 @@ def schedules() -> dict[str, Any]:
 
 
 def indexing() -> dict[str, Any]:
-    """Returns one log's way through the indexer: noticed, planned, started, published; and the requests of the job's
-    own work.
+    """Returns what one log spends in the indexer: to be noticed, planned, started and published; and for the requests
+    of the job's own work.
     """
     with deployed() as here:
         stream = _Searchable(here)
@@ -254,8 +254,8 @@ def indexing() -> dict[str, Any]:
 
 
 def own_metrics() -> dict[str, Any]:
-    """Returns what an api process spends on the metrics stream and on counters of requests each time, and whether it
-    is indexed.
+    """Returns what an api process spends each time on the metrics stream and on counters of requests, and whether
+    that stream is indexed.
 
     The process takes itself for a Lambda function, or it would flush by itself in a thread.
     """

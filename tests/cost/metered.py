@@ -115,19 +115,19 @@ class MeteredObjects:
         self.written: dict[str, int] = {}
 
     def get(self, key: str) -> bytes:
-        """Returns one GET."""
+        """Gets an object; counts one GET."""
         data = self.inner.get(key)
         self._got(data)
         return data
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
-        """Returns one GET."""
+        """Gets a range of an object; counts one GET."""
         data = self.inner.get_range(key, start, length)
         self._got(data)
         return data
 
     def get_ranges(self, ranges: Sequence[Range], /) -> list[bytes]:
-        """Returns one GET for each."""
+        """Gets ranges; counts one GET for each."""
         return [self.get_range(*one) for one in ranges]
 
     def _got(self, data: bytes) -> None:
@@ -150,7 +150,7 @@ class MeteredObjects:
         self.written[key] = len(data)
 
     def list(self, prefix: str) -> Iterator[str]:
-        """Returns one LIST."""
+        """Lists keys; counts one LIST."""
         self.spent["list"] += 1
         return self.inner.list(prefix)
 
@@ -166,7 +166,7 @@ class Meters:
         self._counters: tuple[Counter[str], ...] = (store.spent, objects.spent)
 
     def of(self, operation: Callable[[], object]) -> dict[str, float]:
-        """Returns what an operation spends, by name, in the order of names; nothing that is zero."""
+        """Runs an operation; returns what it spends by name, sorted, without zeros."""
         with self.during() as spent:
             operation()
         return spent

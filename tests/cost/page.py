@@ -81,8 +81,8 @@ def _peers() -> str:
 
 
 def _spill() -> str:
-    """Returns the cost of a million appends with payloads between 1 and 32 KB compressed, by the size at which payloads are
-    spilled.
+    """Returns a table of what a million appends cost, with payloads between 1 and 32 KB compressed, by the size above
+    which payloads are spilled.
     """
     sizes = (32 * 1024, 8 * 1024, 4 * 1024)
     rows: list[list[object]] = []
@@ -98,7 +98,7 @@ def _spill() -> str:
 
 
 def _knobs(work: Workload) -> str:
-    """Returns the example's month with other settings."""
+    """Returns a table of what the example's month costs with other settings."""
     changes: list[tuple[str, dict[str, float]]] = [
         ("as deployed", {}),
         ("`HEADRACE_INDEX_AGE_MS` 15 minutes", {"index_age_s": 900}),

@@ -122,7 +122,7 @@ def interpreter(machine: Machine) -> str:
 
 
 def lacked(resource: dict[str, Any]) -> bool:
-    """Returns what ministack does not make: Spark applications, and alarms over several metrics, which
+    """Returns whether ministack does not make a resource: Spark applications, and alarms over several metrics, which
     tests/observability has.
     """
     return resource["Type"] == SPARK_TYPE or (resource["Type"] == ALARM_TYPE and "Metrics" in resource["Properties"])
@@ -130,7 +130,7 @@ def lacked(resource: dict[str, Any]) -> bool:
 
 @pytest.fixture(scope="session")
 def reduced(assembly: Assembly, findings: dict[str, Any]) -> Reduced:
-    """Returns its template without what the emulator lacks."""
+    """Returns the assembly's template without what the emulator lacks."""
     made = without(assembly.template, lacked)
     for id_, resource in made.template["Resources"].items():
         if resource["Type"] == ADMIN_KEY_TYPE:
@@ -193,7 +193,7 @@ def api(stack: Stack) -> Iterator[Api]:
 
 @pytest.fixture(scope="session")
 def roomy(api: Api) -> Api:
-    """Returns the contract's tests ask for it by this name too."""
+    """Returns the API under a second name, by which tests of the contract ask for it."""
     return api
 
 
@@ -211,5 +211,7 @@ def text(api: Api) -> Stream:
 
 @pytest.fixture(scope="session")
 def flow(api: Api, stack: Stack, relayed: Relayed) -> Flow:
-    """Returns a stream with more records than stay in the tail: begun early, it goes its way while other tests run."""
+    """Returns a stream with more records than stay in the tail. It is begun early, to be sealed and indexed while
+    other tests run.
+    """
     return Flow.begin(api, stack)

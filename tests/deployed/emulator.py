@@ -84,7 +84,7 @@ def emulator(python: str) -> Iterator[Emulator]:
 
 
 def _install(python: str) -> str:
-    """Returns the interpreter of a virtual environment with what `uv.lock` beside this file holds, and nothing else."""
+    """Installs exactly what `uv.lock` beside this file holds into a virtual environment; returns its interpreter."""
     folder = PROJECT / ".venv"
     command = ["uv", "sync", "--frozen", "--quiet", "--project", str(PROJECT), "--python", python]
     environment = {**os.environ, "UV_PROJECT_ENVIRONMENT": str(folder), "UV_PYTHON_DOWNLOADS": "never"}

@@ -67,7 +67,9 @@ def _replaced(value: Json, where: str, reduced: Reduced) -> Json:
 
 
 def _target(value: dict[str, Any]) -> tuple[str, ...] | None:
-    """Returns the logical id, and attribute if any, that an intrinsic function refers to."""
+    """Returns the logical id, and the attribute if any, that an intrinsic function refers to; None for any other
+    value.
+    """
     if len(value) != 1:
         return None
     if "Ref" in value:

@@ -67,13 +67,13 @@ def shipped(synthesized: Assembly) -> dict[str, Path]:
 
 @pytest.fixture(scope="module")
 def runnable(assembly: Assembly) -> dict[str, Path]:
-    """Returns the same for this machine."""
+    """Returns the artifacts for this machine."""
     return folders_of(assembly)
 
 
 @pytest.fixture(scope="module")
 def starts(runnable: dict[str, Path], interpreter: str) -> dict[str, Start]:
-    """Returns the first start of each, on an interpreter without packages."""
+    """Starts each artifact for the first time, on an interpreter without packages; returns the starts by name."""
     with emulated_cloud() as cloud:
         return {name: measure.start(name, one, interpreter, cloud.environment) for name, one in runnable.items()}
 

@@ -71,7 +71,7 @@ class Shell:
     server: DevServer
 
     def run(self, text: str) -> str:
-        """Returns what a command prints to both streams. What it leaves running is ended a second later."""
+        """Runs a command; returns what it prints to both streams. What it leaves running is ended a second later."""
         script = "\n".join(
             [
                 f"URL={self.server.url}",
@@ -141,7 +141,9 @@ def shell(tmp_path: Path, page: Path, request: pytest.FixtureRequest) -> Iterato
 
 
 def _dev_options(page: Path) -> list[str]:
-    """Returns those of the first emulator that a page starts, without the places of its files and what all have."""
+    """Returns the options of the first emulator that a page starts, without the paths of its files; none if they are
+    those of the shared server.
+    """
     for command in commands(page.read_text()):
         started = re.match(DEV, command.text)
         if started:

@@ -28,7 +28,7 @@ HOUR_MS = 3_600_000
 
 
 def doctor(*arguments: str, environment: Mapping[str, str] | None = None) -> tuple[int, dict[str, Any]]:
-    """Returns the exit code, and each check by its name."""
+    """Runs `headrace doctor`; returns its exit code, and each check by its name."""
     code, document = headrace("doctor", *arguments, environment=environment)
     assert document["exit_code"] == code
     return code, {check["name"]: check for check in document["checks"]}

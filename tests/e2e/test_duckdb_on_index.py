@@ -94,7 +94,7 @@ def server() -> Iterator[DevServer]:
 
 @pytest.fixture(scope="module")
 def stream(server: DevServer) -> Iterator[Stream]:
-    """Yields the stream, every record of it in a segment and an index run."""
+    """Yields a stream that has every record in a segment and an index run."""
     with Api(server.url) as api:
         routing_key = {"jsonPointer": "/customer", "required": True}
         made = api.with_schema(schema={"type": "object"}, search=SEARCH, routingKey=routing_key)
@@ -113,7 +113,7 @@ def stream(server: DevServer) -> Iterator[Stream]:
 
 @pytest.fixture(scope="module")
 def database(server: DevServer, stream: Stream) -> Iterator[duckdb.DuckDBPyConnection]:
-    """Yields the tables that the example makes."""
+    """Yields a database with the tables that the example makes."""
     spec = importlib.util.spec_from_file_location("query_bucket", EXAMPLE)
     assert spec is not None
     assert spec.loader is not None
@@ -163,7 +163,9 @@ def customers(stream: Stream) -> Rows:
 
 
 def percentile(stream: Stream) -> Rows:
-    """Returns the value of which the server says that at least 99 % are not above it, and that fewer are below it."""
+    """Returns the 99th percentile and the count, by the server's totals: the least duration that at least 99 % do not
+    exceed.
+    """
 
     def total(q: str) -> int:
         answer = expect(stream.search(q=q, size=500), 200).json()

@@ -97,7 +97,7 @@ def runs_under_way(server: DevServer) -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[DevServer]:
-    """Yields one emulator, with one Spark, for all of this."""
+    """Yields one emulator, with one Spark, for all tests of this module."""
     with dev_server(*OPTIONS, "--sweep-every", "4s", environment=NO_METRICS, runs_jobs=True) as server:
         yield server
 

@@ -100,7 +100,7 @@ def read_all(url: str, **params: str) -> list[Any]:
 
 
 def write_through_a_change(server: DevServer) -> str:
-    """Returns the URL of a stream that was written while its schema changed."""
+    """Writes a stream while its schema changes; returns its URL."""
     url = f"{server.url}/v1/stream/orders"
     assert httpx.put(url, headers=JSON).status_code == 201
     assert httpx.post(f"{url}/_schema", json=FIRST).status_code == 200

@@ -109,7 +109,7 @@ def who(role: str) -> str:
 def observed(
     evidence: Evidence, record: Path, *options: str, environment: dict[str, str], runs_jobs: bool = False
 ) -> Iterator[DevServer]:
-    """Yields a `headrace dev` whose calls are evidence."""
+    """Yields a `headrace dev`; adds its calls to `evidence` at the end."""
     with dev_server(*options, "--record", str(record), environment=environment, runs_jobs=runs_jobs) as server:
         yield server
         deployment = Deployment.from_json(Path(server.state["deployment"]).read_bytes())
@@ -166,7 +166,7 @@ def live(server: DevServer) -> None:
 
 
 def make_doomed(http: httpx.Client) -> str:
-    """Returns a stream with something of everything, deleted: its name."""
+    """Makes a stream with something of everything and deletes it; returns its name."""
     assert http.put("doomed", headers={**JSON, "Stream-TTL": "1h"}).status_code == 201
     assert http.post(
         "doomed/_profile", json={"profile": {"kind": "state-protocol", "touch": {"enabled": True}}}
@@ -189,7 +189,7 @@ def make_doomed(http: httpx.Client) -> str:
 
 
 def make_fork_of_deleted(http: httpx.Client) -> list[str]:
-    """Returns a deleted stream, and its fork, which expires by the sweep: their names."""
+    """Deletes a stream that has a fork, which expires by the sweep; returns both names."""
     assert http.put("source", headers=JSON).status_code == 201
     assert http.post("source", json=[1, 2], headers=JSON).is_success
     fork = {**JSON, "Stream-Forked-From": "/v1/stream/source", "Stream-TTL": "2"}

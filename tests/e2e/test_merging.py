@@ -70,7 +70,7 @@ class Slow:
         return manifest
 
     def published(self) -> int:
-        """Returns where what is published ends."""
+        """Returns the end offset of what is published."""
         manifest = self.stores.manifests().newest(self.log_id, None, 0)
         return manifest.end_offset if manifest is not None else 0
 
@@ -118,7 +118,7 @@ def reading_costs(stores: Stores, name: str) -> tuple[list[Any], int]:
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[DevServer]:
-    """Yields one emulator, with one Spark, for all of this."""
+    """Yields one emulator, with one Spark, for all tests of this module."""
     with dev_server(*OPTIONS, environment=NO_METRICS, runs_jobs=True) as server:
         yield server
 

@@ -55,7 +55,7 @@ class Resources:
         return dict(found)
 
     def statements(self, function: str) -> Iterator[Statement]:
-        """Yields everything that the function's role says."""
+        """Yields the statements of the function's role."""
         role = self.function(function)["Role"]["Fn::GetAtt"][0]
         assert "ManagedPolicyArns" not in self.by_id[role]["Properties"], "managed policies hide what is allowed"
         assert "Policies" not in self.by_id[role]["Properties"]
@@ -68,7 +68,7 @@ class Resources:
         return _allowed(self.statements_of(role))
 
     def statements_of(self, role: str) -> Iterator[Statement]:
-        """Yields everything that the policies of a role, a logical id, say."""
+        """Yields the statements of all policies of a role, which is given by its logical id."""
         for policy in self.of("IAM::Policy").values():
             if {"Ref": role} not in policy["Properties"]["Roles"]:
                 continue

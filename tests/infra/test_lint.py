@@ -23,7 +23,7 @@ Found = set[tuple[str, str]]
 
 @pytest.fixture
 def lint() -> Callable[..., list[Any]]:
-    """Returns cfn-lint, whose import takes two seconds: not when each process collects the tests."""
+    """Returns cfn-lint. Its import takes two seconds, which no process should spend on collecting the tests."""
     from cfnlint.api import lint
 
     return lint
@@ -76,7 +76,7 @@ def test_each_finding_has_a_reason_of_its_own_place() -> None:
 def unacknowledged(
     outdir: Path, environment: Environment, also: Callable[[HeadraceStack], None] = lambda stack: None
 ) -> tuple[HeadraceStack, Found]:
-    """Returns the stack, and what its synth failed on."""
+    """Synthesizes an environment; returns the stack, and the findings that its synth failed on."""
     app = App(context=OFFLINE, outdir=str(outdir))
     stack = HeadraceStack(app, STACK_ID, environment=environment)
     also(stack)

@@ -238,7 +238,7 @@ def _pattern(target: str) -> str:
 
 
 def _kinds(targets: set[str], written: dict[str, tuple[str, ...]]) -> set[str]:
-    """Returns the kinds of objects, of which the patterns mean all or none."""
+    """Returns the kinds of objects that the patterns match. Fails if they match only some of a kind's keys."""
     patterns = [_pattern(target).replace("L/", f"logs/{'?' * 32}/") for target in targets]
     meant = {kind: [any(fnmatchcase(key, one) for one in patterns) for key in all] for kind, all in written.items()}
     assert all(len(set(said)) == 1 for said in meant.values()), meant

@@ -53,7 +53,7 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def unpacked(archive: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Returns an empty folder, but for the environment, under the name that the submission gives it."""
+    """Returns a folder that has only the environment, under the name that the submission gives it."""
     folder = tmp_path_factory.mktemp("driver")
     with tarfile.open(archive) as tar:
         tar.extractall(folder / spark.UNPACKED, filter="tar")
@@ -79,9 +79,7 @@ def put_job(objects: Objects) -> None:
 
 
 def submitted(code: Path, archive: Path) -> dict[str, Any]:
-    """Returns the entry point, its arguments and Spark's, as the indexer sends them; `code` is where the uploads
-    stand.
-    """
+    """Returns the entry point, its arguments and Spark's, as the indexer sends them; `code` is where the uploads are."""
     code.mkdir()
     spark.copy_entry_point(code)
     jobs = code / "packages"
@@ -98,7 +96,7 @@ def submitted(code: Path, archive: Path) -> dict[str, Any]:
 
 
 def run_here(folder: Path, archive: Path, endpoint: str) -> subprocess.CompletedProcess[str]:
-    """Returns what was submitted, on a cluster of this machine: a driver, and an executor that unpacks for itself.
+    """Runs what was submitted on a cluster of this machine: a driver, and an executor that unpacks for itself.
 
     `folder` is the driver's. There EMR Serverless unpacks the archive, and sets the driver's environment.
     """

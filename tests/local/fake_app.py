@@ -12,7 +12,7 @@ _left: list[str] = []
 
 
 def create_app() -> Any:
-    """Returns the factory that `headrace dev --app` calls."""
+    """Returns the application; `headrace dev --app` calls this factory."""
     return _app
 
 

@@ -72,7 +72,7 @@ def ask(server: DevServer, method: str, path: str, body: bytes = b"") -> tuple[i
 
 
 def instances(server: DevServer) -> list[int]:
-    """Returns the processes that the Function URL started."""
+    """Returns the ids of the processes that the Function URL started."""
     pid = server.pids["api"]
     return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 

@@ -29,7 +29,7 @@ def connect(server: DevServer) -> socket.socket:
 
 
 def exchange(server: DevServer, request: bytes) -> bytes:
-    """Returns everything that the server sends until it closes."""
+    """Sends a request; returns everything that the server sends until it closes."""
     with connect(server) as connection:
         connection.sendall(request)
         answer = b""

@@ -25,7 +25,7 @@ HERE = "tests.local.test_sandbox"
 
 
 def act(event: dict[str, Any], context: Any) -> Any:
-    """Returns the function under test, in its own process."""
+    """Does what the event asks for. This is the function under test, in its own process."""
     match event["do"]:
         case "raise":
             raise RuntimeError("no")

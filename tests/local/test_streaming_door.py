@@ -83,7 +83,7 @@ class Door:
 
 @asynccontextmanager
 async def door_to(app: App, *, timeout_s: float = 30) -> AsyncIterator[Door]:
-    """Yields the instance runs in a thread with a loop of its own, as it would in a process."""
+    """Yields a door to an instance, which runs in a thread with a loop of its own, as it would in a process."""
     api = RuntimeApi(timeout_s)
     endpoint = await api.listen()
 

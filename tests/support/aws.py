@@ -57,7 +57,7 @@ def create_tables() -> dict[str, str]:
 
 
 def create_jobs_table() -> str:
-    """Returns a new table of the indexer, shaped as the template shapes it; its name."""
+    """Creates a table of the indexer, shaped as the template shapes it; returns its name."""
     name = f"jobs-{next(_numbers)}"
     _create(name, ("id", "S"), index={"due": (("due_queue", "S"), ("due_ms", "N"))}, projection="ALL")
     return name

@@ -50,7 +50,9 @@ class Faulty:
         times: float = 1,
         after: bool = False,
     ) -> None:
-        """Raises at those calls; `after` they have taken effect: the answer is lost."""
+        """Makes calls of `method` fail with `error`: before they take effect or, with `after`, once they have, so
+        that the answer is lost.
+        """
 
         def fails() -> None:
             raise error(f"{method} was made to fail")

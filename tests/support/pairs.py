@@ -180,7 +180,7 @@ class Pairs:
         self.log = Log(stores, SURFACE)
 
     def create(self, name: str, **config: Any) -> Row:
-        """Creates a pair, tagged in the surface's own table; its row."""
+        """Creates a pair, tagged in the surface's own table; returns its row."""
 
         def decide(looks: Sequence[Look | None], _: Sequence[Request], __: Rows, now_ms: int, ids: Ids) -> Decision:
             (old,) = looks

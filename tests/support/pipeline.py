@@ -74,7 +74,7 @@ class Pipeline:
         return LogPipeline(log_id, len(segments), published, len(self.entries(log_id)))
 
     def metric(self, name: str) -> int:
-        """Returns the sum of a metric so far, of whatever function has it, from EMF lines."""
+        """Returns the sum of a metric so far, whichever function wrote it, from EMF lines."""
         lines = (line for line in self.server.metric_lines() if f'"{name}":[' in line)
         return sum(int(value) for line in lines for value in json.loads(line)[name])
 

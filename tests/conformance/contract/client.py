@@ -44,7 +44,7 @@ class SetupFailed(Exception):
 
 
 def shown(answer: httpx.Response) -> str:
-    """Returns the exchange, for a failed assertion."""
+    """Returns a request and its answer as text, for a failed assertion."""
     asked = answer.request
     headers = {name: value for name, value in answer.headers.items() if name not in _ON_EVERY_ANSWER}
     return f"{asked.method} {asked.url} → {answer.status_code} {answer.content[:600]!r} {headers}"
@@ -73,14 +73,16 @@ def refused(answer: httpx.Response, status: int) -> str:
 
 
 def given(answer: httpx.Response) -> httpx.Response:
-    """Returns the answer to a step that only prepares; anything but success is no verdict on what is tested."""
+    """Returns the answer to a step that only prepares. Raises SetupFailed if it failed, which is no verdict on what
+    is tested.
+    """
     if not 200 <= answer.status_code < 300:
         raise SetupFailed(shown(answer))
     return answer
 
 
 def eventually(read: Callable[[], T], holds: Callable[[T], bool], *, within_s: float = WAIT_S) -> T:
-    """Returns the first value of `read()` of which `holds` is true."""
+    """Calls `read` until `holds` is true of its value; returns that value. Fails after `within_s`."""
     deadline = time.monotonic() + within_s
     while not holds(value := read()):
         assert time.monotonic() < deadline, f"not within {within_s} s: last seen {value!r}"
@@ -120,7 +122,7 @@ class Api:
         body: object = None,
         params: Mapping[str, str] | None = None,
     ) -> httpx.Response:
-        """Returns one request. `path` begins with a slash and is encoded already."""
+        """Sends one request; returns the answer. `path` begins with a slash and is encoded already."""
         query = "?" + "&".join(f"{name}={quote(value, safe='')}" for name, value in params.items()) if params else ""
         sent: dict[str, Any] = {"headers": encoded(headers or {})}
         if self.key is not None:
@@ -134,7 +136,7 @@ class Api:
         return self.request("GET", path, headers, params=params)
 
     def unused(self, prefix: str = "t") -> Stream:
-        """Returns a name that no other test uses; nothing is created."""
+        """Returns a stream whose name no other test uses, and which is not created."""
         return Stream(self, f"{prefix}-{uuid.uuid4().hex[:12]}")
 
     def stream(self, headers: Mapping[str, str] = JSON, prefix: str = "t") -> Stream:
@@ -144,7 +146,7 @@ class Api:
         return stream
 
     def with_schema(self, **update: Any) -> Stream:
-        """Returns a new JSON stream with what `_schema` is given."""
+        """Creates a JSON stream and posts `update` to its `_schema`; returns the stream."""
         stream = self.stream()
         given(stream.define(**update))
         return stream
@@ -168,7 +170,7 @@ class Stream:
         return "/v1/stream/" + quote(self.name, safe="")
 
     def at(self, method: str, sub: str = "", headers: Mapping[str, str] | None = None, body: object = None) -> Any:
-        """Returns a request to the stream or, with `sub` such as `/_schema`, to a part of it."""
+        """Sends a request to the stream or, with `sub` such as `/_schema`, to a part of it; returns the answer."""
         return self.api.request(method, self.path + sub, headers, body)
 
     def put(self, headers: Mapping[str, str] | None = JSON, body: object = None) -> httpx.Response:
@@ -184,7 +186,7 @@ class Stream:
         return self.api.request("POST", self.path, {**TEXT, **(headers or {})}, body)
 
     def read(self, headers: Mapping[str, str] | None = None, /, **params: str) -> httpx.Response:
-        """Returns one page."""
+        """Reads one page; returns the answer."""
         return self.api.get(self.path, headers, **params)
 
     def head(self) -> httpx.Response:
@@ -247,7 +249,7 @@ class Stream:
         return self.api.get(self.path + "/touch/meta", **params)
 
     def records(self, **params: str) -> list[Any]:
-        """Returns every record that a read with these parameters finds, over as many pages as it takes."""
+        """Reads every page with these parameters; returns the records."""
         found: list[Any] = []
         for answer in self.pages(**params):
             found += answer.json()
@@ -280,7 +282,9 @@ class Stream:
         eventually(segments, lambda count: count > 0)
 
     def quiet(self, read: Callable[..., httpx.Response]) -> str:
-        """Returns the entity tag of `_details` or `_index_status` once all is sealed and nothing changes it any more."""
+        """Waits until all is sealed and nothing changes any more; returns the entity tag of `_details` or
+        `_index_status`.
+        """
 
         def is_sealed() -> bool:
             stream = expect(self.details(), 200).json()["stream"]

@@ -46,7 +46,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def given_server() -> Api:
-    """Returns the server that is there already."""
+    """Returns the server that `HEADRACE_CONTRACT_URL` names."""
     return Api((EXTERNAL_URL or "").rstrip("/"), key=os.environ.get("HEADRACE_CONTRACT_KEY"))
 
 
@@ -102,5 +102,5 @@ def roomy(request: pytest.FixtureRequest) -> Iterator[Api]:
 
 @pytest.fixture(scope="session", params=PLANS)
 def stage(request: pytest.FixtureRequest, every_stage: dict[str, Stage]) -> Stage:
-    """Returns each of them in turn."""
+    """Returns each stage in turn, settled."""
     return every_stage[request.param].settle()

@@ -65,7 +65,7 @@ class Judge:
 
 
 def judge(url: str) -> list[Verdict]:
-    """Returns the verdicts on the server at `url`."""
+    """Runs the laws against the server at `url`; returns the verdicts."""
     os.environ["HEADRACE_CONTRACT_URL"] = url
     plugin = Judge()
     files = [str(HERE / name) for name in LAWS]
@@ -86,7 +86,7 @@ def surprises(verdicts: list[Verdict]) -> list[str]:
 
 
 def table(verdicts: list[Verdict]) -> str:
-    """Returns the record, as Markdown."""
+    """Returns the verdicts as a page of Markdown."""
     rows = [f"| {law} | {outcome} | {cell(evidence)} |" for law, outcome, evidence in verdicts]
     head = [f"# Laws that {PEER} 0.1.11 breaks", "", "Written by `python -m tests.conformance.contract.peer`.", ""]
     return "\n".join([*head, "| law | there | what it answered |", "| --- | --- | --- |", *rows]) + "\n"

@@ -50,7 +50,7 @@ ORDERS: list[dict[str, Any]] = [
 
 
 def shop(api: Api) -> Stream:
-    """Returns the orders, most of them in a segment where those are written, the last two in the tail."""
+    """Returns a stream of the orders: most in a segment, where segments are written, the last two in the tail."""
     stream = api.with_schema(schema=SCHEMA, search=SEARCH)
     expect(stream.append(ORDERS[:6]), 204)
     expect(stream.append([{"id": f"filler{n}"} for n in range(20)]), 204)

@@ -148,6 +148,6 @@ def filled(api: Api, names: Iterable[str] = PLANS) -> dict[str, Stage]:
 
 @contextmanager
 def stages() -> Iterator[dict[str, Stage]]:
-    """Yields every stage, on a server of their own."""
+    """Yields every stage by its name, all on one server that they have to themselves."""
     with dev_server(*ARGUMENTS, runs_jobs=True) as server, Api(server.url) as api:
         yield filled(api)

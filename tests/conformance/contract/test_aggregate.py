@@ -66,7 +66,7 @@ def groups(stream: Stream, **members: Any) -> dict[str, list[Any]]:
 
 
 def counts(stream: Stream, **members: Any) -> dict[str, list[int]]:
-    """Returns how many records each group has."""
+    """Returns how many records each group has, by the start of its bucket."""
     found = groups(stream, measures=["requests"], **members)
     return {start: [group["measures"]["requests"]["count"] for group in of] for start, of in found.items()}
 

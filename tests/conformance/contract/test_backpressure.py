@@ -35,7 +35,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
 
 @pytest.fixture
 def throttled(store: Store) -> Iterator[Stream]:
-    """Yields a stream of which every write is throttled until the test ends."""
+    """Yields a stream; every write to it is throttled until the test ends."""
     stream = store.api.stream()
     given(stream.set_profile("state-protocol", touch={"enabled": True}))
     store.switch.touch()

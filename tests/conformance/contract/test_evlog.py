@@ -24,7 +24,7 @@ def logs(api: Api) -> Stream:
 
 
 def normal(stream: Stream, record: dict[str, Any]) -> dict[str, Any]:
-    """Returns what a record becomes."""
+    """Appends a record; returns what it became."""
     expect(stream.append([record]), 204)
     found: dict[str, Any] = stream.records()[-1]
     return found

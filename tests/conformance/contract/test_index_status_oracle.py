@@ -94,7 +94,7 @@ def segments(stream: Stream) -> int:
 
 
 def covered(stream: Stream) -> set[int]:
-    """Returns how many segments the families cover."""
+    """Returns how many segments the families cover: one number if all cover as many."""
     found = given(stream.index_status()).json()
     return {family["covered_segment_count"] for family in found["search_families"]}
 

@@ -16,7 +16,7 @@ I: dict[str, Any] = {"type": "integer"}  # noqa: E741
 
 
 def closed(**properties: Any) -> dict[str, Any]:
-    """Returns an object of exactly these properties; those whose name ends in `_` are optional."""
+    """Returns the schema of an object with exactly these properties; those whose name ends in `_` are optional."""
     named = {name.rstrip("_"): schema for name, schema in properties.items()}
     required = [name for name in properties if not name.endswith("_")]
     return {"type": "object", "properties": named, "required": required, "additionalProperties": False}
@@ -32,7 +32,7 @@ def lens(stream: Stream, *ops: dict[str, Any], **changes: Any) -> dict[str, Any]
 
 
 def evolve(stream: Stream, schema: Any, *ops: dict[str, Any]) -> dict[str, Any]:
-    """Returns the registry after a further schema with its lens."""
+    """Adds a schema with its lens; returns the registry."""
     version = stream.registry().json()["currentVersion"]
     changes = {"from": version, "to": version + 1}
     answer: dict[str, Any] = expect(stream.define(schema=schema, lens=lens(stream, *ops, **changes)), 200).json()

@@ -20,13 +20,13 @@ def value(offset: str) -> tuple[int, int, int]:
 
 
 def offset_of(epoch: int, position: int) -> str:
-    """Returns the text of a position."""
+    """Returns the offset of a position, as text."""
     number = (epoch << 96 | position << 32) << 2
     return "".join(ALPHABET[number >> shift & 31] for shift in range(125, -1, -5))
 
 
 def ends(stream: Stream, count: int) -> list[str]:
-    """Returns the offset after each of so many records."""
+    """Appends so many records one by one; returns the offset after each."""
     return [expect(stream.append([n]), 204).headers["stream-next-offset"] for n in range(count)]
 
 

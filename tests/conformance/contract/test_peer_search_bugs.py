@@ -87,7 +87,7 @@ def renamed(roomy: Api) -> Stream:
 
 
 def names(stream: Stream, q: str, member: str = "name") -> list[str]:
-    """Returns what a search finds, at most 500."""
+    """Returns `member` of each record that a search finds (at most 500), sorted."""
     answer = stream.search(q=q, size=500)
     assert answer.status_code == 200, shown(answer)
     return sorted(hit["source"][member] for hit in answer.json()["hits"])

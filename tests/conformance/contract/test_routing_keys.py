@@ -32,7 +32,7 @@ ROUTING_KEY = {"jsonPointer": "/k", "required": False}
 
 @pytest.fixture(scope="session")
 def keyed(api: Api) -> Stream:
-    """Returns each key several times, in segments and in the tail, between records without one."""
+    """Returns a stream that has each key several times, in segments and in the tail, between records without one."""
     stream = api.with_schema(schema=SCHEMA, routingKey=ROUTING_KEY)
     expect(stream.append([{"k": key} for key in KEYS[:9]] + [{}] * 20), 204)
     stream.settle()

@@ -25,7 +25,7 @@ class Route(NamedTuple):
 
 
 def route(needs: str, method: str, sub: str = "", body: object = None) -> Route:
-    """Returns a request to a part of a stream."""
+    """Returns a request to a part of a stream, with the scopes that it needs, separated by spaces in `needs`."""
     return Route(
         lambda stream: stream.at(method, sub, None if body is None else JSON, body), frozenset(needs.split())
     )
@@ -65,14 +65,14 @@ ROUTES = {
 
 @pytest.fixture(scope="module")
 def door() -> Iterator[Api]:
-    """Yields a server of its own, with keys; the one that may do everything."""
+    """Yields a server of its own that has keys, asked with the key that may do everything."""
     with dev_server(environment={"HEADRACE_API_KEYS": KEYS}) as server, Api(server.url, key="key-all") as api:
         yield api
 
 
 @pytest.fixture
 def subject(door: Api) -> Stream:
-    """Returns a stream of state, made with the key that may do everything."""
+    """Returns a stream with the profile `state-protocol`, created with the key that may do everything."""
     stream = door.stream()
     given(stream.set_profile("state-protocol", touch={"enabled": True}))
     return stream

@@ -16,7 +16,7 @@ NANOS = 1936087200 * 10**9  # 2031-05-09T10:00:00Z, beyond every record
 
 @pytest.fixture(scope="session")
 def hourly(api: Api) -> Stream:
-    """Returns a record a minute for an hour, every other one with the key `even`."""
+    """Returns a stream with a record a minute for an hour, every other one with the key `even`."""
     stream = api.stream()
     for number in range(60):
         headers = {"Stream-Timestamp": minute(number), **({"Stream-Key": "even"} if number % 2 == 0 else {})}

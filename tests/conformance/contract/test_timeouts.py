@@ -104,7 +104,7 @@ class Fragile(NamedTuple):
 
     @contextmanager
     def stalled(self) -> Iterator[None]:
-        """Yields the store takes requests and answers none."""
+        """Stops the store for as long as the block lasts: it takes requests and answers none."""
         os.kill(self.store_pid, signal.SIGSTOP)
         try:
             yield

@@ -62,7 +62,7 @@ def meta(stream: Stream) -> dict[str, Any]:
 
 
 def wait(stream: Stream, cursor: str, *keys: str, **more: Any) -> dict[str, Any]:
-    """Returns the answer to a wait of at most 300 ms."""
+    """Waits for changes, at most 300 ms; returns the answer."""
     body = {"cursor": cursor, "keys": list(keys), "timeoutMs": 300, **more}
     found: dict[str, Any] = expect(stream.touch("wait", body), 200).json()
     return found

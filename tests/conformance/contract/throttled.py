@@ -37,7 +37,7 @@ class Throttled:
 
 
 def create_app() -> FastAPI:
-    """Returns the product, without keys, on its own stores but for the log."""
+    """Returns the product's application, without keys, on stores whose writes of the log can be throttled."""
     settings = Settings.from_environment(os.environ)
     stores = aws_stores(settings, region_of(os.environ), dynamodb_timeout_s=2.0, s3_read_timeout_s=2.0)
     refusing: dict[str, Any] = {"wal": Throttled(stores.wal), "watermarks": Throttled(stores.watermarks)}

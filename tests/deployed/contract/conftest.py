@@ -36,7 +36,7 @@ def every_stage(api: Api, stack: Stack, flow: Flow, relayed: Relayed) -> dict[st
 
 @pytest.fixture(scope="session", params=STAGES)
 def stage(request: pytest.FixtureRequest, every_stage: dict[str, Stage]) -> Stage:
-    """Returns each of them in turn."""
+    """Returns each stage in turn, settled."""
     return every_stage[request.param].settle()
 
 

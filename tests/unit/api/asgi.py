@@ -123,7 +123,7 @@ class Exchange:
         self._incoming.put_nowait({"type": "http.disconnect"})
 
     async def next(self, within_s: float = 5) -> dict[str, Any]:
-        """Returns the next message, or the application's error if it died instead of sending one."""
+        """Returns the next message. Raises the application's error if it died instead of sending one."""
         got = asyncio.ensure_future(self._outgoing.get())
         assert self.task is not None
         await asyncio.wait((got, self.task), timeout=within_s, return_when=asyncio.FIRST_COMPLETED)

@@ -332,7 +332,7 @@ CHANGES: dict[str, Change] = {
 
 
 async def wait_while(server: Server, change: Callable[[], Awaitable[Any]], query: str) -> tuple[Answer, float]:
-    """Returns the answer to a wait during which something happens, and how long after that it came."""
+    """Makes a change while a request waits; returns the answer, and how long after the change it came."""
     tag = (await server.ask("GET", S + "/_details")).headers["etag"]
     waiting = asyncio.ensure_future(server.ask("GET", f"{S}/_details?{query}", {"if-none-match": tag}))
     await asyncio.sleep(0.15)

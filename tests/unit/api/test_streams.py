@@ -159,7 +159,7 @@ RECORD = b'"' + b"x" * 4094 + b'"'  # a page of 4 MiB holds 1,024 of them
 
 
 def fill(server: Server) -> str:
-    """Returns a page of records and half of one; the cursor of the first page's end."""
+    """Writes a page of records and half of one; returns the cursor of the first page's end."""
     server("PUT", S, JSON, b"[" + b",".join([RECORD] * 1500) + b"]")
     return server("GET", S).offset
 

@@ -90,7 +90,7 @@ def _updated(before: Registry, body: dict[str, Any], next_offset: int) -> Regist
 
 
 def definition(search: dict[str, Any] | None = SEARCH, *, promoted_from: int | None = None) -> Definition:
-    """Returns a definition with that registry."""
+    """Returns a definition with the registry that `registry_of` returns."""
     return Definition(registry_of(search, promoted_from=promoted_from), profiles.DEFAULT)
 
 

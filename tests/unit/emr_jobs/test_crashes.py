@@ -94,8 +94,8 @@ class Copied(MemoryObjects):
 
 @lru_cache(maxsize=1)
 def prepared() -> tuple[MemoryObjects, tuple[Task, ...]]:
-    """Returns a bucket with two segments and a run of each, and the tasks to build from the ones and to merge the
-    others.
+    """Returns a bucket with two segments and a run of each, and two tasks: to build one run of the segments, and to
+    merge the runs.
     """
     bucket = MemoryObjects()
     key = samples.put_definition(bucket, DEFINITION)
@@ -118,7 +118,7 @@ class World:
         return job.run(None, WatchedDoor(watched or Watched(self.bucket)), self.input)
 
     def check(self) -> JobResult:
-        """Returns a repeat finishes the job, and its runs hold what they must."""
+        """Checks that a repeat finishes the job and that its runs hold what they must; returns its result."""
         result = self.run()
         assert not result.failures
         assert set(result.runs) == {"built", "merged"}

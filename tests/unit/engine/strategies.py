@@ -22,7 +22,7 @@ _TEXTS = st.lists(_WORDS, max_size=6).map(" ".join)
 
 
 def _some(values: SearchStrategy[Any]) -> SearchStrategy[Any]:
-    """Returns a value as a rule; else null, several, or something of another kind."""
+    """Returns a strategy that draws from `values` mostly, else null, several of them, or something of another kind."""
     return st.one_of(
         values,
         values,

@@ -54,7 +54,7 @@ class Stream:
         return self._engine
 
     def fresh_engine(self) -> Engine:
-        """Returns one of another process."""
+        """Returns an engine of another process."""
         process = self.world.process(self.clock)
         return assemble(process.stores, process.logs, budget=self.budget)
 
@@ -119,5 +119,5 @@ class _Behind:
 
 
 def behind(stream: Stream) -> Engine:
-    """Returns an engine that has read nothing of the runs, and knows of those that there are now."""
+    """Returns an engine that has read no run, and until it looks again knows only of those that there are now."""
     return replace(stream.fresh_engine(), sources=_Behind(stream))  # type: ignore[arg-type]

@@ -70,7 +70,7 @@ def test_every_page_is_what_a_naive_search_finds(
 
 @pytest.fixture
 def stream() -> Iterator[Stream]:
-    """Yields one run of 64 records; every second one has the phrase."""
+    """Yields a stream with one run of 64 records; every second one has the phrase."""
     with small_chunks():
         stream = Stream()
         texts = ["red blue", "blue red"]

@@ -83,11 +83,11 @@ class Stream:
         index_runs.compact(self.stores, self.logs, NAME)
 
     def engine(self, **options: Any) -> Engine:
-        """Returns a process that knows nothing yet."""
+        """Returns the engine of a process that knows nothing yet."""
         return engines.assemble(self.stores, Streams(self.stores), **options)
 
     def search(self, q: str, **asked: Any) -> SearchAnswer:
-        """Returns a search in such a process."""
+        """Searches in a process that knows nothing yet; returns the answer."""
         return search(self.engine(), NAME, {"q": q, **asked})
 
     def stages(self, batches: Sequence[Sequence[Any]]) -> Iterator[str]:

@@ -20,7 +20,7 @@ PLAN = "f" * 16
 
 
 def run(id_: str, first: int, end: int, *, level: int = 0, plan: str = PLAN) -> Run:
-    """Returns a run of which nothing is written."""
+    """Returns a run that has no objects."""
     return Run(
         id=id_,
         level=level,

@@ -185,7 +185,7 @@ def test_a_time_is_found_although_its_key_page_was_merged_away() -> None:
 
 
 def planned(world: World, log_id: str) -> tuple[Task, Segment]:
-    """Returns a merge that was made and is not published."""
+    """Plans and makes a merge without publishing it; returns its task and its segment."""
     look(world.indexer, log_id)
     start(world.indexer)
     (job_id,) = world.runs.under_way

@@ -44,7 +44,7 @@ class FakeRuns:
         self.most = 0  # that were under way at once
 
     def start(self, job_id: str) -> str:
-        """Returns the same run for the same job."""
+        """Starts a job run; returns the same run for the same job."""
         run_id = self.jobs.setdefault(job_id, f"run{len(self.jobs)}")
         self.outcomes.setdefault(run_id, "running")
         self.most = max(self.most, len(self.under_way))
@@ -159,8 +159,8 @@ class World(sealer.World):
         return self.indexer.indexes.newest(log_id)
 
     def check(self, log_id: str) -> IndexManifest:
-        """Returns the laws: every run that was ever named exists whole while it may be read, and none overlaps
-        another.
+        """Checks the laws: every run that was ever named exists whole while it may be read, and none overlaps
+        another. Returns the newest manifest.
         """
         newest = self.index(log_id)
         for generation in range(1, newest.generation + 1):
@@ -198,7 +198,7 @@ class World(sealer.World):
 
 
 def dispatcher(context: Context) -> tuple[Indexer, Silent]:
-    """Returns an indexer that writes nothing, and what it is told."""
+    """Returns an indexer, and the logger and meter in one that it has, which only keeps what it is told."""
     silent: Any = Silent()
     return Indexer(dataclasses.replace(context, meter=silent), silent), silent
 

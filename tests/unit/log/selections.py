@@ -162,7 +162,7 @@ def document(made: Made, version: int) -> dict[str, Any]:
 
 
 def text(made: Made, version: int) -> bytes:
-    """Returns its JSON, with white space or without."""
+    """Returns the record's JSON, with white space or without."""
     separators = (" , ", "\t:\n") if made.spaced else (",", ":")
     return json.dumps(document(made, version), ensure_ascii=False, separators=separators).encode()
 
@@ -222,7 +222,7 @@ def query(tree: Tree) -> str:
 
 
 def holds(tree: Tree, truth: Truth) -> bool:
-    """Returns whether a record of which this is true matches."""
+    """Returns whether a record with these values matches."""
     kind, *rest = tree
     if kind == "and":
         return holds(rest[0], truth) and holds(rest[1], truth)

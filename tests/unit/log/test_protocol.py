@@ -93,7 +93,9 @@ def test_endless_contention_ends_in_an_overload() -> None:
 
 
 def stale_writer_in_a_trimmed_slot(world: World, *, pause_s: float, successor_stays: bool) -> tuple[object, str]:
-    """Returns a writer decides, sleeps, and puts into a slot whose entry has been sealed and trimmed meanwhile."""
+    """Has a writer decide, sleep, and put into a slot whose entry has been sealed and trimmed meanwhile; returns what
+    it is told, and the log id.
+    """
     writer, other = world.process(), world.process()
     log_id = writer.create()
     writer.logs.append("s", appending(b"0"))

@@ -166,7 +166,7 @@ class Counted(MemoryObjects):
         return [MemoryObjects.get(self, one.key)[one.start : one.start + one.length] for one in ranges]
 
     def take(self, *kinds: str) -> dict[str, int]:
-        """Returns how many of each kind were asked for since."""
+        """Returns how many keys of each kind were asked for since the last call."""
         asked, self.asked = self.asked, []
         return {kind: sum(kind in key for key in asked) for kind in kinds}
 

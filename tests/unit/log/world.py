@@ -63,7 +63,7 @@ class Process:
         self.logs = Streams(self.stores)
 
     def create(self, name: str = "s", **fields: Any) -> str:
-        """Creates a stream of bytes; its log id."""
+        """Creates a stream of bytes; returns its log id."""
         created = self.logs.create(name, CreateRequest(**{"content_type": BYTES, **fields}))
         return created.head.log_id
 

@@ -201,7 +201,7 @@ def test_the_end_was_published_when_it_was_sealed() -> None:
 
 
 def _whole(**changes: Any) -> Callable[[Manifest], Manifest]:
-    """Returns a change of the merged segment."""
+    """Returns a function that changes the merged segment of a manifest."""
 
     def change(new: Manifest) -> Manifest:
         page = (new.open_page[0], replace(new.open_page[1], **changes), *new.open_page[2:])

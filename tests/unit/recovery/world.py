@@ -128,7 +128,7 @@ class Ruins(World):
         self.logs.append(name, AppendRequest(close=True))
 
     def produce(self, name: str, producer: str, seq: int, data: bytes) -> Any:
-        """Returns a producer's write."""
+        """Appends a record as a producer; returns the answer."""
         request = AppendRequest(content_type=BYTES, records=Batch.of([data]), producer=Producer(producer, 0, seq))
         return self.logs.append(name, request)
 
@@ -137,7 +137,7 @@ class Ruins(World):
         return [key for key in self.keys(log_id, "segments/") if key.endswith(".parquet")]
 
     def newest_manifest_key(self, log_id: str) -> str:
-        """Returns the highest generation."""
+        """Returns the key of the newest generation."""
         manifest = self.manifest(log_id)
         assert manifest is not None
         return keys.manifest(log_id, manifest.generation)

@@ -25,7 +25,7 @@ def each_call(make: Callable[[int], Hook], run: Callable[[Hook], bool]) -> int:
 
 
 def fails(verb: Callable[[Context], object], parts: Context) -> bool:
-    """Returns whether the fault came to pass; the verb itself may survive it."""
+    """Runs a verb; returns whether it raised the fault, which it may also survive."""
     try:
         verb(parts)
     except (Dead, StoreError):

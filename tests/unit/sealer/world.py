@@ -51,11 +51,11 @@ class World:
         self.parts = assemble(self.stores, self.queue)
 
     def create(self, name: str, **request: Any) -> str:
-        """Returns a log; its id."""
+        """Creates a stream; returns its log id."""
         return self.logs.create(name, CreateRequest(**request)).head.log_id
 
     def fork(self, name: str, source: str) -> str:
-        """Returns a fork at the source's tail; its id."""
+        """Forks a stream at its tail; returns the fork's log id."""
         return self.create(name, fork=ForkRequest(source))
 
     def append(self, name: str, *data: bytes) -> None:
@@ -235,7 +235,7 @@ class Silent:
 
 
 def dispatcher(context: Context) -> tuple[Sealer, Silent]:
-    """Returns a sealer that writes nothing, and what it is told."""
+    """Returns a sealer, and the logger and meter in one that it has, which only keeps what it is told."""
     silent: Any = Silent()
     return Sealer(dataclasses.replace(context, meter=silent), silent), silent
 

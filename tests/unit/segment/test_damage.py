@@ -75,7 +75,9 @@ def test_a_page_index_that_contradicts_itself_is_damaged() -> None:
 
 
 def _forged(body: bytes, *, decoded: int, payload: int, count: int) -> tuple[MemoryObjects, Segment]:
-    """Returns a page with a right checksum around a body that lies: `payload` and `count` are what the manifest says."""
+    """Returns a segment with a page whose checksum is right and whose body lies: `payload` and `count` are what the
+    manifest says.
+    """
 
     def number(value: int) -> bytes:
         raw, out = (value << 1) ^ (value >> 63), b""

@@ -27,7 +27,7 @@ def closed(members: dict[str, Any], *optional: str) -> dict[str, Any]:
 
 
 def open_(members: dict[str, Any], *optional: str) -> dict[str, Any]:
-    """Returns the same with any other members."""
+    """Returns the schema that `closed` returns, but with any other members allowed."""
     return {**closed(members, *optional), "additionalProperties": True}
 
 

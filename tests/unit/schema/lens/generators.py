@@ -137,7 +137,7 @@ class Documents:
         self._validator = validate.compile(schema)
 
     def some(self, count: int) -> list[Any]:
-        """Returns at most `count` of them."""
+        """Returns at most `count` documents."""
         found = []
         for _ in range(count):
             document = self._guess(self._schema, 6)
