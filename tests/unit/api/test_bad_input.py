@@ -99,6 +99,8 @@ document = schemathesis.openapi.from_asgi(
 
 
 # `document.parametrize()` makes the cases when tests are collected: for seconds, in each process that shares the tests.
+# `build_operation_test` makes those of one operation when its test runs. It is private to schemathesis, which may change
+# it in any version; uv.lock holds the version that is used here.
 @pytest.mark.parametrize(
     "operation", [one.ok() for one in document.get_all_operations()], ids=lambda operation: operation.label
 )
