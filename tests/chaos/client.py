@@ -92,6 +92,7 @@ class Client:
 
     def wait(self) -> None:
         """A moment before the next try."""
+        # Of random length, so that clients that were refused together come back apart.
         time.sleep(0.02 + self._random.random() * 0.2)
 
     def surprise(self, method: str, stream: str, answer: Answer) -> None:

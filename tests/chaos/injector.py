@@ -114,7 +114,7 @@ class Injector:
                 raise EndpointConnectionError(endpoint_url=url, error="injected")
             case "late":
                 self._later(really, request, late_s)
-                time.sleep(wait_s)
+                time.sleep(wait_s)  # a timeout takes time
                 raise ReadTimeoutError(endpoint_url=url, error="injected")
             case "twice":
                 answer = really(request)
@@ -122,7 +122,7 @@ class Injector:
                 return answer
         answer = really(request)
         content = answer.content
-        time.sleep(wait_s)
+        time.sleep(wait_s)  # a lost answer takes time, in which kills and other requests come in between
         match fault:
             case "failed":
                 return refusal(request, name)
@@ -146,7 +146,7 @@ class Injector:
             written = really()
             if not fault:
                 return written
-            time.sleep(wait_s)
+            time.sleep(wait_s)  # a lost answer takes time
         raise GenericError(reason)
 
     def _later(self, really: Send, request: Any, late_s: float) -> None:

@@ -106,7 +106,7 @@ def come_to_rest(server: DevServer, limit_s: float, limits: MergeLimits, progres
         while (left := unfinished(stores, limits)) and time.monotonic() - started < limit_s:
             waiting = waiting_messages(server.state["endpoint"])
             progress(f"coming to rest, {len(left)} logs and {waiting} messages left, such as {left[0]}")
-            time.sleep(2)
+            time.sleep(2)  # each look scans every log: it must not slow down what it waits for
         found = Rest(seconds=time.monotonic() - started, unfinished=left)
         report = verify_all(stores)
         found.merged_away = sum(merged_away(stores, log.log_id) for log in report.logs)

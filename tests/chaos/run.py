@@ -180,7 +180,7 @@ def _load(server: DevServer, options: Options, report: Report, folder: Path, pro
             break
         if any(worker.error for worker in [*workers, *followers]):
             break
-        time.sleep(0.5)
+        time.sleep(0.5)  # between two looks: the threads do the work
     common.stop.set()
     for worker in workers:
         worker.join(120)

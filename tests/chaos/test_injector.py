@@ -105,7 +105,7 @@ def test_an_object_is_created_or_not_as_the_fault_says(
         assert objects.create(f"new-{fault}", b"x")
         assert objects.get("standing") == b"0123456789"
         objects.put("standing", b"again")
-        time.sleep(0.1)
+        time.sleep(0.1)  # the second put arrives
         assert objects.get("standing") == b"again"  # whole, the second time too
     else:
         with pytest.raises((StoreThrottled, StoreTimeout)):  # the client's own second try meets it, too
@@ -136,7 +136,7 @@ def test_a_fast_put_is_refused_or_executed_as_the_fault_says(
             FastObjects(bucket, client).put(key, b"x")
     assert injector.met(tmp_path) == {(injector.FAST_PUT, fault): 1 if fault == "twice" else 2}
     calm(tmp_path)
-    time.sleep(injector.LATEST_S if fault == "late" else 0)
+    time.sleep(injector.LATEST_S if fault == "late" else 0)  # by then a late put has arrived
     if fault in EXECUTED:
         assert S3Objects(bucket, client).get(key) == b"x"
     else:

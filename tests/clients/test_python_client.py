@@ -41,7 +41,7 @@ def test_the_python_client_creates_appends_follows_resumes_and_sees_the_close(st
         followed: list[Any] = []
         follower = threading.Thread(target=lambda: followed.extend(items(batches(stream_url, "-1", live))))
         follower.start()
-        time.sleep(0.3)
+        time.sleep(0.3)  # the follower has read what is there, and waits
         for item in everything[2:-1]:
             handle.append(item)
         time.sleep(0.3)  # the last append meets a waiting reader

@@ -137,7 +137,7 @@ def _wait(process: subprocess.Popen[bytes], endpoint: str, log: Path) -> None:
             with urllib.request.urlopen(f"{endpoint}/_ministack/health", timeout=5):
                 return
         except OSError:
-            time.sleep(0.1)
+            time.sleep(0.1)  # it does not listen yet
     raise EmulatorFailed(f"ministack was not ready after {READY_S:.0f} s:\n{log.read_text()}")
 
 

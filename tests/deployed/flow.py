@@ -93,4 +93,4 @@ def _wait(holds: Callable[[], bool], within_s: float, otherwise: str) -> None:
     deadline = time.monotonic() + within_s
     while not holds():
         assert time.monotonic() < deadline, f"{otherwise} within {within_s:.0f} s"
-        time.sleep(0.5)
+        time.sleep(0.5)  # polls: the deployment has nothing to wait on

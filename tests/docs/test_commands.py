@@ -184,7 +184,7 @@ def test_every_command_of_a_page_runs_and_prints_what_the_page_says(page: Path, 
                 line = missing(command.output, printed, in_order=not beside)
                 if line is None or time.monotonic() > within:
                     break
-                time.sleep(1)
+                time.sleep(1)  # asks again: the page shows what is there in the end
             beside = ""
             assert line is None, f"{where}: not printed: {line}\n--- printed:\n{printed}"
 

@@ -41,7 +41,7 @@ class Writer(threading.Thread):
             with httpx.Client(timeout=30) as client:
                 for batch in range(self.batches):
                     self._append(client, batch)
-                    time.sleep(PAUSE_S)
+                    time.sleep(PAUSE_S)  # the load must last over several seals
         except BaseException as exc:  # noqa: BLE001 - reported by the test
             self.error = exc
 
@@ -63,7 +63,7 @@ class Writer(threading.Thread):
                 return
             assert answer.status_code in (408, 429), (answer.status_code, answer.text)
             self.retried[answer.status_code] += 1
-            time.sleep(float(answer.headers.get("retry-after", "0.5")))
+            time.sleep(float(answer.headers.get("retry-after", "0.5")))  # as long as the server asks for
 
 
 class Follower(threading.Thread):
@@ -128,7 +128,7 @@ def test_concurrent_writers_lose_nothing_double_nothing_and_keep_their_order(
         pipeline = Pipeline(server)
         until = time.monotonic() + TRIM_S
         while not pipeline.metric("ItemsTrimmed") and time.monotonic() < until:
-            time.sleep(0.2)
+            time.sleep(0.2)  # polls the metrics file
         segments, trimmed = pipeline.metric("SegmentsSealed"), pipeline.metric("ItemsTrimmed")
         assert pipeline.of("contended").segments >= segments
     for thread in [*writers, follower]:

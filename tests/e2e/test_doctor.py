@@ -55,7 +55,7 @@ def wait_until_sealed(pipeline: Pipeline, name: str) -> None:
     until = time.monotonic() + 60
     while pipeline.of(name).published == 0:
         assert time.monotonic() < until, "not sealed in time"
-        time.sleep(0.2)
+        time.sleep(0.2)  # polls the bucket
 
 
 def test_faults_are_found_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -75,7 +75,7 @@ def eventually(found: Callable[[], Any], otherwise: str) -> Any:
     deadline = time.monotonic() + PATIENCE_S
     while not (value := found()):
         assert time.monotonic() < deadline, otherwise
-        time.sleep(0.2)
+        time.sleep(0.2)  # polls: other processes do the work
     return value
 
 
@@ -116,7 +116,7 @@ def test_what_is_appended_is_sealed_indexed_and_compacted(server: DevServer, htt
     orders = Indexed(server, http, "orders")
     for _ in range(4):
         orders.append()
-        time.sleep(1.5)
+        time.sleep(1.5)  # longer than the seal age: each batch becomes a segment of its own
     index = orders.wait_until_indexed(lambda index: max(run.level for run in index.runs) >= 1)
     assert {family for run in index.runs for family in run.sizes} >= {"kw", "lex", "col"}
     assert all(run.objects["kw"] for run in index.runs)

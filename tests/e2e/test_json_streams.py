@@ -64,7 +64,7 @@ class Writer(threading.Thread):
             with httpx.Client(timeout=30) as client:
                 for batch in range(BATCHES):
                     self._append(client, batch)
-                    time.sleep(PAUSE_S)
+                    time.sleep(PAUSE_S)  # the writers must still be at work when the schema changes
             assert self.field == "m", "the change came too late to be met"
         except BaseException as exc:  # noqa: BLE001 - reported by the test
             self.error = exc
@@ -83,7 +83,7 @@ class Writer(threading.Thread):
                 assert not (is_late and self.field == "n"), "accepted under a schema that was replaced before"
                 return
             assert answer.status_code in (408, 429), (answer.status_code, answer.text)
-            time.sleep(float(answer.headers.get("retry-after", "0.5")))
+            time.sleep(float(answer.headers.get("retry-after", "0.5")))  # as long as the server asks for
 
 
 def read_all(url: str, **params: str) -> list[Any]:
@@ -110,7 +110,7 @@ def write_through_a_change(server: DevServer) -> str:
         writer.start()
     while len(read_all(url)) < WRITERS * BATCHES * RECORDS // 3:
         assert all(writer.error is None for writer in writers), [writer.error for writer in writers]
-        time.sleep(PAUSE_S)
+        time.sleep(PAUSE_S)  # between two reads of the whole stream
     deadline = time.monotonic() + DEADLINE_S
     while (answer := httpx.post(f"{url}/_schema", json=SECOND, timeout=30)).status_code == 429:
         assert time.monotonic() < deadline, answer.text

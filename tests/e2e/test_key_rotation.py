@@ -29,8 +29,8 @@ def test_keys_are_those_of_the_secret_a_moment_after_it_changed(monkeypatch: pyt
 
         assert statuses("generated", "next", "reader") == [200, 401, 401]
         secrets.put_secret_value(SecretId=arn, SecretString="generated,next,reader:write")
-        time.sleep(0.2)
+        time.sleep(0.2)  # longer than HEADRACE_KEYS_AGE_MS: the secret is read again
         assert statuses("generated", "next", "reader") == [200, 200, 403]
         secrets.put_secret_value(SecretId=arn, SecretString="next")
-        time.sleep(0.2)
+        time.sleep(0.2)  # the same
         assert statuses("generated", "next", "reader") == [401, 200, 401]

@@ -214,7 +214,7 @@ def meet_what_is_rare(server: DevServer) -> None:
     bearer = {"Authorization": f"Bearer {secret}"}
     with httpx.Client(base_url=f"{server.url}/v1/", timeout=30, headers=bearer) as http:
         assert http.put("stream/brief", headers={**JSON, "Stream-TTL": "1"}).status_code == 201
-        time.sleep(1.1)
+        time.sleep(1.1)  # longer than its TTL
         assert http.get("stream/brief").status_code == 404
         assert http.get("streams").is_success
     for function in ("api", "sealer"):

@@ -179,7 +179,7 @@ def test_a_slow_log_is_merged_and_answers_as_before(
     assert cheap <= 2, f"{dear} before, with a segment less"
     assert errors(server, tmp_path) == []
 
-    time.sleep(RETIRE_S)
+    time.sleep(RETIRE_S)  # replaced segments are kept for that long; what is sealed later removes them
     for _ in range(3):
         slow.append()
     assert not small & set(stores.objects.list(f"logs/{slow.log_id}/segments/")), "nobody asks for them any more"

@@ -63,7 +63,7 @@ def test_real_records_come_back_byte_for_byte_and_are_open_parquet(
     until = time.monotonic() + 60
     while pipeline.of("flights").published < len(original):
         assert time.monotonic() < until, f"not sealed in time: {pipeline.of('flights')}"
-        time.sleep(0.5)
+        time.sleep(0.5)  # polls the bucket
 
     output = tmp_path / "flights.jsonl"
     headrace(server, "read", "flights", "--format", "lines", "--output", str(output))

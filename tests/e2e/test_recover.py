@@ -49,7 +49,7 @@ def test_lost_tables_are_rebuilt_from_the_bucket(tmp_path: Path) -> None:
             until = time.monotonic() + 60
             while [pipeline.of(name).published for name in ("orders", "closed", "branch")] != [20, 20, 21]:
                 assert time.monotonic() < until, "not sealed in time"
-                time.sleep(0.2)
+                time.sleep(0.2)  # polls the bucket
             time.sleep(1.5)  # control entries are sealed, too
             assert http.post("orders", json=[{"n": "late"}], headers=json_type).is_success
             late = http.head("orders").headers["stream-next-offset"]

@@ -57,7 +57,7 @@ def test_a_child_that_dies_takes_the_rest_down_with_an_error() -> None:
         os.kill(pids["aws"], signal.SIGKILL)
         assert server.process.wait(10) == 1
         assert not any(alive(pid) for pid in pids.values())
-        time.sleep(0.1)
+        time.sleep(0.1)  # a thread copies the output to `log`, perhaps a moment later
         assert any("aws" in line and "signal 9" in line for line in server.log)
 
 
@@ -70,7 +70,7 @@ def replaced(server: DevServer, *names: str) -> None:
     while not all(name in server.pids and server.pids[name] != before[name] for name in names):
         assert time.monotonic() < deadline, f"not replaced: {before} {server.pids}"
         assert server.process.poll() is None, server.log
-        time.sleep(0.02)
+        time.sleep(0.02)  # polls the state file
 
 
 def test_a_killed_dispatcher_and_a_killed_api_process_are_replaced() -> None:
@@ -87,7 +87,7 @@ def test_requests_pass_over_a_killed_process_until_it_is_back() -> None:
     with dev_server(*FAKE_APP, "--api-processes", "2") as server, httpx.Client(base_url=server.url) as client:
         before = server.pids
         os.kill(before["api-0"], signal.SIGKILL)
-        time.sleep(0.05)
+        time.sleep(0.05)  # the process is gone a moment after the signal
         # A request on a connection that broke is a 502; whatever begins after that is served.
         answers = [client.get("/x") for _ in range(6)]
         assert {answer.status_code for answer in answers} <= {200, 502}
@@ -95,7 +95,7 @@ def test_requests_pass_over_a_killed_process_until_it_is_back() -> None:
         deadline = time.monotonic() + 30
         while len({client.get("/x").json()["pid"] for _ in range(2)}) < 2:
             assert time.monotonic() < deadline, "it did not come back"
-            time.sleep(0.05)
+            time.sleep(0.05)  # polls: only answers tell that it is back
         assert client.get("/x").status_code == 200
 
 
@@ -106,7 +106,7 @@ def test_children_do_not_outlive_a_killed_parent() -> None:
         server.process.wait()
         deadline = time.monotonic() + 5
         while any(alive(pid) for pid in pids.values()) and time.monotonic() < deadline:
-            time.sleep(0.02)
+            time.sleep(0.02)  # polls: another process's children can't be waited for
         assert not any(alive(pid) for pid in pids.values())
 
 

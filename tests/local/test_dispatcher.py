@@ -57,7 +57,7 @@ def eventually(found: Callable[[], Any], timeout_seconds: float = 60) -> Any:
     deadline = time.monotonic() + timeout_seconds
     while not (value := found()):
         assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.02)
+        time.sleep(0.02)  # polls: the dispatcher works in threads, without an event
     return value
 
 

@@ -124,7 +124,7 @@ def test_an_upload_that_breaks_off_leaves_nothing(cloud: Cloud) -> None:
                 connection.shutdown(socket.SHUT_RDWR)
             else:
                 assert connection.recv(100).startswith(b"HTTP/1.1 200")
-        time.sleep(0.1)
+        time.sleep(0.1)  # the server sees the end of the connection a moment later
         found = s3.list_objects_v2(Bucket=bucket, Prefix=key).get("Contents", [])
         assert [one["Size"] for one in found] == ([] if length == 10 else [4])
 
@@ -293,7 +293,7 @@ def test_a_long_poll_waits_without_stopping_others(cloud: Cloud) -> None:
     with ThreadPoolExecutor(1) as pool:
         started = time.monotonic()
         polled = pool.submit(sqs.receive_message, QueueUrl=queue, WaitTimeSeconds=10)
-        time.sleep(0.3)
+        time.sleep(0.3)  # the long poll is waiting by now
         other.send_message(QueueUrl=queue, MessageBody="hello")
         assert polled.result()["Messages"][0]["Body"] == "hello"
     assert 0.3 <= time.monotonic() - started < 3

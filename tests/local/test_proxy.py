@@ -133,7 +133,7 @@ def test_a_client_that_leaves_is_seen_leaving(server: DevServer) -> None:
     deadline = time.monotonic() + 5
     while departures() == before:
         assert time.monotonic() < deadline
-        time.sleep(0.05)
+        time.sleep(0.05)  # polls: an api notices that its client left, and doesn't tell
 
 
 def test_pipelined_requests_are_answered_in_order(server: DevServer) -> None:

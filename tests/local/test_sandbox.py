@@ -32,7 +32,7 @@ def act(event: dict[str, Any], context: Any) -> Any:
         case "exit":
             os._exit(3)
         case "sleep":
-            time.sleep(event["seconds"])
+            time.sleep(event["seconds"])  # beyond its timeout, or until it is killed
     return {"pid": os.getpid(), "id": context.aws_request_id, "left_ms": context.get_remaining_time_in_millis()}
 
 
@@ -75,7 +75,7 @@ def test_a_death_fails_the_invocation_and_the_next_one_finds_a_new_instance(sand
 def test_an_instance_that_died_between_two_events_is_not_missed(sandbox: Sandbox) -> None:
     before, _ = sandbox.invoke({"do": "answer"})
     os.kill(before["pid"], signal.SIGKILL)
-    time.sleep(0.1)
+    time.sleep(0.1)  # the process is gone a moment after the signal
     assert sandbox.invoke({"do": "answer"})[0]["pid"] != before["pid"]
 
 
@@ -98,7 +98,7 @@ class Remembering:
     def invoke(self, event: Any) -> tuple[Any, str]:
         self.invoked.set()
         if self.hangs.is_set():
-            time.sleep(0.3)
+            time.sleep(0.3)  # a hung instance is killed at its timeout
             raise FunctionFailed("killed", "id")
         keys = [record["dynamodb"]["Keys"] for record in event.get("Records", [])]
         self.finished += [int(key["slot"]["N"]) for key in keys if key.get("log_id") == {"S": self.log}]

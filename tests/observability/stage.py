@@ -122,6 +122,7 @@ class Stage:
         deadline = time.monotonic() + periods * PERIOD_S
         while (left := deadline - time.monotonic()) > 0:
             assert not self.errors, self.errors
+            # Real time must pass: periods are counted on the wall clock; errors end it early.
             time.sleep(min(left, 0.2))
 
     def rest(self) -> None:

@@ -86,7 +86,7 @@ def eventually(read: Callable[[], T], holds: Callable[[T], bool], *, within_s: f
     deadline = time.monotonic() + within_s
     while not holds(value := read()):
         assert time.monotonic() < deadline, f"not within {within_s} s: last seen {value!r}"
-        time.sleep(0.05)
+        time.sleep(0.05)  # polls: the server has nothing to wait on for any condition
     return value
 
 

@@ -91,7 +91,7 @@ def test_a_wait_for_a_key_passes_other_keys(stream: Stream) -> None:
 
     def append() -> None:
         stream.append([1], {"Stream-Key": "other"})
-        time.sleep(0.3)
+        time.sleep(0.3)  # the wait meets the other key alone
         stream.append([2], {"Stream-Key": "mine"})
 
     with soon(append, after_s=0.2):
@@ -106,7 +106,7 @@ def test_a_wait_with_a_filter_passes_what_does_not_match(api: Api) -> None:
 
     def append() -> None:
         stream.append([{"id": "r0", "status": 1}])
-        time.sleep(0.3)
+        time.sleep(0.3)  # the wait meets alone what does not match
         stream.append([{"id": "r1", "status": 2}])
 
     with soon(append, after_s=0.2):

@@ -266,7 +266,7 @@ def test_an_append_on_another_process_wakes_the_wait_within_half_a_second(live: 
     with ThreadPoolExecutor(1) as pool:
         for _ in range(6):
             waiting = pool.submit(waited, meta(live)["cursor"])
-            time.sleep(0.3)
+            time.sleep(0.3)  # the wait has begun by now, perhaps in another process
             expect(live.append([change("insert", todo("a"))]), 204)
             appended = time.monotonic()
             touched, answered = waiting.result()

@@ -229,7 +229,7 @@ def _wait_for(check: Any, within_s: float = 5) -> Any:
     until = time.monotonic() + within_s
     while not (found := check()):
         assert time.monotonic() < until
-        time.sleep(0.01)
+        time.sleep(0.01)  # polls: other threads change what it checks, without an event
     return found
 
 
@@ -301,7 +301,7 @@ def test_a_request_over_its_time_is_408() -> None:
     server = Server(parts=assemble(replace(stores, **ports), Access({})))
     assert server("PUT", S, JSON, b"[1]").status == 201
     cold = Server(parts=assemble(replace(stores, **ports), Access({})))
-    catalog.on("get", lambda: time.sleep(0.1), times=10_000)
+    catalog.on("get", lambda: time.sleep(0.1), times=10_000)  # twice the request timeout
     for target in ("", "/_schema", "/_profile"):
         answer = cold("GET", S + target)
         assert (answer.status, answer.json) == (408, REQUEST_TIMEOUT), target
@@ -348,7 +348,7 @@ def test_a_server_that_ends_says_so_to_those_it_breaks_off(method: str) -> None:
             assert entered.wait(5)
         else:
             _wait_for(lambda: app.parts.traffic.load().reads)
-            time.sleep(0.1)
+            time.sleep(0.1)  # it is counted before it waits; now it waits
         server.should_exit = True
         answer = b""
         while b"}}" not in answer and (part := connection.recv(65536)):

@@ -98,6 +98,7 @@ def test_the_lead_is_handed_over_whatever_becomes_of_a_batch() -> None:
     logs = real_time(process)
     process.wal.fail("commit", ValueError, call=2, times=1)
     process.wal.fail("commit", Overloaded, call=4, times=1)
+    # A commit takes long enough for other appends to gather behind it.
     process.wal.on("commit", lambda: time.sleep(0.002), times=float("inf"))
     ends: list[str] = []
 
@@ -123,7 +124,7 @@ def test_refusals_inside_a_batch_reach_those_they_are_for() -> None:
     first = threading.Thread(target=logs.append, args=("s", appending(b"first")), daemon=True)
     first.start()
     while not process.wal.calls["commit"] >= 2:
-        time.sleep(0.001)
+        time.sleep(0.001)  # polls until the first append is in its commit: `calls` has no event
     requests = [
         producing("p", 0, b"a"),
         producing("p", 0, b"a again"),
@@ -173,6 +174,7 @@ def test_control_verbs_take_turns_with_appenders() -> None:
     process = World().process()
     process.create()
     logs = real_time(process)
+    # A commit takes long enough for other requests to gather behind it.
     process.wal.on("commit", lambda: time.sleep(0.002), times=float("inf"))
     stop = threading.Event()
     made: list[bool] = []
@@ -205,7 +207,7 @@ def test_a_control_verb_that_waits_comes_before_the_next_batch() -> None:
         batches = [threading.Thread(target=batch, daemon=True) for _ in range(8)]
         for thread in batches:
             thread.start()
-        time.sleep(0.05)
+        time.sleep(0.05)  # every batch has reached its turn, and would pass now if it could
         with group.control_turn():
             order.append("control")
             group._control -= 1
