@@ -5,6 +5,7 @@ Log events are short texts with fields; they never contain a payload or a key.
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -31,6 +32,16 @@ def make_logger(service: str) -> Logger:
         logging.getLogger(package)
     copy_config_to_registered_loggers(logger, include=_PACKAGES)
     return logger
+
+
+def spare_start_up() -> None:
+    """Takes all objects that exist now out of the garbage collector, and lets it run after 50,000 new ones instead of
+    700. A process calls this once, when it is set up: with the defaults, a batch of 1,000 records costs a tenth more CPU,
+    and some collections visit every module (20 to 40 ms).
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 10, 10)
 
 
 class Wiring(NamedTuple, Generic[M]):

@@ -18,6 +18,7 @@ import orjson
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from functions.wiring import spare_start_up
 from local.supervisor import exit_with_parent
 
 DRAIN_SECONDS = 1
@@ -69,6 +70,7 @@ def main(arguments: list[str] | None = None) -> None:
         listener = socket.create_server(("127.0.0.1", options.port), backlog=1024, reuse_port=True)
     else:
         listener = socket.socket(fileno=options.listen_fd)
+    spare_start_up()
     _Server(config).run(sockets=[listener])
 
 

@@ -2,14 +2,16 @@
 
     uv run python -m benchmarks.peers --markdown table.md --json figures.json
 
-Figures compare only with others of the same run. Peers keep data in a process or on one disk; Headrace here runs on an
-emulated cloud in one process tree, whose store is the slow part.
+The servers take turns, three by default, since a machine may change its speed from minute to minute. Figures compare only
+with others of the same run. Peers keep data in a process or on one disk; Headrace here runs on an emulated cloud in one
+process tree, whose store is the slow part.
 """
 
 from __future__ import annotations
 
+import statistics
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,7 +21,7 @@ import orjson
 
 from benchmarks.http import LOADS, Plan, measure, plan_options
 from benchmarks.peers.servers import PEERS, PeerFailed, running
-from benchmarks.result import COLUMNS, machine, markdown
+from benchmarks.result import machine, markdown
 from benchmarks.wire import LoadFailed, Server
 
 HEADRACE = "headrace dev"
@@ -38,24 +40,52 @@ def server_url(name: str) -> Iterator[str]:
         yield server.url
 
 
+def medians(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Returns a row for each load and server, with the median of each figure, and the lowest and highest rate."""
+    found: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for load in dict.fromkeys(row["load"] for row in rows):
+        for row in rows:
+            if row["load"] == load:
+                found.setdefault((load, row["server"]), []).append(row)
+    return [
+        {
+            "load": load,
+            "server": server,
+            **{figure: middle(row[figure] for row in turns) for figure in ("p50_ms", "p95_ms", "p99_ms")},
+            "events_per_s": middle(rates := [row["events_per_s"] for row in turns]),
+            "from": min(rates),
+            "to": max(rates),
+        }
+        for (load, server), turns in found.items()
+    ]
+
+
+def middle(figures: Iterable[float | str]) -> float | str:
+    """Returns the median of the figures; nothing if they are none."""
+    numbers = [figure for figure in figures if not isinstance(figure, str)]
+    return round(statistics.median(numbers), 2) if numbers else ""
+
+
 @click.command()
 @click.argument("loads", nargs=-1, type=click.Choice(LOADS))
 @click.option("--server", "servers", multiple=True, type=click.Choice(SERVERS), help="Only these. [default: all]")
+@click.option("--rounds", default=3, show_default=True, help="How often each server has its turn.")
 @click.option("--markdown", "markdown_file", type=click.Path(dir_okay=False, path_type=Path), help="Write the table.")
 @click.option("--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="Write the figures.")
 @plan_options
 def main(
     loads: tuple[str, ...],
     servers: tuple[str, ...],
+    rounds: int,
     markdown_file: Path | None,
     json_file: Path | None,
     **plan: float,
 ) -> None:
-    """Put LOADS (all of them when none is named) on each server and print one table."""
+    """Put LOADS (all of them when none is named) on each server in turn, and print one table of medians."""
     rows: list[dict[str, Any]] = []
     failed = False
     before = machine()
-    for name in servers or SERVERS:
+    for name in (servers or SERVERS) * rounds:
         try:
             with server_url(name) as url:
                 measured = measure(Server(url), loads or LOADS, Plan(**plan))  # type: ignore[arg-type]
@@ -63,9 +93,7 @@ def main(
         except (PeerFailed, LoadFailed, OSError, AssertionError) as error:
             failed = True
             click.echo(f"error: {name}: {error}", err=True)
-    order = list(dict.fromkeys(row["load"] for row in rows))
-    rows.sort(key=lambda row: order.index(row["load"]))
-    table = markdown(rows, ("load", "server", *COLUMNS[1:]))
+    table = markdown(medians(rows), ("load", "server", "events_per_s", "from", "to", "p50_ms", "p95_ms", "p99_ms"))
     click.echo(table)
     if markdown_file:
         markdown_file.write_text(table + "\n")

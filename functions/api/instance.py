@@ -7,11 +7,12 @@ from __future__ import annotations
 from functions.api.app import create_app
 from functions.api.context import open_context
 from functions.api.door.requests import TruePath
-from functions.wiring import make_logger
+from functions.wiring import make_logger, spare_start_up
 
 logger = make_logger("api")
 _context = open_context()
 app = TruePath(create_app(_context))
+spare_start_up()
 
 
 def begin(request_id: str | None) -> None:

@@ -20,12 +20,14 @@ import os
 import re
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from types import MappingProxyType
 from typing import Any, ParamSpec, TypeVar
 from urllib.parse import parse_qsl, quote, unquote, unquote_to_bytes
 
 import msgspec
 import orjson
+import simdjson
 from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -296,16 +298,30 @@ def records(body: bytes, content_type: str | None, key: str | None) -> Batch:
 
 def _split(body: bytes) -> Sequence[bytes | msgspec.Raw]:
     try:
-        value = orjson.loads(body)  # the strict one: UTF-8, no NaN, no lone surrogates, bounded depth
-        if not isinstance(value, list):
+        count = _array_length(body)
+        if count is None:
             return [body.strip(_WHITE_SPACE)]
-        count = len(value)
         if count > MAX_RECORDS_PER_APPEND:  # before they are cut out: that costs far more memory than the body
             raise PayloadTooLarge(f"too many records: limit={MAX_RECORDS_PER_APPEND} received={count}")
-        del value
         return _elements.decode(body)
     except (orjson.JSONDecodeError, msgspec.DecodeError, RecursionError) as exc:
         raise InvalidRequest("body is not valid JSON") from exc
+
+
+def _array_length(body: bytes) -> int | None:
+    """Returns how many elements a JSON array has; None for any other JSON value. Raises JSONDecodeError for a body that
+    is not strict JSON: UTF-8, no NaN, no number that a double can't hold, no lone surrogates, bounded depth.
+
+    orjson decides. simdjson accepts nothing that orjson refuses, but builds no objects, which takes a quarter of the
+    time; what it refuses can still be valid, such as an integer above 64 bits.
+    """
+    value: Any = None
+    if body.startswith(b"["):
+        with suppress(ValueError, RuntimeError):
+            value = simdjson.Parser().parse(body)  # a parser of its own: one serves one thread, and keeps its memory
+    if value is None:
+        value = orjson.loads(body)
+    return len(value) if isinstance(value, list | simdjson.Array) else None
 
 
 P = ParamSpec("P")

@@ -192,11 +192,39 @@ def test_a_single_value_is_one_record_and_arrays_open_one_level() -> None:
         b"[" * 100_000,
         b"01",
         b"'a'",
+        b"[NaN]",
+        b"[1] 2",
+        b"[01]",
+        b"[1e400]",
+        b"[" + b"9" * 400 + b"]",
+        b'["\xff"]',
+        b'["\xed\xa0\x80"]',
+        b'["\\ud800"]',
+        b'["\\udc00\\ud800"]',
+        b"[1]\0",
+        b"[" * 1025 + b"]" * 1025,
     ],
 )
 def test_what_is_not_json_is_refused(body: bytes) -> None:
     with pytest.raises(InvalidRequest):
         requests.records(body, "application/json", None)
+
+
+@pytest.mark.parametrize(
+    "element",
+    [
+        b"18446744073709551616",
+        b"-9223372036854775809",
+        b"-0",
+        b"1e308",
+        b'"\\ud83d\\ude00"',
+        b'"\\u0000"',
+        b"[" * 200 + b"]" * 200,
+    ],
+)
+def test_what_only_one_of_the_parsers_takes_is_a_record(element: bytes) -> None:
+    body = b"[" + element + b",1]"
+    assert requests.records(body, "application/json", None).slices() == [element, b"1"]
 
 
 @pytest.mark.parametrize(
