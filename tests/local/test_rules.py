@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from datetime import UTC, datetime
 from random import Random
 from typing import Any
@@ -13,7 +14,16 @@ from hypothesis import strategies as st
 from local.deployment import ScheduleTrigger, StreamTrigger
 from local.lambda_events import matches, matches_any, queue_record, scheduled_event, stream_record
 from local.pumps import next_time
-from local.stream_pump import Batch, Verdict, after_failure, failed_identifiers, first_failed, shuffled_across_keys
+from local.stream_pump import (
+    PAGE_RECORDS,
+    Batch,
+    StreamPump,
+    Verdict,
+    after_failure,
+    failed_identifiers,
+    first_failed,
+    shuffled_across_keys,
+)
 
 ARN = "arn:aws:dynamodb:us-east-1:123456789012:table/wal/stream/2026"
 
@@ -75,6 +85,50 @@ def test_what_precedes_a_reported_failure_is_not_tried_again() -> None:
     answer = {"batchItemFailures": [{"itemIdentifier": "c"}, {"itemIdentifier": "b"}]}
     assert first_failed(answer, ["a", "b", "c"]) == 1
     assert after_failure(Batch(records(*"abc")), rule(), failed_at=1).again == (Batch(records("b", "c")),)
+
+
+class _Stream:
+    """A stream whose pages have these numbers of records; empty ones follow."""
+
+    def __init__(self, *pages: int) -> None:
+        self.pages = list(pages)
+        self.written = 0
+
+    def get_records(self, **_: Any) -> dict[str, Any]:
+        first, self.written = self.written, self.written + (self.pages.pop(0) if self.pages else 0)
+        record = {"eventID": "e", "eventName": "REMOVE", "awsRegion": "us-east-1"}
+        numbers = range(first, self.written)
+        return {
+            "NextShardIterator": "next",
+            "Records": [{**record, "dynamodb": {"SequenceNumber": str(number)}} for number in numbers],
+        }
+
+
+class _Pauses(threading.Event):
+    """An event that notes how long it is waited for, does not wait, and is set after five waits."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.noted: list[float | None] = []
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.noted.append(timeout)
+        if len(self.noted) == 5:
+            self.set()
+        return self.is_set()
+
+
+class _NeverInvoked:
+    def invoke(self, event: Any) -> tuple[Any, str]:
+        raise AssertionError(event)
+
+
+def test_a_stream_is_polled_again_at_once_only_after_a_full_page() -> None:
+    stream, stop = _Stream(PAGE_RECORDS, 1, 0, 2), _Pauses()
+    inserts = rule(filters=({"eventName": ["INSERT"]},))
+    StreamPump(inserts, _NeverInvoked(), stream, None, Random(0)).run(stop)
+    assert stop.noted == [0.05, 0.1, 0.05, 0.1, 0.2]
+    assert stream.written == PAGE_RECORDS + 3
 
 
 @pytest.mark.parametrize("answer", [None, {}, {"batchItemFailures": []}, {"batchItemFailures": None}])
