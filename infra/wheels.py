@@ -28,6 +28,7 @@ _EVERYWHERE = (
     "**/*.pxi",
     "**/*.h",
     "**/*.hpp",
+    "**/*.cpp",
     "**/*.dist-info/sboms",
     "**/*.dist-info/RECORD",
     "**/*.dist-info/REQUESTED",

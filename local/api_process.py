@@ -18,7 +18,6 @@ import orjson
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from functions.wiring import spare_start_up
 from local.supervisor import exit_with_parent
 
 DRAIN_SECONDS = 1
@@ -51,8 +50,9 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--log-level", default="info")
     options = parser.parse_args(arguments)
     exit_with_parent()
+    app = load_app(options.app)
     config = uvicorn.Config(
-        load_app(options.app),
+        app,
         loop="uvloop",
         http=EnvelopeProtocol,
         ws="none",
@@ -70,6 +70,9 @@ def main(arguments: list[str] | None = None) -> None:
         listener = socket.create_server(("127.0.0.1", options.port), backlog=1024, reuse_port=True)
     else:
         listener = socket.socket(fileno=options.listen_fd)
+    # Not at the top: AWS's libraries come with it, and others need only the protocol of this module.
+    from functions.wiring import spare_start_up
+
     spare_start_up()
     _Server(config).run(sockets=[listener])
 

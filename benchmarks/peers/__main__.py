@@ -1,4 +1,4 @@
-"""The same loads on Headrace and its peers, one after another on this machine.
+"""The same loads on Headrace and its peers, in turn on this machine.
 
     uv run python -m benchmarks.peers --markdown table.md --json figures.json
 
@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import statistics
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from benchmarks.wire import LoadFailed, Server
 
 HEADRACE = "headrace dev"
 SERVERS = (HEADRACE, *PEERS)
+COLUMNS = ("load", "server", "rounds", "events_per_s", "from", "to", "p50_ms", "p95_ms", "p99_ms")
 
 
 @contextmanager
@@ -47,29 +49,23 @@ def medians(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         for row in rows:
             if row["load"] == load:
                 found.setdefault((load, row["server"]), []).append(row)
-    return [
-        {
-            "load": load,
-            "server": server,
-            **{figure: middle(row[figure] for row in turns) for figure in ("p50_ms", "p95_ms", "p99_ms")},
-            "events_per_s": middle(rates := [row["events_per_s"] for row in turns]),
-            "from": min(rates),
-            "to": max(rates),
-        }
-        for (load, server), turns in found.items()
-    ]
+    return [{"load": load, "server": server, **_medians(turns)} for (load, server), turns in found.items()]
 
 
-def middle(figures: Iterable[float | str]) -> float | str:
-    """Returns the median of the figures; nothing if they are none."""
-    numbers = [figure for figure in figures if not isinstance(figure, str)]
-    return round(statistics.median(numbers), 2) if numbers else ""
+def _medians(turns: list[dict[str, Any]]) -> dict[str, Any]:
+    row: dict[str, Any] = {"rounds": len(turns)}
+    for figure in ("events_per_s", "p50_ms", "p95_ms", "p99_ms"):
+        numbers = [turn[figure] for turn in turns if turn[figure] != ""]
+        row[figure] = round(statistics.median(numbers), 2) if numbers else ""
+        if figure == "events_per_s" and numbers:
+            row |= {"from": min(numbers), "to": max(numbers)}
+    return row
 
 
 @click.command()
 @click.argument("loads", nargs=-1, type=click.Choice(LOADS))
 @click.option("--server", "servers", multiple=True, type=click.Choice(SERVERS), help="Only these. [default: all]")
-@click.option("--rounds", default=3, show_default=True, help="How often each server has its turn.")
+@click.option("--rounds", default=3, type=click.IntRange(min=1), show_default=True, help="Turns of each server.")
 @click.option("--markdown", "markdown_file", type=click.Path(dir_okay=False, path_type=Path), help="Write the table.")
 @click.option("--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="Write the figures.")
 @plan_options
@@ -85,21 +81,21 @@ def main(
     rows: list[dict[str, Any]] = []
     failed = False
     before = machine()
-    for name in (servers or SERVERS) * rounds:
+    for turn, name in product(range(rounds), servers or SERVERS):
         try:
             with server_url(name) as url:
                 measured = measure(Server(url), loads or LOADS, Plan(**plan))  # type: ignore[arg-type]
-                rows += [{"server": name, **row} for row in measured]
+                rows += [{"server": name, "round": turn + 1, **row} for row in measured]
         except (PeerFailed, LoadFailed, OSError, AssertionError) as error:
             failed = True
             click.echo(f"error: {name}: {error}", err=True)
-    table = markdown(medians(rows), ("load", "server", "events_per_s", "from", "to", "p50_ms", "p95_ms", "p99_ms"))
-    click.echo(table)
-    if markdown_file:
-        markdown_file.write_text(table + "\n")
     if json_file:
         document = {"machine_before": before, "plan": plan, "results": rows}
         json_file.write_bytes(orjson.dumps(document, option=orjson.OPT_INDENT_2))
+    table = markdown(medians(rows), COLUMNS)
+    click.echo(table)
+    if markdown_file:
+        markdown_file.write_text(table + "\n")
     sys.exit(1 if failed else 0)
 
 

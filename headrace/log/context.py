@@ -192,10 +192,16 @@ class Ticket:
         self._woken.wait()
 
     def result(self) -> Any:
-        """Returns the request's answer (None if it is not settled), or raises its error."""
-        if self.error is not None:
-            raise self.error
-        return self.answer
+        """Returns the request's answer (None if it is not settled), or raises its error. An error is raised once: its
+        traceback holds this ticket, so a ticket that kept it would wait, with its request, for the garbage collector.
+        """
+        error, self.error = self.error, None
+        if error is None:
+            return self.answer
+        try:
+            raise error
+        finally:
+            del error
 
 
 class Group:

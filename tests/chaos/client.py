@@ -91,7 +91,7 @@ class Client:
         raise Impatient(f"{method} {stream} {dict(headers)}: {answer.status} {answer.body[:200]!r}")
 
     def wait(self) -> None:
-        """A moment before the next try."""
+        """Waits a moment before the next try."""
         # Of random length, so that clients that were refused together come back apart.
         time.sleep(0.02 + self._random.random() * 0.2)
 

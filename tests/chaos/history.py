@@ -105,7 +105,7 @@ class History:
     surprises: list[str] = field(default_factory=list)
 
     def acknowledged(self) -> Iterator[Append]:
-        """Appends that were."""
+        """Returns the acknowledged appends."""
         return (append for append in self.appends if append.outcome == "acknowledged")
 
 

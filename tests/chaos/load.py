@@ -71,7 +71,7 @@ class Worker(threading.Thread):
 
     @abstractmethod
     def work(self) -> None:
-        """Until the run stops."""
+        """Works until the run stops."""
 
     def create(self, stream: str, kind: str, headers: dict[str, str] | None = None) -> Life:
         """Creates a stream, with as many tries as it takes; returns its life."""

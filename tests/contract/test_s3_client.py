@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
@@ -99,16 +99,18 @@ def test_a_server_that_is_not_there_is_a_timeout(server: _Server, monkeypatch: p
         S3Objects("bucket", make_client()).put("k", b"data")
 
 
-def fast_objects() -> S3Objects:
+def fast_objects(sleep: Callable[[float], None] = lambda _: None) -> S3Objects:
     client = make_client()
-    return S3Objects("bucket", client, fast=FastObjects("bucket", client))
+    return S3Objects("bucket", client, fast=FastObjects("bucket", client, sleep=sleep))
 
 
 @pytest.mark.parametrize("script", [(OK,), (FAILED, OK), (SLOW, OK), (LOST, OK)])
 def test_a_fast_put_is_tried_twice(server: _Server, script: tuple[tuple[int, str], ...]) -> None:
     server.script = script
-    fast_objects().put("k", b"data")
+    pauses: list[float] = []
+    fast_objects(pauses.append).put("k", b"data")
     assert server.served == len(script)
+    assert pauses == [0.05] * (len(script) - 1)
 
 
 @pytest.mark.parametrize(

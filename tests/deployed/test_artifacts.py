@@ -121,7 +121,7 @@ def test_every_source_has_byte_code_that_is_not_checked_against_it(shipped: dict
 @pytest.mark.parametrize("artifact", ARTIFACTS)
 def test_nothing_is_shipped_that_nobody_imports(shipped: dict[str, Path], artifact: str) -> None:
     folder = shipped[artifact]
-    unneeded = {".pyi", ".pyx", ".pxd", ".h", ".hpp"}
+    unneeded = {".pyi", ".pyx", ".pxd", ".h", ".hpp", ".cpp"}
     assert not [path for path in folder.rglob("*") if path.suffix in unneeded or path.name in ("tests", "RECORD")]
     services = {path.name for path in (folder / "botocore" / "data").iterdir() if path.is_dir()}
     assert {"dynamodb", "s3"} <= services

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import os
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from tests.fuzz import reduce
@@ -49,17 +51,19 @@ def main(arguments: list[str]) -> int:
 
 def _run(wanted: list[str], executions: int, seed: int, *, keep: bool) -> int:
     findings = Path(tempfile.mkdtemp(prefix="headrace-fuzz-"))
-    outcomes: list[Outcome] = []
-    for name in wanted:
+
+    def hunt(name: str) -> Outcome:
         with tempfile.TemporaryDirectory() as grown:
             started = time.monotonic()
             outcome = fuzz(name, executions, seed, corpus=[Path(grown), reduce.CORPUS / name], findings=findings)
-            outcomes.append(outcome)
             seconds = time.monotonic() - started
             over = "\r" if sys.stdout.isatty() else ""  # the progress is on this line
-            print(f"{over}{_line(outcome)}  ({seconds:.0f} s)", flush=True)
-            if keep:
-                print(f"  kept in the corpus: {reduce.keep(name, Path(grown))}", flush=True)
+            kept = f"\n  kept in the corpus: {reduce.keep(name, Path(grown))}" if keep else ""
+            print(f"{over}{_line(outcome)}  ({seconds:.0f} s){kept}", flush=True)
+            return outcome
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:  # each target is a process of its own
+        outcomes = list(pool.map(hunt, wanted))
     broken = [outcome for outcome in outcomes if outcome.finding is not None]
     done = sum(outcome.executions for outcome in outcomes)
     print(f"{len(outcomes)} targets, {done:,} executions, {len(broken)} findings")

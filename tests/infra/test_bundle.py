@@ -20,7 +20,7 @@ def _names(artifact: str) -> set[str]:
 
 def test_the_api_ships_the_web_framework_and_what_reads_indexes() -> None:
     names = _names("api")
-    assert {"fastapi", "mangum", "pynamodb", "pyarrow", "numpy", "obstore"} <= names
+    assert {"fastapi", "mangum", "pynamodb", "pyarrow", "numpy", "obstore", "pysimdjson"} <= names
     assert not names & NEVER_SHIPPED
 
 

@@ -176,7 +176,7 @@ def shown(value: Any) -> str:
 
 
 def at(document: Any, pointer: str) -> Any:
-    """Returns what is at a pointer, arrays taken apart; None if nothing is."""
+    """Returns what is at a pointer, an array flattened; None if nothing is there."""
     for step in pointer.split("/")[1:]:
         if not isinstance(document, dict) or step not in document:
             return None

@@ -247,7 +247,7 @@ _read_records = segments.read_records
 
 
 def read_records_but_one(objects: Any, segment: Any) -> Any:
-    """Returns the records, but for one that is in the place of its neighbour, too, where the size does not show it."""
+    """Returns the records, with one replaced by a copy of its neighbour of equal size."""
     records = _read_records(objects, segment)
     data = records.slices()
     for at, (one, following) in enumerate(itertools.pairwise(data)):

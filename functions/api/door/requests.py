@@ -312,11 +312,11 @@ def _array_length(body: bytes) -> int | None:
     """Returns how many elements a JSON array has; None for any other JSON value. Raises JSONDecodeError for a body that
     is not strict JSON: UTF-8, no NaN, no number that a double can't hold, no lone surrogates, bounded depth.
 
-    orjson decides. simdjson accepts nothing that orjson refuses, but builds no objects, which takes a quarter of the
-    time; what it refuses can still be valid, such as an integer above 64 bits.
+    orjson decides. simdjson accepts no array that orjson refuses, but builds no objects, which takes a quarter of the
+    time. What it refuses can still be valid, such as an integer above 64 bits.
     """
     value: Any = None
-    if body.startswith(b"["):
+    if body.lstrip(_WHITE_SPACE).startswith(b"["):
         with suppress(ValueError, RuntimeError):
             value = simdjson.Parser().parse(body)  # a parser of its own: one serves one thread, and keeps its memory
     if value is None:

@@ -73,7 +73,7 @@ def refused(answer: httpx.Response, status: int) -> str:
 
 
 def given(answer: httpx.Response) -> httpx.Response:
-    """Returns the answer to a step that only prepares. Raises SetupFailed if it failed, which is no verdict on what
+    """Returns the answer to a step that only prepares. Raises SetupFailed if the step failed, which is no verdict on what
     is tested.
     """
     if not 200 <= answer.status_code < 300:

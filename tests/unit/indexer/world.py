@@ -198,7 +198,7 @@ class World(sealer.World):
 
 
 def dispatcher(context: Context) -> tuple[Indexer, Silent]:
-    """Returns an indexer, and the logger and meter in one that it has, which only keeps what it is told."""
+    """Returns an indexer, and the object that is its logger and its meter, which keeps what it is told."""
     silent: Any = Silent()
     return Indexer(dataclasses.replace(context, meter=silent), silent), silent
 

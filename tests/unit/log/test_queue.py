@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 import time
 from collections.abc import Callable
@@ -83,6 +84,26 @@ def test_the_first_answer_stands() -> None:
     one.settle(ANSWER)
     one.settle(error=Overloaded("x"))
     assert one.result() is ANSWER
+
+
+def test_what_a_refused_append_held_is_freed_at_once() -> None:
+    process = World().process()
+    process.create()
+    process.wal.fail("commit", Overloaded, times=1)
+    logs = process.logs
+    gc.collect()
+    gc.disable()
+    try:
+        for name in ("s", "missing"):
+            refused = False
+            try:
+                logs.append(name, appending(b"x"))
+            except HeadraceError:
+                refused = True
+            assert refused
+        assert gc.collect() == 0, "a cycle holds the request"
+    finally:
+        gc.enable()
 
 
 def test_groups_are_forgotten_when_nobody_uses_them() -> None:

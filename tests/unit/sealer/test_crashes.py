@@ -25,7 +25,7 @@ def each_call(make: Callable[[int], Hook], run: Callable[[Hook], bool]) -> int:
 
 
 def fails(verb: Callable[[Context], object], parts: Context) -> bool:
-    """Runs a verb; returns whether it raised the fault, which it may also survive."""
+    """Runs a verb; returns whether it raised the fault: it may survive it."""
     try:
         verb(parts)
     except (Dead, StoreError):

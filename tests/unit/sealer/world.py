@@ -235,7 +235,7 @@ class Silent:
 
 
 def dispatcher(context: Context) -> tuple[Sealer, Silent]:
-    """Returns a sealer, and the logger and meter in one that it has, which only keeps what it is told."""
+    """Returns a sealer, and the object that is its logger and its meter, which keeps what it is told."""
     silent: Any = Silent()
     return Sealer(dataclasses.replace(context, meter=silent), silent), silent
 
