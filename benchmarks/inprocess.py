@@ -34,6 +34,7 @@ from functions.api.door.access import parse
 from functions.queue import MemoryQueue
 from functions.sealer.context import assemble as assemble_sealer
 from functions.sealer.seal import seal
+from functions.wiring import spare_start_up
 from headrace.batch import Batch
 from headrace.log.requests import At
 from headrace.log.stores import Stores
@@ -116,6 +117,7 @@ def request_cpu() -> dict[str, float]:
 
     A batch of 1,000 events is beside the calls that it can't do without; a page of 1,000 beside a page of one.
     """
+    spare_start_up()  # as a process of the API does
     inline = dict(os.environ)
     os.environ["AWS_LAMBDA_FUNCTION_NAME"] = "bench"  # store calls inline, as on Lambda
     try:
