@@ -71,13 +71,13 @@ def open_wiring(
     *,
     dynamodb_timeout_s: float = DYNAMODB_TIMEOUT_S,
     s3_read_timeout_s: float = S3_READ_TIMEOUT_S,
-    with_obstore: bool = False,
+    fast: bool = False,
 ) -> Wiring[M]:
     """Reads the settings from the environment, and opens the stores and the meter.
 
     Args:
         dynamodb_timeout_s, s3_read_timeout_s: timeouts of one try of a call; the defaults are for workers.
-        with_obstore: passed on to `aws_stores`.
+        fast: passed on to `aws_stores`.
 
     Raises:
         SettingsError: a setting is missing or invalid.
@@ -91,6 +91,6 @@ def open_wiring(
         dynamodb_timeout_s=dynamodb_timeout_s,
         s3_read_timeout_s=s3_read_timeout_s,
         refused=meter.count_throttle,
-        with_obstore=with_obstore,
+        fast=fast,
     )
     return Wiring(settings, region, meter, stores)

@@ -34,7 +34,7 @@ def aws_stores(
     dynamodb_timeout_s: float,
     s3_read_timeout_s: float,
     refused: Callable[[], None] = lambda: None,
-    with_obstore: bool = False,
+    fast: bool = False,
 ) -> Stores:
     """Opens the four tables and the bucket that `settings` name.
 
@@ -42,18 +42,19 @@ def aws_stores(
         dynamodb_timeout_s: timeout of one call. botocore tries it once, because the commit protocol retries itself.
         s3_read_timeout_s: timeout of one try; there are two.
         refused: called for each call that DynamoDB refuses because of load.
-        with_obstore: objects are read in parallel and written through obstore, which only the API's package has.
+        fast: calls take less time and CPU, for clients wait for them: those to tables go through `Wire`; objects are read
+            in parallel and written through obstore, which only the API's package has.
     """
     tables = settings.table_names
-    store = Store(region, timeout_s=dynamodb_timeout_s, refused=refused)
+    store = Store(region, timeout_s=dynamodb_timeout_s, refused=refused, fast=fast)
     client = make_client(read_timeout_s=s3_read_timeout_s)
-    fast = FastObjects(settings.bucket, client, timeout_s=s3_read_timeout_s) if with_obstore else None
+    objects = FastObjects(settings.bucket, client, timeout_s=s3_read_timeout_s) if fast else None
     return Stores(
         wal=DynamoWal(store, tables),
         catalog=DynamoCatalog(store, tables["catalog"]),
         watermarks=DynamoWatermarks(store, tables["watermarks"]),
         producers=DynamoProducers(store, tables["producers"]),
-        objects=S3Objects(settings.bucket, client, fast=fast),
+        objects=S3Objects(settings.bucket, client, fast=objects),
         settings=settings,
         surfaces=(STREAMS,),
     )

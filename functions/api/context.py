@@ -207,7 +207,7 @@ def open_context() -> Context:
         ApiMetric,
         dynamodb_timeout_s=DYNAMODB_TIMEOUT_S,
         s3_read_timeout_s=OBJECT_STORE_TIMEOUT_S,
-        with_obstore=True,
+        fast=True,
     )
     return assemble(wiring.stores, _access(wiring), wiring.meter)
 

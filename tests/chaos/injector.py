@@ -1,5 +1,5 @@
-"""Faults at the HTTP layer of botocore, below its retries and above the socket, for every client of the process; and in
-the puts of obstore.
+"""Faults at the HTTP layer of botocore, below its retries and above the socket, for every client of the process; in what
+stands in for it (`headrace.tables.dynamodb.Wire`); and in the puts of obstore.
 
 A request is refused, fails, is executed without its answer arriving, arrives late, or arrives twice. Which, the process's
 own random numbers say. Every fault is written down at once, since the process may be killed the next moment. When the file
@@ -28,6 +28,8 @@ from botocore.httpsession import URLLib3Session
 from obstore.exceptions import GenericError
 from urllib3.response import HTTPResponse
 
+from headrace.tables.dynamodb import Wire
+
 FOLDER, RATE, SEED = "HEADRACE_CHAOS_FOLDER", "HEADRACE_CHAOS_RATE", "HEADRACE_CHAOS_SEED"
 CALM = "calm"
 FAST_PUT = "s3.PutObject-by-obstore"
@@ -37,6 +39,7 @@ LONGEST_WAIT_S = 0.3
 # A run sends few requests to the bucket and the queue, so more of them meet a fault.
 MORE_OFTEN = 3
 Send = Callable[[Any], Any]
+SENDERS: tuple[Any, ...] = (URLLib3Session, Wire)  # of the requests to AWS, below retries and above the socket
 
 _DYNAMODB_THROTTLES = ("ProvisionedThroughputExceededException", "ThrottlingException", "RequestLimitExceeded")
 # Not executed: throttled, failing, unreachable. Executed, answer lost: failed, reset, timeout, cut. Executed later: late.
@@ -196,19 +199,21 @@ def _response(url: str, status: int, headers: dict[str, str], body: bytes) -> AW
 
 
 def install(environment: Mapping[str, str], role: str) -> None:
-    """Puts an injector under every botocore client of this process, and under obstore's puts, as the environment says."""
+    """Puts an injector under every client of this process, and under obstore's puts, as the environment says."""
     folder, seed = Path(environment[FOLDER]), environment[SEED]
     injector = Injector(Random(f"{seed} {role} {os.getpid()}"), float(environment[RATE]), folder, role)
-    send, put = URLLib3Session.send, obstore.put
-
-    def faulty(self: Any, request: Any) -> Any:
-        return injector.send(lambda given: send(self, given), request)
+    put = obstore.put
 
     def faulty_put(*args: Any, **options: Any) -> Any:
         return injector.put(lambda: put(*args, **options))
 
-    URLLib3Session.send = faulty
+    for owner in SENDERS:
+        owner.send = _faulty(injector, owner.send)
     obstore.put = faulty_put
+
+
+def _faulty(injector: Injector, send: Any) -> Any:
+    return lambda self, request: injector.send(lambda given: send(self, given), request)
 
 
 def met(folder: Path) -> Counter[tuple[str, str]]:

@@ -12,7 +12,6 @@ from typing import Any
 import obstore
 import pytest
 from botocore.exceptions import ConnectionClosedError, EndpointConnectionError, ReadTimeoutError
-from botocore.httpsession import URLLib3Session
 
 from headrace.errors import StoreThrottled, StoreTimeout
 from headrace.objects import ObjectMissing
@@ -58,7 +57,7 @@ def faulty(cloud: Cloud, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cal
     environment = {injector.FOLDER: str(tmp_path), injector.RATE: "1", injector.SEED: "1"}
 
     def inject(fault: str) -> None:
-        for owner, name in ((URLLib3Session, "send"), (obstore, "put")):
+        for owner, name in (*((owner, "send") for owner in injector.SENDERS), (obstore, "put")):
             monkeypatch.setattr(owner, name, getattr(owner, name))  # what `install` replaces, for the end of the test
         monkeypatch.setattr(injector, "Random", lambda _: Chosen(fault))
         injector.install(environment, "test")
@@ -71,14 +70,15 @@ def calm(folder: Path) -> None:
     time.sleep(0.1)  # what is late arrives
 
 
+@pytest.mark.parametrize("fast", [False, True])
 @pytest.mark.parametrize("fault", DYNAMODB)
 def test_a_put_into_a_table_is_refused_or_executed_as_the_fault_says(
-    fault: str, cloud: Cloud, faulty: Callable[[str], None], tmp_path: Path
+    fault: str, fast: bool, cloud: Cloud, faulty: Callable[[str], None], tmp_path: Path
 ) -> None:
     table, slot = cloud.deployment.outputs["WalTableName"], next(_slots)
     item = {"log_id": s("log"), "slot": n(slot)}
     put = {"TableName": table, "Item": item, "ConditionExpression": "attribute_not_exists(slot)"}
-    store = Store("us-east-1")
+    store = Store("us-east-1", fast=fast)
     faulty(fault)
     if fault == "twice":
         store.call("PutItem", put)

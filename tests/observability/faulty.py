@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from botocore.exceptions import ReadTimeoutError
-from botocore.httpsession import URLLib3Session
 
+from headrace.tables.dynamodb import Wire
 from tests.chaos.injector import Send, operation, refusal
 
 FOLDER = "HEADRACE_TEST_FAULTS"
@@ -34,8 +34,8 @@ def send(really: Send, request: Any, folder: Path, table: str) -> Any:
 def create_app() -> Any:
     """Returns the API's application, in a process whose writes meet the faults that the folder names."""
     folder, table = Path(os.environ[FOLDER]), os.environ["HEADRACE_WAL_TABLE"]
-    sends = URLLib3Session.send
-    URLLib3Session.send = lambda self, request: send(lambda given: sends(self, given), request, folder, table)
+    really = Wire.send
+    Wire.send = lambda self, request: send(lambda given: really(self, given), request, folder, table)  # type: ignore[assignment, method-assign]
     from functions.api.app import create_app as create
 
     return create()

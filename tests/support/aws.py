@@ -24,13 +24,13 @@ _numbers = itertools.count()
 
 
 @contextmanager
-def in_process_aws() -> Iterator[Store]:
+def in_process_aws(*, fast: bool = False) -> Iterator[Store]:
     """Moto for as long as the block lasts, and a connection to it."""
     with pytest.MonkeyPatch.context() as patch, mock_aws():
         for name, value in ENVIRONMENT.items():
             patch.setenv(name, value)
         patch.delenv("AWS_ENDPOINT_URL", raising=False)
-        yield Store(REGION)
+        yield Store(REGION, fast=fast)
 
 
 def boto3_client(service: str) -> Any:
