@@ -8,6 +8,7 @@ pynamodb's public `put` can't return the item because of which a condition faile
 from __future__ import annotations
 
 import hmac
+import ssl
 import time
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
@@ -18,11 +19,11 @@ from urllib.parse import urlsplit
 import botocore
 import msgspec
 import urllib3
-from botocore.awsrequest import AWSPreparedRequest
+from botocore.awsrequest import AWSPreparedRequest, HeadersDict
 from botocore.config import Config
-from botocore.credentials import Credentials, ReadOnlyCredentials
+from botocore.credentials import ReadOnlyCredentials
 from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
-from botocore.httpsession import get_cert_path
+from botocore.httpsession import create_urllib3_context, get_cert_path
 from pynamodb.connection import Connection
 from pynamodb.exceptions import PynamoDBException
 
@@ -83,9 +84,7 @@ class Store:
         self.connection = connection
         self._dispatch: Callable[[str, dict[str, Any]], dict[str, Any]] = connection.dispatch
         if fast:
-            session = connection.session
-            certificates = session.get_config_variable("ca_bundle") or get_cert_path(True)
-            self._dispatch = Wire(connection.client, session.get_credentials(), certificates, timeout_s).call
+            self._dispatch = Wire(connection.client, connection.session, timeout_s).call
 
     def call(self, operation: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Makes one API call and returns its answer.
@@ -187,21 +186,21 @@ _Attributes = dict[str, Attribute]
 
 
 class _Reason(TypedDict, total=False):
-    Code: str
-    Item: _Attributes
+    Code: str | None
+    Item: _Attributes | None
 
 
 # What Headrace reads of answers and errors.
 _Content = TypedDict(
     "_Content",
     {
-        "Item": _Attributes,
+        "Item": _Attributes | None,
         "Items": list[_Attributes],
         "LastEvaluatedKey": _Attributes,
         "UnprocessedItems": dict[str, Any],
         "__type": str,  # of an error
-        "message": str,
-        "Message": str,
+        "message": str | None,
+        "Message": str | None,
         "CancellationReasons": list[_Reason],
     },
     total=False,
@@ -220,91 +219,111 @@ class Answer(NamedTuple):
 class Wire:
     """Calls of DynamoDB at half the CPU of a botocore client: each is encoded, signed, sent and decoded in one step.
 
-    Endpoint, region, credentials and certificates are those of a client, and its handlers of `before-send` see every
-    request. Proxies are not used, and nothing is tried twice. Thread-safe.
+    Endpoint, region, credentials and trusted certificates are those of a client, and its handlers of `before-send` see
+    every request. Proxies are not used, and nothing is tried twice. Thread-safe.
     """
 
-    def __init__(
-        self,
-        client: Any,
-        credentials: Credentials | None,
-        certificates: str,
-        timeout_s: float,
-        now: Callable[[], float] = time.time,
-    ) -> None:
+    def __init__(self, client: Any, session: Any, timeout_s: float, now: Callable[[], float] = time.time) -> None:
         """Opens no connection yet.
 
         Args:
             client: the botocore client to stand in for.
-            credentials: those of the client, which may refresh themselves; None if none were found.
-            certificates: file with the certificates of trusted authorities.
-            timeout_s: timeout of an answer; that of a connection is 1 s.
+            session: its botocore session.
+            timeout_s: longest silence within an answer; a connection has to open within 1 s.
             now: seconds since the epoch, for signatures.
         """
-        self._url = client.meta.endpoint_url.rstrip("/") + "/"
+        self._url, self._region = _place(client)
         parts = urlsplit(self._url)
-        default = {"https": 443, "http": 80}[parts.scheme]
-        self._host = str(parts.hostname) if parts.port in (None, default) else f"{parts.hostname}:{parts.port}"
-        self._region = client.meta.region_name
-        self._events = client.meta.events
-        self._credentials = credentials
-        self._now = now
-        options = {"ca_certs": certificates} if parts.scheme == "https" else {}
-        self._pool = urllib3.connection_from_url(
-            self._url, timeout=urllib3.Timeout(connect=1.0, read=timeout_s), maxsize=64, retries=False, **options
+        self._path = parts.path
+        host, is_tls = (
+            f"[{parts.hostname}]" if ":" in str(parts.hostname) else parts.hostname,
+            parts.scheme == "https",
         )
+        self._host = str(host) if parts.port in (None, 443 if is_tls else 80) else f"{host}:{parts.port}"
+        self._events = client.meta.events
+        self._session = session
+        self._now = now
+        trust = {"ssl_context": _trust(session), "cert_reqs": "CERT_REQUIRED"} if is_tls else {}
+        timeout = urllib3.Timeout(connect=1.0, read=timeout_s)
+        self._pool = urllib3.connection_from_url(self._url, timeout=timeout, maxsize=64, retries=False, **trust)
 
     def call(self, operation: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Makes one API call and returns its answer.
 
         Raises:
-            ClientError: DynamoDB refuses or fails; as botocore raises it.
-            StoreTimeout: no whole answer came. botocore's own errors, if a handler raises them.
+            ClientError: DynamoDB refuses or fails; it has code, message and items as botocore's has.
+            StoreTimeout: no whole answer came.
+            BotoCoreError: there are no credentials, or a handler raised it.
         """
-        if self._credentials is None:
+        credentials = self._session.get_credentials()
+        if credentials is None:
             raise NoCredentialsError
         body = msgspec.json.encode(arguments)
-        credentials = self._credentials.get_frozen_credentials()
-        headers = signed(credentials, self._region, self._host, _TARGET + operation, body, self._now())
+        frozen = credentials.get_frozen_credentials()
+        headers = signed(frozen, self._region, self._host, self._path, _TARGET + operation, body, self._now())
         headers["User-Agent"] = _USER_AGENT
-        request = AWSPreparedRequest("POST", self._url, headers, body, stream_output=False)
+        request = AWSPreparedRequest("POST", self._url, HeadersDict(headers), body, stream_output=False)
         _, answer = self._events.emit_until_response(f"before-send.dynamodb.{operation}", request=request)
         if answer is None:
             answer = self.send(request)
         try:
             content: Any = _content.decode(answer.content)
-        except msgspec.DecodeError as exc:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
             if answer.status_code < 300:
                 raise StoreTimeout(f"{operation}: no whole answer") from exc
-            content = {}
+            content = {"__type": str(answer.status_code), "message": answer.content[:200].decode(errors="replace")}
         if answer.status_code < 300:
             return dict(content)
-        code = str(content.get("__type", "")).rpartition("#")[2]
-        error = {"Code": code, "Message": content.get("message") or content.get("Message", "")}
-        status = {"HTTPStatusCode": answer.status_code}
-        raise ClientError({**content, "Error": error, "ResponseMetadata": status}, operation)
+        code = content.get("__type", "").rpartition("#")[2]
+        error = {"Code": code, "Message": content.get("message") or content.get("Message") or ""}
+        told = {"HTTPStatusCode": answer.status_code, "RequestId": answer.headers.get("x-amzn-requestid", "")}
+        raise ClientError({**content, "Error": error, "ResponseMetadata": told}, operation)
 
     def send(self, request: AWSPreparedRequest) -> Answer:
-        """Sends a request and returns its answer. Raises StoreTimeout if none comes."""
+        """Sends a request and returns its answer. Raises StoreTimeout if none comes, or not all of it."""
         try:
-            found = self._pool.urlopen(request.method, "/", body=request.body, headers=request.headers)
+            found = self._pool.urlopen(request.method, self._path, body=request.body, headers=request.headers)
             return Answer(found.status, found.headers, found.data)
-        except urllib3.exceptions.HTTPError as exc:
+        except (urllib3.exceptions.HTTPError, OSError, ValueError) as exc:
             raise StoreTimeout(f"{request.headers['X-Amz-Target']}: {exc}") from exc
 
 
+def _place(client: Any) -> tuple[str, str]:
+    """Returns the URL to which a client sends its calls, and the region for which it signs them. It is asked for a call
+    that a handler stops: the endpoint in its `meta` can be another, such as with FIPS.
+    """
+    found: list[tuple[str, str]] = []
+
+    def stop(params: Mapping[str, Any], **_: Any) -> tuple[Answer, dict[str, Any]]:
+        region = params["context"].get("signing", {}).get("region") or client.meta.region_name
+        found.append((params["url"], region))
+        return Answer(200, {}, b""), {}
+
+    client.meta.events.register_first("before-call.dynamodb.ListTables", stop)
+    client.list_tables()
+    client.meta.events.unregister("before-call.dynamodb.ListTables", stop)
+    return found[0]
+
+
+def _trust(session: Any) -> ssl.SSLContext:
+    """Returns a context that trusts the certificates that a client of a session trusts, with botocore's settings."""
+    context: ssl.SSLContext = create_urllib3_context()
+    context.load_verify_locations(session.get_config_variable("ca_bundle") or get_cert_path(True))
+    return context
+
+
 def signed(
-    credentials: ReadOnlyCredentials, region: str, host: str, target: str, body: bytes, now: float
+    credentials: ReadOnlyCredentials, region: str, host: str, path: str, target: str, body: bytes, now: float
 ) -> dict[str, str]:
     """Returns the headers of a call, with its signature (AWS Signature Version 4, IAM User Guide)."""
     at = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(now))
     headers = {"content-type": _TYPE, "host": host, "x-amz-date": at}
-    if credentials.token is not None:
+    if credentials.token:
         headers["x-amz-security-token"] = credentials.token
     headers["x-amz-target"] = target
     names = ";".join(headers)
     lines = "".join([f"{name}:{value}\n" for name, value in headers.items()])
-    canonical = f"POST\n/\n\n{lines}\n{names}\n{sha256(body).hexdigest()}"
+    canonical = f"POST\n{path}\n\n{lines}\n{names}\n{sha256(body).hexdigest()}"
     scope = f"{at[:8]}/{region}/dynamodb/aws4_request"
     text = f"AWS4-HMAC-SHA256\n{at}\n{scope}\n{sha256(canonical.encode()).hexdigest()}"
     key = _signing_key(credentials.secret_key, at[:8], region)
@@ -316,7 +335,7 @@ def signed(
         "Authorization": f"AWS4-HMAC-SHA256 Credential={credentials.access_key}/{scope}, SignedHeaders={names}, "
         f"Signature={signature}",
     }
-    if credentials.token is not None:
+    if credentials.token:
         found["X-Amz-Security-Token"] = credentials.token
     return found
 

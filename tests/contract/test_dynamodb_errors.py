@@ -255,7 +255,7 @@ def test_every_call_names_its_client_in_few_words(dynamo: Ports, store: Store) -
 
 @given(
     st.binary(max_size=100),
-    st.none() | st.text("Ab/+=", min_size=1),
+    st.none() | st.text("Ab/+="),
     st.sampled_from(["http", "https"]),
     st.text("Zz9/+", min_size=1),
 )
@@ -266,7 +266,7 @@ def test_a_request_is_signed_as_botocore_signs_it(body: bytes, token: str | None
     botocore.auth.SigV4Auth(credentials, "dynamodb", "eu-west-1").add_auth(request)
     at = datetime.strptime(request.headers["X-Amz-Date"], "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC).timestamp()
     found = signed(
-        credentials.get_frozen_credentials(), "eu-west-1", "localhost:8080", headers["X-Amz-Target"], body, at
+        credentials.get_frozen_credentials(), "eu-west-1", "localhost:8080", "/", headers["X-Amz-Target"], body, at
     )
     assert found == dict(request.headers)
 
