@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -80,3 +83,21 @@ def test_functions_run_on_what_they_were_built_for() -> None:
         one["Properties"] for one in template["Resources"].values() if one["Type"] == "AWS::Lambda::Function"
     ]
     assert {(one["Runtime"], *one["Architectures"]) for one in functions} == {("python3.12", "x86_64")}
+
+
+@pytest.mark.parametrize("artifact", ["api", "sealer", "indexer"])
+def test_a_function_imports_only_what_it_ships(artifact: str) -> None:
+    shipped = {name.replace("_", "-") for name in _names(artifact)} | {"headrace"}
+    missing = sorted(
+        module
+        for module, names in importlib.metadata.packages_distributions().items()
+        if not shipped & {name.lower().replace("_", "-") for name in names}
+    )
+    program = f"""
+import sys, pkgutil, importlib, functions.{artifact} as root
+sys.modules.update(dict.fromkeys({missing!r}))  # importing one of them raises ModuleNotFoundError
+for module in pkgutil.iter_modules(root.__path__, root.__name__ + "."):
+    if module.name.rpartition(".")[2] not in ("handler", "instance"):  # they read their environment
+        importlib.import_module(module.name)
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import UNSET
 
@@ -19,7 +19,11 @@ from headrace.errors import InvalidRequest
 from headrace.json import jsontext
 from headrace.json.lens.closed import DATE_TIME, Fragment
 from headrace.json.lens.ops import Convert, Transform
-from headrace.json.lens.shapes import Shapes
+
+if TYPE_CHECKING:
+    from headrace.json.lens.shapes import (
+        Shapes,
+    )  # jsonschema-rs comes with it, which functions that only convert lack
 
 Transformation = Callable[[Any], Any]
 
