@@ -36,7 +36,7 @@ def make_logger(service: str) -> Logger:
 
 def spare_start_up() -> None:
     """Takes all objects that exist now out of the garbage collector, and lets it run after 10,000 new ones (Python 3.11:
-    700; 3.13: 2,000). A process calls this once, when it is set up: else some requests would wait 20 to 40 ms for a
+    700; 3.13: 2,000). A process calls this once, when it is set up: else some requests would wait 35 to 50 ms for a
     collection that visits every module.
     """
     gc.freeze()

@@ -42,8 +42,8 @@ def aws_stores(
         dynamodb_timeout_s: timeout of one call. botocore tries it once, because the commit protocol retries itself.
         s3_read_timeout_s: timeout of one try; there are two.
         refused: called for each call that DynamoDB refuses because of load.
-        fast: calls take less time and CPU, for clients wait for them: those to tables go through `Wire`; objects are read
-            in parallel and written through obstore, which only the API's package has.
+        fast: for the API, whose clients wait: calls to tables go through `Wire`, and objects are read in parallel and
+            written through obstore, which only its package has.
     """
     tables = settings.table_names
     store = Store(region, timeout_s=dynamodb_timeout_s, refused=refused, fast=fast)

@@ -235,11 +235,8 @@ class Wire:
         self._url, self._region = _place(client)
         parts = urlsplit(self._url)
         self._path = parts.path
-        host, is_tls = (
-            f"[{parts.hostname}]" if ":" in str(parts.hostname) else parts.hostname,
-            parts.scheme == "https",
-        )
-        self._host = str(host) if parts.port in (None, 443 if is_tls else 80) else f"{host}:{parts.port}"
+        is_tls = parts.scheme == "https"
+        self._host = parts.netloc.removesuffix(":443" if is_tls else ":80")  # as it is sent
         self._events = client.meta.events
         self._session = session
         self._now = now

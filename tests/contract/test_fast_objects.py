@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -16,6 +15,7 @@ from headrace.errors import DeadlineExceeded, StoreThrottled, StoreTimeout
 from headrace.objects import ObjectMissing, Range
 from headrace.objects.fast import FastObjects
 from headrace.objects.s3 import S3Objects, make_client
+from tests.support.standin import in_place_of_aws, point_clients_at
 
 BUCKET = "headrace-ranges"
 
@@ -31,17 +31,10 @@ def endpoint() -> Iterator[str]:
 
 @pytest.fixture
 def client(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> Any:
-    _environment(monkeypatch, endpoint)
+    point_clients_at(monkeypatch, endpoint)
     client = make_client()
     client.create_bucket(Bucket=BUCKET)
     return client
-
-
-def _environment(monkeypatch: pytest.MonkeyPatch, endpoint: str) -> None:
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
-    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-    monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
 
 
 def test_ranges_come_in_their_order_and_as_one_by_one(client: Any) -> None:
@@ -119,21 +112,14 @@ class _Handler(BaseHTTPRequestHandler):
 def test_what_fails_is_told_as_the_port_promises(
     monkeypatch: pytest.MonkeyPatch, answer: tuple[int, bytes], tries: int, error: type[Exception], key: str
 ) -> None:
-    with _Server(("127.0.0.1", 0), _Handler) as server:
+    with _Server(("127.0.0.1", 0), _Handler) as server, in_place_of_aws(server, monkeypatch):
         server.answer = answer
-        _environment(monkeypatch, f"http://127.0.0.1:{server.server_port}")
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            with pytest.raises(error):
-                FastObjects(BUCKET, make_client()).get_ranges([Range(key, 0, 10), Range(key, 20, 10)])
-        finally:
-            server.shutdown()
-            thread.join()
+        with pytest.raises(error):
+            FastObjects(BUCKET, make_client()).get_ranges([Range(key, 0, 10), Range(key, 20, 10)])
     assert server.served >= tries
 
 
 def test_a_server_that_is_not_there_is_a_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
-    _environment(monkeypatch, "http://127.0.0.1:9")  # the discard port: nobody listens
+    point_clients_at(monkeypatch, "http://127.0.0.1:9")  # the discard port: nobody listens
     with pytest.raises(StoreTimeout):
         FastObjects(BUCKET, make_client()).get_ranges([Range("k", 0, 1)])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -13,6 +12,7 @@ from headrace.clock import within_deadline
 from headrace.errors import DeadlineExceeded, StoreThrottled, StoreTimeout
 from headrace.objects.fast import FastObjects
 from headrace.objects.s3 import S3Objects, make_client
+from tests.support.standin import in_place_of_aws
 
 
 class _Server(ThreadingHTTPServer):
@@ -59,16 +59,8 @@ class _Handler(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[_Server]:
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
-    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-    with _Server(("127.0.0.1", 0), _Handler) as serving:
-        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{serving.server_port}")
-        thread = threading.Thread(target=serving.serve_forever)
-        thread.start()
+    with _Server(("127.0.0.1", 0), _Handler) as serving, in_place_of_aws(serving, monkeypatch):
         yield serving
-        serving.shutdown()
-        thread.join()
 
 
 @pytest.mark.parametrize("first", [FAILED, LOST])

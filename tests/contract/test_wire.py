@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ipaddress
 import ssl
-import threading
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -24,6 +23,7 @@ from cryptography.x509.oid import NameOID
 from headrace.errors import StoreThrottled, StoreTimeout
 from headrace.tables.dynamodb import Store
 from headrace.tables.items import ConditionFailed, TransactionCancelled
+from tests.support.standin import in_place_of_aws
 
 GET = {"TableName": "t", "Key": {"k": {"S": "a"}}}
 ERROR = "com.amazonaws.dynamodb.v20120810#"
@@ -52,7 +52,7 @@ class _Handler(BaseHTTPRequestHandler):
         script = self.server.script
         status, text = script.pop(0) if len(script) > 1 else script[0]
         if status == SILENT:
-            time.sleep(1)
+            time.sleep(1)  # longer than its client waits
         if status in (LOST, SILENT):
             self.close_connection = True
             return
@@ -70,20 +70,8 @@ class _Handler(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[_Server]:
-    for name, value in {
-        "ACCESS_KEY_ID": "AKID",
-        "SECRET_ACCESS_KEY": "secret",
-        "DEFAULT_REGION": "eu-west-1",
-    }.items():
-        monkeypatch.setenv(f"AWS_{name}", value)
-    monkeypatch.delenv("AWS_SESSION_TOKEN", raising=False)
-    with _Server() as serving:
-        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{serving.server_port}")
-        thread = threading.Thread(target=serving.serve_forever)
-        thread.start()
+    with _Server() as serving, in_place_of_aws(serving, monkeypatch):
         yield serving
-        serving.shutdown()
-        thread.join()
 
 
 def opened(timeout_s: float = 2.0) -> Store:
@@ -156,7 +144,7 @@ def test_a_request_arrives_as_botocore_would_have_signed_it(
     sent = {name: headers[name] for name in ("Content-Type", "X-Amz-Target")}
     request = AWSRequest("POST", url + ("" if path else "/"), sent, body)
     monkeypatch.setattr("botocore.auth.get_current_datetime", lambda: datetime.strptime(at, "%Y%m%dT%H%M%SZ"))
-    SigV4Auth(Credentials("AKID", "secret", token or None), "dynamodb", "eu-west-1").add_auth(request)
+    SigV4Auth(Credentials("test", "test", token or None), "dynamodb", "eu-west-1").add_auth(request)
     assert headers["Authorization"] == request.headers["Authorization"]
     assert headers.get("X-Amz-Security-Token") == (token or None)
     assert asked == (path or "/")

@@ -21,9 +21,8 @@ from headrace.streams.profiles import Profile
 from headrace.wal.state import DefinitionRef, LogState
 from tests.fuzz import choices, vocabulary
 from tests.fuzz.grammar import json_text
-from tests.fuzz.samples import LOG, NOW_MS, edited, framed, unframed
+from tests.fuzz.samples import EDITED, LOG, NOW_MS, RAW, edited, framed, mode, unframed
 
-_RAW, _EDITED, _FORGED = range(3)
 _BAD_ESCAPE = re.compile(r"~(?![01])")
 _INDEX = re.compile(r"0|[1-9][0-9]*", re.ASCII)
 T = TypeVar("T")
@@ -43,16 +42,11 @@ def checks(check: Callable[[Any], object], value: Any) -> bool:
     return accepted(lambda: (check(value),)) is not None
 
 
-def mode(data: bytes) -> tuple[int, bytes]:
-    """Returns one of three ways to use the rest of the data, and that rest."""
-    return (data[0] % 3 if data else _RAW), data[1:]
-
-
 def json_document(data: bytes) -> None:
     """Raw bytes, valid text, or valid text with edits: what is accepted means what the standard library says it means."""
     how, rest = mode(data)
-    text = rest if how == _RAW else json_text(rest)
-    if how == _EDITED:
+    text = rest if how == RAW else json_text(rest)
+    if how == EDITED:
         text = edited(text, rest[:3])
     expected = _by_the_standard_library(text)
     try:
@@ -135,7 +129,7 @@ def schema_update(data: bytes) -> None:
     """Raw bytes, or edits of an update. What is accepted gives the same registry again when it is sent as it is shown."""
     how, rest = mode(data)
     body = rest
-    if how != _RAW:
+    if how != RAW:
         sample = vocabulary.UPDATES[how - 1]
         body = jsontext.dumps(choices.edited(sample, rest, vocabulary.SCHEMA_WORDS, vocabulary.SCHEMA_KEYS))
     update = accepted(registry.parse_update, body, "s")
@@ -162,8 +156,8 @@ def schema_update(data: bytes) -> None:
 def lens_document(data: bytes) -> None:
     """Edits of a lens. If it is proven, it makes valid records of the new schema of valid records of the old one."""
     how, rest = mode(data)
-    text = jsontext.loads(json_text(rest)) if how == _RAW else vocabulary.LENSES[how - 1]
-    if how != _RAW:
+    text = jsontext.loads(json_text(rest)) if how == RAW else vocabulary.LENSES[how - 1]
+    if how != RAW:
         text = choices.edited(text, rest, vocabulary.LENS_WORDS, vocabulary.LENS_KEYS)
     parsed = accepted(lens.parse, text, "s", 1)
     if parsed is None:
@@ -234,7 +228,7 @@ def definition(data: bytes) -> None:
     """Edits of a stored definition, or of its text in a right frame: it is what was written, or damaged and named."""
     how, rest = mode(data)
     valid = _definition_object()
-    changed = edited(valid, rest) if how == _EDITED else framed(edited(unframed(valid), rest) if how else rest)
+    changed = edited(valid, rest) if how == EDITED else framed(edited(unframed(valid), rest) if how else rest)
     objects, ref = MemoryObjects(), DefinitionRef(1, "n", 1, "generic")
     key = keys.definition(LOG, ref.number, ref.nonce)
     objects.put(key, changed)
@@ -243,7 +237,7 @@ def definition(data: bytes) -> None:
     except Damaged as exc:
         assert key in str(exc), f"does not name the object: {exc}"
         return
-    assert how != _EDITED or found == _definition(), "wrong data"
+    assert how != EDITED or found == _definition(), "wrong data"
     assert packed.decode(packed.encode(found.document), Document, key) == found.document
 
 

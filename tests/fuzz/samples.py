@@ -29,6 +29,12 @@ SOURCE = "logs/the-object"
 MAX_EDITS = 16
 LOG = "0123456789abcdef" * 2
 NOW_MS = 1_700_000_000_000
+RAW, EDITED, FORGED = range(3)
+
+
+def mode(data: bytes) -> tuple[int, bytes]:
+    """Returns one of three ways to use the rest of the data, and that rest."""
+    return (data[0] % 3 if data else RAW), data[1:]
 
 
 def edited(valid: bytes, edits: bytes) -> bytes:

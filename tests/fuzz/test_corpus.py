@@ -34,6 +34,6 @@ def test_a_parser_that_gives_wrong_data_breaks_its_law(monkeypatch: pytest.Monke
         whole = batch.decode_frames(payload, source)
         return whole.part(0, len(whole) - 1)
 
-    monkeypatch.setattr("tests.fuzz.targets.decode_frames", careless)
+    monkeypatch.setattr("tests.fuzz.stored.decode_frames", careless)
     with pytest.raises(AssertionError, match="wrong data"):
         TARGETS["frames"](b"\x01")
