@@ -1,5 +1,5 @@
 """Clocks as arguments, so that a run can be replayed with the same times; the deadline of a request; the
-budget of a write; and the cache that all code here uses, whose values age by both clocks.
+budget of a write; threads that keep that deadline; and the cache that all code here uses, whose values age by both clocks.
 
 Every store call of a request checks the request's deadline first. A call that is in progress is not interrupted.
 """
@@ -11,9 +11,10 @@ import random
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from contextvars import ContextVar
+from contextvars import ContextVar, copy_context
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from headrace.errors import DeadlineExceeded, Overloaded
@@ -73,10 +74,11 @@ _until: ContextVar[float | None] = ContextVar("until", default=None)
 
 @contextmanager
 def within_deadline(budget_ms: int, monotonic: Callable[[], float] = time.monotonic) -> Iterator[None]:
-    """Sets the request's deadline while a block runs: store calls in it (by this thread) start within the budget, or raise
-    DeadlineExceeded.
+    """Sets the request's deadline while a block runs: store calls in it, by this thread or by `Threads`, start within the
+    budget, or raise DeadlineExceeded. Inside another such block the sooner deadline counts.
     """
-    token = _until.set(monotonic() + budget_ms / 1000)
+    outer, own = _until.get(), monotonic() + budget_ms / 1000
+    token = _until.set(own if outer is None else min(outer, own))
     try:
         yield
     finally:
@@ -92,6 +94,41 @@ def check_deadline(monotonic: Callable[[], float] = time.monotonic) -> None:
     until = _until.get()
     if until is not None and monotonic() >= until:
         raise DeadlineExceeded("the request's time is over")
+
+
+A = TypeVar("A")
+B = TypeVar("B")
+
+
+class Threads:
+    """A pool of threads for store calls that need not wait for each other; created when first used. Each call has the
+    deadline of the request that makes it.
+    """
+
+    def __init__(self, count: int, name: str) -> None:
+        self._count = count
+        self._name = name
+        self._lock = threading.Lock()
+        self._pool: ThreadPoolExecutor | None = None
+
+    def map(self, call: Callable[[A], B], items: Sequence[A]) -> list[B]:
+        """Calls a function for each item in parallel, and returns the results in the order of the items. Raises the error
+        of the first failed call; calls that were not begun by then are not made.
+
+        `call` must not use the same threads: it would wait for those that it occupies.
+        """
+        if len(items) < 2:
+            return [call(item) for item in items]
+        with self._lock:
+            if self._pool is None:
+                self._pool = ThreadPoolExecutor(self._count, thread_name_prefix=self._name)
+        # A thread has none of its caller's context variables, and no two threads can run in one copy of them.
+        running = [self._pool.submit(copy_context().run, call, item) for item in items]
+        try:
+            return [one.result() for one in running]
+        finally:
+            for one in running:
+                one.cancel()
 
 
 MAX_TRIES = 24  # conflicts with other writers before 429; each costs a write unit of the log's partition

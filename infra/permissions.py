@@ -18,7 +18,7 @@ from aws_cdk import aws_s3 as s3
 from aws_cdk import aws_secretsmanager as secretsmanager
 from aws_cdk import aws_sqs as sqs
 
-from infra.storage import DUE_INDEX, EXPIRY_INDEX, Tables
+from infra.storage import DUE_INDEX, EXPIRY_INDEX, LIVING_INDEX, Tables
 
 # One log. Its id has 32 characters, and a star would reach across slashes: into the indexes of a log, for example.
 LOG = f"logs/{'?' * 32}"
@@ -57,7 +57,8 @@ def api_statements(
         # Delete is for one case: an item of our own that turned out to be below the published end. The condition check
         # is for another log's entry in one transaction (a fork and its source): its predecessor must exist.
         _on_table("Wal", tables.wal, ["Query", "PutItem", "DeleteItem", "ConditionCheckItem"]),
-        _on_table("Catalog", tables.catalog, ["GetItem", "Query", "PutItem", "UpdateItem"]),
+        _on_table("Catalog", tables.catalog, ["GetItem", "PutItem", "UpdateItem"]),
+        _on_index("CatalogLiving", tables.catalog, LIVING_INDEX),
         # An expiry commits only if the last touch is unchanged.
         _on_table("Watermarks", tables.watermarks, ["GetItem", "UpdateItem", "ConditionCheckItem"]),
         _on_table("Producers", tables.producers, ["GetItem", "PutItem"]),
@@ -85,7 +86,8 @@ def sealer_statements(
     return [
         # It ends logs and releases the sources of forks as the api does: by entries, with the same fence.
         _on_table("Wal", tables.wal, ["Query", "PutItem", "DeleteItem", "BatchWriteItem", "ConditionCheckItem"]),
-        _on_table("Catalog", tables.catalog, ["GetItem", "Query", "UpdateItem"]),
+        _on_table("Catalog", tables.catalog, ["GetItem", "UpdateItem"]),
+        _on_index("CatalogLiving", tables.catalog, LIVING_INDEX),
         _on_index("CatalogExpiry", tables.catalog, EXPIRY_INDEX),
         _on_table("Watermarks", tables.watermarks, ["GetItem", "UpdateItem", "DeleteItem", "ConditionCheckItem"]),
         _on_table("Producers", tables.producers, ["Query", "BatchWriteItem"]),
@@ -118,7 +120,7 @@ def indexer_statements(
     """
     return [
         _on_table("Wal", tables.wal, ["Query"]),
-        _on_table("Catalog", tables.catalog, ["Query"]),
+        _on_index("CatalogLiving", tables.catalog, LIVING_INDEX),
         # It raises the generation of the index, and adds to the counters of requests.
         _on_table("Watermarks", tables.watermarks, ["GetItem", "UpdateItem"]),
         _on_table("Jobs", tables.jobs, ["GetItem", "PutItem", "DeleteItem"]),

@@ -28,6 +28,7 @@ class DataKey(Construct):
 
 
 EXPIRY_INDEX = "expiry"
+LIVING_INDEX = "living"
 DUE_INDEX = "due"
 
 
@@ -53,6 +54,13 @@ class Tables(Construct):
             partition_key=_text("expiry_shard"),
             sort_key=_number("expires_at_ms"),
             projection_type=dynamodb.ProjectionType.KEYS_ONLY,
+        )
+        self.catalog.add_global_secondary_index(
+            index_name=LIVING_INDEX,
+            partition_key=_text("living_in"),
+            sort_key=_text("name"),
+            # A listing shows what is in the row.
+            projection_type=dynamodb.ProjectionType.ALL,
         )
         self.watermarks = self._table("Watermarks", partition_key=_text("log_id"))
         self.producers = self._table(

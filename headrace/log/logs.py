@@ -108,7 +108,7 @@ class Log:
             Gone: it was deleted or has expired, but forks still need it.
         """
         context, pictures = self._context, self._context.pictures
-        with self._in_time():
+        with self.in_time():
             picture = pictures.warm(which)
             if picture is not None:
                 read = pictures.read_time()
@@ -121,14 +121,14 @@ class Log:
         """Returns one page of records. A read with a filter ends at `until` (monotonic seconds) and returns how far it
         came.
         """
-        with self._in_time():
+        with self.in_time():
             return self._reader.read(which, at, selection, **bounds)
 
     def list(self, *, after: str = "", prefix: str = "", limit: int) -> list[Row]:
         """Returns the catalog rows of at most `limit` living logs whose names start with `prefix` and come after `after`,
         in the order of their names.
         """
-        with self._in_time():
+        with self.in_time():
             return self._stores.catalog.living(self._surface.name, after=after, prefix=prefix, limit=limit)
 
     def note(self, log_id: str) -> bytes | None:
@@ -156,16 +156,16 @@ class Log:
         """Makes the appends of this process to some logs wait while the block runs, and wakes the logs' readers
         afterwards.
         """
-        with self._in_time(), ExitStack() as turns:
+        with self.in_time(), ExitStack() as turns:
             for one in sorted(set(map(split, logs))):  # in one order, so that no two wait for each other
                 turns.enter_context(turns.enter_context(self._context.groups.of(one)).control_turn())
             yield
         for log in logs:
             self.wakeups.notify(log)
 
-    def _in_time(self) -> AbstractContextManager[None]:
-        """Returns a context in which the store calls of one verb have the deadline of a request. (An append has its own,
-        shorter budget.)
+    def in_time(self) -> AbstractContextManager[None]:
+        """Returns a context in which the store calls of one request have its deadline, as those of each verb here have
+        it. (An append has its own, shorter budget.)
         """
         return within_deadline(self._stores.settings.request_timeout_ms)
 

@@ -3,12 +3,13 @@
 Guarantees that every adapter keeps:
  1. A row is created and replaced only as a guard of a commit (`PutRow`), so a name has one log at a time.
  2. `get` is strongly consistent. Listings and `due` may lag by a moment.
- 3. Listings are in byte order of the name, and cost in proportion to what they return.
+ 3. Listings are in byte order of the name, and cost in proportion to what they return, however many names have ended.
 
 The catalog in DynamoDB. Table `catalog`: `bucket` S (hash), `name` S (range).
 
-Attributes of an item: `log_id` S, `config` S (JSON of LogConfig), `ended` BOOL (only when true), `label` S (absent:
-generic), and while the log can expire `expiry_shard` S and `expires_at_ms` N, the keys of the sparse index `expiry`.
+Attributes of an item: `log_id` S, `config` S (JSON of LogConfig), `label` S (absent: generic), until the log has ended
+`living_in` S (the bucket), the hash key of the sparse index `living` (range: `name`), and while the log can expire
+`expiry_shard` S and `expires_at_ms` N, the keys of the sparse index `expiry`.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from __future__ import annotations
 import hashlib
 import heapq
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -40,7 +41,7 @@ class Row(msgspec.Struct, frozen=True, omit_defaults=True):
     Attributes:
         log_id: id of the name's main log.
         config: configuration of the main log, which names the companions.
-        ended: whether the log has ended, so that listings omit it. Only a hint: the log's own state decides.
+        ended: whether the log has ended, so that listings do without it. Only a hint: the log's own state decides.
         deadline_ms: the earliest time at which it can expire; None if it never does.
         label: the text that listings show for the log's definition.
     """
@@ -124,7 +125,8 @@ class Catalog(Protocol):
         """Corrects deadline and label (None keeps them). Does nothing if the name has another log now, or has ended."""
 
 
-INDEX = "expiry"
+LIVING = "living"  # the index of the names that have not ended: their whole rows, in order
+EXPIRY = "expiry"
 _config_decoder = msgspec.json.Decoder(LogConfig)
 _encode = msgspec.json.Encoder().encode
 
@@ -138,8 +140,8 @@ def row_item(row: Row) -> Item:
         "log_id": s(row.log_id),
         "config": s(_encode(row.config).decode()),
     }
-    if row.ended:
-        item["ended"] = {"BOOL": True}
+    if not row.ended:
+        item["living_in"] = s(bucket)
     if row.label != GENERIC:
         item["label"] = s(row.label)
     if row.deadline_ms is not None:
@@ -159,7 +161,7 @@ def item_row(item: Item) -> Row:
         return Row(
             log_id=item["log_id"]["S"],
             config=_config_decoder.decode(item["config"]["S"]),
-            ended=item.get("ended", {}).get("BOOL", False),
+            ended="living_in" not in item,
             deadline_ms=int(deadline["N"]) if deadline is not None else None,
             label=item["label"]["S"] if "label" in item else GENERIC,
         )
@@ -221,20 +223,26 @@ class DynamoCatalog:
         return item_row(item) if item is not None else None
 
     def living(self, surface: str, *, after: str = "", prefix: str = "", limit: int) -> list[Row]:
-        """Returns up to `limit` rows that have not ended, in byte order of the name, by merging 16 ordered queries."""
-        rows = self._merged(surface, after, prefix, limit)
-        return list(islice((row for row in rows if not row.ended), limit))
+        """Returns up to `limit` rows that have not ended, in byte order of the name, by merging 16 ordered queries of the
+        index that has no others.
+        """
+        index = {"IndexName": LIVING}
+        return self._merged(
+            [self._walk(index, f"{surface}#{digit}", after, prefix, limit) for digit in BUCKETS], limit
+        )
 
     def every(self, surface: str, *, after: str = "", limit: int) -> list[Row]:
         """Returns up to `limit` rows, ended or not, in byte order of the name, by merging 16 ordered queries."""
-        return list(islice(self._merged(surface, after, "", limit), limit))
+        return self._merged([self._walk({}, f"{surface}#{digit}", after, "", limit) for digit in BUCKETS], limit)
 
-    def _merged(self, surface: str, after: str, prefix: str, limit: int) -> Iterator[Row]:
-        streams = [self._walk(f"{surface}#{digit}", after, prefix, limit) for digit in BUCKETS]
-        return heapq.merge(*streams, key=lambda row: row.name.encode())
+    @staticmethod
+    def _merged(streams: Sequence[Iterator[Row]], limit: int) -> list[Row]:
+        return list(islice(heapq.merge(*streams, key=lambda row: row.name.encode()), limit))
 
-    def _walk(self, bucket: str, after: str, prefix: str, limit: int) -> Iterator[Row]:
-        condition, names, values = "#b = :b", {"#b": "bucket"}, {":b": s(bucket)}
+    def _walk(self, index: Mapping[str, str], bucket: str, after: str, prefix: str, limit: int) -> Iterator[Row]:
+        """Yields the rows of one bucket in order. `index` names the index to query; if it is empty, the table is."""
+        key = "living_in" if index else "bucket"
+        condition, names, values = "#b = :b", {"#b": key}, {":b": s(bucket)}
         if prefix or after:
             names["#n"] = "name"
         if prefix:
@@ -245,6 +253,7 @@ class DynamoCatalog:
             values[":after"] = s(after)
         query: dict[str, Any] = {
             "TableName": self._table,
+            **index,
             "KeyConditionExpression": condition,
             "ExpressionAttributeNames": names,
             "ExpressionAttributeValues": values,
@@ -253,7 +262,7 @@ class DynamoCatalog:
         if prefix and after > prefix:
             if not after.startswith(prefix):
                 return  # it sorts behind every name with the prefix; as a start key the store would refuse it
-            query["ExclusiveStartKey"] = {"bucket": s(bucket), "name": s(after)}
+            query["ExclusiveStartKey"] = {"bucket": s(bucket), "name": s(after), key: s(bucket)}
         while True:
             answer = self._store.call("Query", query)
             for item in answer["Items"]:
@@ -272,7 +281,7 @@ class DynamoCatalog:
                 "Query",
                 {
                     "TableName": self._table,
-                    "IndexName": INDEX,
+                    "IndexName": EXPIRY,
                     "KeyConditionExpression": "expiry_shard = :shard AND expires_at_ms <= :now",
                     "ExpressionAttributeValues": {":shard": s(shard), ":now": n(now_ms)},
                     "Limit": limit,
@@ -287,7 +296,7 @@ class DynamoCatalog:
 
     def mark_ended(self, row: Row) -> None:
         """Marks the row as ended with one conditional update; does nothing if the name has another log now."""
-        self._update(row, "SET ended = :ended REMOVE expiry_shard, expires_at_ms", {":ended": {"BOOL": True}})
+        self._update(row, "REMOVE living_in, expiry_shard, expires_at_ms", {})
 
     def set_hints(self, row: Row, *, deadline_ms: int | None = None, label: str | None = None) -> None:
         """Corrects deadline and label (None keeps them) with one conditional update; does nothing if the name has another
@@ -302,7 +311,7 @@ class DynamoCatalog:
             changes.append("label = :label")
             values[":label"] = s(label)
         if changes:
-            self._update(row, f"SET {', '.join(changes)}", values, " AND attribute_not_exists(ended)")
+            self._update(row, f"SET {', '.join(changes)}", values, " AND attribute_exists(living_in)")
 
     def _update(self, row: Row, update: str, values: Item, condition: str = "") -> None:
         try:

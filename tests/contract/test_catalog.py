@@ -5,10 +5,12 @@ from __future__ import annotations
 import itertools
 
 from headrace.tables.catalog import BUCKETS, PutRow, Row, bucket_of
+from headrace.tables.dynamodb import Store
 from headrace.wal import MAX_GUARDS
 from headrace.wal.state import Ancestor, Companion, DefinitionRef, ForkSource
-from tests.contract.conftest import Ports
+from tests.contract.conftest import Ports, dynamodb_ports
 from tests.support.builders import config, first_entry, log_id, row
+from tests.support.counting import AwsCalls
 
 # In byte order, which is neither alphabetical nor that of UTF-16 (the last two).
 NAMES = ["A", "B/c", "a", "a b", "a/", "a/1", "a/10", "a/2", "a0", "b", "z", "é", "日本", "\uffee", "\U0001f600"]
@@ -89,6 +91,16 @@ def test_ended_rows_are_left_out_however_many(ports: Ports) -> None:
     every = [f"s{number:03d}" for number in range(150)]
     put(ports, *(row(name, "l", ended=number % 50 != 0) for number, name in enumerate(every)))
     assert names(ports.catalog.living("streams", limit=10)) == ["s000", "s050", "s100"]
+
+
+def test_a_listing_costs_what_it_returns_at_any_number_of_ended_names(store: Store) -> None:
+    ports = dynamodb_ports(store)
+    put(ports, *(row(f"s{number:03d}", "l", ended=True) for number in range(630)), row("t", "l"), row("u", "l"))
+    ports.catalog.mark_ended(row("t", "l"))
+    calls = AwsCalls(store.connection.client)
+    with calls.during() as made:
+        assert names(ports.catalog.living("streams", limit=1)) == ["u"]
+    assert made == {"Query": 16}, "one for each bucket, none of which pages through what has ended"
 
 
 def test_due_rows_are_those_whose_deadline_has_come(ports: Ports) -> None:

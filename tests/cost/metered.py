@@ -71,7 +71,9 @@ class Metered(Store):
             case "TransactWriteItems":
                 puts = [member["Put"] for member in arguments["TransactItems"] if "Put" in member]
                 assert len(puts) == len(arguments["TransactItems"]), "nothing else is measured"
-                return 2 * sum(write_units(size_of(put["Item"])) for put in puts)
+                listed = [put["Item"] for put in puts if "living_in" in put["Item"]]
+                in_index = sum(write_units(_INDEX_BYTES + size_of(item)) for item in listed)
+                return 2 * sum(write_units(size_of(put["Item"])) for put in puts) + in_index
         return 0
 
     def _doomed(self, operation: str, arguments: Mapping[str, Any]) -> list[int]:

@@ -63,10 +63,16 @@ def test_the_wal_streams_new_images(resources: Resources) -> None:
 
 def test_expiry_is_found_without_a_scan(resources: Resources) -> None:
     _, catalog = resources.one("DynamoDB::Table", "TablesCatalog")
-    (index,) = catalog["GlobalSecondaryIndexes"]
-    assert index["IndexName"] == "expiry"
+    index = {one["IndexName"]: one for one in catalog["GlobalSecondaryIndexes"]}["expiry"]
     assert [key["AttributeName"] for key in index["KeySchema"]] == ["expiry_shard", "expires_at_ms"]
     assert index["Projection"] == {"ProjectionType": "KEYS_ONLY"}
+
+
+def test_living_names_are_listed_past_those_that_have_ended(resources: Resources) -> None:
+    _, catalog = resources.one("DynamoDB::Table", "TablesCatalog")
+    index = {one["IndexName"]: one for one in catalog["GlobalSecondaryIndexes"]}["living"]
+    assert [key["AttributeName"] for key in index["KeySchema"]] == ["living_in", "name"]
+    assert index["Projection"] == {"ProjectionType": "ALL"}
 
 
 def test_logs_that_are_due_for_indexing_are_found_without_a_scan(resources: Resources) -> None:

@@ -49,7 +49,10 @@ def create_tables() -> dict[str, str]:
         tables["catalog"],
         ("bucket", "S"),
         ("name", "S"),
-        index={"expiry": (("expiry_shard", "S"), ("expires_at_ms", "N"))},
+        indexes={
+            "expiry": ("KEYS_ONLY", ("expiry_shard", "S"), ("expires_at_ms", "N")),
+            "living": ("ALL", ("living_in", "S"), ("name", "S")),
+        },
     )
     _create(tables["watermarks"], ("log_id", "S"))
     _create(tables["producers"], ("log_id", "S"), ("producer", "S"))
@@ -59,18 +62,17 @@ def create_tables() -> dict[str, str]:
 def create_jobs_table() -> str:
     """Creates a table of the indexer, shaped as the template shapes it; returns its name."""
     name = f"jobs-{next(_numbers)}"
-    _create(name, ("id", "S"), index={"due": (("due_queue", "S"), ("due_ms", "N"))}, projection="ALL")
+    _create(name, ("id", "S"), indexes={"due": ("ALL", ("due_queue", "S"), ("due_ms", "N"))})
     return name
 
 
 Key = tuple[str, str]
 
 
-def _create(
-    table: str, *key: Key, index: dict[str, tuple[Key, ...]] | None = None, projection: str = "KEYS_ONLY"
-) -> None:
-    indexes = index or {}
-    attributes = dict(key) | {name: kind for keys in indexes.values() for name, kind in keys}
+def _create(table: str, *key: Key, indexes: dict[str, tuple[str, Key, Key]] | None = None) -> None:
+    """Creates a table with indexes: the projection and the key of each, by its name."""
+    indexes = indexes or {}
+    attributes = dict(key) | {name: kind for _, *keys in indexes.values() for name, kind in keys}
     arguments: dict[str, Any] = {
         "TableName": table,
         "BillingMode": "PAY_PER_REQUEST",
@@ -79,8 +81,8 @@ def _create(
     }
     if indexes:
         arguments["GlobalSecondaryIndexes"] = [
-            {"IndexName": name, "KeySchema": _schema(keys), "Projection": {"ProjectionType": projection}}
-            for name, keys in indexes.items()
+            {"IndexName": name, "KeySchema": _schema(tuple(keys)), "Projection": {"ProjectionType": projection}}
+            for name, (projection, *keys) in indexes.items()
         ]
     boto3_client("dynamodb").create_table(**arguments)
 

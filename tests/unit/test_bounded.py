@@ -1,8 +1,13 @@
-"""The one cache of values: its bound, its order, and how values age."""
+"""The one cache of values: its bound, its order, and how values age. Threads, and the deadline that they keep."""
 
 from __future__ import annotations
 
-from headrace.clock import Bounded, age_s, moment
+import threading
+
+import pytest
+
+from headrace.clock import Bounded, Threads, age_s, check_deadline, moment, within_deadline
+from headrace.errors import DeadlineExceeded
 from tests.support.clocks import ManualClock
 
 
@@ -64,3 +69,27 @@ def test_a_wall_clock_that_ran_backwards_makes_everything_old() -> None:
     read = moment(clock)
     clock.set_back(1)
     assert age_s(clock, read) == float("inf")
+
+
+def late(_: object = None) -> str:
+    check_deadline(lambda: 1.0)
+    return threading.current_thread().name
+
+
+def test_a_pool_thread_has_the_deadline_of_its_caller_and_of_no_earlier_one() -> None:
+    threads = Threads(2, "pool")
+    assert all(name.startswith("pool") for name in threads.map(late, "abc"))
+    with within_deadline(1000, lambda: 0.0), pytest.raises(DeadlineExceeded):
+        threads.map(late, "abc")
+    assert all(name.startswith("pool") for name in threads.map(late, "abc"))
+    assert threads.map(str, [3]) == ["3"]
+
+
+def test_of_two_deadlines_the_sooner_counts() -> None:
+    with within_deadline(1000, lambda: 0.0), within_deadline(9000, lambda: 0.0), pytest.raises(DeadlineExceeded):
+        late()
+    with within_deadline(9000, lambda: 0.0):
+        with within_deadline(1000, lambda: 0.0), pytest.raises(DeadlineExceeded):
+            late()
+        late()
+    late()

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import math
+import time
+from dataclasses import replace
 from typing import Any
+
+import msgspec
+import pytest
 
 from functions.api.context import assemble
 from functions.api.door.access import parse
 from functions.api.door.entry import Access
+from functions.api.streams.inspection import routes
 from functions.queue import MemoryQueue
+from functions.sealer.audit import sweep
 from functions.sealer.context import assemble as assemble_sealer
 from functions.sealer.seal import seal
+from headrace.clock import check_deadline
 from headrace.log.stores import Stores
 from headrace.memory import memory_stores
 from tests.support.clocks import ManualClock
@@ -77,6 +86,34 @@ def test_streams_that_expired_unnoticed_are_left_out_and_the_page_is_full() -> N
     assert names(server, "?limit=2") == ["a", "c"]
     assert names(server, "?limit=2&after=a") == ["c", "e"]
     assert names(server, "?limit=3&after=e") == ["f"]
+
+
+def test_a_listing_keeps_the_deadline_of_its_request_in_every_thread() -> None:
+    stores = memory_stores(msgspec.structs.replace(QUIET, request_timeout_ms=20))
+    wal, catalog = Faulty(stores.wal), Faulty(stores.catalog)
+    counted = replace(stores, wal=wal, catalog=catalog)
+    server = Server(parts=assemble(counted, Access({})))
+    for name in "abc":
+        server("PUT", f"/v1/stream/{name}", TEXT)
+    wal.on("newest", check_deadline, times=math.inf)  # as the adapter in DynamoDB does before each call
+    assert names(server) == ["a", "b", "c"]
+    catalog.on("living", lambda: time.sleep(0.03), after=True)
+    assert server("GET", "/v1/streams").status == 408
+
+
+def test_a_listing_gives_up_on_streams_that_only_the_sweep_can_take_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(routes, "_MAX_GONE", 3)
+    clock = ManualClock()
+    stores = memory_stores(QUIET, clock)
+    server = Server(parts=assemble(stores, Access({})))
+    for name in "abcdez":
+        server("PUT", f"/v1/stream/{name}", {**TEXT, **({} if name == "z" else {"stream-ttl": "10"})})
+    clock.advance(11)
+    answer = server("GET", "/v1/streams?limit=1")
+    assert (answer.status, answer.headers["retry-after"]) == (429, "60")
+    assert names(server, "?limit=1&after=b") == ["z"]
+    assert sweep(assemble_sealer(stores, MemoryQueue())) == (5, 0, [])
+    assert names(server, "?limit=1") == ["z"]
 
 
 def test_pages_by_name_and_by_row_see_every_stream_once() -> None:

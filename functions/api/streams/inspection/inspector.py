@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from functools import lru_cache
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
+from headrace.clock import Threads
 from headrace.definition import Definition
 from headrace.errors import Damaged
 from headrace.index import descriptors
@@ -200,7 +200,12 @@ class Inspector:
         Raises:
             NotFound, Gone: there is no such stream.
             Damaged: an object that its state names is missing or altered.
+            DeadlineExceeded: it takes longer than a request may.
         """
+        with self._logs.in_time():
+            return self._look(name)
+
+    def _look(self, name: str) -> tuple[Version, Seen]:
         for _ in range(_TRIES):
             head = self._logs.head(name)
             # Before the newest entry, so that nothing is published that the entry does not know of.
@@ -318,25 +323,7 @@ class Inspector:
 
 AGE_S = 0.25  # requests that wait for a change look for a new index manifest this often at most
 
-T = TypeVar("T")
-U = TypeVar("U")
-
-_THREADS = 16
-_pool: ThreadPoolExecutor | None = None
-
-
-def fan_out(call: Callable[[T], U], items: Sequence[T]) -> list[U]:
-    """Calls a function for each item in parallel, and returns the results in the order of the items. Raises the error
-    of the first failed call.
-
-    `call` must not call `fan_out` itself: it would wait for the threads that it occupies.
-    """
-    global _pool
-    if len(items) < 2:
-        return [call(item) for item in items]
-    if _pool is None:
-        _pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="inspect")
-    return list(_pool.map(call, items))
+fan_out = Threads(16, "inspect").map
 
 
 def _cover(store: ManifestStore, manifest: Manifest, runs: Sequence[Run]) -> Coverage:

@@ -24,7 +24,7 @@ from functions.api.streams.live import listening
 from functions.api.streams.records import NO_STORE, PATH, STREAMS
 from functions.metrics import ApiMetric
 from headrace import instants
-from headrace.errors import InvalidRequest, RequestTimeout
+from headrace.errors import InvalidRequest, Overloaded, RequestTimeout
 from headrace.json import jsontext
 from headrace.log.requests import JSON
 from headrace.streams.verbs import Streams
@@ -160,6 +160,8 @@ class ListQuery(NamedTuple):
 _LIST = frozenset({"limit", "offset", "after", "prefix"})
 _MAX_LIMIT = 1000
 _MAX_SKIP = 10_000  # rows are read to be skipped; `after` pages without that
+_MAX_GONE = 2000  # rows that one list reads for nothing: streams that expired since the last sweep, a minute ago
+_SWEEP_S = 60
 
 
 def list_query(scope: Mapping[str, Any]) -> ListQuery:
@@ -190,20 +192,30 @@ def _find_listed(logs: Streams, inspector: Inspector, grant: Grant, query: ListQ
     """Returns a page of the list. Rows of streams that turn out to have ended are left out, and others take their
     place.
 
-    The catalog is only queried for the page and what it skips; its rows are then inspected in parallel.
+    The catalog is only queried for the page and what it skips; its rows are then inspected in parallel. All of it runs
+    within the deadline of one request.
+
+    Raises:
+        Overloaded: too many streams have ended or expired that the sweep has yet to take out of the list.
+        StoreTimeout, StoreThrottled: the store did not answer, or the request's time was over.
     """
     found: list[Listed] = []
-    skip = query.skip
-    for prefix in grant.within(query.prefix):  # no prefix covers another, and they come in order
-        after = query.after
-        while len(found) < query.limit:
-            wanted = skip + query.limit - len(found)
-            rows = logs.list(after=after, prefix=prefix, limit=wanted)
-            found += [listed for listed in fan_out(inspector.listed, rows[skip:]) if listed is not None]
-            skip = max(0, skip - len(rows))
-            if len(rows) < wanted:
-                break
-            after = rows[-1].name
+    skip, gone = query.skip, 0
+    with logs.in_time():
+        for prefix in grant.within(query.prefix):  # no prefix covers another, and they come in order
+            after = query.after
+            while len(found) < query.limit:
+                wanted = skip + query.limit - len(found)
+                rows = logs.list(after=after, prefix=prefix, limit=wanted)
+                listed = [one for one in fan_out(inspector.listed, rows[skip:]) if one is not None]
+                found += listed
+                gone += len(rows[skip:]) - len(listed)
+                if gone > _MAX_GONE:
+                    raise Overloaded(f"streams that ended are being taken out of the list: seen={gone}", _SWEEP_S)
+                skip = max(0, skip - len(rows))
+                if len(rows) < wanted:
+                    break
+                after = rows[-1].name
     return found
 
 
