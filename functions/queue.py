@@ -28,8 +28,9 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
 
     Attributes:
         not_before_ms: the earliest time to run it, in epoch milliseconds.
-        force: for the verb seal, whether to seal everything, due or not.
-        surface, after: where an audit continues.
+        force: to seal everything, due or not; to look closely at every log in an audit, whether it is its day or not.
+        surface, part, after: which names to audit (`headrace.tables.catalog.BUCKETS`), and where to continue; without
+            them, all.
     """
 
     verb: SealerVerb | IndexerVerb
@@ -37,6 +38,7 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
     not_before_ms: int = 0
     force: bool = False
     surface: str = ""
+    part: str = ""
     after: str = ""
 
 

@@ -1,4 +1,5 @@
-"""The frame of a worker function (sealer or indexer): which events run which verbs, and who repeats what failed.
+"""The frame of a worker function (sealer or indexer): which events run which verbs, and who repeats what failed; and the
+walk through all names that their audits share.
 
 queue      each message is one verb, or several; equal ones run once. SQS repeats those that fail.
 stream     hints that name logs, if the worker listens to a stream
@@ -10,9 +11,9 @@ from __future__ import annotations
 
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import msgspec
 from aws_lambda_powertools import Logger
@@ -20,10 +21,12 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from functions.metrics import Meter, Metric
 from functions.queue import Message, Queue
+from headrace.clock import Threads
 from headrace.errors import HeadraceError, StoreError
 from headrace.log.stores import Stores
 from headrace.manifest.store import ManifestStore
 from headrace.objects.observed import ObservedObjects, RequestCounts
+from headrace.tables.catalog import BUCKETS, Row
 
 Json = Mapping[str, Any]
 SCHEDULED = "Scheduled Event"
@@ -59,6 +62,71 @@ def count_requests(stores: Stores, meter: Meter[Any]) -> tuple[Stores, RequestCo
     counts = RequestCounts()
     objects = ObservedObjects(stores.objects, stores.clock, counts.observe, meter.observe)
     return replace(stores, objects=objects), counts
+
+
+AUDIT_ROWS = 500  # names in one run of an audit: seconds, then other messages have their turn
+AUDITORS = Threads(16, "audit")
+_APART_MS = 1000  # messages that come one by one are received one by one, and so run at the same time
+_DAY_MS = 24 * 3600 * 1000
+_ACTIVE_MS = 2 * _DAY_MS  # twice the schedule
+_WEEK_DAYS = 7
+A = TypeVar("A")
+
+
+class Audited(NamedTuple, Generic[A]):
+    """The result of one run of an audit: what was found out about each log, and the ids of those that could not be looked
+    at, with the error.
+    """
+
+    found: list[A]
+    failed: list[tuple[str, Exception]]
+
+
+def audit(context: Context[Any], message: Message, look: Callable[[Row], A]) -> Audited[A]:
+    """Runs one message of an audit: calls `look` for each log of one page of names, several at a time, and sends the
+    message for the next page. The message of the schedule, which names no part of the names, is replaced by one for each
+    part: they run at the same time, as far as the function may.
+    """
+    queue, now_ms = context.queue, context.now_ms()
+    if not message.surface:
+        parts = [(surface, part) for surface in context.stores.surfaces for part in BUCKETS]
+        queue.send(
+            [
+                msgspec.structs.replace(
+                    message, surface=surface, part=part, not_before_ms=now_ms + number * _APART_MS
+                )
+                for number, (surface, part) in enumerate(parts)
+            ],
+            now_ms,
+        )
+        return Audited([], [])
+
+    def tried(row: Row) -> A | Exception:
+        try:
+            return look(row)
+        except Exception as exc:  # noqa: BLE001 - one poisoned log must not hide the others
+            return exc
+
+    rows = context.stores.catalog.part(message.surface, message.part, after=message.after, limit=AUDIT_ROWS)
+    logs = [log for row in rows for log in row.logs]
+    found: Audited[A] = Audited([], [])
+    for log, result in zip(logs, AUDITORS.map(tried, logs), strict=True):
+        if isinstance(result, Exception):
+            found.failed.append((log.log_id, result))
+        else:
+            found.found.append(result)
+    if len(rows) == AUDIT_ROWS:
+        queue.send([msgspec.structs.replace(message, after=rows[-1].name, not_before_ms=0)], now_ms)
+    return found
+
+
+def is_its_day(message: Message, log_id: str, idle_ms: int, now_ms: int) -> bool:
+    """Returns whether an audit looks closely at a log today: every day if something was written to it in the last two, or
+    if the message says so; else once a week, on a day that depends on its id, for what only time or an operator changes.
+    """
+    if message.force:
+        return True
+    return idle_ms < _ACTIVE_MS or now_ms // _DAY_MS % _WEEK_DAYS == int(log_id[:8], 16) % _WEEK_DAYS
 
 
 C = TypeVar("C", bound=Context[Any])

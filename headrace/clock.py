@@ -102,7 +102,7 @@ B = TypeVar("B")
 
 class Threads:
     """A pool of threads for store calls that need not wait for each other; created when first used. Each call has the
-    deadline of the request that makes it.
+    deadline of the request that makes it. A pool of one is the calling thread.
     """
 
     def __init__(self, count: int, name: str) -> None:
@@ -117,7 +117,7 @@ class Threads:
 
         `call` must not use the same threads: it would wait for those that it occupies.
         """
-        if len(items) < 2:
+        if len(items) < 2 or self._count < 2:
             return [call(item) for item in items]
         with self._lock:
             if self._pool is None:

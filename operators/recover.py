@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from cli.options import json_option
-from operators.stores import EXIT_CODES, Steps, print_json, state_file_option, store_errors
+from operators.stores import EXIT_CODES, Steps, print_json, state_file_option, store_errors, threads
 
 if TYPE_CHECKING:
     from headrace.log.stores import Stores
@@ -59,7 +59,7 @@ def command(stores: Stores, dry_run: bool, rewound: bool, as_json: bool) -> None
     from headrace.recovery.recover import recover
 
     with store_errors("recover"), Steps() as steps:
-        report = recover(stores, dry_run=dry_run, rewound=rewound, progress=steps)
+        report = recover(stores, dry_run=dry_run, rewound=rewound, progress=steps, threads=threads())
     if as_json:
         print_json(report)
     else:

@@ -21,9 +21,11 @@ from headrace.errors import StoreError
 from headrace.settings import Settings, SettingsError, child_environment
 
 if TYPE_CHECKING:  # half a second that `--help` need not wait for
+    from headrace.clock import Threads
     from headrace.log.stores import Stores
 
 _TIMEOUT_S = 20.0  # no request waits for this
+_THREADS = 32
 _NEEDED = ("wal_table", "catalog_table", "watermarks_table", "producers_table", "bucket")
 
 EXIT_CODES = "\b\nExit codes: 0 clean, 1 findings or a log refused, 2 wrong usage, 3 AWS does not answer."
@@ -61,6 +63,13 @@ def open_stores(state_file: Path | None) -> Stores:
     from headrace.aws import aws_stores, region_of
 
     return aws_stores(settings, region_of(os.environ), dynamodb_timeout_s=_TIMEOUT_S, s3_read_timeout_s=_TIMEOUT_S)
+
+
+def threads() -> Threads:
+    """Returns the threads in which a command reads many logs at once."""
+    from headrace.clock import Threads
+
+    return Threads(_THREADS, "logs")
 
 
 def logs_of(stores: Stores, name: str, hint: str) -> list[str]:

@@ -8,7 +8,7 @@ import click
 
 from cli.options import json_option
 from cli.tables import counted
-from operators.stores import EXIT_CODES, Steps, logs_of, print_json, state_file_option, store_errors
+from operators.stores import EXIT_CODES, Steps, logs_of, print_json, state_file_option, store_errors, threads
 
 if TYPE_CHECKING:
     from headrace.log.stores import Stores
@@ -62,7 +62,7 @@ def _verify(stores: Stores, names: tuple[str, ...], steps: Steps) -> VerifyRepor
     from headrace.recovery.verify import verify, verify_all
 
     if not names:
-        return verify_all(stores, steps)
+        return verify_all(stores, steps, threads())
     hint = "without names, every log is checked, whatever the catalog says"
     log_ids = [log_id for name in names for log_id in logs_of(stores, name, hint)]
     reports = [verify(stores, log_id, steps) for log_id in log_ids]

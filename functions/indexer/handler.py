@@ -76,8 +76,8 @@ class Indexer(Worker[Context]):
                 meter.add(IndexerMetric.OrphansRemoved, sweep_orphans(context, message.log_id))
                 meter.add(IndexerMetric.GenerationsRemoved, remove_generations(context, message.log_id))
             case "audit":
-                audited = audit(context, message.surface, message.after)
-                meter.add(IndexerMetric.LogsWaiting, audited.waiting)
+                audited = audit(context, message)
+                meter.add(IndexerMetric.LogsWaiting, sum(audited.found))
                 self._note_failures(audited.failed)
             case "tick":
                 self._tick()

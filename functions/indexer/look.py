@@ -1,27 +1,28 @@
 """The verbs look and audit: they note when something of a log will be due for indexing or merging.
 
-A look follows a message that the log was, or may have been, published. The audit goes through the catalog once a day
-and looks at each log, to find what every event and message missed. One run takes one page of names, and sends itself a
-message for the next.
+A look follows a message that the log was, or may have been, published. The audit goes through the names that live once a
+day (`functions/worker.py: audit` is the walk), and looks at each log that was written to in the last two days, at any
+other one once a week, to find what every event and message missed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
+from functions import worker
 from functions.indexer import policy
 from functions.indexer.context import Context
 from functions.indexer.policy import Picture
 from functions.queue import MAX_DELAY_S, Message
+from functions.worker import Audited, is_its_day
 from headrace.definition import Definition
 from headrace.errors import Damaged, StoreThrottled
 from headrace.index.descriptors import NONE, hash_of
-from headrace.log import join
 from headrace.manifest.manifest import Manifest
 from headrace.objects import ObjectMissing, keys
 from headrace.segment import keypage
 from headrace.segment.descriptor import Segment
+from headrace.tables.catalog import Row
 from headrace.wal.state import LogState
 
 _TRIES = 8
@@ -79,12 +80,13 @@ def see(context: Context, log_id: str) -> Picture | None:
     newest = context.stores.wal.newest(log_id)
     if newest is None or is_over(newest.state):
         return None
-    manifest = join.newest_manifest(context.stores, context.manifests, log_id)
+    watermark = context.stores.watermarks.get(log_id)
+    manifest = context.manifests.newest(log_id, None, watermark.generation)
     if manifest is None or not manifest.segment_count:
         return None
     definition = context.definitions.of(log_id, newest.state)
     plan = hash_of(definition)
-    index = context.indexes.newest(log_id)
+    index = context.indexes.newest(log_id, at_least=watermark.index_generation)
     is_indexed = plan != NONE or bool(index.runs) or _has_keys(context, manifest, definition)
     if not is_indexed and not context.limits.merge.segments:
         return None
@@ -151,34 +153,21 @@ def _last_in(context: Context, manifest: Manifest, start: int, end: int, limit: 
         yield segment
 
 
-MAX_ROWS = 100
-
-
-class Audited(NamedTuple):
-    """The result of an audit: `waiting`, the number of logs with something to index or merge, now or later; and
-    `failed`, the ids of logs that could not be looked at, with the error.
+def audit(context: Context, message: Message) -> Audited[bool]:
+    """Looks at the logs of one page of names whose day it is, notes what is due for them, and sends messages to sweep their
+    orphans (objects that nothing names). The result says of each such log whether it waits for an index or a merge, now or
+    later.
     """
+    now_ms = context.now_ms()
 
-    waiting: int
-    failed: tuple[tuple[str, Exception], ...]
+    def looked(row: Row) -> tuple[str, bool] | None:
+        newest = context.stores.wal.newest(row.log_id)
+        if newest is None or not is_its_day(message, row.log_id, now_ms - newest.committed_ms, now_ms):
+            return None
+        return row.log_id, look(context, row.log_id)
 
-
-def audit(context: Context, surface: str = "", after: str = "") -> Audited:
-    """Looks at the logs of one page of names, of one surface or of each, and notes what is due for them. Sends messages
-    to sweep their orphans (objects that nothing names) and, if there are more names, to continue.
-    """
-    waiting = 0
-    failed: list[tuple[str, Exception]] = []
-    for one in (surface,) if surface else context.stores.surfaces:
-        rows = context.stores.catalog.living(one, after=after, limit=MAX_ROWS)
-        log_ids = [log.log_id for row in rows for log in row.logs]
-        for log_id in log_ids:
-            try:
-                waiting += look(context, log_id)
-            except Exception as exc:  # noqa: BLE001 - one poisoned log must not hide the others
-                failed.append((log_id, exc))
-        wanted = [Message("orphans", log_id) for log_id in log_ids]
-        if len(rows) == MAX_ROWS:
-            wanted.append(Message("audit", surface=one, after=rows[-1].name))
-        context.queue.send(wanted, context.now_ms())
-    return Audited(waiting, tuple(failed))
+    audited = worker.audit(context, message, looked)
+    found = [one for one in audited.found if one is not None]
+    sweepable = [log_id for log_id, _ in found] + [log_id for log_id, _ in audited.failed]
+    context.queue.send([Message("orphans", log_id) for log_id in sweepable], now_ms)
+    return Audited([waits for _, waits in found], audited.failed)

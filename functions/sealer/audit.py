@@ -1,8 +1,8 @@
 """The scheduled verbs audit and sweep.
 
-The audit goes through the catalog once a day, sends messages for work that every event and message missed, and corrects
-rows. It costs two reads per log, three if something is published. One run takes one page of names, and sends itself a
-message for the next.
+The audit goes through the names that live once a day, sends messages for work that every event and message missed, and
+corrects rows. It costs two reads per log, one or two more if the log has several entries (`functions/worker.py: audit` is
+the walk).
 
 The sweep ends logs whose deadline has passed, and updates deadlines that were renewed.
 """
@@ -11,37 +11,32 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from functions import worker
 from functions.queue import Message
 from functions.sealer import policy
 from functions.sealer.context import Context
+from functions.worker import Audited, is_its_day
 from headrace.tables.catalog import Row
 
 MAX_ROWS = 200
-_DAY_MS = 24 * 3600 * 1000
-_ACTIVE_MS = 2 * _DAY_MS  # twice the schedule: logs written to since can have new orphans
-_WEEK_DAYS = 7  # others can have segments that were merged
 
 
-def audit(parts: Context, surface: str = "", after: str = "") -> int:
-    """Looks at the logs of one page of names, of one surface or of each, and sends messages for work that was missed
-    (seal, trim, purge), for a sweep of orphans, and to continue. Returns the number of messages for missed work.
+def audit(parts: Context, message: Message) -> Audited[int]:
+    """Looks at the logs of one page of names, and sends messages for work that was missed (seal, trim, purge), and for a
+    sweep of orphans. The result has the number of messages for missed work for each log.
     """
     now_ms = parts.now_ms()
-    missed = 0
-    for one in (surface,) if surface else parts.stores.surfaces:
-        rows = parts.stores.catalog.living(one, after=after, limit=MAX_ROWS)
-        wanted = [message for row in rows for log in row.logs for message in _missed(parts, log, now_ms)]
-        missed += sum(message.verb != "orphans" for message in wanted)
-        if len(rows) == MAX_ROWS:
-            wanted.append(Message("audit", surface=one, after=rows[-1].name))
-        parts.queue.send(wanted, now_ms)
-    return missed
+    audited = worker.audit(parts, message, lambda row: _missed(parts, message, row, now_ms))
+    parts.queue.send([one for wanted in audited.found for one in wanted], now_ms)
+    return Audited([sum(one.verb != "orphans" for one in wanted) for wanted in audited.found], audited.failed)
 
 
-def _missed(parts: Context, row: Row, now_ms: int) -> list[Message]:
+def _missed(parts: Context, message: Message, row: Row, now_ms: int) -> list[Message]:
     wal, limits = parts.stores.wal, parts.limits
-    newest = wal.newest(row.log_id)
-    if newest is None:
+    page = wal.read(row.log_id, limit=2)  # of a log at rest only the newest entry is left
+    oldest = page.entries[0] if page.entries else None
+    newest = page.entries[-1] if page.complete and oldest else wal.newest(row.log_id)
+    if newest is None or oldest is None:
         return []
     wanted: list[Message] = []
     if newest.state.ended:
@@ -54,19 +49,12 @@ def _missed(parts: Context, row: Row, now_ms: int) -> list[Message]:
     idle_ms = now_ms - newest.committed_ms
     if policy.may_seal(newest.state) and newest.slot >= end_slot and idle_ms >= 2 * limits.age_ms:
         wanted.append(Message("seal", row.log_id, force=True))
-    if end_slot and newest.prev_slot >= 0:
-        oldest = wal.read(row.log_id, limit=1).entries[0]
-        is_trimmable = oldest.slot < min(end_slot, newest.slot)
-        if is_trimmable and now_ms - oldest.committed_ms >= 2 * limits.trim_age_ms:
-            wanted.append(Message("trim", row.log_id))
-    if idle_ms < _ACTIVE_MS or _is_its_day(row.log_id, now_ms):
+    is_trimmable = oldest.slot < min(end_slot, newest.slot)
+    if is_trimmable and now_ms - oldest.committed_ms >= 2 * limits.trim_age_ms:
+        wanted.append(Message("trim", row.log_id))
+    if is_its_day(message, row.log_id, idle_ms, now_ms):
         wanted.append(Message("orphans", row.log_id))
     return wanted
-
-
-def _is_its_day(log_id: str, now_ms: int) -> bool:
-    """Returns whether an idle log is looked at today: once a week, on a day that depends on its id."""
-    return now_ms // _DAY_MS % _WEEK_DAYS == int(log_id[:8], 16) % _WEEK_DAYS
 
 
 class Swept(NamedTuple):

@@ -74,7 +74,9 @@ class Sealer(Worker[Context]):
             case "orphans":
                 meter.add(SealerMetric.OrphansRemoved, sweep_orphans(parts, log_id))
             case "audit":
-                meter.add(SealerMetric.WorkMissed, audit(parts, message.surface, message.after))
+                audited = audit(parts, message)
+                meter.add(SealerMetric.WorkMissed, sum(audited.found))
+                self._note_failures(audited.failed, "log could not be audited")
             case "sweep":
                 self._sweep()
             case _:
@@ -106,10 +108,13 @@ class Sealer(Worker[Context]):
         swept = sweep(self.context)
         self.context.meter.add(SealerMetric.LogsExpired, swept.ended)
         self.context.meter.add(SealerMetric.DeadlinesMoved, swept.moved)
-        for log_id, exc in swept.failed:
+        self._note_failures(swept.failed, "log could not be expired")
+
+    def _note_failures(self, failed: Sequence[tuple[str, Exception]], what: str) -> None:
+        for log_id, exc in failed:
             self.context.meter.add(SealerMetric.VerbFailures)
             self.count_poisoned(exc)
-            self.logger.error("log could not be expired", log_id=log_id, exc_info=exc)
+            self.logger.error(what, log_id=log_id, exc_info=exc)
 
 
 def hints_by_log(records: Sequence[Json]) -> dict[str, list[Hint]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from headrace.clock import Budget
+from headrace.clock import Budget, Threads
 from headrace.errors import HeadraceError, StoreError
 from headrace.log.commit import Attempt
 from headrace.log.context import Context
@@ -16,7 +16,7 @@ from headrace.manifest.store import ManifestStore
 from headrace.objects import keys
 from headrace.recovery.plan import Plan, plan
 from headrace.recovery.report import LogRecovered, Progress, RecoverReport, no_progress
-from headrace.recovery.survey import payload_offset, survey
+from headrace.recovery.survey import ALONE, payload_offset, survey
 from headrace.tables.catalog import PutRow
 from headrace.tables.watermarks import Watermark
 from headrace.wal import Committed
@@ -26,7 +26,12 @@ _BUDGET_MS = 30_000
 
 
 def recover(
-    stores: Stores, *, dry_run: bool = False, rewound: bool = False, progress: Progress = no_progress
+    stores: Stores,
+    *,
+    dry_run: bool = False,
+    rewound: bool = False,
+    progress: Progress = no_progress,
+    threads: Threads = ALONE,
 ) -> RecoverReport:
     """Rebuilds the catalog, the watermarks and the end of every log from the bucket, where they are missing or wrong.
 
@@ -36,11 +41,12 @@ def recover(
         dry_run: whether to report what would be done, and write nothing.
         rewound: whether the tables were restored to an earlier time. A log with unpublished entries then looks intact,
             but later records may be lost; so its incarnation is raised, too, on each run.
+        threads: with which the facts are read; logs are rebuilt one after the other.
 
     Raises:
         StoreError: the facts could not be read; nothing was written. If a store fails later, only that log is refused.
     """
-    logs = survey(stores, progress)
+    logs = survey(stores, progress, threads)
     plans = list(plan(logs, rewound=rewound, now_ms=stores.clock.now_ms(), request_ids=stores.request_ids))
     run = _Run(stores, dry_run)
     plans.sort(

@@ -6,13 +6,15 @@ reads of tables. Logs that only the catalog knows are included; logs that only t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import partial
 from itertools import groupby
 from typing import Literal, TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
+from headrace.clock import Threads
 from headrace.errors import Damaged
 from headrace.log.stores import Stores
 from headrace.manifest import invariants
@@ -23,6 +25,8 @@ from headrace.tables.catalog import Row
 from headrace.tables.watermarks import Watermark
 from headrace.wal.state import Entry, LogConfig, LogState, incarnation_of, offset_of_slot
 
+ALONE = Threads(1, "survey")
+AT_ONCE = 256  # logs between two reports of progress
 _PAGE = 1000
 _REWRITTEN_MS = 60_000  # servers' clocks differ less
 M = TypeVar("M", Description, Tombstone)
@@ -105,16 +109,17 @@ class Facts(msgspec.Struct, frozen=True):
         return next((log for log in logs if log.log_id == self.log_id), None)
 
 
-def survey(stores: Stores, progress: Progress = no_progress) -> list[Facts]:
+def survey(stores: Stores, progress: Progress = no_progress, threads: Threads = ALONE) -> list[Facts]:
     """Returns the facts of every log that the bucket or the catalog knows, by log id."""
     listed = {one.log_id: one for one in list_logs(stores.objects)}
     rows = {log.log_id: log for surface in stores.surfaces for row in _rows(stores, surface) for log in row.logs}
     found: dict[str, Facts] = {}
     wanted = sorted(listed.keys() | rows.keys())
     while wanted:
-        for number, log_id in enumerate(wanted):
-            progress("surveying", number, len(wanted))
-            found[log_id] = look(stores, listed.get(log_id) or Listed(log_id), rows.get(log_id))
+        looks = partial(_look_at, stores, listed, rows)
+        for start in range(0, len(wanted), AT_ONCE):
+            progress("surveying", start, len(wanted))
+            found |= {one.log_id: one for one in threads.map(looks, wanted[start : start + AT_ONCE])}
         # Some are met only as what is under another log's name, as companions, or as sources.
         known = [one.row for one in found.values() if one.row is not None]
         known += [
@@ -124,6 +129,10 @@ def survey(stores: Stores, progress: Progress = no_progress) -> list[Facts]:
         others = {log_id for one in found.values() if one.config is not None for log_id in others_of(one.config)}
         wanted = sorted((rows.keys() | others) - found.keys())
     return [found[log_id] for log_id in sorted(found)]
+
+
+def _look_at(stores: Stores, listed: Mapping[str, Listed], rows: Mapping[str, Row], log_id: str) -> Facts:
+    return look(stores, listed.get(log_id) or Listed(log_id), rows.get(log_id))
 
 
 def list_logs(objects: Objects, prefix: str = keys.ROOT) -> Iterator[Listed]:

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from headrace.clock import Threads
 from headrace.errors import Damaged, HeadraceError, Overloaded, StoreError
 from headrace.log.join import PayloadTrimmed, read_payload
 from headrace.log.stores import Stores
@@ -20,7 +21,7 @@ from headrace.manifest.manifest import Description, Manifest, Tombstone
 from headrace.objects import keys
 from headrace.recovery import bucket, names
 from headrace.recovery.report import LogChecked, Notes, Progress, VerifyReport, no_progress
-from headrace.recovery.survey import Facts, Listed, list_logs, look, read_mark, survey
+from headrace.recovery.survey import ALONE, AT_ONCE, Facts, Listed, list_logs, look, read_mark, survey
 from headrace.tables.catalog import Row
 from headrace.tables.watermarks import Watermark
 from headrace.wal.state import DefinitionRef, Entry, LogConfig, LogState
@@ -47,25 +48,22 @@ def _verify(
     return VerifyReport((checked,), tuple(notes.findings))
 
 
-def verify_all(stores: Stores, progress: Progress = no_progress) -> VerifyReport:
-    """Checks every log that the bucket or the catalog knows, and whether logs agree with each other; returns what was
-    checked and what is wrong.
+def verify_all(stores: Stores, progress: Progress = no_progress, threads: Threads = ALONE) -> VerifyReport:
+    """Checks every log that the bucket or the catalog knows, as many at once as there are threads, and whether logs agree
+    with each other; returns what was checked and what is wrong.
 
     Raises:
         StoreError: the logs could not be listed.
     """
-    logs = survey(stores, progress)
+    logs = survey(stores, progress, threads)
     judged = names.resolve(logs)
-    reports = [
-        _verify(
-            stores,
-            log.log_id,
-            progress,
-            row=log.own_row,
-            is_superseded=judged.standing.get(log.log_id) == "superseded",
-        )
-        for log in logs
-    ]
+
+    def checked(log: Facts) -> VerifyReport:
+        is_superseded = judged.standing.get(log.log_id) == "superseded"
+        return _verify(stores, log.log_id, progress, row=log.own_row, is_superseded=is_superseded)
+
+    starts = range(0, len(logs), AT_ONCE)
+    reports = [report for start in starts for report in threads.map(checked, logs[start : start + AT_ONCE])]
     between = list(_between(logs, judged.forks))
     return VerifyReport(
         tuple(log for report in reports for log in report.logs),

@@ -108,6 +108,11 @@ class Catalog(Protocol):
         order.
         """
 
+    def part(self, surface: str, bucket: str, *, after: str = "", limit: int) -> list[Row]:
+        """Returns up to `limit` rows that have not ended, of the names of one of the `BUCKETS`, as `living` does. Audits
+        share the names by it.
+        """
+
     def every(self, surface: str, *, after: str = "", limit: int) -> list[Row]:
         """Returns up to `limit` rows, ended or not, with names above `after`, in order; recovery uses it."""
 
@@ -202,6 +207,9 @@ class PutRow(Guard, frozen=True):
         tables[TABLE].rows[self.row.surface, self.row.name] = self.row
 
 
+_LIVING = {"IndexName": LIVING}
+
+
 class DynamoCatalog:
     """The port `headrace.tables.catalog.Catalog` on DynamoDB."""
 
@@ -226,21 +234,30 @@ class DynamoCatalog:
         """Returns up to `limit` rows that have not ended, in byte order of the name, by merging 16 ordered queries of the
         index that has no others.
         """
-        index = {"IndexName": LIVING}
+        least = max(8, limit // 8)
         return self._merged(
-            [self._walk(index, f"{surface}#{digit}", after, prefix, limit) for digit in BUCKETS], limit
+            [self._walk(_LIVING, f"{surface}#{digit}", after, prefix, least) for digit in BUCKETS], limit
         )
+
+    def part(self, surface: str, bucket: str, *, after: str = "", limit: int) -> list[Row]:
+        """Returns up to `limit` rows of one bucket that have not ended, in byte order of the name, with one query a
+        megabyte.
+        """
+        return list(islice(self._walk(_LIVING, f"{surface}#{bucket}", after, "", limit), limit))
 
     def every(self, surface: str, *, after: str = "", limit: int) -> list[Row]:
         """Returns up to `limit` rows, ended or not, in byte order of the name, by merging 16 ordered queries."""
-        return self._merged([self._walk({}, f"{surface}#{digit}", after, "", limit) for digit in BUCKETS], limit)
+        least = max(8, limit // 8)
+        return self._merged([self._walk({}, f"{surface}#{digit}", after, "", least) for digit in BUCKETS], limit)
 
     @staticmethod
     def _merged(streams: Sequence[Iterator[Row]], limit: int) -> list[Row]:
         return list(islice(heapq.merge(*streams, key=lambda row: row.name.encode()), limit))
 
     def _walk(self, index: Mapping[str, str], bucket: str, after: str, prefix: str, limit: int) -> Iterator[Row]:
-        """Yields the rows of one bucket in order. `index` names the index to query; if it is empty, the table is."""
+        """Yields the rows of one bucket in order, with queries of up to `limit` rows. `index` names the index to query; if
+        it is empty, the table is.
+        """
         key = "living_in" if index else "bucket"
         condition, names, values = "#b = :b", {"#b": key}, {":b": s(bucket)}
         if prefix or after:
@@ -257,7 +274,7 @@ class DynamoCatalog:
             "KeyConditionExpression": condition,
             "ExpressionAttributeNames": names,
             "ExpressionAttributeValues": values,
-            "Limit": max(8, limit // 8),
+            "Limit": limit,
         }
         if prefix and after > prefix:
             if not after.startswith(prefix):
@@ -344,6 +361,11 @@ class MemoryCatalog:
     def living(self, surface: str, *, after: str = "", prefix: str = "", limit: int) -> list[Row]:
         """Returns up to `limit` rows that have not ended, in byte order of the name."""
         return [row for row in self._listed(surface, after, prefix) if not row.ended][:limit]
+
+    def part(self, surface: str, bucket: str, *, after: str = "", limit: int) -> list[Row]:
+        """Returns up to `limit` rows of one bucket that have not ended, in byte order of the name."""
+        found = self._listed(surface, after, "")
+        return [row for row in found if not row.ended and bucket_of(surface, row.name)[-1] == bucket][:limit]
 
     def every(self, surface: str, *, after: str = "", limit: int) -> list[Row]:
         """Returns up to `limit` rows, ended or not, in byte order of the name."""

@@ -29,6 +29,7 @@ from operators.doctor.facts import (
     TableFacts,
     WaitingFacts,
 )
+from operators.stores import threads
 
 MAX_LOGS = 200
 MAX_WAITING = 200
@@ -165,7 +166,7 @@ class CloudDoctor:
         stores = self._stores
         pages = (stores.catalog.living(surface, limit=MAX_LOGS + 1) for surface in stores.surfaces)
         logs = [log for rows in pages for row in rows for log in row.logs]
-        return tuple(map(self._log, logs[:MAX_LOGS])), len(logs) > MAX_LOGS
+        return tuple(threads().map(self._log, logs[:MAX_LOGS])), len(logs) > MAX_LOGS
 
     def _log(self, row: Row) -> LogFacts:
         oldest_ms, error = _try(lambda: self._oldest_unsealed_ms(row.log_id))

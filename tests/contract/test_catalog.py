@@ -87,6 +87,21 @@ def test_pages_of_a_listing_chain_into_the_whole(ports: Ports) -> None:
     assert found == every
 
 
+def test_the_parts_of_a_listing_are_disjoint_and_whole(ports: Ports) -> None:
+    every = [f"s{number:03d}" for number in range(60)]
+    put(ports, *(row(name, "l", ended=name == "s007") for name in every), row("other", "l", surface="queues"))
+    found: list[str] = []
+    for part in BUCKETS:
+        whole = names(ports.catalog.part("streams", part, limit=100))
+        assert whole == sorted(whole)
+        pages: list[str] = []
+        while page := names(ports.catalog.part("streams", part, after=pages[-1] if pages else "", limit=2)):
+            pages += page
+        assert pages == whole
+        found += whole
+    assert sorted(found) == [name for name in every if name != "s007"]
+
+
 def test_ended_rows_are_left_out_however_many(ports: Ports) -> None:
     every = [f"s{number:03d}" for number in range(150)]
     put(ports, *(row(name, "l", ended=number % 50 != 0) for number, name in enumerate(every)))

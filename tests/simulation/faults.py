@@ -18,7 +18,7 @@ READS = (
     "objects.get_ranges",
     "objects.list",
 )
-INDEXES = ("catalog.living", "catalog.due")
+INDEXES = ("catalog.living", "catalog.part", "catalog.due")
 WRITES = (
     "wal.commit",
     "wal.remove_dead",
@@ -51,7 +51,7 @@ POSSIBLE: dict[str, tuple[str, ...]] = {
 _RARE = {
     "wal.remove_dead": 20.0,
     **dict.fromkeys(("catalog.set_hints", "watermarks.touch"), 10.0),
-    **dict.fromkeys(("catalog.living", "catalog.due", "producers.purge", "watermarks.drop_note"), 4.0),
+    **dict.fromkeys((*INDEXES, "producers.purge", "watermarks.drop_note"), 4.0),
     "objects.get_ranges": 4.0,
     **dict.fromkeys(("wal.commit", "wal.remove", "objects.list", "objects.delete", "objects.create"), 3.0),
     **dict.fromkeys(("catalog.mark_ended", "watermarks.get"), 3.0),

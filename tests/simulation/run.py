@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from emr_jobs import stores
+from functions import worker
 from functions.sealer import audit, seal, trim
 from headrace import clock
 from headrace.log import context, join, seam
@@ -77,6 +78,9 @@ _SMALL: tuple[tuple[Any, str, Any], ...] = (
     (wal_memory, "_PAGE_BYTES", 1800),
     (seal, "MAX_ROUNDS", 3),
     (audit, "MAX_ROWS", 2),
+    (worker, "AUDIT_ROWS", 2),
+    (worker, "AUDITORS", clock.Threads(1, "audit")),
+    (worker, "_APART_MS", 0),
     (trim, "_DAY_MS", 3_600_000),
     (merging, "PUBLISH_MS", 1_800_000),
     (merging, "ABANDONED_MS", 3_600_000),

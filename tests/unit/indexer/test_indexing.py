@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from typing import Any
 
 import pytest
 
+from functions import worker
 from functions.indexer import policy
 from functions.indexer.context import made_ms
 from functions.indexer.follow import PLANNING_MS, STARTING_MS, follow
-from functions.indexer.look import MAX_ROWS, audit, look, see
+from functions.indexer.look import audit, look, see
 from functions.indexer.retire import rebuild, sweep_orphans
 from functions.indexer.runs import load_input
 from functions.indexer.start import GIVE_UP_MS, start
@@ -24,6 +26,7 @@ from headrace.settings import Settings
 from headrace.streams.values import CreateRequest
 from headrace.tables.jobs import Place
 from tests.support.builders import JSON, appending
+from tests.support.faults import Faulty
 from tests.unit.indexer.world import SETTINGS, World, dispatcher
 from tests.unit.log.test_definitions import NUMBERS, RENAME, RENAMED, SEARCH, installing
 
@@ -343,18 +346,33 @@ def test_orphans_of_runs_go_after_a_day_and_nothing_else_does() -> None:
     assert set(world.keys(log_id)) == kept | {fresh}
 
 
-def test_the_audit_finds_what_every_message_missed() -> None:
+def test_the_audit_finds_what_every_message_missed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker, "AUDIT_ROWS", 2)
     world = World()
-    logs = {f"n{number:03d}": "" for number in range(MAX_ROWS + 1)}
-    for name in logs:
-        logs[name] = world.create(name)
-    world.publish("n000", logs["n000"], 2)
-    world.publish(f"n{MAX_ROWS:03d}", logs[f"n{MAX_ROWS:03d}"], 2)
-    world.wakes.receive(world.clock.now_ms())
-    assert audit(world.indexer).waiting == 1
-    assert world.wakes.waiting[-1] == Message("audit", surface="streams", after=f"n{MAX_ROWS - 1:03d}")
-    assert audit(world.indexer, "streams", f"n{MAX_ROWS - 1:03d}").waiting == 1
+    logs = {f"n{number:03d}": world.create(f"n{number:03d}") for number in range(40)}
+    for name in ("n000", "n039"):
+        world.publish(name, logs[name], 2)
+    world.wakes.receive(2**60)
+    waiting, sent = world.audit(audit, world.indexer)
+    assert sum(waiting) == 2
+    assert {one.log_id for one in sent if one.verb == "orphans"} == set(logs.values())
     assert start(world.indexer).logs == 2
+
+
+def test_the_audit_reads_an_idle_log_once_and_looks_at_it_once_a_week() -> None:
+    world = World()
+    logs = {world.create(f"n{number:03d}") for number in range(70)}
+    world.wait(3 * 24 * 3600)
+    looked: list[str] = []
+    for _ in range(7):
+        wal = Faulty(world.wal)
+        parts = dataclasses.replace(world.indexer, stores=dataclasses.replace(world.stores, wal=wal))
+        _, sent = world.audit(audit, parts)
+        today = [one.log_id for one in sent if one.verb == "orphans"]
+        assert wal.calls == {"newest": len(logs) + len(today)}
+        looked += today
+        world.wait(24 * 3600)
+    assert sorted(looked) == sorted(logs)
 
 
 def queue_event(*bodies: Any) -> dict[str, Any]:
@@ -384,6 +402,7 @@ def test_created_manifests_and_job_state_events_do_it_all() -> None:
     handler.dispatch({"detail-type": "Scheduled Event"})
     assert world.covered(log_id)
     handler.dispatch({"verb": "audit"})
+    assert handler.run_each(world.wakes.receive(2**60)) == []
     assert silent.errors == []
 
 

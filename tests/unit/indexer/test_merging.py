@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from emr_jobs import merge as merging_job
 from functions.indexer.context import Context
 from functions.indexer.follow import follow, publish_merged
-from functions.indexer.look import look
+from functions.indexer.look import audit, look
 from functions.indexer.runs import load_input, load_result
 from functions.indexer.start import start
 from functions.sealer.purge import purge
@@ -136,7 +136,7 @@ def test_the_last_segments_of_a_log_that_went_idle_are_merged_by_the_schedule_al
 def test_an_audit_finds_what_no_news_told() -> None:
     world, log_id, written = slow_log()
     handler, _ = dispatcher(world.indexer)
-    handler.dispatch({"verb": "audit"})
+    world.audit(audit, world.indexer)
     for _ in range(2):
         handler.dispatch({"detail-type": "Scheduled Event"})
         world.work_all()

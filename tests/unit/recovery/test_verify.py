@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 
 import pytest
 from msgspec.structs import replace
 
 from functions.sealer.purge import purge
 from functions.sealer.trim import trim
+from headrace.clock import Threads
 from headrace.errors import StoreTimeout
 from headrace.index import descriptors
 from headrace.index.descriptors import Descriptor, Part
@@ -18,7 +20,8 @@ from headrace.index.manifest import IndexManifestStore, empty, with_runs
 from headrace.manifest import manifest as manifests
 from headrace.manifest.manifest import encode
 from headrace.objects import keys
-from headrace.recovery.verify import verify
+from headrace.objects.memory import MemoryObjects
+from headrace.recovery.verify import verify, verify_all
 from headrace.tables.watermarks import Watermark
 from tests.support.faults import Faulty
 from tests.unit.recovery.world import Ruins
@@ -368,3 +371,25 @@ def test_progress_is_told() -> None:
     told: list[tuple[str, int, int]] = []
     verify(world.stores, log_id, lambda *said: told.append(said))
     assert ("a", 0, len(world.segment_keys(log_id))) in told
+
+
+def test_many_logs_are_checked_at_once_with_the_same_report() -> None:
+    world, log_id = built()
+    logs = [log_id, *(world.create(f"n{number}") for number in range(20))]
+    world.objects.delete([world.keys(log_id, "segments/")[0]])
+    world.stores.watermarks.publish(logs[7], 3, 5, 5, 5)
+    met = threading.Barrier(4, timeout=30)  # no check ends before others have begun
+
+    class Meeting(MemoryObjects):
+        def list(self, prefix: str) -> Iterator[str]:
+            if prefix in {keys.log_prefix(one) for one in logs[:4]}:
+                met.wait()
+            return super().list(prefix)
+
+    meeting = Meeting()
+    for key in world.objects.list(""):
+        meeting.put(key, world.objects.get(key))
+    alone = verify_all(world.stores)
+    together = verify_all(dataclasses.replace(world.stores, objects=meeting), threads=Threads(4, "verify"))
+    assert together == alone
+    assert len(alone.logs) == len(logs) and {one.log_id for one in alone.findings} == {log_id, logs[7]}

@@ -9,10 +9,11 @@ from collections.abc import Callable
 from typing import Any
 
 from functions.metrics import Metric
-from functions.queue import MemoryQueue
+from functions.queue import MemoryQueue, Message
 from functions.sealer.context import Context, assemble
 from functions.sealer.handler import Sealer
 from functions.sealer.seal import Sealed, seal
+from functions.worker import Audited
 from headrace.batch import Batch
 from headrace.errors import StoreTimeout
 from headrace.manifest.manifest import Manifest
@@ -77,6 +78,21 @@ class World:
     def seal(self, log_id: str) -> Sealed:
         """Everything."""
         return seal(self.parts, log_id, force=True)
+
+    def audit(self, audits: Callable[[Any, Message], Audited[Any]], parts: Any) -> tuple[list[Any], list[Message]]:
+        """Runs an audit with all messages that it sends itself: what it found out, and what else it sent."""
+        found: list[Any] = []
+        sent: list[Message] = []
+        waiting = [Message("audit")]
+        while waiting:
+            for message in waiting:
+                audited = audits(parts, message)
+                assert audited.failed == []
+                found += audited.found
+            received = parts.queue.receive(2**60)
+            waiting = [message for message in received if message.verb == "audit"]
+            sent += [message for message in received if message.verb != "audit"]
+        return found, sent
 
     def wait(self, seconds: float) -> None:
         """Moves the clock."""
