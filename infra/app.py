@@ -3,9 +3,8 @@
 Both commands bundle the functions, which needs uv with a filled cache or a network, but no docker and no AWS account.
 `python -m infra.synth` writes only the template.
 
-The stack has the resources of a deployment, who may use them, and the outputs that other stacks need. It is one stack
-because its parts are created and deleted together: tables and bucket are useless without each other, and rules, queues
-and functions in separate stacks would refer to each other in a circle.
+A deployment is two stacks: the data (`infra/data.py`), and the application that works on it, which is here. The
+application has no state: it may be destroyed and deployed again at any time.
 """
 
 from __future__ import annotations
@@ -13,32 +12,30 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from aws_cdk import App, CfnOutput, DefaultStackSynthesizer, Duration, RemovalPolicy, Stack
+from aws_cdk import App, CfnOutput, DefaultStackSynthesizer, Duration, Stack
 from constructs import Construct
 
 from infra import findings
 from infra.alarms import Alarms
 from infra.bundle import PythonFunction
 from infra.dashboard import Dashboard
-from infra.doors import MODULE, WRAPPER, AdminKey, HttpDoor, StreamingDoor
+from infra.data import DataStack
+from infra.doors import MODULE, WRAPPER, HttpDoor, StreamingDoor
 from infra.environments import STREAMING_SPARE_SECONDS, Environment, environment_of
 from infra.machine import LAMBDA, Machine
 from infra.permissions import api_statements, indexer_statements, sealer_statements
+from infra.queues import INDEXER_TIMEOUT, SEALER_TIMEOUT
 from infra.spark import Spark
-from infra.storage import DataBucket, DataKey, Tables
-from infra.triggers import IndexerTriggers, Queues, SealerTriggers
+from infra.triggers import IndexerTriggers, SealerTriggers
 
 STACK_ID = "Headrace"
+DATA_STACK_ID = "HeadraceData"
 # An HTTP API gives up after 30 s; the function must answer, or fail, before its client is told nothing.
 API_TIMEOUT = Duration.seconds(29)
-# A batch of the stream may name many logs, each of which is sealed in seconds.
-SEALER_TIMEOUT = Duration.minutes(5)
-# Plans for hundreds of logs, or publishes as many runs.
-INDEXER_TIMEOUT = Duration.minutes(5)
 
 
 class HeadraceStack(Stack):
-    """All resources of one Headrace deployment, in one account and region."""
+    """The application of one Headrace deployment, in one account and region: doors, functions, triggers, alarms."""
 
     def __init__(
         self,
@@ -46,26 +43,20 @@ class HeadraceStack(Stack):
         construct_id: str,
         *,
         environment: Environment,
+        data: DataStack,
         machine: Machine = LAMBDA,
         **stack: Any,
     ) -> None:
         super().__init__(
             scope,
             construct_id,
-            stack_name=f"headrace-{environment.name}",
+            stack_name=environment.stack_name,
             termination_protection=environment.termination_protection,
             # The CLI checks the bootstrap version itself; the template then needs no parameter.
             synthesizer=DefaultStackSynthesizer(generate_bootstrap_version_rule=False),
             **stack,
         )
-        # The bucket is kept in any case: CloudFormation deletes none that has objects, and we empty none.
-        removal = RemovalPolicy.RETAIN if environment.keep_data else RemovalPolicy.DESTROY
-        key = DataKey(self, "DataKey", removal=removal).key
-        tables = Tables(self, "Tables", key=key, removal=removal)
-        bucket = DataBucket(self, "Data", key=key, noncurrent_version_days=environment.noncurrent_version_days).bucket
-        api_keys = AdminKey(self, "AdminKey", key=key).secret
-        queues = Queues(self, "Queues", sealer_timeout=SEALER_TIMEOUT, indexer_timeout=INDEXER_TIMEOUT)
-
+        tables, bucket, key, api_keys, queues = data.tables, data.bucket, data.key, data.api_keys, data.queues
         stores = {
             "HEADRACE_WAL_TABLE": tables.wal.table_name,
             "HEADRACE_CATALOG_TABLE": tables.catalog.table_name,
@@ -175,7 +166,6 @@ class HeadraceStack(Stack):
             self,
             "IndexerTriggers",
             function=indexer.invoke_target,
-            bucket=bucket,
             queue=queues.index,
             application=spark.application,
             queue_concurrency=environment.indexer_queue_concurrency,
@@ -206,23 +196,7 @@ class HeadraceStack(Stack):
             alarms=alarms.alarms,
         )
 
-        outputs = {
-            "WalTableName": tables.wal.table_name,
-            "CatalogTableName": tables.catalog.table_name,
-            "WatermarksTableName": tables.watermarks.table_name,
-            "ProducersTableName": tables.producers.table_name,
-            "JobsTableName": tables.jobs.table_name,
-            "BucketName": bucket.bucket_name,
-            "DelayQueueUrl": queues.delay.queue_url,
-            "DelayDeadLetterQueueUrl": queues.delay_dead_letters.queue_url,
-            "StreamDeadLetterQueueUrl": queues.stream_dead_letters.queue_url,
-            "IndexQueueUrl": queues.index.queue_url,
-            "IndexDeadLetterQueueUrl": queues.index_dead_letters.queue_url,
-            "WalStreamArn": tables.wal.table_stream_arn,
-            "AdminKeySecretArn": api_keys.secret_arn,
-            "ApiUrl": door.url,
-            **streaming_urls,
-        }
+        outputs = {"ApiUrl": door.url, **streaming_urls}
         if alarms.topic is not None:
             outputs["AlarmTopicArn"] = alarms.topic.topic_arn
         for name, value in outputs.items():
@@ -246,7 +220,9 @@ def build_app(*, context: Mapping[str, Any] | None = None, outdir: str | None = 
         architecture=app.node.try_get_context("architecture") or LAMBDA.architecture,
         python=app.node.try_get_context("python") or LAMBDA.python,
     )
-    findings.acknowledge(HeadraceStack(app, STACK_ID, environment=environment, machine=machine))
+    data = DataStack(app, DATA_STACK_ID, environment=environment)
+    application = HeadraceStack(app, STACK_ID, environment=environment, data=data, machine=machine)
+    findings.acknowledge(data, application)
     findings.check(app)
     return app
 

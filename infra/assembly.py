@@ -1,7 +1,7 @@
 """Builds exactly what `cdk deploy` would deploy: `python -m infra.assembly [--environment dev] [--outdir cdk.out]`.
 
-Bundles the functions, synthesizes the stack, and prints a summary. Needs no docker, account or network if uv's cache is
-filled. For the committed template see `infra/synth.py`.
+Bundles the functions, synthesizes the stacks, and prints a summary. Needs no docker, account or network if uv's cache is
+filled. For the committed templates see `infra/synth.py`.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from infra.app import STACK_ID, build_app
-from infra.environments import DEV, ENVIRONMENTS
+from infra.app import DATA_STACK_ID, STACK_ID, build_app
+from infra.environments import DEV, ENVIRONMENTS, PREFIX
 from infra.machine import LAMBDA, PLATFORMS, PYTHONS, Machine
 
 DEFAULT_OUTDIR = "cdk.out"
@@ -45,13 +45,12 @@ class Asset:
 
 
 @dataclass(frozen=True)
-class Assembly:
-    """A synthesized app: the template of its stack, and the assets that the template refers to."""
+class StackTemplate:
+    """One stack of a synthesized app: its name, its template, and whether it refuses to be deleted."""
 
-    folder: Path
-    stack_name: str
+    name: str
     template: dict[str, Any]
-    assets: tuple[Asset, ...]
+    is_protected: bool
 
     @property
     def resources(self) -> Counter[str]:
@@ -59,29 +58,57 @@ class Assembly:
         return Counter(resource["Type"] for resource in self.template["Resources"].values())
 
 
-def assemble(*, outdir: Path, environment: str = DEV.name, machine: Machine = LAMBDA) -> Assembly:
-    """Synthesizes the app into `outdir` and returns the result. Raises the errors of `build_app` and of bundling."""
-    context = {"environment": environment, "architecture": machine.architecture, "python": machine.python}
+@dataclass(frozen=True)
+class Assembly:
+    """A synthesized app: its stacks in the order of their deployment, and the assets that their templates refer to."""
+
+    folder: Path
+    data: StackTemplate
+    application: StackTemplate
+    assets: tuple[Asset, ...]
+
+    @property
+    def stacks(self) -> tuple[StackTemplate, StackTemplate]:
+        """Returns the stacks in the order of their deployment."""
+        return (self.data, self.application)
+
+
+def assemble(
+    *,
+    outdir: Path,
+    environment: str = DEV.name,
+    machine: Machine = LAMBDA,
+    values: Mapping[str, Any] | None = None,
+) -> Assembly:
+    """Synthesizes the app into `outdir` and returns the result; `values` replace settings of the environment. Raises
+    the errors of `build_app` and of bundling.
+    """
+    context = {
+        "environment": environment,
+        "architecture": machine.architecture,
+        "python": machine.python,
+        **{f"{PREFIX}{name}": value for name, value in (values or {}).items()},
+    }
     build_app(context=context, outdir=str(outdir)).synth()
     return read(outdir)
 
 
 def read(folder: Path) -> Assembly:
     """Reads a synthesized app from a folder."""
-    (stack,) = (
-        artifact
-        for artifact in json.loads((folder / "manifest.json").read_text())["artifacts"].values()
-        if artifact["type"] == "aws:cloudformation:stack"
-    )
-    template = folder / stack["properties"]["templateFile"]
-    manifest = json.loads((folder / f"{STACK_ID}.assets.json").read_text())
-    assets = [_asset(folder, entry) for entry in manifest["files"].values()]
-    return Assembly(
-        folder=folder,
-        stack_name=stack["properties"]["stackName"],
-        template=json.loads(template.read_text()),
-        assets=tuple(asset for asset in assets if asset.path != template),
-    )
+    artifacts = json.loads((folder / "manifest.json").read_text())["artifacts"]
+    stacks, assets = {}, []
+    for id_ in (DATA_STACK_ID, STACK_ID):
+        properties = artifacts[id_]["properties"]
+        path = folder / properties["templateFile"]
+        stacks[id_] = StackTemplate(
+            properties["stackName"],
+            json.loads(path.read_text()),
+            is_protected=properties.get("terminationProtection", False),
+        )
+        manifest = json.loads((folder / f"{id_}.assets.json").read_text())
+        found = [_asset(folder, entry) for entry in manifest["files"].values()]
+        assets += [asset for asset in found if asset.path != path]
+    return Assembly(folder, stacks[DATA_STACK_ID], stacks[STACK_ID], tuple(assets))
 
 
 def _asset(folder: Path, entry: Mapping[str, Any]) -> Asset:
@@ -97,8 +124,10 @@ def _asset(folder: Path, entry: Mapping[str, Any]) -> Asset:
 
 def described(assembly: Assembly) -> str:
     """Formats resource types and assets as text for people."""
-    lines = [f"{assembly.stack_name}: {assembly.resources.total()} resources"]
-    lines += [f"  {count:3} {type_}" for type_, count in sorted(assembly.resources.items())]
+    lines = []
+    for stack in assembly.stacks:
+        lines += [f"{stack.name}: {stack.resources.total()} resources"]
+        lines += [f"  {count:3} {type_}" for type_, count in sorted(stack.resources.items())]
     lines += [f"{len(assembly.assets)} assets, bytes unzipped"]
     lines += [f"  {asset.size:12,} {asset.name}" for asset in assembly.assets]
     return "\n".join([*lines, f"in {assembly.folder}"])

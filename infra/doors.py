@@ -1,5 +1,5 @@
-"""How requests reach the functions: an HTTP API in front of the api function (the buffered door), a Function URL whose
-responses stream (the streaming door), and the first API key of a deployment.
+"""How requests reach the functions: an HTTP API in front of the api function (the buffered door), and a Function URL whose
+responses stream (the streaming door).
 """
 
 from __future__ import annotations
@@ -11,11 +11,9 @@ from aws_cdk import RemovalPolicy, Stack
 from aws_cdk import aws_apigateway as apigateway
 from aws_cdk import aws_apigatewayv2 as apigatewayv2
 from aws_cdk import aws_certificatemanager as acm
-from aws_cdk import aws_kms as kms
 from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_logs as logs
 from aws_cdk import aws_route53 as route53
-from aws_cdk import aws_secretsmanager as secretsmanager
 from aws_cdk.aws_apigatewayv2_integrations import HttpLambdaIntegration
 from constructs import Construct
 
@@ -147,25 +145,3 @@ class StreamingDoor(Construct):
             invoke_mode=lambda_.InvokeMode.RESPONSE_STREAM,
         )
         self.url = self.function_url.url
-
-
-# Letters and digits only, since `:` and `,` have a meaning in a list of keys; 43 of them carry 256 bits.
-KEY_CHARACTERS = 43
-
-
-class AdminKey(Construct):
-    """The secret with the first bearer key, which has every scope. Its text is a list of keys, to which an operator
-    adds more.
-    """
-
-    def __init__(self, scope: Construct, construct_id: str, *, key: kms.IKey) -> None:
-        super().__init__(scope, construct_id)
-        self.secret = secretsmanager.Secret(
-            self,
-            "Secret",
-            description="Headrace API keys, comma separated: key[:scopes[:prefixes]]",
-            encryption_key=key,
-            generate_secret_string=secretsmanager.SecretStringGenerator(
-                exclude_punctuation=True, include_space=False, password_length=KEY_CHARACTERS
-            ),
-        )

@@ -35,6 +35,7 @@ _NAME = re.compile(r"[a-z][a-z0-9-]{0,31}")
 _DOMAIN = re.compile(r"(?=.{4,253}$)([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z]{2,63}")
 _CERTIFICATE = re.compile(r"arn:aws[a-z-]*:acm:[a-z0-9-]+:[0-9]{12}:certificate/[0-9a-f-]+")
 _ZONE = re.compile(r"Z[A-Z0-9]{1,31}")
+DATA_SUFFIX = "-data"
 # Lambda takes no longer function than 15 minutes, and one that streams needs a while after its streams have ended.
 STREAMING_SPARE_SECONDS = 30
 
@@ -54,7 +55,10 @@ def _value(meaning: str, **bounds: Any) -> Any:
 class Environment:
     """The settings of one deployment. Raises BadEnvironment if one is out of bounds, or contradicts another."""
 
-    name: str = _value("ends the stack's name: `headrace-<name>`", form=_NAME)
+    name: str = _value(
+        "ends the stacks' names: `headrace-<name>`, and `headrace-<name>-data`; it does not itself end in `-data`",
+        form=_NAME,
+    )
     log_retention_days: int = _value("age at which function and access logs are dropped", one_of=tuple(_RETENTION))
     noncurrent_version_days: int = _value(
         "how long an overwritten or deleted object can be brought back, and how long deleted data lingers",
@@ -62,9 +66,10 @@ class Environment:
         most=3650,
     )
     keep_data: bool = _value(
-        "tables, bucket and key survive the stack; if not, the bucket alone does, and nothing can read it without the key"
+        "the stack with the data refuses to be deleted, and what it holds survives it; if not, the bucket alone does, "
+        "and nothing can read it without the key"
     )
-    termination_protection: bool = _value("the stack refuses to be deleted")
+    termination_protection: bool = _value("the application's stack refuses to be deleted, too")
     requests_per_second: int = _value(
         "steady rate that the HTTP API admits; above it clients get 429", least=1, most=100_000
     )
@@ -120,6 +125,8 @@ class Environment:
         self._check_together()
 
     def _check_together(self) -> None:
+        if self.name.endswith(DATA_SUFFIX):
+            raise BadEnvironment(f"name ends in {DATA_SUFFIX}, which the stack with the data does: {self.name!r}")
         if bool(self.domain_name) != bool(self.certificate_arn):
             raise BadEnvironment("domain_name and certificate_arn go together")
         if self.hosted_zone_id and not self.domain_name:
@@ -138,6 +145,16 @@ class Environment:
             raise BadEnvironment(
                 f"spark_warm_executors need more than spark_maximum_vcpus: {needed} > {self.spark_maximum_vcpus}"
             )
+
+    @property
+    def stack_name(self) -> str:
+        """Returns the name of the application's stack."""
+        return f"headrace-{self.name}"
+
+    @property
+    def data_stack_name(self) -> str:
+        """Returns the name of the data's stack. No application has it: a name can't end in `-data`."""
+        return f"{self.stack_name}{DATA_SUFFIX}"
 
     @property
     def log_retention(self) -> logs.RetentionDays:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from aws_cdk import Acknowledgment, App, CfnElement, CfnResource, Stack, Validations
+from aws_cdk import Acknowledgment, App, CfnResource, Stack, Validations
 from cdk_nag import AwsSolutionsChecks
 from constructs import IConstruct
 
@@ -36,14 +36,19 @@ class Finding:
     of: str = ""
     resource: str = ""
 
-    def id(self, stack: Stack) -> str:
-        """Returns the id under which cdk-nag reports it."""
+    def id(self, stacks: Sequence[Stack]) -> str:
+        """Returns the id under which cdk-nag reports it; one of the stacks has the construct at `of`."""
         if not self.resource:
             return f"{PACK}-{self.rule}"
-        named = _at(stack, self.of)
-        element = named if isinstance(named, CfnElement) else named.node.default_child
-        assert isinstance(element, CfnElement)
-        return f"{PACK}-{self.rule}[Resource::<{stack.get_logical_id(element)}.Arn>/{self.resource}]"
+        named = _found(stacks, self.of)
+        element = named if isinstance(named, CfnResource) else named.node.default_child
+        assert isinstance(element, CfnResource)
+        stack = element.stack
+        if _stack_of(stacks, self.path) == stack:
+            arn = f"<{stack.get_logical_id(element)}.Arn>"
+        else:
+            arn = stack.resolve(stack.export_value(element.get_att("Arn")))["Fn::ImportValue"]
+        return f"{PACK}-{self.rule}[Resource::{arn}/{self.resource}]"
 
 
 def _objects(path: str, reason: str, *patterns: str) -> tuple[Finding, ...]:
@@ -125,26 +130,32 @@ def check(app: App) -> None:
     Validations.of(app).add_plugins(AwsSolutionsChecks(app, verbose=True))
 
 
-def acknowledge(stack: Stack) -> None:
-    """Marks the accepted findings as acknowledged in a stack, each at its construct. Constructs that the environment
-    leaves out are skipped.
+def acknowledge(*stacks: Stack) -> None:
+    """Marks the accepted findings as acknowledged in the stacks of a deployment, each at its construct. Constructs that
+    the environment leaves out are skipped.
     """
-    for finding in of(stack, ACKNOWLEDGED):
-        rule = Acknowledgment(id=f"{PACK}::{finding.id(stack)}", reason=finding.reason)
-        Validations.of(_at(stack, finding.path)).acknowledge(rule)
-    for finding in of(stack, LINT_ACKNOWLEDGED):
-        resource = _at(stack, finding.path).node.default_child
+    for finding in of(stacks, ACKNOWLEDGED):
+        rule = Acknowledgment(id=f"{PACK}::{finding.id(stacks)}", reason=finding.reason)
+        Validations.of(_found(stacks, finding.path)).acknowledge(rule)
+    for finding in of(stacks, LINT_ACKNOWLEDGED):
+        resource = _found(stacks, finding.path).node.default_child
         assert isinstance(resource, CfnResource)
         resource.add_metadata("cfn-lint", {"config": {"ignore_checks": [finding.rule]}})
 
 
-def of(stack: Stack, findings: Sequence[Finding]) -> list[Finding]:
-    """Returns the findings whose construct exists in the stack."""
-    return [finding for finding in findings if stack.node.try_find_child(finding.path.split("/")[0]) is not None]
+def of(stacks: Sequence[Stack], findings: Sequence[Finding]) -> list[Finding]:
+    """Returns the findings whose construct exists in one of the stacks."""
+    return [finding for finding in findings if _stack_of(stacks, finding.path) is not None]
 
 
-def _at(stack: Stack, path: str) -> IConstruct:
-    found: IConstruct = stack
+def _found(stacks: Sequence[Stack], path: str) -> IConstruct:
+    found: IConstruct | None = _stack_of(stacks, path)
+    assert found is not None, path
     for name in path.split("/"):
         found = found.node.find_child(name)
     return found
+
+
+def _stack_of(stacks: Sequence[Stack], path: str) -> Stack | None:
+    first = path.split("/")[0]
+    return next((stack for stack in stacks if stack.node.try_find_child(first) is not None), None)

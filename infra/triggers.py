@@ -7,59 +7,14 @@ from __future__ import annotations
 from typing import Any
 
 import jsii
-from aws_cdk import Aws, CfnResource, Duration
+from aws_cdk import Duration
 from aws_cdk import aws_dynamodb as dynamodb
 from aws_cdk import aws_emrserverless as emrserverless
 from aws_cdk import aws_events as events
 from aws_cdk import aws_events_targets as targets
-from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as lambda_
-from aws_cdk import aws_s3 as s3
 from aws_cdk import aws_sqs as sqs
 from constructs import Construct
-
-# The longest that SQS keeps anything: time for a person to look.
-DEAD_LETTER_RETENTION = Duration.days(14)
-# Six times, as Lambda asks: a message must not reappear while a throttled invocation may still hold it.
-VISIBILITY_PER_TIMEOUT = 6
-MAX_RECEIVES = 5
-
-
-class Queues(Construct):
-    """The queues and their dead-letter queues. Messages name a log and a verb and never carry data, so SQS's own key
-    encrypts them.
-    """
-
-    def __init__(
-        self, scope: Construct, construct_id: str, *, sealer_timeout: Duration, indexer_timeout: Duration
-    ) -> None:
-        super().__init__(scope, construct_id)
-        # Two, because their messages differ: a verb that can be sent again, and the bounds of a stream batch.
-        self.delay_dead_letters = self._dead_letters("DelayDeadLetters")
-        self.stream_dead_letters = self._dead_letters("StreamDeadLetters")
-        self.delay = self._queue("Delay", sealer_timeout, self.delay_dead_letters)
-        self.index_dead_letters = self._dead_letters("IndexDeadLetters")
-        self.index = self._queue("Index", indexer_timeout, self.index_dead_letters)
-
-    def _queue(self, construct_id: str, consumer_timeout: Duration, dead_letters: sqs.Queue) -> sqs.Queue:
-        return sqs.Queue(
-            self,
-            construct_id,
-            visibility_timeout=Duration.seconds(VISIBILITY_PER_TIMEOUT * int(consumer_timeout.to_seconds())),
-            encryption=sqs.QueueEncryption.SQS_MANAGED,
-            enforce_ssl=True,
-            dead_letter_queue=sqs.DeadLetterQueue(max_receive_count=MAX_RECEIVES, queue=dead_letters),
-        )
-
-    def _dead_letters(self, construct_id: str) -> sqs.Queue:
-        return sqs.Queue(
-            self,
-            construct_id,
-            retention_period=DEAD_LETTER_RETENTION,
-            encryption=sqs.QueueEncryption.SQS_MANAGED,
-            enforce_ssl=True,
-        )
-
 
 # Events are hints that name logs, and one batch names a log many times: large batches, gathered for a while,
 # look at each log once.
@@ -185,14 +140,12 @@ class IndexerTriggers(WorkerTriggers):
         construct_id: str,
         *,
         function: lambda_.IFunction,
-        bucket: s3.Bucket,
-        queue: sqs.Queue,
+        queue: sqs.IQueue,
         application: emrserverless.CfnApplication,
         queue_concurrency: int,
     ) -> None:
         audits = "index what was missed, remove orphans"
         super().__init__(scope, construct_id, function, queue, queue_concurrency, audits)
-        _notify(bucket, queue)
         self.job_state = events.Rule(
             self,
             "JobState",
@@ -205,45 +158,3 @@ class IndexerTriggers(WorkerTriggers):
             targets=[targets.LambdaFunction(function, retry_attempts=2)],
         )
         self.tick = self._tick("Tick", "follow index jobs and start what is due", TICK_INTERVAL)
-
-
-def _notify(bucket: s3.Bucket, queue: sqs.Queue) -> None:
-    """Makes the bucket notify the queue of new objects that may be manifests (`logs/….json.zst`); the function checks
-    which are.
-
-    It sets the bucket's own property, where the CDK would create a function for it. S3 checks that it may send when the
-    property is set, so the queue's policy must exist first. The policy therefore names the account and not the bucket:
-    otherwise each would wait for the other.
-    """
-    queue.add_to_resource_policy(
-        iam.PolicyStatement(
-            sid="BucketMaySend",
-            principals=[iam.ServicePrincipal("s3.amazonaws.com")],
-            actions=["sqs:SendMessage"],
-            resources=[queue.queue_arn],
-            conditions={"StringEquals": {"aws:SourceAccount": Aws.ACCOUNT_ID}},
-        )
-    )
-    resource = bucket.node.default_child
-    policy = queue.node.find_child("Policy")
-    assert isinstance(resource, s3.CfnBucket)
-    assert isinstance(policy, sqs.QueuePolicy)
-    resource.notification_configuration = s3.CfnBucket.NotificationConfigurationProperty(
-        queue_configurations=[
-            s3.CfnBucket.QueueConfigurationProperty(
-                event="s3:ObjectCreated:*",
-                queue=queue.queue_arn,
-                filter=s3.CfnBucket.NotificationFilterProperty(
-                    s3_key=s3.CfnBucket.S3KeyFilterProperty(
-                        rules=[
-                            s3.CfnBucket.FilterRuleProperty(name="prefix", value="logs/"),
-                            s3.CfnBucket.FilterRuleProperty(name="suffix", value=".json.zst"),
-                        ]
-                    )
-                ),
-            )
-        ]
-    )
-    child = policy.node.default_child
-    assert isinstance(child, CfnResource)
-    resource.add_resource_dependency(child)

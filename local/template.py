@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import re
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +21,8 @@ from local.access_calls import ACCOUNT
 from local.deployment import Deployment, EventTrigger, Function, QueueTrigger, ScheduleTrigger, StreamTrigger
 from local.environment import client
 
-TEMPLATE_PATH = Path(__file__).resolve().parent.parent / "infra" / "template" / "headrace.template.json"
-STACK_NAME = "headrace"
+TEMPLATE_PATH = Path(__file__).resolve().parent.parent / "infra" / "template"
+STACK_NAME = "headrace-data"  # as of a deployment: what moto makes of it are the data
 DEPLOYED_TYPES = frozenset({"AWS::DynamoDB::Table", "AWS::S3::Bucket", "AWS::SQS::Queue"})
 _PSEUDO_PREFIX = "AWS::"
 # `${Name}` and `${Name.Attribute}`; `${!Literal}` refers to nothing.
@@ -44,7 +44,11 @@ class UnusableTemplate(ValueError):
 
 
 def read_template(path: Path = TEMPLATE_PATH) -> Json:
-    """Reads the template as JSON. Raises UnusableTemplate if it is missing or not a template."""
+    """Reads the template as JSON; of a folder, all of its templates, as one (`joined`). Raises UnusableTemplate if it is
+    missing or not a template.
+    """
+    if path.is_dir():
+        return joined([read_template(one) for one in sorted(path.glob("*.template.json"))])
     try:
         template: Json = json.loads(path.read_text())
     except FileNotFoundError as exc:
@@ -54,6 +58,37 @@ def read_template(path: Path = TEMPLATE_PATH) -> Json:
     if "Resources" not in template:
         raise UnusableTemplate(f"{path} has no Resources")
     return template
+
+
+def joined(templates: Iterable[Json]) -> Json:
+    """Returns the templates of several stacks as that of one: each import becomes what the other stack exports.
+
+    Raises UnusableTemplate if two resources or outputs have one name, or an import has no export.
+    """
+    one: Json = {"Resources": {}, "Outputs": {}}
+    exported: Json = {}
+    for template in templates:
+        outputs = template.get("Outputs", {})
+        exported |= {output["Export"]["Name"]: output["Value"] for output in outputs.values() if "Export" in output}
+        shown = {name: output for name, output in outputs.items() if "Export" not in output}
+        for part, named in (("Resources", template["Resources"]), ("Outputs", shown)):
+            if twice := one[part].keys() & named.keys():
+                raise UnusableTemplate(f"two stacks have {part} of one name: {sorted(twice)}")
+            one[part] |= named
+    return {part: _with_imports(named, exported) for part, named in one.items()}
+
+
+def _with_imports(value: Any, exported: Json) -> Any:
+    match value:
+        case {"Fn::ImportValue": str(name)}:
+            if name not in exported:
+                raise UnusableTemplate(f"no stack exports {name}")
+            return exported[name]
+        case dict():
+            return {key: _with_imports(inner, exported) for key, inner in value.items()}
+        case list():
+            return [_with_imports(inner, exported) for inner in value]
+    return value
 
 
 def deploy(template: Json, endpoint: str) -> Deployment:

@@ -15,6 +15,8 @@ from cli.errors import BadInput
 from headrace.settings import SETTING_OF_OUTPUT
 
 _APPLICATION = "AWS::EMRServerless::Application"
+# Ends the name of the stack with the data (`infra/environments.py`).
+DATA_SUFFIX = "-data"
 _DEAD_LETTERS = {
     "delay dead letters": "DelayDeadLetterQueueUrl",
     "stream dead letters": "StreamDeadLetterQueueUrl",
@@ -53,21 +55,32 @@ def of_state_file(path: Path) -> Resources:
 
 
 def of_stack(cloudformation: Any, name: str) -> Resources:
-    """Reads the resources from the outputs of a CloudFormation stack.
+    """Reads the resources from the outputs of the CloudFormation stack of an application, which may be destroyed, and of
+    that of its data.
 
     Raises:
-        BadInput: the stack has no outputs of Headrace. Errors of botocore are passed on.
+        BadInput: the stacks have no outputs of Headrace. Errors of botocore are passed on.
     """
-    (stack,) = cloudformation.describe_stacks(StackName=name)["Stacks"]
-    outputs = {output["OutputKey"]: output["OutputValue"] for output in stack.get("Outputs", [])}
+    outputs = _outputs(cloudformation, f"{name}{DATA_SUFFIX}")
     settings = {setting: outputs[output] for output, setting in SETTING_OF_OUTPUT.items() if output in outputs}
     if not settings:
         raise BadInput(f"stack {name} has no outputs of a Headrace deployment", "`headrace-dev`, or `headrace-prod`?")
+    try:
+        outputs |= _outputs(cloudformation, name)
+    except cloudformation.exceptions.ClientError as exc:
+        if "does not exist" not in str(exc):
+            raise
+        return Resources(settings, _dead_letters(outputs), "", name)
     for page in cloudformation.get_paginator("list_stack_resources").paginate(StackName=name):
         for resource in page["StackResourceSummaries"]:
             if resource["ResourceType"] == _APPLICATION:
                 settings["HEADRACE_SPARK_APPLICATION"] = resource["PhysicalResourceId"]
     return Resources(settings, _dead_letters(outputs), outputs.get("ApiUrl", ""), name)
+
+
+def _outputs(cloudformation: Any, name: str) -> dict[str, str]:
+    (stack,) = cloudformation.describe_stacks(StackName=name)["Stacks"]
+    return {output["OutputKey"]: output["OutputValue"] for output in stack.get("Outputs", [])}
 
 
 def of_environment(environment: Mapping[str, str]) -> Resources | None:

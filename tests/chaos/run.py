@@ -15,7 +15,7 @@ from cli.units import Duration
 from functions.metrics import SealerMetric
 from headrace.manifest.merging import MergeLimits
 from headrace.settings import Settings
-from local.template import TEMPLATE_PATH
+from local.template import read_template
 from tests.chaos import injector, laws
 from tests.chaos.client import Client
 from tests.chaos.killer import Killer
@@ -141,7 +141,7 @@ def _template(folder: Path, visibility_s: int) -> Path:
     """Returns the deployment as it is, but with the sealer on faulty clients, and a queue that is made for many
     deaths.
     """
-    template: dict[str, Any] = json.loads(TEMPLATE_PATH.read_text())
+    template: dict[str, Any] = read_template()
     for part in template["Resources"].values():
         if part["Type"] == "AWS::Lambda::Function" and part["Properties"]["Handler"].startswith("functions.sealer."):
             part["Properties"]["Handler"] = "tests.chaos.faulty.sealer"

@@ -8,7 +8,7 @@ from typing import Any
 
 from functions.indexer.runs import submission
 from headrace.settings import Settings
-from local.template import TEMPLATE_PATH, read_template
+from local.template import read_template
 
 _MINUTES = {"minute": 1, "minutes": 1, "hour": 60, "hours": 60, "day": 1440, "days": 1440}
 _GIB = re.compile(r"(\d+)g")
@@ -16,7 +16,7 @@ _GIB = re.compile(r"(\d+)g")
 
 def figures() -> dict[str, Any]:
     """Counts of resources, invocations a day, sizes."""
-    resources = read_template(TEMPLATE_PATH)["Resources"].values()
+    resources = read_template()["Resources"].values()
     kinds = Counter(resource["Type"] for resource in resources)
     functions = [
         r["Properties"] for r in resources if r["Type"] == "AWS::Lambda::Function" and "Runtime" in r["Properties"]

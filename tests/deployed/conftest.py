@@ -129,20 +129,21 @@ def lacked(resource: dict[str, Any]) -> bool:
 
 
 @pytest.fixture(scope="session")
-def reduced(assembly: Assembly, findings: dict[str, Any]) -> Reduced:
-    """Returns the assembly's template without what the emulator lacks."""
-    made = without(assembly.template, lacked)
-    for id_, resource in made.template["Resources"].items():
+def reduced(assembly: Assembly, findings: dict[str, Any]) -> tuple[Reduced, Reduced]:
+    """Returns the assembly's templates without what the emulator lacks, the data's first."""
+    data, application = (without(stack.template, lacked) for stack in assembly.stacks)
+    for id_, resource in data.template["Resources"].items():
         if resource["Type"] == ADMIN_KEY_TYPE:
             # The emulator heeds this spelling of the same wish, and not `ExcludePunctuation`.
             resource["Properties"]["GenerateSecretString"]["ExcludeCharacters"] = string.punctuation
-            made.changed[f"{id_}/Properties/GenerateSecretString/ExcludeCharacters"] = string.punctuation
+            data.changed[f"{id_}/Properties/GenerateSecretString/ExcludeCharacters"] = string.punctuation
     findings["resources"] = {
-        "removed": made.removed,
-        "placeholders": made.placeholders,
-        "changed": made.changed,
+        "removed": application.removed,
+        "placeholders": application.placeholders,
+        "changed": data.changed,
     }
-    return made
+    assert not data.removed, "everything of the data is made"
+    return (data, application)
 
 
 @pytest.fixture(scope="session")
@@ -153,18 +154,19 @@ def cloud(interpreter: str) -> Iterator[Emulator]:
 
 
 @pytest.fixture(scope="session")
-def stack(assembly: Assembly, reduced: Reduced, cloud: Emulator, findings: dict[str, Any]) -> Stack:
-    """Returns the deployed stack, its snapshot taken."""
+def stack(assembly: Assembly, reduced: tuple[Reduced, Reduced], cloud: Emulator, findings: dict[str, Any]) -> Stack:
+    """Returns the deployed stacks, the snapshot taken."""
     started = time.monotonic()
     made = deploy(assembly, reduced, cloud)
     findings["deployment_s"] = round(time.monotonic() - started, 1)
     findings["resources"]["made"] = dict(sorted(made.types.items()))
     findings["outputs"] = made.outputs
-    _wait_for_snapshot(made)
+    wait_for_snapshot(made)
     return made
 
 
-def _wait_for_snapshot(stack: Stack) -> None:
+def wait_for_snapshot(stack: Stack) -> None:
+    """Waits until the api's snapshot is taken."""
     functions = stack.emulator.client("lambda")
     name = stack.physical("AWS::Lambda::Function", holding="Api")
     deadline = time.monotonic() + SNAPSHOT_S
@@ -184,11 +186,16 @@ def relayed(stack: Stack) -> Iterator[Relayed]:
 @pytest.fixture(scope="session")
 def api(stack: Stack) -> Iterator[Api]:
     """Yields the deployed API, through its API Gateway, with the key that the deployment made."""
+    with open_api(stack) as given:
+        yield given
+
+
+def open_api(stack: Stack) -> Api:
+    """Returns the API of a deployment, with the key in its secret."""
     id_ = stack.physical("AWS::ApiGatewayV2::Api")
     secrets = stack.emulator.client("secretsmanager")
     key = secrets.get_secret_value(SecretId=stack.outputs["AdminKeySecretArn"])["SecretString"]
-    with Api(f"{stack.emulator.endpoint}/_aws/execute-api/{id_}", key=key) as given:
-        yield given
+    return Api(f"{stack.emulator.endpoint}/_aws/execute-api/{id_}", key=key)
 
 
 @pytest.fixture(scope="session")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import zipfile
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,10 +27,11 @@ class DeploymentFailed(AssertionError):
 
 @dataclass(frozen=True)
 class Stack:
-    """A deployed one."""
+    """A deployed application with its data, or the data alone. Outputs and resources are those of all of its stacks."""
 
     emulator: Emulator
-    name: str
+    names: tuple[str, ...]
+    """Of its stacks, the data's first."""
     outputs: dict[str, str]
     resources: dict[str, dict[str, Any]]
     """By logical id, as CloudFormation describes them."""
@@ -51,8 +53,8 @@ class Stack:
         return str(found)
 
 
-def deploy(assembly: Assembly, reduced: Reduced, emulator: Emulator) -> Stack:
-    """Uploads the assets that are used and the template, makes the stack, and waits for it.
+def deploy(assembly: Assembly, reduced: Sequence[Reduced], emulator: Emulator) -> Stack:
+    """Uploads the assets that are used and the templates, and makes each stack that is not there yet, in their order.
 
     Raises DeploymentFailed when that fails.
     """
@@ -60,33 +62,45 @@ def deploy(assembly: Assembly, reduced: Reduced, emulator: Emulator) -> Stack:
     s3 = emulator.client("s3")
     bucket = BUCKET.format(account=account, region=s3.meta.region_name)
     s3.create_bucket(Bucket=bucket)
-    used = json.dumps(reduced.template)
-    for asset in assembly.assets:
-        if asset.key in used:
-            s3.upload_file(str(_packed(asset, emulator.scratch)), bucket, asset.key)
-    s3.put_object(Bucket=bucket, Key=QUALIFIED_TEMPLATE, Body=used.encode())
     cloudformation = emulator.client("cloudformation")
-    # By URL: the text itself may have 51,200 bytes only.
-    cloudformation.create_stack(
-        StackName=assembly.stack_name,
-        TemplateURL=f"{emulator.endpoint}/{bucket}/{QUALIFIED_TEMPLATE}",
-        Capabilities=["CAPABILITY_IAM"],
-    )
-    _wait(cloudformation, "stack_create_complete", assembly.stack_name)
-    (described,) = cloudformation.describe_stacks(StackName=assembly.stack_name)["Stacks"]
-    return Stack(
-        emulator,
-        assembly.stack_name,
-        {output["OutputKey"]: output["OutputValue"] for output in described.get("Outputs", [])},
-        _resources(cloudformation, assembly.stack_name),
-    )
+    stacks = cloudformation.describe_stacks()["Stacks"]
+    living = [one["StackName"] for one in stacks if one["StackStatus"] != "DELETE_COMPLETE"]
+    for stack, part in zip(assembly.stacks, reduced, strict=True):
+        if stack.name in living:
+            continue
+        used = json.dumps(part.template)
+        for asset in assembly.assets:
+            if asset.key in used:
+                s3.upload_file(str(_packed(asset, emulator.scratch)), bucket, asset.key)
+        s3.put_object(Bucket=bucket, Key=QUALIFIED_TEMPLATE, Body=used.encode())
+        # By URL: the text itself may have 51,200 bytes only.
+        cloudformation.create_stack(
+            StackName=stack.name,
+            TemplateURL=f"{emulator.endpoint}/{bucket}/{QUALIFIED_TEMPLATE}",
+            Capabilities=["CAPABILITY_IAM"],
+            EnableTerminationProtection=stack.is_protected,
+        )
+        _wait(cloudformation, "stack_create_complete", stack.name)
+    return described(emulator, tuple(stack.name for stack in assembly.stacks))
 
 
-def remove(stack: Stack) -> None:
-    """Deletes the stack and waits. Raises DeploymentFailed when that fails."""
-    cloudformation = stack.emulator.client("cloudformation")
-    cloudformation.delete_stack(StackName=stack.name)
-    _wait(cloudformation, "stack_delete_complete", stack.name)
+def described(emulator: Emulator, names: tuple[str, ...]) -> Stack:
+    """Returns the deployed stacks of these names as one."""
+    cloudformation = emulator.client("cloudformation")
+    outputs: dict[str, str] = {}
+    resources: dict[str, dict[str, Any]] = {}
+    for name in names:
+        (one,) = cloudformation.describe_stacks(StackName=name)["Stacks"]
+        outputs |= {output["OutputKey"]: output["OutputValue"] for output in one.get("Outputs", [])}
+        resources |= _resources(cloudformation, name)
+    return Stack(emulator, names, outputs, resources)
+
+
+def remove(emulator: Emulator, name: str) -> None:
+    """Deletes a stack and waits. Raises DeploymentFailed when that fails, ClientError if it is refused."""
+    cloudformation = emulator.client("cloudformation")
+    cloudformation.delete_stack(StackName=name)
+    _wait(cloudformation, "stack_delete_complete", name)
 
 
 def _resources(cloudformation: Any, name: str) -> dict[str, dict[str, Any]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -17,21 +18,23 @@ SEE_PLACEHOLDERS = ("Indexer", "Dashboard")  # the one names the Spark applicati
 
 
 def test_everything_but_spark_and_alarms_over_several_metrics_is_made(
-    assembly: Assembly, reduced: Reduced, stack: Stack
+    assembly: Assembly, reduced: tuple[Reduced, Reduced], stack: Stack
 ) -> None:
-    alarms = [id_ for id_, type_ in reduced.removed.items() if type_ == ALARM_TYPE]
-    assert set(reduced.removed.values()) == {SPARK_TYPE, ALARM_TYPE}
-    assert len(reduced.removed) == 1 + len(alarms)
+    removed = reduced[1].removed
+    alarms = [id_ for id_, type_ in removed.items() if type_ == ALARM_TYPE]
+    assert set(removed.values()) == {SPARK_TYPE, ALARM_TYPE}
+    assert len(removed) == 1 + len(alarms)
     for id_ in alarms:
-        assert assembly.template["Resources"][id_]["Properties"]["Metrics"], id_
+        assert assembly.application.template["Resources"][id_]["Properties"]["Metrics"], id_
     assert ALARM_TYPE in stack.types, "alarms over one metric are made"
-    assert stack.types == assembly.resources - type(assembly.resources)(reduced.removed.values())
+    assert stack.types == assembly.data.resources + assembly.application.resources - Counter(removed.values())
     assert {resource["ResourceStatus"] for resource in stack.resources.values()} == {"CREATE_COMPLETE"}
 
 
-def test_only_the_indexer_and_the_dashboard_see_placeholders(reduced: Reduced) -> None:
-    assert reduced.placeholders
-    for where in reduced.placeholders:
+def test_only_the_indexer_and_the_dashboard_see_placeholders(reduced: tuple[Reduced, Reduced]) -> None:
+    placeholders = reduced[1].placeholders
+    assert placeholders
+    for where in placeholders:
         assert where.startswith(SEE_PLACEHOLDERS), where
 
 
@@ -50,9 +53,9 @@ def test_a_reference_in_a_text_is_not_overlooked() -> None:
         without(template, lambda resource: resource["Type"] == "Gone")
 
 
-def test_functions_run_the_uploaded_artifacts(stack: Stack, reduced: Reduced) -> None:
+def test_functions_run_the_uploaded_artifacts(stack: Stack, reduced: tuple[Reduced, Reduced]) -> None:
     functions = stack.emulator.client("lambda")
-    for id_, resource in reduced.template["Resources"].items():
+    for id_, resource in reduced[1].template["Resources"].items():
         if resource["Type"] == "AWS::Lambda::Function":
             name = stack.resources[id_]["PhysicalResourceId"]
             packed = stack.emulator.scratch / resource["Properties"]["Code"]["S3Key"]
@@ -60,10 +63,10 @@ def test_functions_run_the_uploaded_artifacts(stack: Stack, reduced: Reduced) ->
             assert functions.get_function_configuration(FunctionName=name)["CodeSha256"] == digest, id_
 
 
-def test_rules_are_enabled_and_lead_to_functions(stack: Stack, reduced: Reduced) -> None:
+def test_rules_are_enabled_and_lead_to_functions(stack: Stack, reduced: tuple[Reduced, Reduced]) -> None:
     events = stack.emulator.client("events")
     schedules = []
-    for id_, resource in reduced.template["Resources"].items():
+    for id_, resource in reduced[1].template["Resources"].items():
         if resource["Type"] == "AWS::Events::Rule":
             name = stack.resources[id_]["PhysicalResourceId"]
             described = events.describe_rule(Name=name)

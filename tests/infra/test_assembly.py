@@ -11,15 +11,16 @@ from infra.assembly import Asset, described, read
 def test_an_assembly_names_its_stack_its_resources_and_what_is_uploaded(tmp_path: Path) -> None:
     build_app(context={"aws:cdk:bundling-stacks": []}, outdir=str(tmp_path)).synth()
     assembly = read(tmp_path)
-    assert assembly.stack_name == "headrace-dev"
-    assert assembly.resources["AWS::DynamoDB::Table"] == 5
-    resources = assembly.template["Resources"].values()
+    assert [stack.name for stack in assembly.stacks] == ["headrace-dev-data", "headrace-dev"]
+    assert assembly.data.resources["AWS::DynamoDB::Table"] == 5
+    resources = assembly.application.template["Resources"].values()
     code = {item["Properties"]["Code"]["S3Key"] for item in resources if item["Type"] == "AWS::Lambda::Function"}
     assert code == {asset.key for asset in assembly.assets if "Function" in asset.name and asset.is_zipped}
     assert not [asset for asset in assembly.assets if asset.path.name.endswith(".template.json")]
     told = described(assembly)
-    assert f"{assembly.resources.total()} resources" in told
-    assert all(type_ in told for type_ in assembly.resources)
+    for stack in assembly.stacks:
+        assert f"{stack.name}: {stack.resources.total()} resources" in told
+        assert all(type_ in told for type_ in stack.resources)
     assert all(asset.name in told for asset in assembly.assets)
 
 

@@ -11,7 +11,7 @@ from infra.environments import DEV, PROD
 from tests.infra.resources import Resources
 from tests.infra.synths import synthesize
 
-DATA = ("DynamoDB::Table", "S3::Bucket", "KMS::Key")
+DATA = ("DynamoDB::Table", "S3::Bucket", "KMS::Key", "SecretsManager::Secret")
 
 TABLES: dict[str, dict[str, Any]] = {
     "Wal": {"HASH": ("log_id", "S"), "RANGE": ("slot", "N")},

@@ -63,6 +63,7 @@ def test_the_context_names_a_preset_and_replaces_its_values() -> None:
         ({"headrace:streaming_seconds": 871}, r"streaming_seconds is not 1 to 870: 871"),
         ({"headrace:log_retention_days": 8}, r"log_retention_days is not one of 1, 3, 5, 7, .*: 8"),
         ({"headrace:name": ""}, r"name is not a name: ''"),
+        ({"headrace:name": "prod-data"}, r"name ends in -data, which the stack with the data does: 'prod-data'"),
         ({"headrace:name": "Prod_1"}, r"name is not a name"),
         ({"headrace:domain_name": "https://a.example"}, r"domain_name is not a domain"),
         ({"headrace:domain_name": "a.example"}, r"domain_name and certificate_arn go together"),

@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aws_cdk import App
+from aws_cdk import App, Stack
 from aws_cdk import aws_sqs as sqs
 
 from infra import findings
-from infra.app import STACK_ID, HeadraceStack
+from infra.app import DATA_STACK_ID, STACK_ID, HeadraceStack
+from infra.data import DataStack
 from infra.environments import DEV, ENVIRONMENTS, PROD, Environment
-from tests.infra.synths import synthesize
+from tests.infra.synths import stacks
 
 OFFLINE = {"aws:cdk:bundling-stacks": []}
 Found = set[tuple[str, str]]
@@ -34,21 +35,21 @@ def test_no_environment_has_a_finding_that_is_not_acknowledged(
     environment: str, lint: Callable[..., list[Any]]
 ) -> None:
     """The synth itself raises on one of cdk-nag's."""
-    matches = lint(synthesize(environment), regions=["us-east-1", "eu-central-1"])
-    assert [str(match) for match in matches] == []
+    for text in stacks(environment).values():
+        assert [str(match) for match in lint(text, regions=["us-east-1", "eu-central-1"])] == []
 
 
 @pytest.mark.parametrize("environment", [DEV, PROD], ids=lambda environment: environment.name)
 def test_what_is_acknowledged_is_what_is_found(tmp_path: Path, environment: Environment) -> None:
-    stack, found = unacknowledged(tmp_path, environment)
-    acknowledged = {(finding.path, finding.id(stack)) for finding in findings.of(stack, findings.ACKNOWLEDGED)}
+    deployed, found = unacknowledged(tmp_path, environment)
+    acknowledged = {(finding.path, finding.id(deployed)) for finding in findings.of(deployed, findings.ACKNOWLEDGED)}
     assert {(path_of(construct, acknowledged), rule) for construct, rule in found} == acknowledged
 
 
 def test_a_new_finding_fails_the_synth(tmp_path: Path) -> None:
-    def acknowledged_with_an_open_queue(stack: HeadraceStack) -> None:
-        findings.acknowledge(stack)
-        sqs.Queue(stack, "Open")
+    def acknowledged_with_an_open_queue(*deployed: Stack) -> None:
+        findings.acknowledge(*deployed)
+        sqs.Queue(deployed[0], "Open")
 
     _, found = unacknowledged(tmp_path, PROD, acknowledged_with_an_open_queue)
     assert {path for path, _ in found} == {"Open/Resource"}
@@ -56,7 +57,7 @@ def test_a_new_finding_fails_the_synth(tmp_path: Path) -> None:
 
 
 def test_what_is_acknowledged_of_cfn_lint_is_what_it_finds(lint: Callable[..., list[Any]]) -> None:
-    template = json.loads(synthesize())
+    template = json.loads(stacks()["Headrace.template.json"])
     expected = set()
     for name, resource in template["Resources"].items():
         ignored = resource.get("Metadata", {}).pop("cfn-lint", {"config": {"ignore_checks": []}})
@@ -74,19 +75,20 @@ def test_each_finding_has_a_reason_of_its_own_place() -> None:
 
 
 def unacknowledged(
-    outdir: Path, environment: Environment, also: Callable[[HeadraceStack], None] = lambda stack: None
-) -> tuple[HeadraceStack, Found]:
-    """Synthesizes an environment; returns the stack, and the findings that its synth failed on."""
+    outdir: Path, environment: Environment, also: Callable[..., None] = lambda *deployed: None
+) -> tuple[tuple[Stack, ...], Found]:
+    """Synthesizes an environment; returns its stacks, and the findings that its synth failed on."""
     app = App(context=OFFLINE, outdir=str(outdir))
-    stack = HeadraceStack(app, STACK_ID, environment=environment)
-    also(stack)
+    data = DataStack(app, DATA_STACK_ID, environment=environment)
+    deployed = (data, HeadraceStack(app, STACK_ID, environment=environment, data=data))
+    also(*deployed)
     findings.check(app)
     with pytest.raises(RuntimeError, match="ValidationFailed"):
         app.synth()
     (report,) = json.loads((outdir / "validation-report.json").read_text())["pluginReports"]
     assert report["conclusion"] == "failure"
-    return stack, {
-        (construct["constructPath"].removeprefix(f"{STACK_ID}/"), violation["ruleName"])
+    return deployed, {
+        (construct["constructPath"].partition("/")[2], violation["ruleName"])
         for violation in report["violations"]
         for construct in violation["violatingConstructs"]
     }

@@ -1,11 +1,18 @@
-"""The committed template is what the code says, and says no more than it."""
+"""The committed templates are what the code says, and say no more than it."""
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
-from infra.synth import TEMPLATE
+from aws_cdk import App
+
+from infra.app import DATA_STACK_ID
+from infra.data import DataStack
+from infra.environments import PROD
+from infra.synth import TEMPLATES
 from tests.infra.resources import Resources
+from tests.infra.synths import stacks
 
 # What the emulator creates itself from the template, and what it therefore reads from it.
 EMULATED_OUTPUTS = {
@@ -24,8 +31,9 @@ EMULATED_OUTPUTS = {
 }
 
 
-def test_the_committed_template_is_fresh(synthesized: str) -> None:
-    assert TEMPLATE.read_text() == synthesized, "stale: run `uv run --frozen python -m infra.synth`"
+def test_the_committed_templates_are_fresh() -> None:
+    committed = {path.name: path.read_text() for path in TEMPLATES.iterdir()}
+    assert committed == stacks(), "stale: run `uv run --frozen python -m infra.synth`"
 
 
 def test_the_emulator_finds_what_it_reads(resources: Resources) -> None:
@@ -38,9 +46,28 @@ def test_each_artifact_is_shipped_once_and_the_two_doors_share_one(resources: Re
     assert len(set(keys.values())) == 3
 
 
-def test_what_outlives_the_stack_is_exactly_the_data_and_its_key(resources: Resources) -> None:
-    retained = {r["Type"] for r in resources.by_id.values() if r.get("DeletionPolicy") == "Retain"}
-    assert retained == {"AWS::DynamoDB::Table", "AWS::S3::Bucket", "AWS::KMS::Key"}
+def test_what_outlives_the_application_is_in_a_stack_of_its_own() -> None:
+    """An application that is deployed again finds tables, bucket, key, secret and waiting work as they were."""
+    data, application = (json.loads(text)["Resources"].values() for text in stacks().values())
+    kept = {"AWS::DynamoDB::Table", "AWS::S3::Bucket", "AWS::KMS::Key", "AWS::SecretsManager::Secret"}
+    assert {one["Type"] for one in data} == kept | {
+        *("AWS::SQS::Queue", "AWS::SQS::QueuePolicy", "AWS::S3::BucketPolicy")
+    }
+    assert {one["Type"] for one in data if one.get("DeletionPolicy") == "Retain"} == kept
+    assert not [one for one in application if one.get("DeletionPolicy") == "Retain"]
+    assert not {one["Type"] for one in application} & {one["Type"] for one in data}
+
+
+def test_the_data_need_nothing_of_the_application() -> None:
+    assert "Fn::ImportValue" not in stacks()["HeadraceData.template.json"]
+
+
+def test_what_the_data_export_does_not_depend_on_what_an_application_uses() -> None:
+    """CloudFormation refuses to withdraw an export that the application of the release before still imports."""
+    app = App(context={"aws:cdk:bundling-stacks": []})
+    DataStack(app, DATA_STACK_ID, environment=PROD)
+    alone = app.synth().get_stack_by_name("headrace-prod-data").template["Outputs"]
+    assert alone == json.loads(stacks()["HeadraceData.template.json"])["Outputs"]
 
 
 def test_no_resource_waits_for_itself(resources: Resources) -> None:

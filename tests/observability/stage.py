@@ -17,7 +17,7 @@ from typing import Any
 import httpx
 
 from local.cloudwatch.queries import referred
-from local.template import TEMPLATE_PATH, read_template
+from local.template import read_template
 from tests.observability.captures import Capture, Letters
 from tests.support.emulated_cloud import DevServer, dev_server
 from tests.support.pipeline import NO_METRICS, Pipeline
@@ -175,7 +175,7 @@ def stage(
     """Yields an emulator in time-lapse. `changed` may change its template."""
     arguments = [*OPTIONS, *options]
     if changed is not None:
-        template = json.loads(TEMPLATE_PATH.read_text())
+        template = read_template()
         changed(template)
         path = folder / "template.json"
         path.write_text(json.dumps(template))

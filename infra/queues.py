@@ -1,0 +1,59 @@
+"""The queues of the sealer and the indexer. They belong to the data: messages wait for an application that is deployed
+again.
+"""
+
+from __future__ import annotations
+
+from aws_cdk import Duration
+from aws_cdk import aws_sqs as sqs
+from constructs import Construct
+
+# The timeouts of the two consumers, which also say how long a queue hides a message.
+# A batch of the stream may name many logs, each of which is sealed in seconds.
+SEALER_TIMEOUT = Duration.minutes(5)
+# Plans for hundreds of logs, or publishes as many runs.
+INDEXER_TIMEOUT = Duration.minutes(5)
+# The longest that SQS keeps anything: time for a person to look.
+DEAD_LETTER_RETENTION = Duration.days(14)
+# Six times, as Lambda asks: a message must not reappear while a throttled invocation may still hold it.
+VISIBILITY_PER_TIMEOUT = 6
+MAX_RECEIVES = 5
+
+
+class Queues(Construct):
+    """The queues and their dead-letter queues. Messages name a log and a verb and never carry data, so SQS's own key
+    encrypts them.
+    """
+
+    def __init__(self, scope: Construct, construct_id: str) -> None:
+        super().__init__(scope, construct_id)
+        # Two, because their messages differ: a verb that can be sent again, and the bounds of a stream batch.
+        self.delay_dead_letters = self._dead_letters("DelayDeadLetters")
+        self.stream_dead_letters = self._dead_letters("StreamDeadLetters")
+        self.delay = self._queue("Delay", SEALER_TIMEOUT, self.delay_dead_letters)
+        self.index_dead_letters = self._dead_letters("IndexDeadLetters")
+        self.index = self._queue("Index", INDEXER_TIMEOUT, self.index_dead_letters)
+
+    @property
+    def all(self) -> tuple[sqs.Queue, ...]:
+        """Returns every queue, in the order of their declaration."""
+        return (self.delay_dead_letters, self.stream_dead_letters, self.delay, self.index_dead_letters, self.index)
+
+    def _queue(self, construct_id: str, consumer_timeout: Duration, dead_letters: sqs.Queue) -> sqs.Queue:
+        return sqs.Queue(
+            self,
+            construct_id,
+            visibility_timeout=Duration.seconds(VISIBILITY_PER_TIMEOUT * int(consumer_timeout.to_seconds())),
+            encryption=sqs.QueueEncryption.SQS_MANAGED,
+            enforce_ssl=True,
+            dead_letter_queue=sqs.DeadLetterQueue(max_receive_count=MAX_RECEIVES, queue=dead_letters),
+        )
+
+    def _dead_letters(self, construct_id: str) -> sqs.Queue:
+        return sqs.Queue(
+            self,
+            construct_id,
+            retention_period=DEAD_LETTER_RETENTION,
+            encryption=sqs.QueueEncryption.SQS_MANAGED,
+            enforce_ssl=True,
+        )
