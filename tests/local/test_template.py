@@ -10,7 +10,7 @@ import pytest
 
 from headrace.settings import SETTING_OF_OUTPUT
 from local.deployment import Deployment, EventTrigger, QueueTrigger, ScheduleTrigger
-from local.template import UnusableTemplate, deployable_part, read_template
+from local.template import UnusableTemplate, deployable_part, joined, read_template
 from tests.local.small_template import FUNCTION, template
 from tests.support.emulated_cloud import Cloud, emulated_cloud
 
@@ -87,3 +87,24 @@ def test_a_rule_with_a_pattern_is_read_with_its_references(cloud: Cloud) -> None
 def test_a_missing_template_says_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(UnusableTemplate, match="synthesize the CDK app"):
         read_template(tmp_path / "none.json")
+
+
+def test_stacks_are_read_as_one_with_each_import_replaced_by_what_is_exported(tmp_path: Path) -> None:
+    data = {
+        "Resources": {"Wal": {"Type": "AWS::DynamoDB::Table"}},
+        "Outputs": {
+            "WalTableName": {"Value": {"Ref": "Wal"}},
+            "E": {"Value": {"Ref": "Wal"}, "Export": {"Name": "data:wal"}},
+        },
+    }
+    user = {"Type": "AWS::Lambda::Function", "Properties": {"Names": ["x", {"Fn::ImportValue": "data:wal"}]}}
+    (tmp_path / "a.template.json").write_text(json.dumps(data))
+    (tmp_path / "b.template.json").write_text(json.dumps({"Resources": {"Api": user}}))
+    one = read_template(tmp_path)
+    assert one["Resources"]["Api"]["Properties"]["Names"] == ["x", {"Ref": "Wal"}]
+    assert one["Resources"]["Wal"] == data["Resources"]["Wal"]
+    assert one["Outputs"] == {"WalTableName": {"Value": {"Ref": "Wal"}}}
+    with pytest.raises(UnusableTemplate, match="no stack exports data:wal"):
+        joined([{"Resources": {"Api": user}}])
+    with pytest.raises(UnusableTemplate, match=r"two stacks have Resources of one name: \['Wal'\]"):
+        joined([data, data])
