@@ -4,8 +4,9 @@ them.
 No other metric can be written. Metrics are written as EMF lines: to standard output on Lambda, elsewhere to the file
 that `HEADRACE_METRICS_FILE` names, if any. Writing them calls no store.
 
-All metrics are in one namespace with one dimension, `service`. None has a dimension per stream: each value of a
-dimension is a metric that is billed, and there may be many streams. The log line of an event names its stream.
+All metrics are in one namespace with two dimensions, `service` and `stack`: deployments in one account and region share
+none. None has a dimension per stream: each value of a dimension is a metric that is billed, and there may be many
+streams. The log line of an event names its stream.
 """
 
 from __future__ import annotations
@@ -20,9 +21,11 @@ from typing import Any, ClassVar, Generic, Literal, NamedTuple, TypeVar, cast
 from aws_lambda_powertools.metrics.provider.cloudwatch_emf.cloudwatch import AmazonCloudWatchEMFProvider
 
 from headrace.objects.observed import Request
+from headrace.settings import Settings
 
 NAMESPACE = "Headrace"
 DIMENSION = "service"
+STACK_DIMENSION = "stack"
 
 Unit = Literal["Count", "Bytes", "Milliseconds"]
 Kind = Literal["counter", "value", "age"]
@@ -213,11 +216,13 @@ class Meter(Generic[M]):
     Args:
         metrics: the metrics that it accepts.
         write: writes a line; without it, metrics are dropped.
+        stack: the deployment that the metrics are of.
     """
 
-    def __init__(self, metrics: type[M], write: Write | None = None) -> None:
+    def __init__(self, metrics: type[M], write: Write | None = None, *, stack: str = "") -> None:
         self._metrics = metrics
         self._emf = AmazonCloudWatchEMFProvider(namespace=NAMESPACE, service=metrics.service)
+        self._emf.add_dimension(STACK_DIMENSION, stack or Settings().stack)
         self._write = write
         self._lock = threading.Lock()
         self._values: dict[M, list[int]] = {}
@@ -269,14 +274,14 @@ class Meter(Generic[M]):
         return json.dumps(found, separators=(",", ":"))
 
 
-def make_meter(metrics: type[M], environment: Mapping[str, str]) -> Meter[M]:
-    """Creates the meter of a function: it writes to the file that `HEADRACE_METRICS_FILE` names, else on Lambda to
-    standard output, else nowhere.
+def make_meter(metrics: type[M], environment: Mapping[str, str], *, stack: str = "") -> Meter[M]:
+    """Creates the meter of a function in a deployment: it writes to the file that `HEADRACE_METRICS_FILE` names, else on
+    Lambda to standard output, else nowhere.
     """
     path = environment.get(METRICS_FILE)
     if path:
-        return Meter(metrics, _to_file(path))
-    return Meter(metrics, _print if "AWS_LAMBDA_FUNCTION_NAME" in environment else None)
+        return Meter(metrics, _to_file(path), stack=stack)
+    return Meter(metrics, _print if "AWS_LAMBDA_FUNCTION_NAME" in environment else None, stack=stack)
 
 
 def _print(line: str) -> None:

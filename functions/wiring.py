@@ -84,7 +84,7 @@ def open_wiring(
     """
     settings = Settings.from_environment(os.environ)
     region = region_of(os.environ)
-    meter = make_meter(metrics, os.environ)
+    meter = make_meter(metrics, os.environ, stack=settings.stack)
     stores = aws_stores(
         settings,
         region,

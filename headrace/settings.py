@@ -62,6 +62,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """All settings with their defaults. Field `wal_table` is read from `HEADRACE_WAL_TABLE`, and so on.
 
     Attributes:
+        stack: the name of the deployment, by which its metrics and alarms are told from those of others.
         host: the address that the API listens on, if known; without API keys it starts only on a loopback address.
         keys_age_ms: how long the api caches the API keys that it read from their secret.
         state_age_ms: how long a process may decide on cached state. A writer with older state verifies its entry before
@@ -89,6 +90,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             that is started, the zip of our packages, and the tgz of their dependencies.
     """
 
+    stack: str = "headrace"
     wal_table: str = ""
     catalog_table: str = ""
     watermarks_table: str = ""

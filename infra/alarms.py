@@ -18,7 +18,7 @@ from aws_cdk import aws_sns as sns
 from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
-from infra.metrics import PERIOD, SERVICES, of_function, of_queue, own
+from infra.metrics import PERIOD, SERVICES, Own, of_function, of_queue
 
 RUNBOOK = "docs/operations.md#alarm-"
 _MINUTE_MS = 60_000
@@ -50,8 +50,10 @@ class Rule(NamedTuple):
     anchor: str = ""
 
 
-def rules(*, functions: Mapping[str, lambda_.IFunction], dead_letters: Mapping[str, sqs.IQueue]) -> list[Rule]:
-    """Returns the definitions of all alarms of a deployment."""
+def rules(
+    own: Own, *, functions: Mapping[str, lambda_.IFunction], dead_letters: Mapping[str, sqs.IQueue]
+) -> list[Rule]:
+    """Returns the definitions of all alarms of a deployment, whose own metrics `own` returns."""
     throttles = {f"{service}_throttles": own(service, "StoreThrottles") for service in SERVICES}
     all_throttles = "+".join(f"FILL({name},0)" for name in throttles)
     appends, races = own("api", "Appends"), own("api", "SlotRaces")
@@ -242,14 +244,17 @@ class Alarms(Construct):
     ) -> None:
         super().__init__(scope, construct_id)
         self.topic = self._topic() if notify else None
-        self.alarms = [self._alarm(rule) for rule in rules(functions=functions, dead_letters=dead_letters)]
+        self.alarms = [
+            self._alarm(rule) for rule in rules(Own(Stack.of(self)), functions=functions, dead_letters=dead_letters)
+        ]
 
     def _alarm(self, rule: Rule) -> cloudwatch.Alarm:
         compare, treatment = cloudwatch.ComparisonOperator, cloudwatch.TreatMissingData
         alarm = cloudwatch.Alarm(
             self,
             "".join(word.capitalize() for word in rule.name.split("-")),
-            alarm_name=f"{Stack.of(self).stack_name}-{rule.name}",
+            # The slash is in no stack's name, so no stack's alarms begin as those of another.
+            alarm_name=f"{Stack.of(self).stack_name}/{rule.name}",
             alarm_description=f"{rule.promise} Runbook: {RUNBOOK}{rule.anchor or rule.name}",
             metric=self._metric(rule),
             threshold=rule.threshold,

@@ -58,6 +58,7 @@ class HeadraceStack(Stack):
         )
         tables, bucket, key, api_keys, queues = data.tables, data.bucket, data.key, data.api_keys, data.queues
         stores = {
+            "HEADRACE_STACK": self.stack_name,
             "HEADRACE_WAL_TABLE": tables.wal.table_name,
             "HEADRACE_CATALOG_TABLE": tables.catalog.table_name,
             "HEADRACE_WATERMARKS_TABLE": tables.watermarks.table_name,
@@ -181,7 +182,6 @@ class HeadraceStack(Stack):
         Dashboard(
             self,
             "Dashboard",
-            name=self.stack_name,
             functions=functions,
             tables={
                 "wal": tables.wal,

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from aws_cdk import Stack
 from aws_cdk import aws_cloudwatch as cloudwatch
 from aws_cdk import aws_dynamodb as dynamodb
 from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
-from infra.metrics import PERIOD, SERVICES, of_door, of_function, of_queue, of_table, own, spark_vcpus
+from infra.metrics import PERIOD, SERVICES, Own, of_door, of_function, of_queue, of_table
 
 WIDTH, HEIGHT = 8, 6  # size of a widget; a dashboard is 24 wide
 
@@ -27,7 +28,6 @@ class Dashboard(Construct):
         scope: Construct,
         construct_id: str,
         *,
-        name: str,
         functions: Mapping[str, lambda_.IFunction],
         tables: Mapping[str, dynamodb.ITable],
         queues: Mapping[str, sqs.IQueue],
@@ -36,23 +36,27 @@ class Dashboard(Construct):
         alarms: Sequence[cloudwatch.IAlarm],
     ) -> None:
         super().__init__(scope, construct_id)
+        stack = Stack.of(self)
+        own = Own(stack)
+        # An account has one list of dashboards for all regions.
+        name = f"{stack.stack_name}_{stack.region}"
         self.dashboard = cloudwatch.Dashboard(self, "Page", dashboard_name=name)
         status = cloudwatch.AlarmStatusWidget(alarms=list(alarms), width=24, height=3, title="Promises")
         self.dashboard.add_widgets(status)
         for row in (
-            _requests(api_id),
-            _writes(),
-            _queries(),
-            _sealing(functions["sealer"]),
-            _indexing(),
-            _trouble(queues, dead_letters),
+            _requests(own, api_id),
+            _writes(own),
+            _queries(own),
+            _sealing(own, functions["sealer"]),
+            _indexing(own),
+            _trouble(own, queues, dead_letters),
             _lambdas(functions),
-            _costs(functions, tables),
+            _costs(own, functions, tables),
         ):
             self.dashboard.add_widgets(*row)
 
 
-def _requests(api_id: str) -> list[cloudwatch.IWidget]:
+def _requests(own: Own, api_id: str) -> list[cloudwatch.IWidget]:
     errors = ("ClientErrors", "Conflicts", "Timeouts", "Overloads", "UnknownOutcomes", "StoreFailures", "Failures")
     return [
         _graph(
@@ -68,7 +72,7 @@ def _requests(api_id: str) -> list[cloudwatch.IWidget]:
     ]
 
 
-def _writes() -> list[cloudwatch.IWidget]:
+def _writes(own: Own) -> list[cloudwatch.IWidget]:
     return [
         cloudwatch.GraphWidget(
             title="Appended",
@@ -77,14 +81,14 @@ def _writes() -> list[cloudwatch.IWidget]:
             width=WIDTH,
             height=HEIGHT,
         ),
-        _graph("Append latency, ms", *_percentiles("api", "AppendMs")),
-        _graph("Lost races per append", _ratio("api", "SlotRaces", "Appends")),
+        _graph("Append latency, ms", *_percentiles(own, "api", "AppendMs")),
+        _graph("Lost races per append", _ratio(own, "api", "SlotRaces", "Appends")),
     ]
 
 
-def _queries() -> list[cloudwatch.IWidget]:
+def _queries(own: Own) -> list[cloudwatch.IWidget]:
     return [
-        _graph("Read latency, ms", *_percentiles("api", "ReadMs")),
+        _graph("Read latency, ms", *_percentiles(own, "api", "ReadMs")),
         _graph(
             "Query latency, ms",
             own("api", "SearchMs", "p50", "search p50"),
@@ -100,7 +104,7 @@ def _queries() -> list[cloudwatch.IWidget]:
     ]
 
 
-def _sealing(sealer: lambda_.IFunction) -> list[cloudwatch.IWidget]:
+def _sealing(own: Own, sealer: lambda_.IFunction) -> list[cloudwatch.IWidget]:
     return [
         _graph(
             "Unsealed age and seal lag, ms",
@@ -120,7 +124,7 @@ def _sealing(sealer: lambda_.IFunction) -> list[cloudwatch.IWidget]:
     ]
 
 
-def _indexing() -> list[cloudwatch.IWidget]:
+def _indexing(own: Own) -> list[cloudwatch.IWidget]:
     return [
         _graph("Index lag, ms", own("indexer", "IndexWaitMs", "Maximum", "waited for a job run")),
         _graph(
@@ -135,7 +139,9 @@ def _indexing() -> list[cloudwatch.IWidget]:
     ]
 
 
-def _trouble(queues: Mapping[str, sqs.IQueue], dead_letters: Mapping[str, sqs.IQueue]) -> list[cloudwatch.IWidget]:
+def _trouble(
+    own: Own, queues: Mapping[str, sqs.IQueue], dead_letters: Mapping[str, sqs.IQueue]
+) -> list[cloudwatch.IWidget]:
     visible = "ApproximateNumberOfMessagesVisible"
     return [
         _graph("Calls refused for load", *(own(service, "StoreThrottles", label=service) for service in SERVICES)),
@@ -166,14 +172,8 @@ def _lambdas(functions: Mapping[str, lambda_.IFunction]) -> list[cloudwatch.IWid
 
 
 def _costs(
-    functions: Mapping[str, lambda_.IFunction], tables: Mapping[str, dynamodb.ITable]
+    own: Own, functions: Mapping[str, lambda_.IFunction], tables: Mapping[str, dynamodb.ITable]
 ) -> list[cloudwatch.IWidget]:
-    hours = cloudwatch.MathExpression(
-        expression=f"vcpus*{int(PERIOD.to_seconds())}/3600",
-        using_metrics={"vcpus": spark_vcpus()},
-        period=PERIOD,
-        label="Spark vCPU hours",
-    )
     return [
         _graph(
             "Cost: writes of tables",
@@ -190,7 +190,7 @@ def _costs(
         _graph(
             "Cost: invocations, job runs",
             *(of_function(function, "Invocations", "Sum", name) for name, function in functions.items()),
-            hours,
+            own("indexer", "JobsStarted"),
         ),
     ]
 
@@ -199,11 +199,11 @@ def _graph(title: str, *metrics: cloudwatch.IMetric) -> cloudwatch.GraphWidget:
     return cloudwatch.GraphWidget(title=title, left=list(metrics), width=WIDTH, height=HEIGHT)
 
 
-def _percentiles(service: str, name: str) -> list[cloudwatch.Metric]:
+def _percentiles(own: Own, service: str, name: str) -> list[cloudwatch.Metric]:
     return [own(service, name, statistic, statistic) for statistic in ("p50", "p99")]
 
 
-def _ratio(service: str, part: str, whole: str) -> cloudwatch.MathExpression:
+def _ratio(own: Own, service: str, part: str, whole: str) -> cloudwatch.MathExpression:
     return cloudwatch.MathExpression(
         expression="part/whole",
         using_metrics={"part": own(service, part), "whole": own(service, whole)},

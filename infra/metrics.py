@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aws_cdk import Duration
+from aws_cdk import Duration, Stack
 from aws_cdk import aws_cloudwatch as cloudwatch
 from aws_cdk import aws_dynamodb as dynamodb
 from aws_cdk import aws_lambda as lambda_
@@ -13,16 +13,24 @@ PERIOD = Duration.minutes(5)
 SERVICES = ("api", "sealer", "indexer")
 
 
-def own(service: str, name: str, statistic: str = "Sum", label: str | None = None) -> cloudwatch.Metric:
-    """Returns a metric that the functions themselves write, of one service, in periods of five minutes."""
-    return cloudwatch.Metric(
-        namespace=NAMESPACE,
-        metric_name=name,
-        dimensions_map={"service": service},
-        statistic=statistic,
-        period=PERIOD,
-        label=label,
-    )
+class Own:
+    """The metrics that the functions of one stack write."""
+
+    def __init__(self, stack: Stack) -> None:
+        self._stack = stack.stack_name
+
+    def __call__(
+        self, service: str, name: str, statistic: str = "Sum", label: str | None = None
+    ) -> cloudwatch.Metric:
+        """Returns a metric of one service, in periods of five minutes."""
+        return cloudwatch.Metric(
+            namespace=NAMESPACE,
+            metric_name=name,
+            dimensions_map={"service": service, "stack": self._stack},
+            statistic=statistic,
+            period=PERIOD,
+            label=label,
+        )
 
 
 def of_function(function: lambda_.IFunction, name: str, statistic: str, label: str) -> cloudwatch.Metric:
@@ -43,12 +51,6 @@ def of_table(table: dynamodb.ITable, name: str, label: str) -> cloudwatch.Metric
 def of_door(api_id: str, name: str, statistic: str, label: str) -> cloudwatch.Metric:
     """Returns one of the HTTP API's metrics, over all its routes."""
     return _aws("AWS/ApiGateway", name, {"ApiId": api_id}, statistic, label)
-
-
-def spark_vcpus() -> cloudwatch.Metric:
-    """Returns the metric of vCPUs that EMR Serverless runs for the account."""
-    dimensions = {"Service": "EMR Serverless", "Type": "Resource", "Resource": "vCPU", "Class": "None"}
-    return _aws("AWS/Usage", "ResourceCount", dimensions, "Average", "vCPUs")
 
 
 def _aws(

@@ -214,9 +214,9 @@ class Alarm(NamedTuple):
 
 
 def alarms_of(template: Mapping[str, Any], stack_name: str) -> list[Alarm]:
-    """Returns all alarms of a template; the prefix `<stack_name>-` is removed from their names."""
+    """Returns all alarms of a template; the prefix `<stack_name>/` is removed from their names."""
     return [
-        _alarm(part["Properties"], f"{stack_name}-")
+        _alarm(part["Properties"], f"{stack_name}/")
         for part in template["Resources"].values()
         if part["Type"] == "AWS::CloudWatch::Alarm"
     ]

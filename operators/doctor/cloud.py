@@ -208,7 +208,7 @@ class CloudDoctor:
         )
 
     def _alarms(self) -> tuple[AlarmFacts, ...]:
-        prefix: Mapping[str, str] = {"AlarmNamePrefix": f"{self._resources.stack or 'headrace'}-"}
+        prefix: Mapping[str, str] = {"AlarmNamePrefix": f"{self._resources.stack or self._settings.stack}/"}
         pages = self._clients("cloudwatch").get_paginator("describe_alarms").paginate(**prefix)
         return tuple(
             AlarmFacts(alarm["AlarmName"], alarm["StateValue"], alarm.get("StateReason", ""))

@@ -44,7 +44,7 @@ WELL = CloudFacts(
     logs=(LogFacts("a", 1000), LogFacts("b", None)),
     waiting=(WaitingFacts("l", 1000, 0, ""),),
     jobs=(JobFacts("r", "SUCCESS", 1000),),
-    alarms=(AlarmFacts("headrace-dev-x", "OK", ""),),
+    alarms=(AlarmFacts("headrace-dev/x", "OK", ""),),
 )
 SERVER = ServerFacts("", (10.0, 2000.0, 12.0), VERSION, 401, 200, 200, False)
 

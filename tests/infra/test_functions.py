@@ -38,6 +38,7 @@ def test_the_environment_names_each_store_and_holds_no_secret(resources: Resourc
     variables = resources.function(function)["Environment"]["Variables"]
     expected = STORES | OWN[function]
     ours = {name: value for name, value in variables.items() if name.startswith("HEADRACE_")}
+    assert ours.pop("HEADRACE_STACK") == "headrace-prod"
     if function == "streaming":
         assert int(ours.pop("HEADRACE_SSE_SECONDS")) == PROD.streaming_seconds
     assert set(ours) == set(expected)

@@ -114,7 +114,7 @@ def test_states_begin_where_data_can_be_missing_rightly() -> None:
 def test_an_alarm_is_read_as_the_template_states_it() -> None:
     stat = {"Metric": {"Namespace": "N", "MetricName": "M", "Dimensions": [{"Name": "q", "Value": {"Ref": "Q"}}]}}
     properties = {
-        "AlarmName": "stack-name",
+        "AlarmName": "stack/name",
         "AlarmDescription": "",
         "ComparisonOperator": "LessThanThreshold",
         "EvaluationPeriods": 4,

@@ -14,6 +14,7 @@ from functions.metrics import (
     METRICS_FILE,
     NAMESPACE,
     REGISTRY,
+    STACK_DIMENSION,
     ApiMetric,
     Meter,
     Metric,
@@ -26,7 +27,7 @@ from headrace.errors import Damaged, OutcomeUnknown, Overloaded, StoreThrottled,
 
 def test_a_flush_is_one_line_with_every_metric() -> None:
     lines: list[str] = []
-    meter = Meter(ApiMetric, lines.append)
+    meter = Meter(ApiMetric, lines.append, stack="headrace-eu")
     meter.add(ApiMetric.Appends)
     meter.add(ApiMetric.Appends)
     meter.add(ApiMetric.AppendedBytes, 10)
@@ -37,13 +38,13 @@ def test_a_flush_is_one_line_with_every_metric() -> None:
     (line,) = lines
     document = json.loads(line)
     (directive,) = document["_aws"]["CloudWatchMetrics"]
-    assert directive["Namespace"] == NAMESPACE and directive["Dimensions"] == [[DIMENSION]]
+    assert directive["Namespace"] == NAMESPACE and directive["Dimensions"] == [[STACK_DIMENSION, DIMENSION]]
     assert {metric["Name"]: metric["Unit"] for metric in directive["Metrics"]} == {
         "Appends": "Count",
         "AppendedBytes": "Bytes",
         "AppendMs": "Milliseconds",
     }
-    assert document[DIMENSION] == "api"
+    assert (document[DIMENSION], document[STACK_DIMENSION]) == ("api", "headrace-eu")
     assert (document["Appends"], document["AppendedBytes"], document["AppendMs"]) == ([2], [10], [7, 0])
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from functions.metrics import DIMENSION, NAMESPACE, REGISTRY, ApiMetric, Meter, table
+from functions.metrics import DIMENSION, NAMESPACE, REGISTRY, STACK_DIMENSION, ApiMetric, Meter, table
 from local.cloudwatch.__main__ import widgets_of
 from local.cloudwatch.queries import Stat, alarms_of, stats_of
 from local.cloudwatch.samples import Key, Lapse, of_emf
@@ -26,7 +26,6 @@ REGISTERED = {(metrics.service, metric.name): metric for metrics in REGISTRY for
 # https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/sqs-available-cloudwatch-metrics.html
 # https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/metrics-dimensions.html
 # https://docs.aws.amazon.com/apigateway/latest/developerguide/http-api-metrics.html
-# https://docs.aws.amazon.com/emr/latest/EMR-Serverless-UserGuide/monitoring-usage.html
 OF_AWS = {
     "AWS/Lambda": (
         {"Invocations", "Errors", "Throttles", "Duration", "ConcurrentExecutions", "IteratorAge"},
@@ -35,7 +34,6 @@ OF_AWS = {
     "AWS/SQS": ({"ApproximateNumberOfMessagesVisible"}, {"QueueName"}),
     "AWS/DynamoDB": ({"ConsumedWriteCapacityUnits"}, {"TableName"}),
     "AWS/ApiGateway": ({"Latency", "5xx"}, {"ApiId"}),
-    "AWS/Usage": ({"ResourceCount"}, {"Service", "Type", "Resource", "Class"}),
 }
 STATISTIC = re.compile(r"Sum|Average|Maximum|Minimum|SampleCount|p\d{2}")
 
@@ -63,8 +61,10 @@ def test_a_metric_of_aws_is_one(stat: Stat) -> None:
 
 @pytest.mark.parametrize("stat", [s for s in _named() if s.key.namespace == NAMESPACE], ids=lambda s: s.key.name)
 def test_a_metric_of_ours_is_registered_with_a_statistic_that_fits(stat: Stat) -> None:
-    ((name, service),) = stat.key.dimensions
-    assert name == "service"
+    dimensions = dict(stat.key.dimensions)
+    assert dimensions.keys() == {DIMENSION, STACK_DIMENSION}
+    assert dimensions[STACK_DIMENSION] == STACK, "it would be that of every deployment in the account and region"
+    service = dimensions[DIMENSION]
     kind = REGISTERED[service, stat.key.name].spec.kind
     assert (stat.statistic == "Sum") == (kind == "counter"), _named()[stat]
 
@@ -100,7 +100,8 @@ def test_a_metric_of_ours_is_written_by_running_code(staged: Staged) -> None:
 
 def test_captures_have_the_metrics_of_the_registry_with_their_units(staged: Staged) -> None:
     units = {
-        Key(NAMESPACE, metric.name, ((DIMENSION, of),)): metric.spec.unit for (of, _), metric in REGISTERED.items()
+        Key(NAMESPACE, metric.name, ((DIMENSION, of), (STACK_DIMENSION, STACK))): metric.spec.unit
+        for (of, _), metric in REGISTERED.items()
     }
     captured = _captured(staged)
     assert captured == {key: {units.get(key)} for key in captured}, STALE
@@ -110,7 +111,7 @@ def test_captures_have_the_metrics_of_the_registry_with_their_units(staged: Stag
 
 def test_captured_lines_have_the_shape_of_what_the_meter_writes_now(staged: Staged) -> None:
     lines: list[str] = []
-    meter = Meter(ApiMetric, lines.append)
+    meter = Meter(ApiMetric, lines.append, stack=STACK)
     meter.add(ApiMetric.Requests)
     meter.flush()
     written = _shape(lines[0])
