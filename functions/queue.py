@@ -19,7 +19,7 @@ from headrace.errors import StoreError
 MAX_DELAY_S = 900  # SQS
 _BATCH = 10  # SQS
 
-SealerVerb = Literal["seal", "trim", "purge", "sweep", "audit", "orphans"]
+SealerVerb = Literal["seal", "trim", "purge", "overdue", "sweep", "audit", "orphans"]
 IndexerVerb = Literal["look", "rebuild", "tick", "audit", "orphans"]
 
 

@@ -18,7 +18,7 @@ from aws_cdk import aws_s3 as s3
 from aws_cdk import aws_secretsmanager as secretsmanager
 from aws_cdk import aws_sqs as sqs
 
-from infra.storage import DUE_INDEX, EXPIRY_INDEX, LIVING_INDEX, Tables
+from infra.storage import DUE_INDEX, EXPIRY_INDEX, LIVING_INDEX, PURGE_INDEX, Tables
 
 # One log. Its id has 32 characters, and a star would reach across slashes: into the indexes of a log, for example.
 LOG = f"logs/{'?' * 32}"
@@ -85,7 +85,13 @@ def sealer_statements(
     """
     return [
         # It ends logs and releases the sources of forks as the api does: by entries, with the same fence.
-        _on_table("Wal", tables.wal, ["Query", "PutItem", "DeleteItem", "BatchWriteItem", "ConditionCheckItem"]),
+        # Update is for the mark of a log that was purged.
+        _on_table(
+            "Wal",
+            tables.wal,
+            ["Query", "PutItem", "UpdateItem", "DeleteItem", "BatchWriteItem", "ConditionCheckItem"],
+        ),
+        _on_index("WalPurge", tables.wal, PURGE_INDEX),
         _on_table("Catalog", tables.catalog, ["GetItem", "UpdateItem"]),
         _on_index("CatalogLiving", tables.catalog, LIVING_INDEX),
         _on_index("CatalogExpiry", tables.catalog, EXPIRY_INDEX),

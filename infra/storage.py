@@ -29,6 +29,7 @@ class DataKey(Construct):
 
 EXPIRY_INDEX = "expiry"
 LIVING_INDEX = "living"
+PURGE_INDEX = "purge"
 DUE_INDEX = "due"
 
 
@@ -47,6 +48,12 @@ class Tables(Construct):
             sort_key=_number("slot"),
             # Readers of the stream see the item itself; trims carry no image worth sending.
             stream=dynamodb.StreamViewType.NEW_IMAGE,
+        )
+        self.wal.add_global_secondary_index(
+            index_name=PURGE_INDEX,
+            partition_key=_text("purge_shard"),
+            sort_key=_number("committed"),
+            projection_type=dynamodb.ProjectionType.KEYS_ONLY,
         )
         self.catalog = self._table("Catalog", partition_key=_text("bucket"), sort_key=_text("name"))
         self.catalog.add_global_secondary_index(

@@ -26,6 +26,8 @@ STREAM_RETRIES = 5
 QUEUE_BATCH_MESSAGES = 10
 # Expired logs are purged, and missed ones sealed, at most this late.
 SWEEP_INTERVAL = Duration.minutes(1)
+# Ended logs whose event or message was lost are found at most this late.
+OVERDUE_INTERVAL = Duration.hours(1)
 # What every other trigger missed, and objects that nothing names, are found at most this late.
 AUDIT_INTERVAL = Duration.days(1)
 
@@ -78,14 +80,17 @@ class WorkerTriggers(Construct):
             targets=[targets.LambdaFunction(function, event=message, retry_attempts=2)],
         )
 
-    def _tick(self, construct_id: str, does: str, interval: Duration) -> events.Rule:
-        """Creates a schedule. Lambda does not repeat a run that failed, because the next scheduled run does."""
+    def _tick(self, construct_id: str, does: str, interval: Duration, verb: str = "") -> events.Rule:
+        """Creates a schedule, of a verb other than the worker's own if one is given. Lambda does not repeat a run that
+        failed, because the next scheduled run does.
+        """
+        message = events.RuleTargetInput.from_object({"verb": verb}) if verb else None
         return events.Rule(
             self,
             construct_id,
             description=f"Headrace: {does}",
             schedule=events.Schedule.rate(interval),
-            targets=[targets.LambdaFunction(self._function, retry_attempts=0, max_event_age=interval)],
+            targets=[targets.LambdaFunction(self._function, event=message, retry_attempts=0, max_event_age=interval)],
         )
 
 
@@ -124,6 +129,7 @@ class SealerTriggers(WorkerTriggers):
             on_failure=_DeadLetters(stream_dead_letters),
         )
         self.sweep = self._tick("Sweep", "expire what is due", SWEEP_INTERVAL)
+        self.overdue = self._tick("Overdue", "purge what was missed", OVERDUE_INTERVAL, "overdue")
 
 
 # What a lost event or message would have asked for is done at most this late.

@@ -21,7 +21,7 @@ from functions.sealer import policy
 from functions.sealer.audit import audit, sweep
 from functions.sealer.context import Context, open_context
 from functions.sealer.policy import Hint
-from functions.sealer.purge import purge
+from functions.sealer.purge import overdue, purge
 from functions.sealer.seal import seal
 from functions.sealer.trim import sweep_orphans, trim
 from functions.wiring import make_logger
@@ -71,6 +71,8 @@ class Sealer(Worker[Context]):
                 self._trim(log_id)
             case "purge":
                 meter.add(SealerMetric.LogsPurged, int(purge(parts, log_id)))
+            case "overdue":
+                meter.add(SealerMetric.WorkMissed, overdue(parts))
             case "orphans":
                 meter.add(SealerMetric.OrphansRemoved, sweep_orphans(parts, log_id))
             case "audit":

@@ -1,5 +1,5 @@
-"""The verb purge: removes the logs of a name after they have ended, if no fork needs them and the trim age has passed
-since the last entry of any.
+"""The verb purge removes the logs of a name after they have ended, if no fork needs them and the trim age has passed
+since the last entry of any. The verb overdue finds logs that should have been purged.
 
 Of each log these remain: the newest entry (it says that the log has ended), the watermark, `log.json` and the
 tombstone; and the catalog row. Companions are removed before their main log: its configuration names them, so a message
@@ -12,6 +12,7 @@ repeated, and their purpose:
     watermark    raised to the newest entry's slot: see below
     entries      all but the newest, oldest first
     objects, producers, rows in the surfaces' own tables, note
+    mark         of the newest entry, by which `overdue` finds a log whose purge was asked for by an event that was lost
 
 A late writer with a picture from before the end finds a free slot where an entry was removed. Its picture is older than
 the state age (the trim age is longer), so the writer verifies its entry, and must find its slot below the published
@@ -25,6 +26,8 @@ may run (it is by default). Otherwise it leaves objects behind that nothing read
 
 from __future__ import annotations
 
+from itertools import islice, takewhile
+
 import msgspec
 
 from functions.queue import Message
@@ -36,6 +39,8 @@ from headrace.tables.catalog import Row
 from headrace.wal.state import Entry, LogConfig, incarnation_of
 
 MAX_PAGES = 100
+WALK_S = 45.0  # of one run of `overdue`; the function's timeout is longer
+_BATCH = 100  # messages
 
 
 class _Named(msgspec.Struct, frozen=True):
@@ -63,12 +68,12 @@ def purge(parts: Context, log_id: str) -> bool:
     if row.config.role:
         return False
     _mark_ended(parts, row.config, log_id)
-    if not _is_purgeable(newest):
+    if not newest.state.is_purgeable:
         return False
     ended = [(one, parts.stores.wal.newest(one.log_id)) for one in row.companions]
     companions = [(one, last) for one, last in ended if last is not None]
     for one, last in companions:
-        if not _is_purgeable(last):
+        if not last.state.is_purgeable:
             raise Damaged(f"companion outlived its main log: log_id={one.log_id} main={log_id}")
     now_ms = parts.now_ms()
     ripe_ms = (
@@ -105,7 +110,24 @@ def _remove(parts: Context, config: LogConfig, newest: Entry) -> bool:
     for table in stores.tables.values():
         table.purge(log_id)
     stores.watermarks.drop_note(log_id)
+    stores.wal.purged(log_id, newest.slot)
     return True
+
+
+def overdue(parts: Context) -> int:
+    """Sends messages to purge the logs that could have been purged a trim age ago, and still are not: an event or a message
+    was lost. Returns their number. Stops when its time is over; the next run begins with the same logs.
+    """
+    clock, now_ms = parts.stores.clock, parts.now_ms()
+    until = clock.monotonic() + WALK_S
+    marked = parts.stores.wal.unpurged(now_ms - 2 * parts.limits.trim_age_ms)
+    in_time = takewhile(lambda _: clock.monotonic() < until, marked)
+    sent = 0
+    while log_ids := list(islice(in_time, _BATCH)):
+        wanted = [Message("purge", log_id) for log_id in dict.fromkeys(log_ids)]
+        parts.queue.send(wanted, now_ms)
+        sent += len(wanted)
+    return sent
 
 
 def _mark_ended(parts: Context, config: LogConfig, log_id: str) -> None:
@@ -117,10 +139,6 @@ def _mark_ended(parts: Context, config: LogConfig, log_id: str) -> None:
     row = catalog.get(config.surface, config.name)
     if row is not None and row.log_id == log_id and not row.ended:
         catalog.mark_ended(row)
-
-
-def _is_purgeable(newest: Entry) -> bool:
-    return bool(newest.state.ended) and newest.state.forks == 0
 
 
 def _config(parts: Context, log_id: str) -> LogConfig:
@@ -144,7 +162,7 @@ def _config(parts: Context, log_id: str) -> LogConfig:
 def _release(parts: Context, log_id: str, config: LogConfig) -> Entry:
     parts.release_source(log_id, config)
     newest = parts.stores.wal.newest(log_id)
-    if newest is None or not _is_purgeable(newest) or newest.state.holds_source:
+    if newest is None or not newest.state.is_purgeable or newest.state.holds_source:
         raise SourceHeld(f"fork still holds its source: log_id={log_id}")
     return newest
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hmac
 import ssl
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 from hashlib import sha256
 from typing import Any, NamedTuple, TypedDict
@@ -104,6 +104,16 @@ class Store:
             raise _translate(exc, response) from exc
         except (BotoCoreError, PynamoDBException) as exc:
             raise StoreTimeout(f"{operation}: {exc}") from exc
+
+    def query(self, arguments: Mapping[str, Any]) -> Iterator[Item]:
+        """Yields the items of a query, page by page, as far as the caller reads on. Raises as `call` does."""
+        start: Mapping[str, Any] = {}
+        while True:
+            answer = self.call("Query", {**arguments, **start})
+            yield from answer["Items"]
+            if not answer.get("LastEvaluatedKey"):
+                return
+            start = {"ExclusiveStartKey": answer["LastEvaluatedKey"]}
 
     def delete(self, table: str, keys: Iterable[Item]) -> None:
         """Deletes rows in batches; repeats those that the store did not process. Missing rows are not an error."""

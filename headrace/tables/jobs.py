@@ -19,8 +19,8 @@ writes a second): a log comes to wait once for each of its segments at most, whi
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from itertools import islice
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import msgspec
 
@@ -151,25 +151,16 @@ class DynamoJobs:
 
     def due(self, now_ms: int, *, limit: int) -> list[Waiting]:
         """Returns at most `limit` due rows, those due longest first, with one query of the index per page."""
-        found: list[Waiting] = []
-        start: Mapping[str, Any] = {}
-        while len(found) < limit:
-            answer = self._store.call(
-                "Query",
-                {
-                    "TableName": self._table,
-                    "IndexName": INDEX,
-                    "KeyConditionExpression": "due_queue = :queue AND due_ms <= :now",
-                    "ExpressionAttributeValues": {":queue": s(_QUEUE), ":now": n(now_ms)},
-                    "Limit": limit - len(found),
-                    **start,
-                },
-            )
-            found += [_row(item) for item in answer.get("Items", ())]
-            if not answer.get("LastEvaluatedKey"):
-                break
-            start = {"ExclusiveStartKey": answer["LastEvaluatedKey"]}
-        return found
+        items = self._store.query(
+            {
+                "TableName": self._table,
+                "IndexName": INDEX,
+                "KeyConditionExpression": "due_queue = :queue AND due_ms <= :now",
+                "ExpressionAttributeValues": {":queue": s(_QUEUE), ":now": n(now_ms)},
+                "Limit": limit,
+            }
+        )
+        return [_row(item) for item in islice(items, limit)]
 
     def place(self, number: int) -> Place | None:
         """Returns a place with the job that holds it, None if it is free; costs one consistent read."""

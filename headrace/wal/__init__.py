@@ -4,13 +4,15 @@ Guarantees that every adapter keeps:
  1. For each slot exactly one `commit` succeeds; every other one returns the entry that is there.
  2. A commit with guards takes effect with all of them or not at all.
  3. `newest` and `read` are strongly consistent: they show every commit that succeeded before they began.
- 4. After `StoreTimeout` from `commit` the entry may be stored, whole, now or soon; sending the identical entry to the
+ 4. An entry after which its log may be purged is *marked*, by its own commit. `unpurged` finds the mark, until the entry is
+    removed or `purged` removes the mark.
+ 5. After `StoreTimeout` from `commit` the entry may be stored, whole, now or soon; sending the identical entry to the
     same slot again is always safe. After `StoreThrottled` it is not stored.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from headrace.tables.items import Guard
@@ -91,3 +93,11 @@ class Wal(Protocol):
         """Removes a dead entry: one that lies in a trimmed slot and is no part of its log's chain. Does nothing if the
         slot is empty or holds another entry.
         """
+
+    def unpurged(self, before_ms: int) -> Iterator[str]:
+        """Yields the ids of the logs with a marked entry that was committed at or before `before_ms`, some perhaps more
+        than once. Marks of the last moment may be missing. Reads on only as far as it is asked.
+        """
+
+    def purged(self, log_id: str, slot: int) -> None:
+        """Removes the mark of an entry, after all that was to be purged of its log is gone. Does nothing if it has none."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from headrace.tables.items import ConditionFailed, Guard, Names, TransactionCancelled, n, s
 from headrace.wal import Committed, GuardRefused, Outcome, Page, SlotTaken, check_guards
-from headrace.wal.entry import TABLE, item_entry, present, put_entry
+from headrace.wal.entry import PURGE_INDEX, PURGE_SHARDS, TABLE, item_entry, present, put_entry
 from headrace.wal.state import Entry
 
 if TYPE_CHECKING:
@@ -113,5 +113,32 @@ class DynamoWal:
         }
         try:
             self._store.call("DeleteItem", arguments)
+        except ConditionFailed:
+            return
+
+    def unpurged(self, before_ms: int) -> Iterator[str]:
+        """Yields the ids of the logs with a marked entry of `before_ms` or before, with one query of the index for each
+        shard, and one more for each further megabyte.
+        """
+        for shard in PURGE_SHARDS:
+            query: dict[str, Any] = {
+                "TableName": self._names[TABLE],
+                "IndexName": PURGE_INDEX,
+                "KeyConditionExpression": "purge_shard = :shard AND committed <= :before",
+                "ExpressionAttributeValues": {":shard": s(shard), ":before": n(before_ms)},
+            }
+            for key in self._store.query(query):
+                yield key["log_id"]["S"]
+
+    def purged(self, log_id: str, slot: int) -> None:
+        """Removes the mark of an entry with one conditional update; does nothing if it has none."""
+        arguments = {
+            "TableName": self._names[TABLE],
+            "Key": {"log_id": s(log_id), "slot": n(slot)},
+            "UpdateExpression": "REMOVE purge_shard",
+            "ConditionExpression": "attribute_exists(purge_shard)",
+        }
+        try:
+            self._store.call("UpdateItem", arguments)
         except ConditionFailed:
             return

@@ -3,9 +3,12 @@ commit.
 
 Table `wal`: `log_id` S (hash), `slot` N (range), stream of new images.
 
+The sparse index `purge` holds the keys of the entries after which a log may be purged: `purge_shard` S (hash, the first
+digit of the log id), `committed` N (range).
+
 Attributes of an item: `kind` S, `count` N, `ids` S (comma separated), `prev` N, `prev_id` S, `prev_committed` N,
 `committed` N (ms), `state` S (JSON of LogState), and where they apply `payload` B or `payload_key` S, `times` S (JSON
-runs), `config` S (JSON of LogConfig). `v` N is the version of this layout.
+runs), `config` S (JSON of LogConfig), `purge_shard` S (until the log is purged). `v` N is the version of this layout.
 """
 
 from __future__ import annotations
@@ -20,6 +23,8 @@ from headrace.wal.state import Entry, LogConfig, LogState, TimeRun, decode_exten
 
 TABLE = "wal"
 VERSION = 1
+PURGE_INDEX = "purge"
+PURGE_SHARDS = "0123456789abcdef"  # first digits of log ids: the index takes 1,000 ends a second for each
 
 _state_decoder = msgspec.json.Decoder(LogState, dec_hook=decode_extension)
 _config_decoder = msgspec.json.Decoder(LogConfig)
@@ -50,6 +55,8 @@ def entry_item(entry: Entry) -> Item:
         item["times"] = s(_encode(entry.times).decode())
     if entry.config is not None:
         item["config"] = s(_encode(entry.config).decode())
+    if entry.state.is_purgeable:
+        item["purge_shard"] = s(entry.log_id[0])
     return item
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import bisect
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from headrace.tables import catalog as catalogs
@@ -44,6 +44,7 @@ class MemoryWal:
             table.lock = self.lock
         self._slots: dict[str, list[int]] = {}
         self._entries: dict[tuple[str, int], Entry] = {}
+        self._marks: dict[tuple[str, int], int] = {}  # when marked entries were committed
 
     def commit(self, entry: Entry, guards: Sequence[Guard] = ()) -> Outcome:
         """Checks the slot and all guards, and writes everything if all conditions hold, otherwise nothing. Returns the
@@ -72,6 +73,8 @@ class MemoryWal:
         """Puts an entry into its slot, without any check."""
         bisect.insort(self._slots.setdefault(entry.log_id, []), entry.slot)
         self._entries[entry.log_id, entry.slot] = entry
+        if entry.state.is_purgeable:
+            self._marks[entry.log_id, entry.slot] = entry.committed_ms
 
     def newest(self, log_id: str, *, below: int | None = None) -> Entry | None:
         """Returns the newest entry of a log; with `below`, the newest one in a lower slot. None if there is none."""
@@ -108,6 +111,7 @@ class MemoryWal:
             for slot in slots:
                 if self._entries.pop((log_id, slot), None) is not None:
                     self._slots[log_id].remove(slot)
+                    self._marks.pop((log_id, slot), None)
 
     def remove_dead(self, entry: Entry) -> None:
         """Removes a dead entry (one in a trimmed slot that is no part of its log's chain); does nothing if its slot is
@@ -117,3 +121,14 @@ class MemoryWal:
             standing = self._entries.get((entry.log_id, entry.slot))
             if standing is not None and standing.request_ids == entry.request_ids:
                 self.remove(entry.log_id, [entry.slot])
+
+    def unpurged(self, before_ms: int) -> Iterator[str]:
+        """Yields the ids of the logs with a marked entry that was committed at or before `before_ms`."""
+        with self.lock:
+            found = [log_id for (log_id, _), committed_ms in self._marks.items() if committed_ms <= before_ms]
+        yield from found
+
+    def purged(self, log_id: str, slot: int) -> None:
+        """Removes the mark of an entry; does nothing if it has none."""
+        with self.lock:
+            self._marks.pop((log_id, slot), None)

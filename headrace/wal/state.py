@@ -220,6 +220,11 @@ class LogState(msgspec.Struct, frozen=True, omit_defaults=True):
     extension: Extension | None = None
 
     @property
+    def is_purgeable(self) -> bool:
+        """Whether the log has ended and no fork reads from it, so that all of it may go."""
+        return bool(self.ended) and not self.forks
+
+    @property
     def is_final(self) -> bool:
         """Whether no record will ever follow, even if the log has not ended."""
         return self.extension is not None and self.extension.is_final

@@ -298,6 +298,28 @@ def test_a_dead_entry_is_removed_only_if_it_is_the_very_one(ports: Ports) -> Non
     assert ports.wal.read(log).entries == [entries[0], entries[2]]
 
 
+def test_a_log_that_may_be_purged_is_found_until_it_is(ports: Ports) -> None:
+    ends: list[Entry] = []
+    for number, ended in enumerate((True, True, True, False)):
+        created = first_entry(log_id(), committed_ms=50)
+        state = LogState(ended="deleted" if ended else "", forks=int(number == 2))
+        end = next_entry(created, kind="delete", committed_ms=100 * number, state=state)
+        for entry in (created, end):
+            assert ports.wal.commit(entry) == Committed()
+        ends.append(end)
+    first, second, *_ = ends
+    assert ports.wal.newest(first.log_id) == first
+    assert set(ports.wal.unpurged(99)) == {first.log_id}
+    assert set(ports.wal.unpurged(10**6)) == {first.log_id, second.log_id}
+    for _ in range(2):
+        ports.wal.purged(first.log_id, first.slot)
+    ports.wal.purged(log_id(), 5)
+    assert ports.wal.newest(first.log_id) == first
+    assert set(ports.wal.unpurged(10**6)) == {second.log_id}
+    ports.wal.remove(second.log_id, [second.slot])
+    assert set(ports.wal.unpurged(10**6)) == set()
+
+
 def test_slots_reach_as_far_as_offsets_do(ports: Ports) -> None:
     far = first_entry(log_id(), slot=(2**64 - 1) * SPAN + SPAN - 1)
     assert ports.wal.commit(far) == Committed()

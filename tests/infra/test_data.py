@@ -61,6 +61,14 @@ def test_the_wal_streams_new_images(resources: Resources) -> None:
     assert wal["StreamSpecification"] == {"StreamViewType": "NEW_IMAGE"}
 
 
+def test_what_is_to_be_purged_is_found_without_a_scan(resources: Resources) -> None:
+    _, wal = resources.one("DynamoDB::Table", "TablesWal")
+    (index,) = wal["GlobalSecondaryIndexes"]
+    assert index["IndexName"] == "purge"
+    assert [key["AttributeName"] for key in index["KeySchema"]] == ["purge_shard", "committed"]
+    assert index["Projection"] == {"ProjectionType": "KEYS_ONLY"}
+
+
 def test_expiry_is_found_without_a_scan(resources: Resources) -> None:
     _, catalog = resources.one("DynamoDB::Table", "TablesCatalog")
     index = {one["IndexName"]: one for one in catalog["GlobalSecondaryIndexes"]}["expiry"]

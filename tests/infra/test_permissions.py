@@ -117,7 +117,7 @@ def test_the_api_changes_items_but_has_no_bulk_delete_and_no_scan(resources: Res
 def test_the_sealer_changes_items_but_no_table_and_has_no_scan(resources: Resources) -> None:
     assert _by_table(resources, "sealer") == {
         "Wal": {
-            *("Query", "PutItem", "DeleteItem", "BatchWriteItem", "ConditionCheckItem"),
+            *("Query", "PutItem", "UpdateItem", "DeleteItem", "BatchWriteItem", "ConditionCheckItem"),
             *("DescribeStream", "GetRecords", "GetShardIterator", "ListStreams"),
         },
         "Catalog": {"GetItem", "Query", "UpdateItem"},

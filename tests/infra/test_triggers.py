@@ -70,6 +70,14 @@ def test_the_sweep_runs_every_minute(resources: Resources) -> None:
     assert resources.by_id[target["Arn"]["Fn::GetAtt"][0]]["Properties"] == resources.function("sealer")
 
 
+def test_what_is_to_be_purged_is_looked_for_every_hour(resources: Resources) -> None:
+    _, rule = resources.one("Events::Rule", "Overdue")
+    assert (rule["ScheduleExpression"], rule["State"]) == ("rate(1 hour)", "ENABLED")
+    (target,) = rule["Targets"]
+    assert target["Input"] == '{"verb":"overdue"}'
+    assert resources.by_id[target["Arn"]["Fn::GetAtt"][0]]["Properties"] == resources.function("sealer")
+
+
 def test_the_audit_runs_every_day_with_its_own_message(resources: Resources) -> None:
     _, rule = resources.one("Events::Rule", "SealerTriggersAudit")
     assert rule["ScheduleExpression"] == "rate(1 day)"

@@ -164,5 +164,6 @@ class Background:
         self._process.dispatcher.dispatch({"detail-type": "Scheduled Event"})
 
     def audit(self) -> None:
-        """The other schedule."""
+        """The other schedules."""
+        self._process.dispatcher.dispatch({"verb": "overdue"})
         self._process.dispatcher.dispatch({"verb": "audit"})

@@ -17,11 +17,13 @@ READS = (
     "objects.get_range",
     "objects.get_ranges",
     "objects.list",
+    "wal.unpurged",
 )
 INDEXES = ("catalog.living", "catalog.part", "catalog.due")
 WRITES = (
     "wal.commit",
     "wal.remove_dead",
+    "wal.purged",
     "catalog.mark_ended",
     "catalog.set_hints",
     "watermarks.publish",

@@ -13,15 +13,17 @@ def copy_of(raw: Raw, table: str) -> Any:
     """Returns everything in a table, as it is now."""
     if table == "wal":
         wal = raw["wal"]
-        return {log_id: list(slots) for log_id, slots in wal._slots.items()}, dict(wal._entries)
+        slots = {log_id: list(slots) for log_id, slots in wal._slots.items()}
+        return slots, dict(wal._entries), dict(wal._marks)
     return dict(raw[table].rows)
 
 
 def put_back(raw: Raw, table: str, copy: Any) -> None:
     """Makes a table what `copy_of` gave; empty, if that is None."""
     if table == "wal":
-        slots, entries = copy or ({}, {})
-        raw["wal"]._slots, raw["wal"]._entries = {log_id: list(own) for log_id, own in slots.items()}, dict(entries)
+        slots, entries, marks = copy or ({}, {}, {})
+        raw["wal"]._slots = {log_id: list(own) for log_id, own in slots.items()}
+        raw["wal"]._entries, raw["wal"]._marks = dict(entries), dict(marks)
     else:
         raw[table].rows = dict(copy or {})
 

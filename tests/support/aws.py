@@ -44,7 +44,12 @@ def create_tables() -> dict[str, str]:
     """Four new tables, shaped as the template shapes them: their names by what guards call them."""
     number = next(_numbers)
     tables = {name: f"{name}-{number}" for name in ("wal", "catalog", "watermarks", "producers")}
-    _create(tables["wal"], ("log_id", "S"), ("slot", "N"))
+    _create(
+        tables["wal"],
+        ("log_id", "S"),
+        ("slot", "N"),
+        indexes={"purge": ("KEYS_ONLY", ("purge_shard", "S"), ("committed", "N"))},
+    )
     _create(
         tables["catalog"],
         ("bucket", "S"),

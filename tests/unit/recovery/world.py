@@ -51,6 +51,7 @@ class Ruins(World):
         """Returns the tables as they are now."""
         kept = pairs_wal()
         kept._slots, kept._entries = copy.deepcopy(self.wal._slots), dict(self.wal._entries)
+        kept._marks = dict(self.wal._marks)
         kept.catalog.rows = dict(self.wal.catalog.rows)
         kept.watermarks.rows = dict(self.wal.watermarks.rows)
         kept.producers.rows = dict(self.wal.producers.rows)

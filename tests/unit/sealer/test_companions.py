@@ -71,6 +71,7 @@ def test_a_purge_of_a_main_log_removes_its_companions() -> None:
         assert world.stores.watermarks.get(one.log_id).end_slot >= last.slot
     assert purge(world.parts, row.log_id)  # again, and nothing changes
     assert left(world, row) == [GONE, GONE]
+    assert list(world.wal.unpurged(2**62)) == []
 
 
 def test_the_events_of_an_end_lead_to_the_purge_of_every_log() -> None:

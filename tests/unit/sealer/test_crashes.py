@@ -103,6 +103,7 @@ def test_a_purge_that_dies_is_finished_by_the_next(after: bool) -> None:
         world.logs.delete("a")
         world.wait(SETTINGS.trim_age_ms / 1000)
         died = fails(lambda parts: purge(parts, log_id), world.watched(hook))
+        assert log_id in world.wal.unpurged(2**62) or len(world.keys(log_id)) == 2
         world.wait(SETTINGS.trim_age_ms / 1000)
         assert purge(world.parts, log_id)
         (left,) = world.entries(log_id)
@@ -111,6 +112,7 @@ def test_a_purge_that_dies_is_finished_by_the_next(after: bool) -> None:
         assert [key.rpartition("/")[2] for key in world.keys(log_id)] == ["deleted.json", "log.json"]
         newest = world.wal.newest(source)
         assert newest is not None and newest.state.forks == 0
+        assert list(world.wal.unpurged(2**62)) == []
         return died
 
     assert each_call(lambda at: Dies(at, after=after), run) > 10

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from msgspec.structs import replace
 
+from functions.queue import Message
+from functions.sealer import purge as purging
+from functions.sealer.handler import Sealer
 from functions.sealer.purge import purge
 from functions.sealer.seal import Sealed
 from headrace.clock import Budget
@@ -16,7 +20,7 @@ from headrace.objects import keys
 from headrace.streams.values import STREAMS
 from headrace.streams.verbs import SURFACE
 from headrace.wal import Committed
-from tests.unit.sealer.world import SETTINGS, World
+from tests.unit.sealer.world import SETTINGS, World, dispatcher
 
 AGE_S = SETTINGS.trim_age_ms / 1000
 
@@ -75,6 +79,52 @@ def test_a_log_that_was_never_sealed_can_be_purged_twice() -> None:
     assert world.keys(log_id) == [keys.tombstone(log_id)]
     assert purge(world.parts, log_id)
     assert len(world.entries(log_id)) == 1
+
+
+def test_a_log_whose_events_were_lost_is_purged_when_the_sealer_works_again() -> None:
+    """The sealer was off for longer than the table's stream keeps events, or a message ended in the dead letters."""
+    world = World()
+    sealer, told = dispatcher(world.parts)
+    log_id, living, source = (world.create(name) for name in ("a", "b", "s"))
+    world.fill("a", 9)
+    world.seal(log_id)
+    world.fork("f", "s")
+    for name in ("a", "s"):
+        world.logs.delete(name)
+    new = world.create("a")
+    assert overdue_of(world, sealer) == []  # a message may still be on its way
+    world.wait(25 * 3600)
+    assert overdue_of(world, sealer) == [Message("purge", log_id)]
+    assert told.counts["WorkMissed"] == 1
+    assert [entry.kind for entry in world.entries(log_id)] == ["delete"]
+    assert set(world.keys(log_id)) == {keys.description(log_id), keys.tombstone(log_id)}
+    assert all(world.entries(one)[0].kind == "create" for one in (living, new, source))
+    world.logs.delete("f")
+    world.wait(25 * 3600)
+    assert {message.log_id for message in overdue_of(world, sealer)} > {source}
+    assert overdue_of(world, sealer) == []
+
+
+def overdue_of(world: World, sealer: Sealer) -> list[Message]:
+    """Runs the hourly schedule, with no event or message of before; returns the messages that it sends, and runs them."""
+    world.queue.receive(2**62)
+    sealer.dispatch({"verb": "overdue"})
+    messages = world.queue.receive(world.clock.now_ms())
+    for message in messages:
+        sealer.run(message)
+    return messages
+
+
+def test_the_walk_ends_in_time_and_every_log_gets_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(purging, "_BATCH", 2)
+    world = World()
+    for number in range(9):
+        world.create(f"n{number}")
+        world.logs.delete(f"n{number}")
+    world.wait(2 * AGE_S)
+    slow = world.watched(lambda name, after: world.wait(purging.WALK_S / 3) if name == "send" and after else None)
+    sealer, _ = dispatcher(slow)
+    assert [len(overdue_of(world, sealer)) for _ in range(3)] == [6, 3, 0]
 
 
 def test_a_name_created_again_is_not_touched() -> None:
