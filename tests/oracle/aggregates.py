@@ -83,17 +83,14 @@ def contribution(
         dimensions[name] = next((shown(value) for value in values(config, name, document)), None)
     numbers = {}
     for name, measure in rollup["measures"].items():
-        found = measured(config, measure, document, includes)
-        if found is None:
-            return None
-        numbers[name] = found
+        numbers[name] = measured(config, measure, document, includes)
     return timestamp, dimensions, numbers
 
 
 def measured(
     config: Config, measure: dict[str, Any], document: Document, includes: dict[str, Query]
 ) -> dict[str, Any] | None:
-    """Count, sum, least, greatest and histogram that one record adds to a measure."""
+    """Count, sum, least, greatest and histogram that one record adds to a measure; None if it adds nothing."""
     if measure["kind"] == "count":
         holds = "include" not in measure or includes[measure["include"]].score(config, document) is not None
         return {"count": int(holds)}
@@ -121,12 +118,13 @@ def group(rollup: dict[str, Any], names: list[str], key: str, all_of: list[dict[
     }
 
 
-def total(measure: dict[str, Any], parts: list[dict[str, Any]]) -> dict[str, Any]:
+def total(measure: dict[str, Any], parts: list[dict[str, Any] | None]) -> dict[str, Any]:
     """Returns the numbers of a measure over the records of a group."""
+    parts = [part for part in parts if part is not None]
     count = sum(part["count"] for part in parts)
     if measure["kind"] == "count":
         return {"count": count}
-    summed = sum(part["sum"] for part in parts)
+    summed = sum(part["sum"] for part in parts) if parts else None
     histogram: dict[int, int] = {}
     for part in parts:
         for bucket, number_of in (part["histogram"] or {}).items():
@@ -134,8 +132,8 @@ def total(measure: dict[str, Any], parts: list[dict[str, Any]]) -> dict[str, Any
     return {
         "count": count,
         "sum": summed,
-        "min": min(part["min"] for part in parts),
-        "max": max(part["max"] for part in parts),
+        "min": min((part["min"] for part in parts), default=None),
+        "max": max((part["max"] for part in parts), default=None),
         "avg": summed / count if count else None,
         **{f"p{share}": percentile(histogram, share / 100) for share in (50, 95, 99)},
         **({"histogram": {str(bucket): histogram[bucket] for bucket in sorted(histogram)}} if histogram else {}),

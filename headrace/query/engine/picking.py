@@ -91,18 +91,15 @@ def pick(
     known = all(name in present or name not in stats or not stats[name].present for name in needed)
     if rollup.reads_document or not known:
         return Picked(None, np.flatnonzero(matching | look) + first, read)
-    sure = matching & ~look
-    for name in _summarised(rollup):
-        sure &= _valid(columns.get(name), count)
-    rows = np.flatnonzero(sure)
+    rows = np.flatnonzero(matching & ~look)
     times = columns[rollup.timestamp_field].values[rows] if len(rows) else np.empty(0, np.int64)
     starts = times.astype(np.int64) // request.interval_ms * request.interval_ms
     measures = []
     for place in shape.measures:
         measure, include = rollup.meters[place].measure, counted[place]
         if isinstance(measure, Summary):
-            numbers = columns[measure.field].values[rows] if len(rows) else np.empty(0)
-            measures.append(_summary(numbers, shape, has_histogram=measure.histogram is not None))
+            column, has_histogram = columns.get(measure.field), measure.histogram is not None
+            measures.append(_summary(column, rows, _valid(column, count)[rows], shape, has_histogram=has_histogram))
         else:
             measures.append(_count(None if include is None else evaluated[include], rows))
     block = Block(starts, _keys(rollup, shape, columns, rows), tuple(measures))
@@ -110,13 +107,9 @@ def pick(
 
 
 def _needed(rollup: CompiledRollup) -> list[str]:
-    """Returns the fields whose values determine a record's group."""
-    return sorted({rollup.timestamp_field, *rollup.dimensions, *_summarised(rollup)})
-
-
-def _summarised(rollup: CompiledRollup) -> list[str]:
-    """Returns the fields of which a record must have a number to be counted."""
-    return [meter.measure.field for meter in rollup.meters if isinstance(meter.measure, Summary)]
+    """Returns the fields whose values determine a record's group and what it adds to a summary."""
+    summarised = {meter.measure.field for meter in rollup.meters if isinstance(meter.measure, Summary)}
+    return sorted({rollup.timestamp_field, *rollup.dimensions, *summarised})
 
 
 def _both(one: Node | None, other: Node | None) -> Node | None:
@@ -174,13 +167,18 @@ def _count(include: Evaluated | None, rows: Int64s) -> MeasureBlock:
     return MeasureBlock(counts, none, none, none)
 
 
-def _summary(values: NDArray[Any], shape: Shape, *, has_histogram: bool) -> MeasureBlock:
-    numbers = values.astype(np.float64)
-    block = MeasureBlock(np.ones(len(numbers)), numbers, numbers, numbers)
+def _summary(
+    column: Column | None, rows: Int64s, has_value: Mask, shape: Shape, *, has_histogram: bool
+) -> MeasureBlock:
+    """Computes a summary of a column for rows, of which some have a value."""
+    numbers = np.full(len(rows), np.nan)
+    if column is not None:
+        numbers[has_value] = column.values[rows[has_value]]
+    block = MeasureBlock(has_value.astype(np.float64), numbers, numbers, numbers)
     if not has_histogram:
         return block
-    exponents = np.frexp(np.maximum(np.abs(numbers), 1))[1]
+    exponents = np.frexp(np.maximum(np.abs(numbers[has_value]), 1))[1]
     distinct, back = np.unique(exponents, return_inverse=True)
     # The rule of `histogram`, asked once per bucket.
     buckets = shape.buckets.of_all(histogram.log2_bucket(float(np.ldexp(0.5, one))) for one in distinct.tolist())
-    return block._replace(histogram=Entries(np.arange(len(numbers)), buckets[back], np.ones(len(numbers))))
+    return block._replace(histogram=Entries(np.flatnonzero(has_value), buckets[back], np.ones(len(back))))

@@ -4,6 +4,7 @@
     every    = one (["AND"] one)*
     one      = ("NOT" | "-") one | "(" query ")" | "has:" name | name ":" [operator] value | value
     value    = word | '"' characters '"'         in quotes, a backslash takes the next character as it is
+             | "-" word                          right after a colon or operator: a number, without white space in it
     word     = not beginning with - or ", up to white space or one of ( ) : < > =
     operator = "=" | ">" | ">=" | "<" | "<="
 
@@ -91,6 +92,7 @@ _TOKEN = re.compile(
     re.DOTALL,
 )
 _ESCAPE = re.compile(r"\\(.)", re.DOTALL)
+_NUMBER = re.compile(r"\.?[0-9]")  # how one begins, after its sign
 _STARRED = re.compile(r"(?:[^\\]|\\.)+\*", re.DOTALL)
 _JOINS = frozenset({"AND", "OR", "NOT"})
 _COMPARISONS: dict[str, Comparison] = {">": ">", ">=": ">=", "<": "<", "<=": "<="}
@@ -216,12 +218,20 @@ class _Parser:
         operator = self._token.kind
         if operator == "=" or operator in _COMPARISONS:
             self._take()
-        if self._token.kind == "-":
-            self._refuse("a value that begins with - and must be quoted")
-        if self._token.kind not in ("word", "quoted"):
+        if self._token.kind not in ("word", "quoted", "-"):
             self._refuse("no value where one is needed")
         value = self._take()
+        if value.kind == "-":
+            value = self._negative(value)
         return self._checked(lambda: self._field(token, _COMPARISONS.get(operator), value))
+
+    def _negative(self, sign: _Token) -> _Token:
+        """Takes the number right after a minus sign, and returns both as one word."""
+        number = self._token
+        if number.kind != "word" or number.at != sign.at + 1 or not _NUMBER.match(number.text):
+            self._refuse("a value that begins with - and must be quoted", sign.at)
+        self._take()
+        return _Token("word", "-" + number.text, sign.at)
 
     def _checked(self, clause: Callable[[], Node]) -> Node:
         try:

@@ -7,10 +7,9 @@ Jobs that build the family `agg`, scans of segments and tail, and tests all use 
     for row in merged(groups.rows(), …): …                                             rows in the order of
         `Row.sort_key`
 
-A record contributes to a rollup as a whole or not at all. It does if `include` matches it, it has exactly one
-timestamp, at most one value of each dimension, and everything that each measure asks for: exactly one number of a
-`summary`, all four numbers of a `summary_parts`. Values are canonical; a number that a double can't hold does not
-count.
+A record contributes to a rollup if `include` matches it and it has exactly one timestamp and at most one value of each
+dimension. Then every `count` of its group counts it. A `summary` adds it if it has exactly one number of its field, a
+`summary_parts` if it has all four. Values are canonical; a number that a double can't hold is none.
 
 A row of the family `agg` is a `Row`, with `fragment` (headrace.query.language.rollup_request) beside it:
 
@@ -109,7 +108,9 @@ class Row(NamedTuple):
 
 
 class Contribution(NamedTuple):
-    """The contribution of one record to a rollup: its time, its group, and a reading per measure (see `Meter`)."""
+    """The contribution of one record to a rollup: its time, its group, and a reading per measure (see `Meter`), None for a
+    measure that it has no values of.
+    """
 
     timestamp_ms: int
     key: Key
@@ -246,13 +247,7 @@ class CompiledRollup:
                 key.append(value if isinstance(value, str) else canonical.text(value))  # type: ignore[arg-type]
         if self.include is not None and not query.matches(self.include, values):
             return None
-        readings = []
-        for meter in self.meters:
-            reading = meter.read(values, document)
-            if reading is None:
-                return None
-            readings.append(reading)
-        return Contribution(timestamp, tuple(key), tuple(readings))
+        return Contribution(timestamp, tuple(key), tuple(meter.read(values, document) for meter in self.meters))
 
     @cached_property
     def derived(self) -> dict[int, int | None]:
@@ -324,7 +319,8 @@ def add(cells: _Cells, rollup: CompiledRollup, interval: int, contribution: Cont
         cell = cells[place] = Cell(0, tuple(Part() for _ in rollup.meters))
     cell.records += 1
     for meter, part, reading in zip(rollup.meters, cell.parts, contribution.readings, strict=True):
-        meter.add(part, reading)
+        if reading is not None:
+            meter.add(part, reading)
 
 
 def _coarser(cells: _Cells, interval: int) -> _Cells:

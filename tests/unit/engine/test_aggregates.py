@@ -147,9 +147,9 @@ def summary(parts: list[tuple[float, float, float, float, dict[str, float]]], ha
     count, total = sum(part[0] for part in parts), sum(part[1] for part in parts)
     said = {
         "count": count,
-        "sum": total,
-        "min": min(part[2] for part in parts),
-        "max": max(part[3] for part in parts),
+        "sum": total if parts else None,
+        "min": min((part[2] for part in parts), default=None),
+        "max": max((part[3] for part in parts), default=None),
         "avg": total / count if count else None,
     }
     ordered = sorted((float(name), held) for name, held in counts.items() if held > 0)
@@ -165,12 +165,12 @@ def summary(parts: list[tuple[float, float, float, float, dict[str, float]]], ha
 
 def measured(rollup: str, members: list[dict[str, Any]]) -> dict[str, Any]:
     if rollup == "brought":
-        parts = [document["brought"] for document in members]
+        parts = [document["brought"] for document in members if "brought" in document]
         return {"value": summary([(p["n"], p["sum"], p["min"], p["max"], p.get("buckets", {})) for p in parts], True)}
     if rollup == "picky":
         bad = [d for d in members if QUERIES["note:slow"](d) or any(one >= 500 for one in values(d, "status"))]
         return {"all": {"count": len(members)}, "bad": {"count": len(bad)}}
-    numbers = [values(document, "ms")[0] for document in members]
+    numbers = [found[0] for document in members if len(found := values(document, "ms")) == 1]
     return {
         "latency": summary([(1, one, one, one, {str(log2(one)): 1}) for one in numbers], True),
         "plain": summary([(1, one, one, one, {}) for one in numbers], False),
@@ -182,11 +182,10 @@ def contributes(rollup: str, document: dict[str, Any]) -> bool:
     if len(values(document, "seen" if rollup == "picky" else "at")) != 1:
         return False
     if rollup == "brought":
-        return "brought" in document
+        return True
     if rollup == "picky":
         return len(values(document, "service")) < 2 and "b" not in values(document, "service")
-    singles = len(values(document, "service")) < 2 and len(values(document, "status")) < 2
-    return singles and len(values(document, "ms")) == 1
+    return len(values(document, "service")) < 2 and len(values(document, "status")) < 2
 
 
 def naive(documents: list[dict[str, Any]], asked: dict[str, Any]) -> list[dict[str, Any]]:

@@ -93,14 +93,27 @@ WHOLE = {"at": 0, "service": "a", "status": 200, "ms": 1}
     "changed",
     [
         {"at": None}, {"at": "no time"}, {"at": [1, 2]}, {"at": []}, {"at": 8_640_000_000_000_001}, {"at": 10**30},
-        {"ms": None}, {"ms": "fast"}, {"ms": [1, 2]}, {"ms": 10**400},
         {"service": ["a", "b"]}, {"status": [1, 2]},
     ],
 )  # fmt: skip
-def test_a_record_contributes_nothing_without_one_time_one_number_and_single_dimensions(changed: Any) -> None:
+def test_a_record_contributes_nothing_without_one_time_and_single_dimensions(changed: Any) -> None:
     assert rows_of(SEARCH, WHOLE)
     assert not rows_of(SEARCH, {**WHOLE, **changed})
     assert not rows_of(SEARCH, {name: value for name, value in WHOLE.items() if name not in ("at", *changed)})
+
+
+@pytest.mark.parametrize("ms", [None, "fast", [1, 2], 10**400])
+def test_a_count_counts_every_record_of_its_group_and_a_summary_its_own_values(ms: Any) -> None:
+    rows = rows_of(SEARCH, WHOLE, {**WHOLE, "ms": ms})
+    for row in rows.values():
+        measures = shown(SEARCH, row)["measures"]
+        assert measures["requests"] == {"count": 2}
+        assert measures["latency"]["count"] == measures["latency"]["sum"] == 1
+    alone = rows_of(SEARCH, {**WHOLE, "ms": ms})
+    nothing = dict.fromkeys(("sum", "min", "max", "avg", "p50", "p95", "p99"))
+    assert {str(shown(SEARCH, row)["measures"]["latency"]) for row in alone.values()} == {
+        str({"count": 0, **nothing})
+    }
 
 
 @pytest.mark.parametrize("service", [None, 5, {}, []])
