@@ -64,6 +64,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         stack: the name of the deployment, by which its metrics and alarms are told from those of others.
         host: the address that the API listens on, if known; without API keys it starts only on a loopback address.
+        allowed_hosts: the hosts, separated by commas, that an API without keys obeys beside loopback, in the headers
+            `Host` and `Origin`; `*` means any.
         keys_age_ms: how long the api caches the API keys that it read from their secret.
         state_age_ms: how long a process may decide on cached state. A writer with older state verifies its entry before
             it acknowledges (the ack fence, docs/architecture.md).
@@ -109,6 +111,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     keys_age_ms: int = 60_000
     allow_insecure_no_auth: bool = False
     host: str = ""
+    allowed_hosts: str = ""
     cold: bool = False
     state_age_ms: int = 60_000
     append_timeout_ms: int = 3_000

@@ -101,6 +101,17 @@ def _pattern(text: str) -> re.Pattern[str]:
     return re.compile("".join(parts.get(character) or re.escape(character) for character in text), re.DOTALL)
 
 
+_LOOPBACK = re.compile(r"(?:127\.0\.0\.1|localhost|\[::1\])(?::\d+)?", re.ASCII)
+FOREIGN = "the emulated AWS serves the programs of this machine, and no web pages"
+
+
+def is_foreign(host: str, origin: str | None) -> bool:
+    """Returns whether a request to an emulated service, with these headers, comes from a web page: an SDK sends no
+    `Origin`, and has the loopback address as `Host`.
+    """
+    return origin is not None or not _LOOPBACK.fullmatch(host)
+
+
 # Answers that are remembered: an emulator may run for weeks, and each object is a resource.
 _REMEMBERED = 100_000
 

@@ -51,12 +51,24 @@ Serve through the streaming door of a deployment: four instances of the function
 \b
 Let other machines in. That needs keys, each with its scopes and name prefixes:
   HEADRACE_API_KEYS='s3cret:read+write:demo/' headrace dev --host 0.0.0.0
+
+\b
+Without keys it obeys programs of this machine and pages on loopback, such as http://localhost:5173, and refuses the
+pages of other sites that a browser here may show (403). Obey one more host, knowingly:
+  headrace dev --allow-host demo.internal
 """
 
 
 @click.command("dev", help=EXAMPLES)
 @click.option("--port", default=8787, show_default=True, type=click.IntRange(0, 65535), help="0 takes a free one.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option(
+    "--allow-host",
+    multiple=True,
+    metavar="NAME",
+    help="Without keys: obey this host, too, as Host and Origin, such as the name of a container; * is any. "
+    "May be given more than once. [default: loopback only]",
+)
 @click.option(
     "--api-processes",
     default=1,

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from cli.units import format_duration
-from functions.api.door.access import is_loopback
+from functions.api.door.access import AccessError, parse_hosts
+from functions.api.door.requests import is_loopback
 from functions.metrics import METRICS_FILE
 from headrace.settings import Settings, SettingsError, UnsafeTrimAge
 
@@ -71,7 +72,7 @@ class DevSettings:
         if options.get("metrics_file") is not None:
             chosen[METRICS_FILE] = str(Path(options["metrics_file"]).absolute())
         _require_sound({**environ, **chosen})
-        chosen.update(_door(options["host"], environ))
+        chosen.update(_door(options["host"], ",".join(options.get("allow_host", ())), environ))
         return DevSettings(
             host=options["host"],
             port=options["port"],
@@ -106,9 +107,10 @@ def _require_sound(environ: Mapping[str, str]) -> None:
         raise InvalidSettings(str(exc)) from exc
 
 
-def _door(host: str, environ: Mapping[str, str]) -> dict[str, str]:
-    """Returns the setting of the address to listen on. Raises InvalidSettings if other machines can reach it, and there
-    are neither keys nor the permission to run without them.
+def _door(host: str, allowed_hosts: str, environ: Mapping[str, str]) -> dict[str, str]:
+    """Returns the settings of the address to listen on, and of the hosts to obey without keys. Raises InvalidSettings if
+    other machines can reach the address, and there are neither keys nor the permission to run without them; or if one
+    of the hosts is none.
     """
     has_keys = bool(environ.get("HEADRACE_API_KEYS") or environ.get("HEADRACE_API_KEYS_SECRET"))
     allowed_open = environ.get("HEADRACE_ALLOW_INSECURE_NO_AUTH") == "1"
@@ -117,4 +119,9 @@ def _door(host: str, environ: Mapping[str, str]) -> dict[str, str]:
             f"--host {host} lets other machines in, and no API key is set. Set HEADRACE_API_KEYS, for example to "
             f"'s3cret:read+write', or accept anyone's requests with HEADRACE_ALLOW_INSECURE_NO_AUTH=1."
         )
-    return {"HEADRACE_HOST": host}
+    try:
+        hosts = parse_hosts(allowed_hosts or environ.get("HEADRACE_ALLOWED_HOSTS", ""), allow_insecure=allowed_open)
+    except AccessError as exc:
+        raise InvalidSettings(f"--allow-host: {exc}") from exc
+    # Never empty: the emulated function is started as if it were open.
+    return {"HEADRACE_HOST": host, "HEADRACE_ALLOWED_HOSTS": ",".join(sorted(hosts)) or "localhost"}

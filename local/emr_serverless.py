@@ -80,6 +80,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(data)
 
     def _result_of(self, body: bytes) -> Any:
+        if access.is_foreign(self.headers.get("Host", ""), self.headers.get("Origin")):
+            raise Refused(403, "AccessDeniedException", access.FOREIGN)
         url = urlsplit(self.path)
         reason = self.server.door.denied(
             self.headers.get("Authorization", ""), lambda: job_calls(self.command, url.path, body)

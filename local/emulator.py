@@ -196,7 +196,7 @@ class Emulator:
                 *("--listen-fd", str(door), "--instances", str(self._settings.api_processes)),
                 *("--timeout", str(function.timeout_seconds), "--bootstrap", function.wrapper),
             ],
-            # The options were checked already: an open door is on loopback, or was asked for.
+            # The options were checked already: an open door is on loopback, or was asked for. Whom it obeys is said.
             {
                 "HEADRACE_ALLOW_INSECURE_NO_AUTH": "1",
                 "POWERTOOLS_METRICS_DISABLED": "true",

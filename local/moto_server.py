@@ -83,6 +83,8 @@ class MotoApp:
         """Returns the response that denies access (403 for S3, 400 for other services, as on AWS); None if the request
         is allowed.
         """
+        if access.is_foreign(environ.get("HTTP_HOST", ""), environ.get("HTTP_ORIGIN")):
+            return _access_denied(environ, access.FOREIGN)
         reason = self._door.denied(environ.get("HTTP_AUTHORIZATION", ""), lambda: _calls(environ, body))
         return _access_denied(environ, reason) if reason else None
 

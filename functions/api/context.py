@@ -12,10 +12,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from functions.api.door.access import Keyring, check_exposure, parse
+from functions.api.door.access import Keyring, check_exposure, parse, parse_hosts
 from functions.api.door.background import CountKeeper
-from functions.api.door.entry import Access, Traffic
-from functions.api.door.requests import on_lambda
+from functions.api.door.entry import Access
+from functions.api.door.requests import Traffic, on_lambda
 from functions.api.streams.inspection.inspector import Inspector
 from functions.api.streams.system.emitter import Emitter, gauges, measure_memory
 from functions.api.streams.system.recorder import MeasuredLogs, Recorder
@@ -214,6 +214,7 @@ def open_context() -> Context:
 
 def _access(wiring: Wiring[ApiMetric]) -> Access:
     settings = wiring.settings
+    hosts = parse_hosts(settings.allowed_hosts, allow_insecure=settings.allow_insecure_no_auth)
 
     def check(access: Access) -> None:
         check_exposure(
@@ -221,11 +222,11 @@ def _access(wiring: Wiring[ApiMetric]) -> Access:
         )
 
     if settings.api_keys or not settings.api_keys_secret:
-        access = parse(settings.api_keys)
+        access = parse(settings.api_keys, hosts)
         check(access)
         return access
     read = _secret_reader(settings.api_keys_secret, wiring)
-    return Keyring(read, SystemClock(), age_ms=settings.keys_age_ms, check=check)
+    return Keyring(read, SystemClock(), age_ms=settings.keys_age_ms, check=check, hosts=hosts)
 
 
 def _secret_reader(name: str, wiring: Wiring[ApiMetric]) -> Callable[[], str]:

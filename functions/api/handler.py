@@ -9,7 +9,7 @@ from typing import Any
 from mangum import Mangum
 
 from functions.api import instance
-from functions.api.door.requests import TEXT_TYPES
+from functions.api.door.answers import TEXT_TYPES
 
 _mangum = Mangum(instance.app, lifespan="off", text_mime_types=list(TEXT_TYPES))
 

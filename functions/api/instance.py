@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from functions.api.app import create_app
 from functions.api.context import open_context
-from functions.api.door.requests import TruePath
+from functions.api.door.routes import TruePath
 from functions.wiring import make_logger, spare_start_up
 
 logger = make_logger("api")

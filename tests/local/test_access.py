@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import boto3
+import httpx
 import msgspec
 import pytest
 from botocore.config import Config
@@ -266,6 +267,20 @@ def test_a_store_refuses_as_aws_does(guarded: str) -> None:
     sqs = acting("sqs", guarded, "Reader")
     asked_of = f"{guarded}/123456789012/q"
     assert refusal(sqs.send_message, QueueUrl=asked_of, MessageBody="m") == ("AccessDeniedException", 400)
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({}, 200),
+        ({"Origin": "http://localhost:5173"}, 403),
+        ({"Host": "evil.example"}, 403),
+        ({"Host": "127.0.0.1.evil.example"}, 403),
+    ],
+)
+def test_a_store_serves_no_web_page(guarded: str, headers: dict[str, str], status: int) -> None:
+    signed = {"Authorization": "AWS4-HMAC-SHA256 Credential=x/20261121/us-east-1/s3/aws4_request, SignedHeaders=host"}
+    assert httpx.get(f"{guarded}/bucket/k", headers={**signed, **headers}).status_code == status
 
 
 def test_an_object_is_absent_only_for_who_may_list_the_bucket(guarded: str) -> None:

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from cli.units import format_duration, parse_bytes, parse_duration_ms
-from functions.api.door.access import is_loopback
+from functions.api.door.requests import is_loopback
 from local.dev import command
 from local.dev_settings import DevSettings, InvalidSettings
 
@@ -38,6 +38,7 @@ def test_options_become_settings_of_the_application() -> None:
         "HEADRACE_STATE_AGE_MS": "60000",
         "HEADRACE_COLD": "1",
         "HEADRACE_HOST": "127.0.0.1",
+        "HEADRACE_ALLOWED_HOSTS": "localhost",
     }
 
 
@@ -57,13 +58,39 @@ def test_a_trim_age_below_state_age_plus_the_longest_request_is_refused() -> Non
 def test_a_door_to_other_machines_needs_keys() -> None:
     with pytest.raises(InvalidSettings, match=r"HEADRACE_API_KEYS.*HEADRACE_ALLOW_INSECURE_NO_AUTH=1"):
         settings(host="0.0.0.0")
-    assert settings({"HEADRACE_API_KEYS": "k"}, host="0.0.0.0").environment == {"HEADRACE_HOST": "0.0.0.0"}
+    assert settings({"HEADRACE_API_KEYS": "k"}, host="0.0.0.0").environment["HEADRACE_HOST"] == "0.0.0.0"
     settings({"HEADRACE_ALLOW_INSECURE_NO_AUTH": "1"}, host="0.0.0.0")
 
 
 @pytest.mark.parametrize(
+    ("environ", "allow_host", "obeyed"),
+    [
+        ({}, (), "localhost"),
+        ({}, ("Demo.internal", "fd00::1"), "demo.internal,fd00::1"),
+        ({"HEADRACE_ALLOWED_HOSTS": "db"}, (), "db"),
+        ({"HEADRACE_ALLOWED_HOSTS": "db"}, ("demo",), "demo"),
+        ({}, ("*",), "*"),
+        # Who lets anyone in from anywhere has no use for a list, unless one is given.
+        ({"HEADRACE_ALLOW_INSECURE_NO_AUTH": "1"}, (), "*"),
+        ({"HEADRACE_ALLOW_INSECURE_NO_AUTH": "1"}, ("demo",), "demo"),
+    ],
+)
+def test_whom_a_server_without_keys_obeys(environ: dict[str, str], allow_host: tuple[str, ...], obeyed: str) -> None:
+    assert settings(environ, allow_host=allow_host).environment["HEADRACE_ALLOWED_HOSTS"] == obeyed
+
+
+@pytest.mark.parametrize("wrong", ["http://demo", "demo:8787", "demo/", "a b", "[::1]", "*.demo,x y"])
+def test_a_host_is_given_without_scheme_and_port(wrong: str) -> None:
+    with pytest.raises(InvalidSettings, match="--allow-host: not a host name"):
+        settings(allow_host=(wrong,))
+
+
+@pytest.mark.parametrize(
     ("host", "expected"),
-    [("127.0.0.1", True), ("127.1.2.3", True), ("::1", True), ("localhost", True), ("0.0.0.0", False), ("db", False)],
+    [
+        *[(host, True) for host in ("127.0.0.1", "127.1.2.3", "::1", "localhost", "demo.localhost")],
+        *[(host, False) for host in ("0.0.0.0", "db", "localhost.evil.example", "127.0.0.1.evil.example", "")],
+    ],
 )
 def test_loopback_is_told_from_the_rest(host: str, expected: bool) -> None:
     assert is_loopback(host) is expected

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import httpx
 import pytest
 
 from functions.indexer.runs import EmrRuns
@@ -155,6 +156,13 @@ def test_unknown_runs_and_bad_requests_are_refused(emr: Any) -> None:
     assert EmrRuns(emr, SETTINGS).outcome("00none") == "failed"
     with pytest.raises(emr.exceptions.ValidationException):
         emr.start_job_run(applicationId=APPLICATION, clientToken="t", executionRoleArn=SETTINGS.spark_role)
+
+
+@pytest.mark.parametrize("headers", [{"Origin": "http://localhost:5173"}, {"Host": "evil.example"}])
+def test_it_serves_no_web_page(server: EmrServer, headers: dict[str, str]) -> None:
+    runs = f"{server.url}/applications/{APPLICATION}/jobruns"
+    assert httpx.get(runs).status_code == 200
+    assert httpx.get(runs, headers=headers).status_code == 403
 
 
 def test_events_and_runs_are_not_kept_for_ever() -> None:

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from local.function_url import event_of
@@ -82,6 +83,9 @@ def test_an_instance_that_is_killed_breaks_its_answer_off_and_is_replaced() -> N
     with dev_server("--function-url", "--api-processes", "2") as server:
         assert ask(server, "PUT", "/v1/stream/s")[0] == 201
         assert ask(server, "POST", "/v1/stream/s", b"one")[0] == 204
+        # An instance runs without keys here, as if it were open; it still obeys no page of elsewhere.
+        page = {"origin": "https://evil.example", "content-type": "text/plain"}
+        assert httpx.post(f"{server.url}/v1/stream/s", headers=page, content=b"two").status_code == 403
         follower = http.client.HTTPConnection(server.url.removeprefix("http://"), timeout=30)
         follower.request("GET", "/v1/stream/s?offset=-1&live=sse")
         answer = follower.getresponse()

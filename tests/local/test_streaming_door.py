@@ -19,7 +19,7 @@ from urllib.parse import quote
 
 import pytest
 
-from functions.api.door.requests import TruePath
+from functions.api.door.routes import TruePath
 from functions.api.door.streaming.__main__ import answer, serve
 from functions.api.door.streaming.runtime_api import Invocation, RuntimeApiError
 from functions.api.door.streaming.runtime_api import RuntimeApi as Client

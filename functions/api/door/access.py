@@ -13,17 +13,19 @@ because of a typo.
 from __future__ import annotations
 
 import hashlib
-import ipaddress
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
-from functions.api.door.entry import ALL, Access, Grant, Scope
+from functions.api.door.entry import ALL, ANY_HOST, Access, Grant, Scope
+from functions.api.door.requests import host_of, is_loopback
 from headrace.clock import Clock
 
 
 class AccessError(ValueError):
-    """The configuration of keys is malformed, or would leave a public server open. The message never contains a key."""
+    """The configuration of keys or hosts is malformed, or would leave a public server open. The message never contains a
+    key.
+    """
 
 
 _SCOPES = {
@@ -39,9 +41,9 @@ _SCOPES = {
 }
 
 
-def parse(text: str) -> Access:
+def parse(text: str, hosts: Collection[str] = ()) -> Access:
     """Parses a configuration text with keys, as described at the top of this module. A text without entries gives an
-    `Access` that allows everything.
+    `Access` that allows everything to whom it obeys: loopback and `hosts`.
 
     Raises:
         AccessError: an entry is malformed, or a key is listed twice. The message has the number of the entry, never its
@@ -59,7 +61,7 @@ def parse(text: str) -> Access:
         if digest in grants:
             raise AccessError(f"api key is listed twice: entry={number}")
         grants[digest] = Grant(_scopes(scopes, number), _prefixes(prefixes, number))
-    return Access(grants)
+    return Access(grants, hosts)
 
 
 def _digest(key: str, number: int) -> bytes:
@@ -105,16 +107,18 @@ def check_exposure(access: Access, *, host: str, on_lambda: bool, allow_insecure
     )
 
 
-def is_loopback(host: str) -> bool:
-    """Returns whether only this machine can reach the address. A name other than localhost counts as reachable from
-    elsewhere.
+def parse_hosts(text: str, *, allow_insecure: bool) -> frozenset[str]:
+    """Parses the hosts that a server without keys obeys beside loopback: names or addresses, separated by commas, or `*`.
+    Without any, a server that was allowed to run without keys anywhere obeys everybody.
+
+    Raises:
+        AccessError: an entry is no host; it has a scheme or a port, perhaps.
     """
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+    hosts = frozenset(host for entry in text.split(",") if (host := entry.strip().lower()))
+    for host in hosts - {ANY_HOST}:
+        if host_of(f"[{host}]" if ":" in host else host) != host:
+            raise AccessError(f"not a host name without scheme and port, nor *: {host}")
+    return hosts or frozenset({ANY_HOST} if allow_insecure else ())
 
 
 _log = logging.getLogger(__name__)
@@ -126,20 +130,27 @@ class Keyring(Access):
     Args:
         read: returns the configuration text; it may raise any error.
         check: raises AccessError for keys with which the server must not run.
+        hosts: as for `Access`.
 
     Raises:
         AccessError: the first text is malformed or refused. Errors of the first `read` are raised, too.
     """
 
     def __init__(
-        self, read: Callable[[], str], clock: Clock, *, age_ms: int, check: Callable[[Access], None] = lambda _: None
+        self,
+        read: Callable[[], str],
+        clock: Clock,
+        *,
+        age_ms: int,
+        check: Callable[[Access], None] = lambda _: None,
+        hosts: Collection[str] = (),
     ) -> None:
         self._read = read
         self._check = check
         self._clock = clock
         self._age_ms = age_ms
         self._reading = threading.Lock()
-        super().__init__(self._load())
+        super().__init__(self._load(), hosts)
         # Wall clock: the monotonic one may stop while a process is frozen or kept as a snapshot.
         self._read_at_ms = clock.now_ms()
 

@@ -11,11 +11,9 @@ import enum
 import hashlib
 import hmac
 import logging
-import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from starlette.datastructures import Headers as AnswerHeaders
 from starlette.requests import Request
@@ -24,11 +22,21 @@ from starlette.types import ASGIApp, Message, Receive, Send
 from starlette.types import Scope as Asgi
 
 from functions.api.door import errors
+from functions.api.door.answers import AnswerTooLarge, fits
 from functions.api.door.errors import Forbidden, Row, Unauthorized
-from functions.api.door.requests import AnswerTooLarge, Headers, decode, fits, is_buffered, raw_path, run
+from functions.api.door.requests import (
+    Headers,
+    Traffic,
+    decode,
+    host_of,
+    is_buffered,
+    is_loopback,
+    origin_host,
+    raw_path,
+    run,
+)
 from functions.metrics import ApiMetric, Meter
 from headrace.errors import InvalidRequest, Overloaded
-from headrace.limits import QUEUE_BYTES, QUEUE_REQUESTS
 
 _SCHEME = "bearer "
 
@@ -78,11 +86,24 @@ class Grant:
         return seen
 
 
-class Access:
-    """The keys of a server. Without any keys, everything is allowed to everybody."""
+ANY_HOST = "*"
 
-    def __init__(self, grants: dict[bytes, Grant]) -> None:
+
+class Access:
+    """The keys of a server. Without any keys, everything is allowed to everybody on this machine.
+
+    Without keys, the address is all that tells a program of this machine from a web page that its browser shows. So only
+    loopback is obeyed, and the hosts that were allowed: as `Host`, or a page whose name was made to lead here could
+    write (DNS rebinding); and as `Origin`, or any page could (a browser sends a form without asking).
+
+    Args:
+        grants: what each key allows, by the key's SHA-256 digest.
+        hosts: the hosts that are obeyed beside loopback, in lower case; `ANY_HOST` stands for all.
+    """
+
+    def __init__(self, grants: dict[bytes, Grant], hosts: Collection[str] = ()) -> None:
         self.grants = grants
+        self.hosts = frozenset(hosts)
 
     @property
     def restricted(self) -> bool:
@@ -96,6 +117,25 @@ class Access:
 
     def refresh(self) -> None:
         """Does nothing, since these keys don't change."""
+
+    def check_sender(self, host: str | None, origin: str | None) -> None:
+        """Checks that a server without keys was meant by whoever sent a request with these headers. A header that is
+        missing is right: browsers send both.
+
+        Raises:
+            Forbidden: the server has no keys, and one of them is neither loopback nor allowed.
+        """
+        if self.grants or ANY_HOST in self.hosts:
+            return
+        for header, value, name in (
+            ("Host", host, host and host_of(host)),
+            ("Origin", origin, origin and origin_host(origin)),
+        ):
+            if value is not None and not (name and (is_loopback(name) or name in self.hosts)):
+                raise Forbidden(
+                    f"a server without API keys obeys loopback only: {header.lower()}={value[:100]}; to obey others, too, "
+                    "set HEADRACE_ALLOWED_HOSTS (headrace dev: --allow-host)"
+                )
 
     def grant(self, authorization: str | None) -> Grant:
         """Returns what the key in the `Authorization` header allows; everything, whatever the header, if the server has
@@ -122,19 +162,6 @@ class Access:
 
 
 _WRITES = frozenset({"POST", "PUT", "DELETE"})
-
-
-class Load(NamedTuple):
-    """The requests in progress: number of writes, bytes of their bodies, and number of reads."""
-
-    writes: int
-    write_bytes: int
-    reads: int
-
-    @property
-    def full(self) -> bool:
-        """Whether there are more writes, or more bytes of them, than a process accepts."""
-        return self.writes > QUEUE_REQUESTS or self.write_bytes > QUEUE_BYTES
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -217,41 +244,6 @@ class Surface:
         name = self.name_in(request.scope, resource)
         self.require(request, scope, name)
         return name
-
-
-class Traffic:
-    """A counter of the requests in progress. Thread-safe."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._load = Load(0, 0, 0)
-
-    def load(self) -> Load:
-        """Returns the requests that are in progress now."""
-        with self._lock:
-            return self._load
-
-    @contextmanager
-    def request(self, *, writes: bool, size: int) -> Iterator[Callable[[int], None]]:
-        """Counts one request as in progress while the block runs: a write with `size` bytes, or a read. Yields a
-        function that adds bytes of a body as they arrive.
-        """
-        counted = Load(1, size, 0) if writes else Load(0, 0, 1)
-
-        def arrived(more: int) -> None:
-            nonlocal counted
-            counted = counted._replace(write_bytes=counted.write_bytes + more)
-            self._add(Load(0, more, 0), 1)
-
-        self._add(counted, 1)
-        try:
-            yield arrived
-        finally:
-            self._add(counted, -1)
-
-    def _add(self, change: Load, sign: int) -> None:
-        with self._lock:
-            self._load = Load(*(now + sign * more for now, more in zip(self._load, change, strict=True)))
 
 
 _log = logging.getLogger(__name__)
@@ -364,13 +356,17 @@ class Door:
                 await send({**message, "body": b""} if method == "HEAD" else message)
 
         try:
+            headers = Headers(scope)
+            is_open = scope["path"] in OPEN_PATHS
+            if not is_open:
+                self._access.check_sender(headers.get("host"), headers.get("origin"))
             if method == "OPTIONS":
                 await Response(None, 204, self._preflight)(scope, receive, send_dressed)
                 return
-            if scope["path"] not in OPEN_PATHS:
+            if not is_open:
                 if self._access.is_stale:
                     await run(self._access.refresh)
-                scope[GRANT] = self._access.grant(Headers(scope).get("authorization"))
+                scope[GRANT] = self._access.grant(headers.get("authorization"))
             if writes:
                 self._check_load()
             await self._app(scope, receive, send_dressed)

@@ -14,7 +14,7 @@ import orjson
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from functions.api.door.requests import AnswerTooLarge
+from functions.api.door.answers import AnswerTooLarge
 from functions.metrics import ApiMetric
 from headrace.errors import (
     Conflict,

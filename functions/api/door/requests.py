@@ -1,12 +1,8 @@
-"""Parses the parts of a request for every surface (path, query, headers and body), checks what fits through the door,
-and runs calls to stores.
+"""Parses the parts of a request for every surface (path, query, headers and body), counts the requests in progress, and
+runs calls to stores.
 
 A JSON body is one value, or an array of which each element becomes a record (one level). The text of an element is
 kept byte for byte, so numbers and key order survive.
-
-Every request to a Lambda function is an event, a JSON text of at most 6 MB. The HTTP API takes back one result with the
-same limit, and a larger answer would be lost. So pages of records are cut to fit (`streams/reads.py`), and answers that
-can't be cut are refused here. The streaming door sends an answer piece by piece.
 
 Every store call blocks. A Lambda function serves one request at a time, so it makes calls directly. A server with many
 requests makes them in threads; no thread is held while a request only waits for time to pass.
@@ -15,49 +11,34 @@ requests makes them in threads; no thread is held while a request only waits for
 from __future__ import annotations
 
 import asyncio
-import json
+import ipaddress
 import os
 import re
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from types import MappingProxyType
-from typing import Any, ParamSpec, TypeVar
-from urllib.parse import parse_qsl, quote, unquote, unquote_to_bytes
+from contextlib import contextmanager, suppress
+from typing import Any, NamedTuple, ParamSpec, TypeVar
+from urllib.parse import parse_qsl, quote, unquote_to_bytes
 
 import msgspec
 import orjson
 import simdjson
 from starlette.requests import Request
-from starlette.types import ASGIApp, Receive, Scope, Send
 
 from headrace.batch import EMPTY, Batch
 from headrace.errors import InvalidRequest, PayloadTooLarge
-from headrace.limits import MAX_APPEND_BYTES, MAX_RECORDS_PER_APPEND, MAX_SAFE_INTEGER
+from headrace.limits import (
+    MAX_APPEND_BYTES,
+    MAX_RECORDS_PER_APPEND,
+    MAX_SAFE_INTEGER,
+    QUEUE_BYTES,
+    QUEUE_REQUESTS,
+)
 from headrace.log.requests import JSON
 
-_FUNCTION_URL = ".lambda-url."
 _BROKEN_ESCAPE = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 _PRINTABLE = frozenset(range(0x21, 0x7F))
-
-
-class TruePath:
-    """An ASGI layer that restores the path as the client sent it, `raw_path` and `path`, for requests of an HTTP API
-    (payload 2.0) or a Function URL. Mangum provides a path that was decoded once too often.
-
-    A Function URL passes the path still encoded. An HTTP API passes it decoded once already (and cut at a decoded `?`),
-    so it is encoded again here: decoding it as it comes would turn the name `100%25` into `100%`, then into an error.
-    """
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        event = scope["aws.event"]
-        path = str(event["rawPath"])
-        if _FUNCTION_URL not in event["requestContext"].get("domainName", ""):
-            path = quote(path)
-        await self._app({**scope, "raw_path": path.encode(), "path": unquote(path)}, receive, send)
 
 
 def raw_path(scope: Mapping[str, Any]) -> bytes:
@@ -91,6 +72,37 @@ def url(scope: Mapping[str, Any], host: str) -> str:
     path = quote(raw_path(scope), safe="/%:@!$&'()*+,;=-._~")
     clean = host if host and all(ord(char) in _PRINTABLE for char in host) else ""
     return f"{scope.get('scheme', 'http')}://{clean}{path}" if clean else path
+
+
+_AUTHORITY = re.compile(r"(?:\[([0-9a-f:.]+)\]|([^\s:/@\[\]]+?)\.?)(?::\d{1,5})?", re.ASCII)
+
+
+def host_of(authority: str) -> str | None:
+    """Returns the host in the value of a `Host` header, in lower case, without port, brackets and the dot of a full
+    name; None if it is malformed.
+    """
+    found = _AUTHORITY.fullmatch(authority.lower())
+    return found and (found[1] or found[2])
+
+
+def origin_host(origin: str) -> str | None:
+    """Returns the host in the value of an `Origin` header, as `host_of` does; None if it is no site's (`null` is sent by a
+    page that is a file or in a sandbox).
+    """
+    scheme, _, authority = origin.partition("://")
+    return host_of(authority) if scheme.lower() in ("http", "https") else None
+
+
+def is_loopback(host: str) -> bool:
+    """Returns whether the address or name always means this machine: `localhost`, a name below it (RFC 6761), or a
+    loopback address. Any other name may lead elsewhere tomorrow.
+    """
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 _MAX_PARAMETERS = 100
@@ -204,25 +216,7 @@ class Headers:
 
 
 BODY_BYTES = 4_500_000  # maximum body of a request: as base64 it still fits an event
-ANSWER_BYTES = 6_000_000  # maximum body in a result; Lambda accepts 6,291,556 bytes with the headers
-TEXT_TYPES = (
-    "text/",
-    "application/json",
-)  # bodies of these types are sent as text if they are UTF-8; all others as base64
 ENDS_AT = "headrace.ends_at_ms"  # set by a door that streams: when, in ms since the epoch, an answer has to be over
-_MOST_GROWTH = 6  # how much JSON text can grow: a control character becomes \u0000
-
-
-class AnswerTooLarge(Exception):
-    """The answer does not fit through this door (a buffered result is limited to 6 MB).
-
-    Attributes:
-        headers: headers that tell the client how to continue without it.
-    """
-
-    def __init__(self, what: str = "answer", headers: Mapping[str, str] = MappingProxyType({})) -> None:
-        super().__init__(f"the {what} is too large for a buffered response: limit={ANSWER_BYTES}")
-        self.headers = headers
 
 
 def is_event(scope: Mapping[str, Any]) -> bool:
@@ -237,23 +231,52 @@ def is_buffered(scope: Mapping[str, Any]) -> bool:
     return is_event(scope) and ENDS_AT not in scope
 
 
-def fits(body: bytes, content_type: str, sent: int = 0) -> bool:
-    """Returns whether a response body fits into a Lambda result (6 MB as JSON text) of which `sent` bytes are used
-    already.
-    """
-    return sent + len(body) * _MOST_GROWTH <= ANSWER_BYTES or sent + grown(body, content_type) <= ANSWER_BYTES
+class Load(NamedTuple):
+    """The requests in progress: number of writes, bytes of their bodies, and number of reads."""
+
+    writes: int
+    write_bytes: int
+    reads: int
+
+    @property
+    def full(self) -> bool:
+        """Whether there are more writes, or more bytes of them, than a process accepts."""
+        return self.writes > QUEUE_REQUESTS or self.write_bytes > QUEUE_BYTES
 
 
-def grown(body: bytes, content_type: str) -> int:
-    """Returns the bytes that a body takes in a Lambda result: as a JSON string with escapes or, if it is of no text
-    type or not UTF-8, as base64.
-    """
-    if any(text in content_type for text in TEXT_TYPES):
+class Traffic:
+    """A counter of the requests in progress. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._load = Load(0, 0, 0)
+
+    def load(self) -> Load:
+        """Returns the requests that are in progress now."""
+        with self._lock:
+            return self._load
+
+    @contextmanager
+    def request(self, *, writes: bool, size: int) -> Iterator[Callable[[int], None]]:
+        """Counts one request as in progress while the block runs: a write with `size` bytes, or a read. Yields a
+        function that adds bytes of a body as they arrive.
+        """
+        counted = Load(1, size, 0) if writes else Load(0, 0, 1)
+
+        def arrived(more: int) -> None:
+            nonlocal counted
+            counted = counted._replace(write_bytes=counted.write_bytes + more)
+            self._add(Load(0, more, 0), 1)
+
+        self._add(counted, 1)
         try:
-            return len(json.dumps(body.decode()))
-        except UnicodeDecodeError:
-            pass
-    return 4 * ((len(body) + 2) // 3)
+            yield arrived
+        finally:
+            self._add(counted, -1)
+
+    def _add(self, change: Load, sign: int) -> None:
+        with self._lock:
+            self._load = Load(*(now + sign * more for now, more in zip(self._load, change, strict=True)))
 
 
 _WHITE_SPACE = b" \t\r\n"

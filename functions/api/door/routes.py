@@ -1,17 +1,20 @@
-"""Routes: the paths and methods that a surface serves, and the answers to all others."""
+"""Routes: the paths and methods that a surface serves, the answers to all others, and the path as the client sent it."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from urllib.parse import quote, unquote
 
 from fastapi import FastAPI
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Match, Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from functions.api.door import errors
 
+_FUNCTION_URL = ".lambda-url."
 _METHODS = frozenset({"GET", "HEAD", "PUT", "POST", "DELETE", "PATCH"})
 
 Handler = Callable[[Request], Awaitable[Response]]
@@ -19,6 +22,25 @@ Handler = Callable[[Request], Awaitable[Response]]
 
 class MethodNotAllowed(HTTPException):
     """The resource exists, but not this method; the answer lists those that do."""
+
+
+class TruePath:
+    """An ASGI layer that restores the path as the client sent it, `raw_path` and `path`, for requests of an HTTP API
+    (payload 2.0) or a Function URL. Mangum provides a path that was decoded once too often.
+
+    A Function URL passes the path still encoded. An HTTP API passes it decoded once already (and cut at a decoded `?`),
+    so it is encoded again here: decoding it as it comes would turn the name `100%25` into `100%`, then into an error.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        event = scope["aws.event"]
+        path = str(event["rawPath"])
+        if _FUNCTION_URL not in event["requestContext"].get("domainName", ""):
+            path = quote(path)
+        await self._app({**scope, "raw_path": path.encode(), "path": unquote(path)}, receive, send)
 
 
 def serve(app: FastAPI, path: str, *methods: str, is_described: bool = True) -> Callable[[Handler], Handler]:

@@ -30,8 +30,9 @@ from starlette.types import Receive, Scope, Send
 
 from functions.api.context import Context, scan_until
 from functions.api.door import routes
+from functions.api.door.answers import fits, grown
 from functions.api.door.entry import Scope as Access
-from functions.api.door.requests import ENDS_AT, Headers, fits, grown, is_buffered, run
+from functions.api.door.requests import ENDS_AT, Headers, is_buffered, run
 from functions.api.streams import reads
 from functions.api.streams.reads import ReadQuery, read_query
 from functions.api.streams.records import PATH, STREAMS, name_and_key

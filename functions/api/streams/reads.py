@@ -12,7 +12,8 @@ from urllib.parse import quote
 
 from starlette.responses import Response
 
-from functions.api.door.requests import AnswerTooLarge, Headers, fits, is_buffered, query_of
+from functions.api.door.answers import AnswerTooLarge, fits
+from functions.api.door.requests import Headers, is_buffered, query_of
 from functions.api.streams.records import NO_STORE
 from headrace import instants
 from headrace.errors import InvalidRequest

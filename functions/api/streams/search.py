@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from functions.api.context import Context
-from functions.api.door import requests
+from functions.api.door import answers, requests
 from functions.api.door.entry import Scope
 from functions.api.door.requests import run
 from functions.api.door.routes import add
@@ -221,9 +221,9 @@ def _add_aggregate(app: FastAPI, context: Context) -> None:
         context.meter.add(ApiMetric.Aggregates)
         body = await run(_aggregate_answer, context, name, asked)
         context.meter.add(ApiMetric.AggregateMs, context.ms_since(began))
-        if requests.is_buffered(request.scope) and not requests.fits(body, JSON):
+        if requests.is_buffered(request.scope) and not answers.fits(body, JSON):
             raise PayloadTooLarge(
-                f"the answer is too large for a buffered response: limit={requests.ANSWER_BYTES} bytes={len(body)}: "
+                f"the answer is too large for a buffered response: limit={answers.ANSWER_BYTES} bytes={len(body)}: "
                 + ADVICE
             )
         return Response(body, 200, {"Content-Type": JSON, "Cache-Control": NO_STORE})

@@ -164,8 +164,8 @@ def http_scope(method: str, target: str | bytes, headers: Mapping[str, str | byt
         "root_path": "",
         "headers": [
             (name.lower().encode(), value if isinstance(value, bytes) else value.encode())
-            for name, value in {"host": "test", **headers}.items()
+            for name, value in {"host": "localhost", **headers}.items()
         ],
         "client": ("127.0.0.1", 1),
-        "server": ("test", 80),
+        "server": ("localhost", 80),
     }

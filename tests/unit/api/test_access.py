@@ -7,7 +7,7 @@ import pytest
 from functions.api.door import access
 from functions.api.door.access import AccessError
 from functions.api.door.entry import ALL, Grant, Scope
-from functions.api.door.errors import Unauthorized
+from functions.api.door.errors import Forbidden, Unauthorized
 from tests.unit.api.asgi import TEXT, Server
 
 
@@ -84,6 +84,79 @@ def test_without_keys_only_loopback_starts(host: str, on_lambda: bool, insecure:
     else:
         with pytest.raises(AccessError, match="HEADRACE_API_KEYS"):
             check("")
+
+
+FOREIGN = [
+    {"host": "evil.example"},
+    {"host": "evil.example:8787"},
+    {"host": "127.0.0.1.evil.example"},
+    {"host": "localhost.evil.example:8787"},
+    {"host": "127.0.0.1@evil.example"},
+    {"host": "192.168.1.7:8787"},
+    {"host": "0.0.0.0:8787"},
+    {"host": ""},
+    {"host": "localhost", "origin": "https://evil.example"},
+    {"host": "localhost", "origin": "http://localhost.evil.example:3000"},
+    {"host": "localhost", "origin": "null"},
+    {"host": "localhost", "origin": "chrome-extension://abcdefgh"},
+    {"host": "localhost", "origin": ""},
+]
+OWN = [
+    {"host": "localhost"},
+    {"host": "LOCALHOST.:8787"},
+    {"host": "127.0.0.1:8787"},
+    {"host": "[::1]:8787"},
+    {"host": "demo.localhost:8787"},
+    {"host": "127.0.0.1:8787", "origin": "http://localhost:5173"},
+    {"host": "localhost:8787", "origin": "https://127.0.0.1"},
+    {"host": "localhost:8787", "origin": "http://[::1]:3000"},
+]
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "POST", "DELETE", "OPTIONS"])
+@pytest.mark.parametrize("headers", FOREIGN)
+def test_without_keys_a_web_page_of_elsewhere_is_refused(headers: dict[str, str], method: str) -> None:
+    server = Server()
+    server("PUT", "/v1/stream/s", TEXT, b"x")
+    before = server.dump()
+    answer = server(method, "/v1/stream/s", {**TEXT, **headers}, b"y" if method == "POST" else b"")
+    assert answer.status == 403
+    if method != "HEAD":
+        assert answer.json["error"]["code"] == "forbidden"
+        assert "--allow-host" in answer.json["error"]["message"]
+    assert server.dump() == before
+    assert server("GET", "/v1/stream/s").body == b"x"
+
+
+@pytest.mark.parametrize("headers", OWN)
+def test_without_keys_programs_and_pages_of_this_machine_are_served(headers: dict[str, str]) -> None:
+    server = Server()
+    assert server("PUT", "/v1/stream/s", {**TEXT, **headers}).status == 201
+    assert server("OPTIONS", "/v1/stream/s", headers).status == 204
+
+
+def test_without_keys_hosts_can_be_allowed() -> None:
+    assert access.parse_hosts(" Demo, fd00::1,", allow_insecure=True) == {"demo", "fd00::1"}
+    some, everybody = (
+        access.parse("", access.parse_hosts(text, allow_insecure=insecure))
+        for text, insecure in [("demo", False), ("", True)]
+    )
+    for server in (some, everybody):
+        server.check_sender("demo:8787", "http://DEMO")
+        server.check_sender(None, None)  # no browser
+    everybody.check_sender("evil.example", "null")
+    with pytest.raises(Forbidden):
+        some.check_sender("evil.example", None)
+    with pytest.raises(AccessError, match="not a host name"):
+        access.parse_hosts("http://demo", allow_insecure=False)
+
+
+@pytest.mark.parametrize("headers", FOREIGN)
+def test_with_keys_the_key_decides_and_the_page_does_not(headers: dict[str, str]) -> None:
+    server = Server(KEYS)
+    assert server("PUT", "/v1/stream/s", {**TEXT, **headers}, key="all").status == 201
+    assert server("GET", "/v1/stream/s", headers).status == 401
+    assert server("OPTIONS", "/v1/stream/s", headers).status == 204
 
 
 def test_listing_covers_each_name_once() -> None:

@@ -19,7 +19,8 @@ import pytest
 import uvicorn
 from mangum import Mangum
 
-from functions.api.door.requests import TEXT_TYPES, TruePath
+from functions.api.door.answers import TEXT_TYPES
+from functions.api.door.routes import TruePath
 from tests.unit.api.asgi import JSON, TEXT, Server
 
 NAMES = ["plain", "a/b", "100%", "%2F", "%25", "a b", "é€😀", "a+b&c=d", "a#b", "../x", "a//b/", "~!*'()"]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from functions.api.door.entry import Load, Traffic
+from functions.api.door.requests import Load, Traffic
 from functions.api.streams import live
 from functions.api.streams.inspection.server import HighWater
 from functions.api.streams.system import emitter

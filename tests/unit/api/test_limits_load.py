@@ -13,7 +13,8 @@ import uvicorn
 from msgspec import structs
 
 from functions.api.context import assemble
-from functions.api.door.entry import Access, Load
+from functions.api.door.entry import Access
+from functions.api.door.requests import Load
 from functions.api.streams.records import PATH
 from headrace.clock import MAX_TRIES, check_deadline
 from headrace.errors import StoreThrottled, StoreTimeout
@@ -340,7 +341,9 @@ def test_a_server_that_ends_says_so_to_those_it_breaks_off(method: str) -> None:
 
     wal.on("commit", store_is_slow)
     target = f"{S}?offset={tail}&live=1&timeout=5s" if method == "GET" else S
-    request = f"{method} {target} HTTP/1.1\r\nHost: h\r\nContent-Type: text/plain\r\nContent-Length: 1\r\n\r\nx"
+    request = (
+        f"{method} {target} HTTP/1.1\r\nHost: localhost\r\nContent-Type: text/plain\r\nContent-Length: 1\r\n\r\nx"
+    )
     with socket.create_connection(listener.getsockname()) as connection:
         connection.settimeout(10)
         connection.sendall(request.encode())

@@ -14,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mangum.handlers.utils import handle_base64_response_body
 
-from functions.api.door.requests import ANSWER_BYTES, BODY_BYTES, TEXT_TYPES, fits, grown
+from functions.api.door.answers import ANSWER_BYTES, TEXT_TYPES, fits, grown
+from functions.api.door.requests import BODY_BYTES
 from headrace.limits import MAX_APPEND_BYTES
 from tests.unit.api.asgi import JSON, TEXT, Answer, Server
 from tests.unit.api.test_doors import LambdaDoor

@@ -18,9 +18,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from functions.api.context import OBJECT_STORE_TIMEOUT_S, Context
-from functions.api.door.entry import Load, Scope, grant_of
+from functions.api.door.entry import Scope, grant_of
 from functions.api.door.errors import Forbidden
-from functions.api.door.requests import capacity
+from functions.api.door.requests import Load, capacity
 from functions.api.door.routes import serve
 from functions.api.streams.live import waiters
 from functions.api.streams.records import NO_STORE

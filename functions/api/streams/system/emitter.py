@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from functions.api.door.background import Periodic
-from functions.api.door.entry import Load
+from functions.api.door.requests import Load
 from functions.api.streams.system.recorder import Recorder, Series, Window
 from headrace.batch import Batch
 from headrace.clock import Clock
