@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import click
 
 from cli.errors import EXIT_INTERRUPTED, CliError
+from cli.terminal import clean, say
 
 DEFAULT_URL = "http://127.0.0.1:8787"
 ENTRY_POINTS = "headrace.commands"
@@ -126,12 +127,15 @@ class MainGroup(JoinedGroup):
         try:
             return super().invoke(ctx)
         except CliError as error:
-            click.echo(f"error: {error.message}", err=True)
+            say(f"error: {error.message}", err=True)
             if error.hint:
-                click.echo(f"  hint: {error.hint}", err=True)
+                say(f"  hint: {error.hint}", err=True)
             ctx.exit(error.exit_code)
+        except click.ClickException as error:  # click prints it
+            error.message = clean(error.message)
+            raise
         except KeyboardInterrupt:
-            click.echo("interrupted", err=True)
+            say("interrupted", err=True)
             ctx.exit(EXIT_INTERRUPTED)
 
 

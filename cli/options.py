@@ -13,6 +13,7 @@ import click
 
 from cli.client import Client, open_client
 from cli.errors import BadInput
+from cli.terminal import print_document
 
 EXIT_CODES = "\b\nExit codes: 0 done, 1 refused by the server, 2 wrong usage or input, 3 server unreachable."
 
@@ -61,7 +62,7 @@ def json_bytes(value: object) -> bytes:
 
 def print_json(value: object) -> None:
     """Prints a value as one line of JSON."""
-    click.echo(json_bytes(value))
+    print_document(json_bytes(value))
 
 
 STREAM_ROOT = "/v1/stream/"

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import sys
 from types import TracebackType
 from typing import BinaryIO
 
-from rich.console import Console
 from rich.progress import (
     BarColumn,
     DownloadColumn,
+    MofNCompleteColumn,
     Progress,
     ProgressColumn,
     SpinnerColumn,
     Task,
-    TextColumn,
     TimeElapsedColumn,
 )
 from rich.table import Column
 from rich.text import Text
+
+from cli.terminal import clean, console
 
 LINE_BREAKS = bytes.maketrans(b"\r\n", b"  ")
 
@@ -73,6 +73,33 @@ WRITERS: dict[str, type[ArrayWriter] | type[LineWriter] | type[RawWriter]] = {
 }
 
 
+class Label(ProgressColumn):
+    """A progress column with text that may come from anywhere: a task's description, or one of its fields."""
+
+    def __init__(self, field: str = "", *, style: str = "", max_width: int | None = None) -> None:
+        super().__init__(Column(no_wrap=True, overflow="ellipsis", max_width=max_width))
+        self._field = field
+        self._style = style
+
+    def render(self, task: Task) -> Text:
+        return Text(clean(task.fields.get(self._field, "") if self._field else task.description), style=self._style)
+
+
+def steps_bar(*extra: ProgressColumn) -> Progress:
+    """Returns a display of tasks of which so many steps are done; shown while standard error is a terminal."""
+    to = console(err=True)
+    return Progress(
+        Label(max_width=40),
+        BarColumn(bar_width=24),
+        MofNCompleteColumn(),
+        *extra,
+        TimeElapsedColumn(),
+        console=to,
+        transient=True,
+        disable=not to.is_terminal,
+    )
+
+
 class Rate(ProgressColumn):
     """A progress column: the number of records and records per second; bytes per second while there are no records."""
 
@@ -90,16 +117,17 @@ class ProgressBar:
     def __init__(self, label: str, total_bytes: int | None = None) -> None:
         self.bytes = 0
         self.records = 0
+        to = console(err=True)
         self._progress = Progress(
-            TextColumn("{task.description}", table_column=Column(no_wrap=True, overflow="ellipsis", max_width=24)),
+            Label(max_width=24),
             BarColumn(bar_width=12) if total_bytes else SpinnerColumn(),
             DownloadColumn(table_column=Column(no_wrap=True)),
             Rate(table_column=Column(no_wrap=True)),
             TimeElapsedColumn(),
-            TextColumn("[yellow]{task.fields[note]}"),
-            console=Console(stderr=True),
+            Label("note", style="yellow"),
+            console=to,
             transient=True,
-            disable=not sys.stderr.isatty(),
+            disable=not to.is_terminal,
         )
         self._task = self._progress.add_task(label, total=total_bytes, records=0, note="")
 

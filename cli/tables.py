@@ -1,17 +1,16 @@
-"""Prints tables and trees on standard output, and formats numbers and untrusted text for them."""
+"""Prints tables and trees on standard output, and formats numbers for them."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree
 
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+from cli.terminal import clean, console
+
 _SIZES = ("B", "kB", "MB", "GB", "TB")
 _UNITS_MS = (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000))
 
@@ -26,11 +25,6 @@ class Column(NamedTuple):
 def counted(number: int, noun: str, plural: str = "") -> str:
     """Returns a number with its noun: `1 record`, `1,200 records`."""
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
-
-
-def clean(text: str) -> str:
-    """Replaces control characters by escapes, so that text can neither move the cursor nor break a row."""
-    return _CONTROL.sub(lambda found: ascii(found[0])[1:-1], text)
 
 
 def print_table(columns: Sequence[Column], rows: Iterable[Sequence[object]], title: str = "") -> None:
@@ -48,14 +42,6 @@ def print_tree(label: str, value: Any) -> None:
     tree = Tree(Text(label))
     _grow(tree, value)
     console().print(tree)
-
-
-def console() -> Console:
-    """Returns a console for standard output, wide enough for a whole row if that is not a terminal."""
-    found = Console(highlight=False)
-    if not found.is_terminal:
-        found.width = 1000  # a pipe has no width: keep a row on a line
-    return found
 
 
 def size(count: int | str) -> str:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+
+CONTROL_CHARACTER = re.compile(r"[\x00-\x1f\x7f-\x9f]")  # C0, DEL and C1 steer terminals: none is in a name
 MAX_NAME_BYTES = 1024  # room under DynamoDB's 1,024-byte sort key
 MAX_APPEND_BYTES = 10 * 1024 * 1024  # the body limit of the Prisma Streams server
 MAX_RECORDS_PER_APPEND = 100_000  # one append never exceeds the records of one segment

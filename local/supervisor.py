@@ -177,8 +177,10 @@ def _pump(child: Child, stream: IO[str] | None) -> None:
 
 def log(name: str, line: str) -> None:
     """Prints one line on stderr, after the name of the process that wrote it."""
+    from cli.terminal import say  # not for the children, which import this module, too
+
     with _print_lock:
-        print(f"{name:<10} | {line}", file=sys.stderr, flush=True)
+        say(f"{name:<10} | {line}", err=True)
 
 
 def _exit(code: int) -> str:

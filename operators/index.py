@@ -11,6 +11,7 @@ import msgspec
 
 from cli.errors import BadInput, Unreachable
 from cli.tables import counted
+from cli.terminal import say
 from headrace.settings import Settings
 from operators.stores import logs_of, state_file_option, store_errors
 
@@ -49,7 +50,7 @@ def rebuild(stores: Stores, names: tuple[str, ...]) -> None:
         log_ids = [log_id for name in names for log_id in logs_of(stores, name, hint)]
         open_queue(stores.settings).rebuild(log_ids)
     for name in names:
-        click.echo(f"asked for a rebuild of {name}")
+        say(f"asked for a rebuild of {name}")
 
 
 class IndexQueue(NamedTuple):

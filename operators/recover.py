@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from cli.options import json_option
+from cli.terminal import say
 from operators.stores import EXIT_CODES, Steps, print_json, state_file_option, store_errors, threads
 
 if TYPE_CHECKING:
@@ -71,10 +72,10 @@ def command(stores: Stores, dry_run: bool, rewound: bool, as_json: bool) -> None
 def _print(report: RecoverReport) -> None:
     for log in sorted(report.logs, key=lambda log: (_ORDER.index(log.status), log.name)):
         if log.status not in ("intact", "gone"):
-            click.echo(_line(log))
+            say(_line(log))
     counts = {status: sum(log.status == status for log in report.logs) for status in _ORDER}
     said = ", ".join(f"{count} {status}" for status, count in counts.items() if count) or "no logs"
-    click.echo(f"{'dry run, nothing written: ' if report.dry_run else ''}{said}")
+    say(f"{'dry run, nothing written: ' if report.dry_run else ''}{said}")
 
 
 def _line(log: LogRecovered) -> str:

@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Column
 
 from cli.errors import BadInput, CliError, Unreachable
+from cli.output import steps_bar
+from cli.terminal import print_document
 from headrace.errors import StoreError
 from headrace.settings import Settings, SettingsError, child_environment
 
@@ -114,22 +113,14 @@ def store_errors(what: str) -> Iterator[None]:
 
 def print_json(value: object) -> None:
     """Prints a value as one JSON document. Unlike the client's function, it also takes msgspec values."""
-    click.echo(msgspec.json.encode(value))
+    print_document(msgspec.json.encode(value))
 
 
 class Steps:
     """A display of progress on standard error if that is a terminal: the current step, and how much of it is done."""
 
     def __init__(self) -> None:
-        self._progress = Progress(
-            TextColumn("{task.description}", table_column=Column(no_wrap=True, overflow="ellipsis", max_width=40)),
-            BarColumn(bar_width=24),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            console=(console := Console(stderr=True)),
-            transient=True,
-            disable=not console.is_terminal,
-        )
+        self._progress = steps_bar()
         self._task = self._progress.add_task("", total=None)
 
     def __enter__(self) -> Steps:

@@ -8,6 +8,7 @@ import click
 
 from cli.options import json_option
 from cli.tables import counted
+from cli.terminal import say
 from operators.stores import EXIT_CODES, Steps, logs_of, print_json, state_file_option, store_errors, threads
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ def _print(report: VerifyReport) -> None:
             f"{what}: {text}" for what, text in (("expected", one.expected), ("found", one.found)) if text
         )
         name = name_of.get(one.log_id) or one.log_id
-        click.echo(f"{one.severity:8} {one.kind:20} {name}  {one.where}  {said}".rstrip())
+        say(f"{one.severity:8} {one.kind:20} {name}  {one.where}  {said}".rstrip())
     sums = {
         what: sum(getattr(log, what) for log in report.logs) for what in ("segments", "records", "entries", "bytes")
     }
@@ -88,6 +89,6 @@ def _print(report: VerifyReport) -> None:
     said = ", ".join(counted(sums[plural], noun, plural) for noun, plural in plurals.items())
     errors = sum(one.severity == "error" for one in report.findings)
     warnings = len(report.findings) - errors
-    click.echo(
+    say(
         f"{counted(len(report.logs), 'log')}: {said}, {size}: {counted(errors, 'error')}, {counted(warnings, 'warning')}"
     )

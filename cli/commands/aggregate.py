@@ -13,6 +13,7 @@ from cli.documents import document, in_time, lost
 from cli.errors import BadInput
 from cli.options import Connection, connection_options, example, json_bytes, json_option
 from cli.tables import Column, print_table, print_tree
+from cli.terminal import print_document, say
 
 STATISTICS = ("count", "sum", "avg", "min", "max", "p50", "p95", "p99")
 _LENGTH = re.compile(r"(\d+)(ms|s|m|h|d)")
@@ -91,18 +92,18 @@ def command(
     in_time(answer, what, "ask for less: a shorter range, a longer --interval, no --query")
     found = document(answer, what)
     if as_json:
-        click.echo(answer.content)
+        print_document(answer.content)
         return
     rows = list(groups(found))
     if rows:
         _print(rows, statistics)
     else:
-        click.echo("no records in this range", err=True)
+        say("no records in this range", err=True)
     if explain and "explain" in found:
         print_tree("explain", found["explain"])
     missing = lost(found.get("coverage") or {})
     if missing:
-        click.echo(f"warning: {missing}", err=True)
+        say(f"warning: {missing}", err=True)
 
 
 Group = tuple[str, dict[str, Any], dict[str, dict[str, Any]]]

@@ -18,6 +18,7 @@ from cli.options import Connection, Target, connection_options, example, json_op
 from cli.output import ProgressBar
 from cli.sources import Batch, Source, byte_batches, from_file, from_stdin, json_batches, literal, records
 from cli.tables import counted
+from cli.terminal import say
 
 MAX_BATCH_BYTES = 4 * 1024 * 1024
 JSON_TYPE = "application/json"
@@ -170,7 +171,7 @@ def open_sources(
     if sys.stdin.isatty():
         if may_be_none:
             return []
-        click.echo("reading standard input until Ctrl-D", err=True)
+        say("reading standard input until Ctrl-D", err=True)
     return [stdin]
 
 
@@ -197,7 +198,7 @@ def add_progress_so_far(error: CliError, producer: Producer, *, was_named: bool)
     totals = producer.totals
     if totals.requests:
         error.message += (
-            f"\n  appended before that: {counted(totals.records, 'record')}, {counted(totals.bytes, 'byte')}"
+            f"; appended before that: {counted(totals.records, 'record')}, {counted(totals.bytes, 'byte')}"
         )
         if was_named:
             error.hint = f"{error.hint + '; ' if error.hint else ''}run the same command again to continue"
@@ -224,14 +225,14 @@ def report(producer: Producer, seconds: float, *, closed: bool, as_json: bool) -
         return
     what = f"{counted(totals.records, 'record')}, " if totals.records else ""
     rate = f", {totals.records / seconds:,.0f} records/s" if totals.records and seconds else ""
-    click.echo(
+    say(
         f"appended {what}{counted(totals.bytes, 'byte')} in {counted(totals.requests, 'request')}, {seconds:.1f} s{rate}"
         + (f", {counted(producer.client.retries, 'retry', 'retries')}" if producer.client.retries else "")
         + (f"; already there: {counted(totals.duplicates, 'request')}" if totals.duplicates else "")
         + ("; closed" if closed else ""),
         err=True,
     )
-    click.echo(totals.next_offset)
+    say(totals.next_offset)
 
 
 @dataclass

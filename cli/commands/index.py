@@ -7,17 +7,16 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import click
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Column as ProgressCell
 
 from cli.client import Client
 from cli.documents import document
 from cli.errors import CliError
 from cli.main import JoinedGroup
 from cli.options import Connection, Target, base_url, connection_options, example, json_option, print_json
+from cli.output import Label, steps_bar
 from cli.pages import list_streams
 from cli.tables import Column, age, counted, print_table, size
+from cli.terminal import say
 
 POLL_MS = 4000  # how long the server holds a question; the longest that it takes is 5 s
 PAUSE_S = 0.2
@@ -82,7 +81,7 @@ def status(connection: Connection, names: tuple[str, ...], as_json: bool) -> Non
     elif found:
         _print_all(found)
     else:
-        click.echo("no streams; `headrace create NAME` makes one", err=True)
+        say("no streams; `headrace create NAME` makes one", err=True)
 
 
 @command.command("wait", epilog=WAIT_EPILOG)
@@ -190,7 +189,7 @@ def _look(client: Client, target: Target) -> dict[str, Any]:
 def _print_one(target: Target, shown: dict[str, Any]) -> None:
     segments, state = shown["segments"], state_of(shown)
     published = counted(segments["uploaded_count"], "segment")
-    click.echo(
+    say(
         f"{target.name}: indexes {state.word}, {published}, profile {shown['profile']}, "
         f"plan {shown['desired_index_plan_generation']}"
     )
@@ -264,7 +263,7 @@ def _wait(client: Client, target: Target, deadline: float, *, records: bool) -> 
     what = f"index status of {target.name}"
     etag = ""
     shown: dict[str, Any] | None = None
-    with _bar() as progress:
+    with steps_bar(Label("unit")) as progress:
         task = progress.add_task(target.name, total=None, unit="")
         while True:
             left_s = max(0.0, deadline - time.monotonic())
@@ -285,17 +284,3 @@ def _wait(client: Client, target: Target, deadline: float, *, records: bool) -> 
                 return state
             if not etag:
                 client.sleep(PAUSE_S)
-
-
-def _bar() -> Progress:
-    console = Console(stderr=True)
-    return Progress(
-        TextColumn("{task.description}", table_column=ProgressCell(no_wrap=True, overflow="ellipsis", max_width=40)),
-        BarColumn(bar_width=24),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[unit]}"),
-        TimeElapsedColumn(),
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,
-    )

@@ -10,7 +10,7 @@ import click
 from cli.client import Client
 from cli.documents import document, in_time, lost
 from cli.options import Connection, Target, connection_options, example, json_option, print_json
-from cli.tables import clean
+from cli.terminal import say
 
 PAGE_KEYS = 500  # the most that a server gives at once
 
@@ -48,16 +48,16 @@ def command(connection: Connection, name: str, after: str | None, limit: int, sh
             found += page["keys"]
             continue
         for key in page["keys"]:
-            click.echo(clean(key))
+            say(key)
     if as_json:
         print_json({**last, "keys": found, "complete": not missing})
         return
     if not count:
-        click.echo("no keys", err=True)
+        say("no keys", err=True)
     if missing:
-        click.echo(f"warning: {missing}", err=True)
+        say(f"warning: {missing}", err=True)
     if last.get("next_after") is not None:
-        click.echo(f"there may be more: --after {clean(last['next_after'])!r}, or --all", err=True)
+        say(f"there may be more: --after {last['next_after']!r}, or --all", err=True)
 
 
 def pages(client: Client, target: Target, after: str | None, limit: int | None) -> Iterator[dict[str, Any]]:

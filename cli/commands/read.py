@@ -16,6 +16,7 @@ from cli.options import Connection, Target, connection_options, example, json_by
 from cli.output import WRITERS, ProgressBar
 from cli.pages import catch_up, elements, is_json
 from cli.tables import counted
+from cli.terminal import output, print_document, say
 
 EPILOG = example(
     "headrace read orders",
@@ -43,7 +44,7 @@ EPILOG = example(
     "raw for others]",
 )
 @click.option("--max-records", type=click.IntRange(min=1), help="Stop after this many records.")
-@click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help="Write to this file.")
+@click.option("--output", "path", type=click.Path(dir_okay=False, path_type=Path), help="Write to this file.")
 @json_option
 @connection_options
 def command(
@@ -53,7 +54,7 @@ def command(
     since: str | None,
     output_format: str | None,
     max_records: int | None,
-    output: Path | None,
+    path: Path | None,
     as_json: bool,
 ) -> None:
     """Read the stream NAME up to its current end.
@@ -72,7 +73,7 @@ def command(
         if max_records:
             raise BadInput(f"the stream holds {content_type}, which has no records: leave --max-records out")
     started = time.monotonic()
-    with open_output(output) as out:
+    with open_output(path) as out:
         summary = read_all(
             client,
             target,
@@ -88,13 +89,13 @@ def command(
     report(
         {"name": target.name, **summary, "seconds": round(seconds, 3)},
         as_json=as_json,
-        to_stdout=bool(output),
+        to_stdout=bool(path),
     )
 
 
 def open_output(path: Path | None) -> BinaryIO | nullcontext[BinaryIO]:
     try:
-        return path.open("wb") if path else nullcontext(sys.stdout.buffer)
+        return path.open("wb") if path else nullcontext(output())
     except OSError as error:
         raise BadInput(f"can't write {path}: {error.strerror}") from error
 
@@ -148,7 +149,7 @@ def read_all(
 
 def report(summary: dict[str, object], *, as_json: bool, to_stdout: bool) -> None:
     if as_json:
-        click.echo(json_bytes(summary), err=not to_stdout)
+        print_document(json_bytes(summary), err=not to_stdout)
         return
     if not (to_stdout or sys.stderr.isatty()):
         return
@@ -156,7 +157,7 @@ def report(summary: dict[str, object], *, as_json: bool, to_stdout: bool) -> Non
     records = f"{counted(count, 'record')}, " if isinstance(count, int) else ""
     end = f"; next offset {summary['next_offset']}" if summary["next_offset"] else ""
     closed = "; closed" if summary["closed"] else ""
-    click.echo(
+    say(
         f"read {records}{counted(int(str(summary['bytes'])), 'byte')} in {summary['seconds']:.1f} s{end}{closed}",
         err=True,
     )

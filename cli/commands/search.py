@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from cli.errors import BadInput
 from cli.options import Connection, Target, connection_options, example, json_bytes, json_option
 from cli.output import LINE_BREAKS
 from cli.tables import Column, counted, print_table, print_tree
+from cli.terminal import output, print_document, say
 
 PAGE_HITS = 500  # the most that a server gives at once
 SHOWN_FIELDS = 6
@@ -136,7 +136,7 @@ def command(
     assert first is not None
     assert last is not None, "there is always a page"
     if as_json:
-        click.echo(join_object({**first, **last, **_kept(first), "hits": f"[{','.join(raw_hits)}]"}).encode())
+        print_document(join_object({**first, **last, **_kept(first), "hits": f"[{','.join(raw_hits)}]"}).encode())
         return
     if hits:
         _print_hits(hits, fields, by_score=any(hit.score for hit in hits))
@@ -188,7 +188,7 @@ def _kept(first: Members) -> Members:
 
 
 def _print_records(hits: list[Hit]) -> None:
-    out = sys.stdout.buffer
+    out = output()
     for hit in hits:
         out.write(hit.source.encode().translate(LINE_BREAKS) + b"\n")
     out.flush()
@@ -211,17 +211,17 @@ def _print_hits(hits: list[Hit], wanted: tuple[str, ...], *, by_score: bool) -> 
     print_table(columns, rows)
     hidden = [name for name in known if name not in shown]
     if hidden and not wanted:
-        click.echo(f"more fields, with --field: {', '.join(hidden)}", err=True)
+        say(f"more fields, with --field: {', '.join(hidden)}", err=True)
 
 
 def _summary(page: Members, count: int, seconds: float) -> None:
     total = value(page.get("total")) or {}
     of = f" of {'at least ' if total.get('relation') == 'gte' else ''}{total['value']:,}" if "value" in total else ""
-    click.echo(f"{counted(count, 'hit')}{of} in {seconds * 1000:,.0f} ms", err=True)
+    say(f"{counted(count, 'hit')}{of} in {seconds * 1000:,.0f} ms", err=True)
     missing = lost(value(page.get("coverage")) or {})
     if missing:
-        click.echo(f"warning: {missing}", err=True)
+        say(f"warning: {missing}", err=True)
     if value(page.get("timed_out")):
-        click.echo("warning: the server's time was over; these are the hits found until then", err=True)
+        say("warning: the server's time was over; these are the hits found until then", err=True)
     elif "next_search_after" in page and value(page["next_search_after"]) is not None:
-        click.echo(f"there may be more: --after '{page['next_search_after']}', or --all", err=True)
+        say(f"there may be more: --after '{page['next_search_after']}', or --all", err=True)

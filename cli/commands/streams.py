@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
-from rich.table import Table
 
 from cli.errors import BadInput, refusal
 from cli.options import Connection, base_url, connection_options, example, json_option, print_json
 from cli.pages import is_true, list_streams
+from cli.tables import Column, print_table
+from cli.terminal import clean, say
 
 COLUMNS = ("name", "content_type", "profile", "next_offset", "sealed_through", "created_at", "expires_at")
 
@@ -90,7 +90,7 @@ def create(
             }
         )
     else:
-        click.echo(f"{'created' if created else 'exists already:'} {target.name}  {target.url}")
+        say(f"{'created' if created else 'exists already:'} {target.name}  {target.url}")
 
 
 def _read_body(path: Path | None) -> bytes:
@@ -121,7 +121,7 @@ def info(connection: Connection, name: str, as_json: bool) -> None:
         return
     for label, value in facts.items():
         if value is not None:
-            click.echo(f"{label.replace('_', ' '):14}{_yes_no(value)}")
+            say(f"{label.replace('_', ' '):14}{_yes_no(value)}")
 
 
 def _yes_no(value: object) -> object:
@@ -142,25 +142,20 @@ def list_(connection: Connection, limit: int, offset: int, show_all: bool, as_js
         print_json(rows)
         return
     if not rows:
-        click.echo("no streams; `headrace create NAME` makes one", err=True)
+        say("no streams; `headrace create NAME` makes one", err=True)
         return
     _print_list(rows)
     if not show_all and len(rows) == limit:
-        click.echo(f"there may be more: --offset {offset + limit}, or --all", err=True)
+        say(f"there may be more: --offset {offset + limit}, or --all", err=True)
 
 
 def _print_list(rows: list[dict[str, Any]]) -> None:
     """Prints a table with a column for each known field that any row has."""
     columns = [column for column in COLUMNS if any(row.get(column) is not None for row in rows)]
-    table = Table(box=None, pad_edge=False)
-    for column in columns:
-        table.add_column(column.replace("_", " "), overflow="fold")
-    for row in rows:
-        table.add_row(*(str(row.get(column) if row.get(column) is not None else "") for column in columns))
-    console = Console()
-    if not console.is_terminal:
-        console.width = 1000  # a pipe has no width: keep a row on a line
-    console.print(table, markup=False)
+    print_table(
+        [Column(column.replace("_", " ")) for column in columns],
+        ([row.get(column) for column in columns] for row in rows),
+    )
 
 
 @click.command(epilog=example("headrace delete orders", "headrace delete orders --yes"))
@@ -177,7 +172,7 @@ def delete(connection: Connection, name: str, yes: bool, as_json: bool) -> None:
                 f"delete {target.name}: standard input is not a terminal, so nothing can be confirmed",
                 "--yes deletes without asking",
             )
-        click.confirm(f"delete {target.name} at {target.url} with all its data?", abort=True)
+        click.confirm(clean(f"delete {target.name} at {target.url} with all its data?"), abort=True)
     client = connection.client(target.url)
     answer = client.send("DELETE", target.url, what=f"delete {target.name}", expect=(404, 410))
     deleted_by_an_earlier_try = answer.status_code in (404, 410) and client.retries > 0
@@ -186,4 +181,4 @@ def delete(connection: Connection, name: str, yes: bool, as_json: bool) -> None:
     if as_json:
         print_json({"name": target.name, "url": target.url, "deleted": True})
     else:
-        click.echo(f"deleted {target.name}")
+        say(f"deleted {target.name}")

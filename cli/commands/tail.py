@@ -9,6 +9,7 @@ import json
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import BinaryIO
 
 import click
 import httpx
@@ -18,6 +19,7 @@ from cli.errors import EXIT_INTERRUPTED, CliError, Refused
 from cli.options import Connection, Target, connection_options, example, json_bytes
 from cli.output import LINE_BREAKS, LineWriter, RawWriter
 from cli.pages import Page, elements, is_json, page_of
+from cli.terminal import output, say
 
 EPILOG = example(
     "headrace tail orders",
@@ -57,18 +59,18 @@ def command(connection: Connection, name: str, offset: str, sse: bool, as_json: 
     if offset == "now":
         offset = head.get("stream-next-offset", offset)  # fixed now, so that a reconnect misses nothing
     if sys.stderr.isatty():
-        client.on_retry = lambda reason, wait_s: click.echo(f"{reason}: again in {wait_s:.1f} s", err=True)
+        client.on_retry = lambda reason, wait_s: say(f"{reason}: again in {wait_s:.1f} s", err=True)
+    out = output()
     try:
         for page in (server_sent if sse else long_poll)(client, target, offset):
-            print_page(page, offset, content_type, as_json=as_json)
+            print_page(out, page, offset, content_type, as_json=as_json)
             offset = page.next_offset
     except KeyboardInterrupt:
-        click.echo(f"stopped; --from {offset} goes on from here", err=True)
+        say(f"stopped; --from {offset} goes on from here", err=True)
         sys.exit(EXIT_INTERRUPTED)
 
 
-def print_page(page: Page, offset: str, content_type: str, *, as_json: bool) -> None:
-    out = sys.stdout.buffer
+def print_page(out: BinaryIO, page: Page, offset: str, content_type: str, *, as_json: bool) -> None:
     if as_json:
         if page.body or page.closed:
             out.write(described(page, offset, content_type) + b"\n")

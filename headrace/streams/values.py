@@ -8,7 +8,7 @@ import msgspec
 
 from headrace.batch import EMPTY, Batch
 from headrace.errors import InvalidRequest
-from headrace.limits import MAX_NAME_BYTES
+from headrace.limits import CONTROL_CHARACTER, MAX_NAME_BYTES
 from headrace.log.requests import Head
 from headrace.wal.state import Cursor, Extension, LogState, Producer
 
@@ -148,7 +148,7 @@ def check_name(name: str) -> str:
         raise InvalidRequest("stream name is not valid unicode") from exc
     if len(raw) > MAX_NAME_BYTES:
         raise InvalidRequest(f"stream name is too long: limit={MAX_NAME_BYTES} received={len(raw)}")
-    if any(ord(char) < 32 or ord(char) == 127 for char in name):
+    if CONTROL_CHARACTER.search(name):
         raise InvalidRequest("stream name has a control character")
     segments = name.split("/")
     below = tuple(segments[-2:])

@@ -10,6 +10,7 @@ import click
 from cli.errors import BadInput
 from cli.options import json_option
 from cli.tables import print_table
+from cli.terminal import say
 from cli.units import Duration, Size
 from operators.cost import show
 from operators.cost.counts import counted
@@ -187,7 +188,7 @@ def command(
         _print(show.bill_sheet(estimate))
         _print(show.comparison_sheet(estimate))
         for line in show.assumptions(estimate):
-            click.echo(line)
+            say(line)
         _footer(estimate)
 
 
@@ -217,12 +218,12 @@ def _unit_document(estimate: Estimate) -> dict[str, Any]:
 
 def _print(sheet: show.Sheet) -> None:
     print_table(sheet.columns, sheet.rows, sheet.title)
-    click.echo()
+    say()
 
 
 def _footer(estimate: Estimate) -> None:
     prices = estimate.prices
-    click.echo(
+    say(
         f"Prices of {prices.region}, the oldest of {prices.oldest}: check them (--show-prices). Without free tiers, "
         "discounts, taxes and transfer to the internet."
     )

@@ -16,7 +16,7 @@ import httpx
 from cli.errors import BadInput, CliError
 from cli.main import DEFAULT_URL
 from cli.options import Connection, base_url, connection_options, json_option
-from cli.tables import clean
+from cli.terminal import say
 from headrace import VERSION
 from headrace.settings import child_environment
 from operators.doctor import facts, rules
@@ -157,12 +157,12 @@ def _region(environment: Mapping[str, str]) -> str:
 def _print(checks: list[Check]) -> None:
     width = max(len(check.name) for check in checks)
     for check in checks:
-        click.echo(f"{check.level:8}{check.name:{width}}  {clean(check.found)}")
+        say(f"{check.level:8}{check.name:{width}}  {check.found}")
         if check.level in ("warn", "fail"):
             for line in (check.advice, check.docs):
                 if line:
-                    click.echo(f"{'':8}{'':{width}}  -> {clean(line)}")
-    click.echo(facts.summary(checks))
+                    say(f"{'':8}{'':{width}}  -> {line}")
+    say(facts.summary(checks))
 
 
 PINGS = 5

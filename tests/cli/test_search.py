@@ -156,7 +156,7 @@ def test_foreign_text_moves_no_cursor(headrace: Shell, server: FakeServer) -> No
     source = {"m": "a\u001b[31mb\nc"}
     page = {"hits": [{"offset": "0", "score": 0, "fields": source, "source": source}], "next_search_after": None}
     server.resources["logs/_search"] = lambda request: httpx.Response(200, json=page)
-    assert headrace("search", "logs", "x").stdout.splitlines()[1].split() == ["0", r"a\x1b[31mb\nc"]
+    assert headrace("search", "logs", "x").stdout.splitlines()[1].split() == ["0", r"a\u001b[31mb\nc"]
 
 
 # Keys.

@@ -16,7 +16,10 @@ def test_a_name_is_what_it_is(name: str) -> None:
     assert check_name(name) == name
 
 
-@pytest.mark.parametrize("name", ["", "a\0b", "a\nb", "\x7f", "\x1f", "\ud800", "é" * 512 + "a", "a" * 1025])
+@pytest.mark.parametrize(
+    "name",
+    ["", "a\0b", "a\nb", "\x7f", "\x1f", "\x80", "a\x9b31m", "\x9f", "\ud800", "é" * 512 + "a", "a" * 1025],
+)
 def test_a_name_that_can_not_be_stored_is_refused(name: str) -> None:
     with pytest.raises(InvalidRequest):
         check_name(name)

@@ -29,6 +29,7 @@ from starlette.requests import Request
 from headrace.batch import EMPTY, Batch
 from headrace.errors import InvalidRequest, PayloadTooLarge
 from headrace.limits import (
+    CONTROL_CHARACTER,
     MAX_APPEND_BYTES,
     MAX_RECORDS_PER_APPEND,
     MAX_SAFE_INTEGER,
@@ -199,10 +200,16 @@ class Headers:
         return value == "*" or any(given.strip().removeprefix("W/") == opaque for given in value.split(","))
 
     def bounded(self, name: str, limit: int) -> str | None:
-        """Returns a header's value; None if it is missing. Raises InvalidRequest if it has more than `limit` bytes."""
+        """Returns a header's value; None if it is missing. Raises InvalidRequest if it has more than `limit` bytes, or a
+        control character.
+        """
         value = self.get(name)
-        if value is not None and len(value.encode()) > limit:
+        if value is None:
+            return None
+        if len(value.encode()) > limit:
             raise InvalidRequest(f"{name.title()} is too long: limit={limit} received={len(value.encode())}")
+        if CONTROL_CHARACTER.search(value):
+            raise InvalidRequest(f"{name.title()} has a control character")
         return value
 
     def integer(self, name: str) -> int:
