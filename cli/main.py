@@ -132,7 +132,7 @@ class MainGroup(JoinedGroup):
                 say(f"  hint: {error.hint}", err=True)
             ctx.exit(error.exit_code)
         except click.ClickException as error:  # click prints it
-            error.message = clean(error.message)
+            vars(error)["message"] = clean(error.message)  # final for a type checker
             raise
         except KeyboardInterrupt:
             say("interrupted", err=True)

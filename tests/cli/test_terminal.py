@@ -70,7 +70,7 @@ class Terminal(io.TextIOWrapper):
 
 @contextmanager
 def on_terminal() -> Iterator[Terminal]:
-    """Makes standard output a terminal. No fixture: pytest takes standard output anew for each phase of a test."""
+    """Makes standard output a terminal. No fixture, because pytest replaces standard output in each phase of a test."""
     terminal, before = Terminal(), sys.stdout
     sys.stdout = terminal
     try:

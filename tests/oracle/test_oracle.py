@@ -106,7 +106,11 @@ def test_values_and_fields() -> None:
 def test_buckets_and_groups() -> None:
     request = Request("requests", 0, 3 * HOUR_MS, "1h", group_by=("service",))
     includes: dict[str, Query] = {"cost:>4": Compares("cost", ">", "4")}
-    ((start, end, groups),) = buckets(SEARCH, DOCUMENTS, request, includes)
+    (_, _, first), (start, end, groups) = buckets(SEARCH, DOCUMENTS, request, includes)
+    assert [group["key"] for group in first] == [{"service": "billing"}, {"service": None}]
+    assert [group["measures"]["requests"] for group in first] == [{"count": 1}, {"count": 1}]
+    nothing = dict.fromkeys(("sum", "min", "max", "avg", "p50", "p95", "p99"))
+    assert first[0]["measures"]["cost"] == {"count": 0, **nothing}
     assert (start, end) == (HOUR_MS, 2 * HOUR_MS)
     cost = {"count": 1, "sum": 5, "min": 5, "max": 5, "avg": 5, "p50": 4, "p95": 4, "p99": 4, "histogram": {"4": 1}}
     assert [group["key"] for group in groups] == [{"service": "search"}, {"service": None}]

@@ -119,8 +119,8 @@ class Access:
         """Does nothing, since these keys don't change."""
 
     def check_sender(self, host: str | None, origin: str | None) -> None:
-        """Checks that a server without keys was meant by whoever sent a request with these headers. A header that is
-        missing is right: browsers send both.
+        """Checks that a request with these headers may be obeyed by a server without keys. A missing header is right: a
+        browser always sends `Host`, and `Origin` with all that a page of another site writes or may read.
 
         Raises:
             Forbidden: the server has no keys, and one of them is neither loopback nor allowed.

@@ -172,13 +172,13 @@ def live(page: ReadPage, query: ReadQuery, cursor: int) -> Response:
 def etag(page: ReadPage, query: ReadQuery) -> str:
     """Returns a weak entity tag, which is different whenever the body or the end of the stream is.
 
-    The offsets include the incarnation. Key and filter are percent-encoded, since headers are ASCII. For a stream with
-    a schema it includes the version, because another version shows records in another form.
+    The offsets include the incarnation. Key and filter are percent-encoded, since headers are ASCII. The definition is
+    named, because another one shows other forms of records, or finds others by the same filter.
     """
     shown = "json" if is_array(page, query) else "raw"
     state = "closed" if page.at_eof else "tail" if page.up_to_date else "open"
-    if page.head.state.schema_version:
-        state += f":v{page.head.state.schema_version}"
+    if (definition := page.head.state.definition) is not None:
+        state += f":d{definition.number}-{definition.nonce}"
     key, filter_ = (quote(text or "", safe="") for text in query.selection)
     return f'W/"slice:{page.text(page.start)}:{page.text(page.next)}:key={key}:fmt={shown}:filter={filter_}:{state}"'
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +15,6 @@ from fastapi import FastAPI
 from functions.api.app import create_app
 from functions.api.context import Context, assemble
 from functions.api.door.access import parse
-from functions.api.door.entry import Access
 from headrace.memory import memory_stores
 from headrace.objects.memory import MemoryObjects
 from headrace.settings import Settings
@@ -44,10 +43,16 @@ QUIET = Settings(metrics_interval_ms=0)  # nothing appears by itself
 
 
 class Server:
-    """An application on memory adapters."""
+    """An application on memory adapters; without keys it obeys everybody, unless `hosts` says whom."""
 
-    def __init__(self, keys: str = "", settings: Settings | None = None, parts: Context | None = None) -> None:
-        access = parse(keys) if keys else Access({})
+    def __init__(
+        self,
+        keys: str = "",
+        settings: Settings | None = None,
+        parts: Context | None = None,
+        hosts: Collection[str] = "*",
+    ) -> None:
+        access = parse(keys, hosts)
         self.stores = memory_stores(settings or QUIET)
         self.parts = parts or assemble(self.stores, access)
         self.app: FastAPI = create_app(self.parts)

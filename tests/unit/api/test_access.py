@@ -116,7 +116,7 @@ OWN = [
 @pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "POST", "DELETE", "OPTIONS"])
 @pytest.mark.parametrize("headers", FOREIGN)
 def test_without_keys_a_web_page_of_elsewhere_is_refused(headers: dict[str, str], method: str) -> None:
-    server = Server()
+    server = Server(hosts=())
     server("PUT", "/v1/stream/s", TEXT, b"x")
     before = server.dump()
     answer = server(method, "/v1/stream/s", {**TEXT, **headers}, b"y" if method == "POST" else b"")
@@ -130,7 +130,7 @@ def test_without_keys_a_web_page_of_elsewhere_is_refused(headers: dict[str, str]
 
 @pytest.mark.parametrize("headers", OWN)
 def test_without_keys_programs_and_pages_of_this_machine_are_served(headers: dict[str, str]) -> None:
-    server = Server()
+    server = Server(hosts=())
     assert server("PUT", "/v1/stream/s", {**TEXT, **headers}).status == 201
     assert server("OPTIONS", "/v1/stream/s", headers).status == 204
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from functions.api.door import requests
+from functions.api.door import answers
 from functions.api.streams import search
 from headrace.errors import DeadlineExceeded, StoreThrottled, StoreTimeout
 from headrace.settings import Settings
@@ -161,7 +161,7 @@ def test_an_answer_that_no_buffered_door_takes_is_refused_with_advice(monkeypatc
     door = LambdaDoor(server)
     body = json.dumps(ASKED).encode()
     assert door("POST", S + "/_aggregate", JSON, body)["statusCode"] == 200
-    monkeypatch.setattr(requests, "ANSWER_BYTES", 1000)
+    monkeypatch.setattr(answers, "ANSWER_BYTES", 1000)
     refused = door("POST", S + "/_aggregate", JSON, body)
     assert refused["statusCode"] == 413
     assert "narrower range, a coarser interval" in refused["body"]

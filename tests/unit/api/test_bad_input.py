@@ -93,9 +93,8 @@ def test_names_of_nothing(server: Server, name: bytes, method: str) -> None:
     assert server.dump() == before
 
 
-document = schemathesis.openapi.from_asgi(
-    "/openapi.json", Server(settings=Settings(live_timeout_ms=10, request_timeout_ms=20, sse_seconds=0)).app
-)
+FAST = Settings(live_timeout_ms=10, request_timeout_ms=20, sse_seconds=0)
+document = schemathesis.openapi.from_asgi("/openapi.json", Server(settings=FAST).app)
 
 
 # `document.parametrize()` makes the cases when tests are collected: for seconds, in each process that shares the tests.

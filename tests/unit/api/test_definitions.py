@@ -1,4 +1,4 @@
-"""`_schema` and `_profile`: what they refuse of a stream that is none of JSON."""
+"""`_schema` and `_profile`: what they refuse of a stream that is none of JSON, and what a change of them changes."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import json
 import pytest
 
 from tests.unit.api.asgi import JSON, TEXT, Server
+from tests.unit.search.samples import SEARCH, field
 
 S = "/v1/stream/s"
 REFUSED = {
@@ -28,3 +29,29 @@ def test_meaning_needs_json(resource: str) -> None:
     server("DELETE", S)
     server("PUT", S, JSON)
     assert server("POST", f"{S}/{resource}", JSON, body).status == 200
+
+
+def bound_to(pointer: str) -> bytes:
+    """Returns a change of the search configuration alone: the field `name` is found at another place."""
+    return json.dumps(
+        {"search": {**SEARCH, "fields": {**SEARCH["fields"], "name": field("keyword", pointer, "exact")}}}
+    ).encode()
+
+
+def test_a_change_of_the_search_configuration_alone_changes_the_tag() -> None:
+    server = Server()
+    server("PUT", S, JSON)
+    assert server("POST", S + "/_schema", JSON, b'{"schema":{"type":"object"}}').status == 200
+    assert server("POST", S + "/_schema", JSON, bound_to("/a")).status == 200
+    server("POST", S, JSON, b'[{"a":"x","b":"y","at":1},{"a":"y","b":"x","at":1}]')
+    for target in ("?filter=name:x", "?filter=name:x&live=long-poll&offset=-1", ""):
+        first = server("GET", S + target)
+        tag = {"if-none-match": first.headers["etag"]}
+        if "live" not in target:
+            assert server("GET", S + target, tag).status == 304
+        assert server("POST", S + "/_schema", JSON, bound_to("/b")).status == 200
+        changed = server("GET", S + target, tag)
+        assert changed.status == 200
+        assert changed.headers["etag"] != first.headers["etag"]
+        assert (changed.body != first.body) == ("filter" in target)
+        assert server("POST", S + "/_schema", JSON, bound_to("/a")).status == 200

@@ -18,7 +18,7 @@ def server() -> Server:
 
 def test_create_answers_201_then_200_then_409(server: Server) -> None:
     first = server("PUT", S, TEXT)
-    assert (first.status, first.headers["location"], first.offset) == (201, "http://test/v1/stream/s", ZERO)
+    assert (first.status, first.headers["location"], first.offset) == (201, "http://localhost/v1/stream/s", ZERO)
     again = server("PUT", S, {"content-type": "Text/Plain; charset=utf-8"})
     assert again.status == 200
     assert "location" not in again.headers
@@ -68,9 +68,21 @@ def test_a_sequence_that_does_not_rise_names_both(server: Server) -> None:
     answer = server("POST", S, {**TEXT, "stream-seq": "a"}, b"x")
     assert answer.status == 409
     assert (answer.headers["stream-expected-seq"], answer.headers["stream-received-seq"]) == ("b", "a")
-    odd = server("POST", S, {**TEXT, "stream-seq": "\x7f"}, b"x")
+    odd = server("POST", S, {**TEXT, "stream-seq": "é"}, b"x")
     assert odd.status == 204
-    assert server("POST", S, {**TEXT, "stream-seq": "a"}, b"x").headers["stream-expected-seq"] == "\\x7f"
+    assert server("POST", S, {**TEXT, "stream-seq": "a"}, b"x").headers["stream-expected-seq"] == "\\xe9"
+
+
+@pytest.mark.parametrize("header", ["stream-key", "stream-seq", "producer-id"])
+@pytest.mark.parametrize("value", ["a\x01b", "a\x7fb", "a\x9b31m"])
+def test_no_name_in_a_header_has_a_control_character(server: Server, header: str, value: str) -> None:
+    server("PUT", S, TEXT)
+    before = server.dump()
+    answer = server(
+        "POST", S, {**TEXT, "producer-epoch": "0", "producer-seq": "0", "producer-id": "p", header: value}, b"x"
+    )
+    assert (answer.status, answer.json["error"]["message"]) == (400, f"{header.title()} has a control character")
+    assert server.dump() == before
 
 
 def test_a_closed_stream_says_so_without_a_body(server: Server) -> None:
