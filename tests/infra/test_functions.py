@@ -71,8 +71,8 @@ def test_every_variable_is_a_setting_and_every_name_that_settings_want_is_given(
     settings = {PREFIX + name.upper(): default for name, default in defaults}
     assert given <= set(settings)
     names_without_default = {name for name, default in settings.items() if default == ""}
-    # Keys in plain text, and an address to listen on, are for a local server.
-    assert names_without_default - given == {"HEADRACE_API_KEYS", "HEADRACE_HOST"}
+    # Keys in plain text, an address to listen on, and hosts that are obeyed without keys, are for a local server.
+    assert names_without_default - given == {"HEADRACE_API_KEYS", "HEADRACE_HOST", "HEADRACE_ALLOWED_HOSTS"}
 
 
 def test_a_lambda_never_serves_without_keys(synthesized: str) -> None:
