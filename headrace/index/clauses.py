@@ -7,15 +7,17 @@ its records.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from operator import and_, or_
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from headrace.clock import check_deadline
 from headrace.index import docsets, families, parts
 from headrace.index.descriptors import Descriptor, FieldStats
-from headrace.index.docsets import Docs, Mask, Rows
+from headrace.index.docsets import Docs, Mask, Rows, Sets
 from headrace.index.families import column_name
 from headrace.index.fetching import Routine, gather
 from headrace.index.parts import Column
@@ -23,27 +25,12 @@ from headrace.index.postings import Int64s, Postings, TermRequest
 from headrace.index.reading import RunReader
 from headrace.query.language import canonical
 from headrace.query.language.canonical import SearchConfig
-from headrace.query.language.query import And, Anywhere, Compare, Equals, Has, Node, Not, Or, Prefix, Words
+from headrace.query.language.query import And, Anywhere, Check, Compare, Equals, Has, Node, Not, Or, Prefix, Words
 from headrace.query.language.scoring import PHRASE_BONUS
 
 _FEW_VALUES = 4096  # with more distinct values, or if most occur once, a term's postings are smaller than the column
 _OFTEN = 4
 _RARE = 8  # if at most one in so many records has the field, the postings of `has:` are smaller than the column
-
-
-class Sets(NamedTuple):
-    """Two sets of records: those that certainly match (`sure`), and those that may match (`maybe`), which include the
-    first.
-    """
-
-    sure: Docs
-    maybe: Docs
-
-    def combine(self, other: Sets, operation: Callable[[Docs, Docs], Docs]) -> Sets:
-        """Returns the intersection or union with other sets. It is computed once if the run decides every record."""
-        sure = operation(self.sure, other.sure)
-        is_decided = self.sure is self.maybe and other.sure is other.maybe
-        return Sets(sure, sure if is_decided else operation(self.maybe, other.maybe))
 
 
 class Step(NamedTuple):
@@ -92,11 +79,18 @@ class Step(NamedTuple):
 class Steps:
     """A collection of everything that a query needs from a run, so that it can be fetched at once."""
 
-    def __init__(self, descriptor: Descriptor, config: SearchConfig, chunks: tuple[int, int] | None = None) -> None:
+    def __init__(
+        self,
+        descriptor: Descriptor,
+        config: SearchConfig,
+        chunks: tuple[int, int] | None = None,
+        check: Check = check_deadline,
+    ) -> None:
         """Creates an empty collection for one run. With `chunks`, phrases are only answered for records of these
-        chunks.
+        chunks. `check` is called before each clause and word is evaluated, and raises an error if the time is over.
         """
         self._chunks = chunks
+        self._check = check
         self.first = descriptor.first_offset
         self.families: set[str] = set()
         self.columns: dict[str, Column] = {}
@@ -170,7 +164,21 @@ class Steps:
         return Docs.of(self._size, offsets - self.first)
 
     def _leaf(self, what: str, family: str, sets: Callable[[], Sets]) -> Step:
-        return Step(what, family, (), _once(sets), _worthless)
+        return Step(what, family, (), self._once(sets), _worthless)
+
+    def _once(self, sets: Callable[[], Sets]) -> Callable[[], Sets]:
+        """Wraps `sets` in a function that checks the time and computes them at the first call, and returns the same
+        result afterwards.
+        """
+        kept: list[Sets] = []
+
+        def get() -> Sets:
+            if not kept:
+                self._check()
+                kept.append(sets())
+            return kept[0]
+
+        return get
 
     def _known(self, what: str, docs: Docs) -> Step:
         """Returns a step whose matching records are known without a fetch."""
@@ -219,7 +227,7 @@ class Steps:
                 joined = joined.combine(part.sets(), and_ if is_and else or_)
             return joined
 
-        once = _once(sets)
+        once = self._once(sets)
 
         def scores(rows: Rows) -> Any:
             total = sum(part.scores(rows) for part in parts)
@@ -234,7 +242,7 @@ class Steps:
             others = ~maybe
             return Sets(others, others if sure is maybe else ~sure)
 
-        return Step("not", "", (part,), _once(sets), _worthless)
+        return Step("not", "", (part,), self._once(sets), _worthless)
 
     def _has(self, clause: Has) -> Step:
         what, stats = f"has:{clause.field}", self._of(clause.field)
@@ -291,6 +299,7 @@ class Steps:
         def every() -> Docs:
             docs = self._docs(found[0]().merged())
             for one in found[1:]:
+                self._check()
                 docs = docs & self._docs(one().merged())
             return docs
 
@@ -302,14 +311,14 @@ class Steps:
             doubtful = every() & marked  # the words may be in several texts of the record
             return Sets(holds - doubtful, holds | doubtful)
 
-        once = _once(sets)
+        once = self._once(sets)
         bonus = PHRASE_BONUS * len(clause.words) if clause.phrase else 0
 
         def scores(rows: Rows) -> Any:
             total = np.full(len(rows), float(bonus))
-            for one in found:
-                docs = np.sort(one().docs) - self.first
-                total += np.searchsorted(docs, rows, "right") - np.searchsorted(docs, rows, "left")
+            for request, times in Counter(requests).items():
+                docs = np.sort(self.term(request)().docs) - self.first
+                total += times * (np.searchsorted(docs, rows, "right") - np.searchsorted(docs, rows, "left"))
             return np.where(once().maybe.has(rows), total, 0.0)
 
         return Step(what, "fts", (), once, scores)
@@ -318,6 +327,7 @@ class Steps:
         """Returns the records in which the words of a phrase are next to each other, in order."""
         shared = np.ones(self._size, np.bool_)
         for one in found:
+            self._check()
             holds = np.zeros(self._size, np.bool_)
             holds[one.docs - self.first] = True
             shared &= holds
@@ -335,6 +345,7 @@ class Steps:
             shared: a mask of the records that have all words of the phrase.
         """
         assert found.pos is not None, "positions were asked for"
+        self._check()
         docs = found.docs - self.first
         is_wanted = shared[docs] & (found.pos >= at) if at else shared[docs]
         begins = (docs[is_wanted] << 32) + (found.pos[is_wanted].astype(np.int64) - at)
@@ -356,7 +367,7 @@ class Steps:
                 best = np.maximum(best, part.scores(rows) * boost)
             return best
 
-        return Step("any of", "", parts, _once(sets), scores)
+        return Step("any of", "", parts, self._once(sets), scores)
 
 
 _ABSENT = FieldStats(present=0, distinct=0)
@@ -365,18 +376,6 @@ _ABSENT = FieldStats(present=0, distinct=0)
 def _is_cheap(stats: FieldStats) -> bool:
     """Returns whether a field's column is cheaper than postings for finding a single value."""
     return stats.column and stats.distinct <= _FEW_VALUES and stats.distinct * _OFTEN <= stats.present
-
-
-def _once(sets: Callable[[], Sets]) -> Callable[[], Sets]:
-    """Wraps `sets` in a function that computes them at the first call and returns the same result afterwards."""
-    kept: list[Sets] = []
-
-    def get() -> Sets:
-        if not kept:
-            kept.append(sets())
-        return kept[0]
-
-    return get
 
 
 def _worthless(rows: Rows) -> Any:

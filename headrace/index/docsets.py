@@ -8,6 +8,7 @@ sorting.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -143,3 +144,18 @@ class Docs(NamedTuple):
         mask = np.zeros(self.size, np.bool_)
         mask[self.rows] = True
         return mask
+
+
+class Sets(NamedTuple):
+    """Two sets of records: those that certainly match (`sure`), and those that may match (`maybe`), which include the
+    first.
+    """
+
+    sure: Docs
+    maybe: Docs
+
+    def combine(self, other: Sets, operation: Callable[[Docs, Docs], Docs]) -> Sets:
+        """Returns the intersection or union with other sets. It is computed once if the run decides every record."""
+        sure = operation(self.sure, other.sure)
+        is_decided = self.sure is self.maybe and other.sure is other.maybe
+        return Sets(sure, sure if is_decided else operation(self.maybe, other.maybe))

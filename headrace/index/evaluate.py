@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from headrace.clock import check_deadline
 from headrace.index import docsets
 from headrace.index.clauses import Step, Steps
 from headrace.index.docsets import Docs, Rows
@@ -29,7 +30,7 @@ from headrace.index.parts import Column
 from headrace.index.postings import Int64s, Postings, TermRequest
 from headrace.index.reading import RunReader
 from headrace.query.language.canonical import SearchConfig
-from headrace.query.language.query import Node
+from headrace.query.language.query import Check, Node
 
 
 class Evaluated(NamedTuple):
@@ -75,17 +76,19 @@ def evaluate(
     lossy: Sequence[str] = (),
     words: Sequence[TermRequest] = (),
     within: tuple[int, int] | None = None,
+    check: Check = check_deadline,
 ) -> Routine[Evaluated]:
     """Evaluates a query in a run; everything is fetched in one round of range reads.
 
     Args:
+        check: is called before each clause and word is evaluated, and raises an error if the time is over.
         within: offsets `[first, end)`; the result may be wrong for other records. It saves reading the word positions
             of those.
         columns: fields whose columns to return as well.
         lossy: fields whose lossy records to return as well.
         words: words whose postings to return as well.
     """
-    plan = Steps(reader.descriptor, config, None if within is None else _chunks(reader, *within))
+    plan = Steps(reader.descriptor, config, None if within is None else _chunks(reader, *within), check)
     step = plan.of(node)
     wanted = [plan.term(request) for request in words]
     marks = {field: plan.lossy(field) for field in lossy}

@@ -215,7 +215,8 @@ class Reader:
                     return position
                 raise SegmentMissing(f"a segment is missing: one of={[one.key for one, _ in wanted]}") from exc
             for offset, data in found.items():
-                page.look(offset, data)
+                if not page.look(offset, data):
+                    return position
                 page.passed()
                 position = offset + 1
                 if page.full:
@@ -290,7 +291,8 @@ class Reader:
         start = position
         try:
             for offset, data in segments.read_rows(self._stores.objects, segment, wanted):
-                page.look(offset, data)
+                if not page.look(offset, data):
+                    return position
                 page.passed()
                 position = offset + 1
                 if page.full:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from headrace.batch import Batch
 from headrace.definition import EMPTY, Definition
-from headrace.errors import InvalidRequest
+from headrace.errors import InvalidRequest, RequestTimeout
 from headrace.json import jsontext, lens
 from headrace.limits import FILTER_SCAN_BYTES
 from headrace.log.requests import JSON, Selection
@@ -31,6 +31,7 @@ class View:
         self.key = selection.key
         self.filter: query.Node | None = None
         self._fields: frozenset[str] = frozenset()
+        self._is_long = False
         if selection.filter is not None:
             if content_type != JSON:
                 raise InvalidRequest(f"filter needs a {noun} of application/json")
@@ -38,6 +39,7 @@ class View:
                 raise InvalidRequest("filter needs a schema with search fields")
             self.filter = grammar.parse_filter(selection.filter, definition.search)
             self._fields = query.fields_of(self.filter)
+            self._is_long = query.is_long(self.filter)
 
     @property
     def scans(self) -> bool:
@@ -58,10 +60,11 @@ class View:
         current = self.definition.schema_version
         return current < 2 or self.definition.version_at(offset) == current
 
-    def show(self, offset: int, data: bytes) -> bytes | None:
+    def show(self, offset: int, data: bytes, check: query.Check) -> bytes | None:
         """Returns a record as it is shown; None if the filter rejects it. Does not check the routing key.
 
-        Records to which no lens applies keep the bytes that were appended.
+        Records to which no lens applies keep the bytes that were appended. `check` is called between the clauses of a
+        long filter, and raises an error if the time is over.
 
         Raises:
             InvalidRequest: a lens can't promote the record.
@@ -78,7 +81,8 @@ class View:
         if self.filter is not None:
             search = self.definition.search
             assert search is not None, "a filter was parsed"
-            if not query.matches(self.filter, canonical.values(search, current, document, self._fields)):
+            values = canonical.values(search, current, document, self._fields)
+            if not query.matches(self.filter, values, check if self._is_long else None):
                 return None
         return data
 
@@ -103,6 +107,7 @@ class Collector:
         self.size = 0
         self.scanned = 0
         self._looked = False
+        self._stopped = False
         self._late = late
 
     @property
@@ -120,7 +125,7 @@ class Collector:
         """Whether no more records are taken: the page has enough records or bytes, or a scan has reached its limit or its
         time.
         """
-        if len(self.data) >= self.max_records or self.size >= self.max_bytes or self.limit_reached:
+        if self._stopped or len(self.data) >= self.max_records or self.size >= self.max_bytes or self.limit_reached:
             return True
         return self.view.selects and self._looked and self._late()
 
@@ -143,8 +148,8 @@ class Collector:
             return self.add(offset, batch.slices())
         looked = 0
         for data, key in zip(batch.slices(), batch.keys, strict=True):
-            if key == self.view.key:
-                self.look(offset + looked, data)
+            if key == self.view.key and not self.look(offset + looked, data):
+                break
             looked += 1
             if self.full:
                 break
@@ -165,19 +170,36 @@ class Collector:
             return len(data)
         looked = 0
         for one in data:
-            self.look(offset + looked, one)
+            if not self.look(offset + looked, one):
+                break
             looked += 1
             if self.full:
                 break
         return looked
 
-    def look(self, offset: int, data: bytes) -> None:
-        """Adds one record to the page if the view's filter accepts it; the caller has checked its routing key."""
+    def look(self, offset: int, data: bytes) -> bool:
+        """Adds one record to the page if the view's filter accepts it; the caller has checked its routing key. Returns
+        False if the time was over before that was decided: the page ends before the record.
+
+        Raises:
+            RequestTimeout: it was the first record of the page.
+        """
+        try:
+            shown = self.view.show(offset, data, self._check)
+        except query.OutOfTime:
+            if not (self._looked or self.scanned):
+                raise RequestTimeout from None
+            self._stopped = True
+            return False
         self.scanned += len(data)
-        shown = self.view.show(offset, data)
         if shown is not None:
             self.data.append(shown)
             self.size += len(shown)
+        return True
+
+    def _check(self) -> None:
+        if self._late():
+            raise query.OutOfTime
 
     def passed(self) -> None:
         """Notes that something was looked at, even if the view selected no record of it."""

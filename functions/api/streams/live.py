@@ -226,20 +226,23 @@ class EventStream(Response):
                     return
 
     async def _next(self, waiter: Waiter, page: ReadPage, until: float) -> ReadPage | None:
-        """Returns the page after `page`: with data, or an empty one at the end of the stream or of the time; None if it
-        can't be read.
+        """Returns the page after `page`: with data, or an empty one at the end of the stream or of the time, or where a
+        scan has stopped; None if it can't be read.
         """
         while True:
             await waiter.pause(until - self._context.clock.monotonic())
             following = await self._read(page)
-            if following is None or following.data or following.at_eof:
+            if following is None or following.data or following.at_eof or not following.up_to_date:
                 return following
             if self._context.clock.monotonic() >= until:
                 return following
 
     async def _read(self, page: ReadPage) -> ReadPage | None:
         try:
-            return await run(self._logs.read, self._name, after(page), self._query.selection, touch=False)
+            until = scan_until(self._context)
+            return await run(
+                self._logs.read, self._name, after(page), self._query.selection, touch=False, until=until
+            )
         except (HeadraceError, StoreError) as exc:
             # Deleted, expired, or a store is away: the response ends, and the reader's next request tells it.
             _log.info("event stream ended: error=%s", type(exc).__name__)

@@ -170,7 +170,7 @@ def _hit(answer: SearchAnswer, hit: Hit) -> dict[str, Any]:
     ]
     return {
         "offset": offset,
-        "score": answer.score(hit),
+        "score": hit.score,
         "sort": sort,
         "fields": answer.promoter.fields(hit.document),
         "source": msgspec.Raw(hit.document.data),

@@ -30,8 +30,6 @@ from headrace.query.language.canonical import SearchConfig
 from headrace.query.language.rollup import Cell, Key, Row, add
 from headrace.query.language.rollup_request import AggregateRequest, Window
 
-_BETWEEN_CHECKS = 256  # documents: some 5 ms
-
 
 class Scan:
     """The groups of an aggregate request, to which records are added one by one.
@@ -47,6 +45,7 @@ class Scan:
         self._promoter = promoter
         self._primary = primary_timestamp
         self._fields = request.fields | {primary_timestamp}
+        self._check = check_deadline if request.query is not None and query.is_long(request.query) else None
         self._cells: dict[tuple[int, Key], Cell] = {}
         self.documents = 0
         self.newest_timestamp: int | None = None
@@ -60,8 +59,7 @@ class Scan:
         """
         rollup, interval = self._request.rollup, self._request.interval_ms
         for document in documents:
-            if self.documents % _BETWEEN_CHECKS == 0:
-                check_deadline()
+            check_deadline()
             self.documents += 1
             values = self._promoter.values(document, self._fields)
             self._see(values.get(self._primary, ()))
@@ -71,7 +69,7 @@ class Scan:
             timestamp = contribution.timestamp_ms
             if not any(window.start_ms <= timestamp < window.end_ms for window in windows):
                 continue
-            if self._request.query is None or query.matches(self._request.query, values):
+            if self._request.query is None or query.matches(self._request.query, values, self._check):
                 add(self._cells, rollup, interval, contribution)
 
     def _see(self, times: Sequence[object]) -> None:

@@ -22,8 +22,8 @@ from headrace.index.reading import RunReader
 from headrace.query.engine.context import Engine, fetch_records
 from headrace.query.engine.sources import RunRange, Snapshot
 from headrace.query.engine.units import Candidate, Found, Match, Question, Weights, candidate_of, page_of
-from headrace.query.language import query, scoring, search_request
-from headrace.query.language.query import And, Anywhere, Node, Not, Or, Words
+from headrace.query.language import scoring, search_request
+from headrace.query.language.query import And, Anywhere, Node, Not, Or, OutOfTime, Words
 from headrace.query.language.scoring import Corpus, Wanted
 from headrace.query.language.search_request import Key, SearchRequest, SortTerm
 
@@ -207,7 +207,7 @@ def _occurrences(found: Postings, offsets: Rows) -> Numbers:
     return np.searchsorted(docs, offsets, "right") - np.searchsorted(docs, offsets, "left")
 
 
-LOOK_RECORDS = 1000  # undecided records of a run that are read between two checks of the deadline
+LOOK_RECORDS = 1000  # undecided records of a run that are fetched at a time
 
 
 def ask(engine: Engine, asked: Question, snapshot: Snapshot, found: RunRange) -> Routine[Found]:
@@ -218,15 +218,20 @@ def ask(engine: Engine, asked: Question, snapshot: Snapshot, found: RunRange) ->
     request, config = asked.request, asked.config
     sorted_by = sorted(search_request.fields_of(request.sort))
     texts = sorted(_texts(request.node)) if asked.by_score or asked.words else []
-    answer = yield from evaluation.evaluate(
-        reader,
-        request.node,
-        config,
-        columns=[*sorted_by, *(texts if asked.words else ())],
-        lossy=[*sorted_by, *texts],
-        words=[_postings_of(one) for one in asked.words],
-        within=(found.first, found.end),
-    )
+    try:
+        answer = yield from evaluation.evaluate(
+            reader,
+            request.node,
+            config,
+            columns=[*sorted_by, *(texts if asked.words else ())],
+            lossy=[*sorted_by, *texts],
+            words=[_postings_of(one) for one in asked.words],
+            within=(found.first, found.end),
+            check=asked.check,
+        )
+    except OutOfTime:
+        newest = found.run.greatest_timestamp
+        return Found(0, lambda _: [], None, newest, 0, frozenset(), None, whole=False)
     begin, end = found.first - answer.first, found.end - answer.first
     sure, unsure = _within(answer.sure, begin, end), _within(answer.unsure, begin, end)
     must_look = np.zeros(len(sure), np.bool_)
@@ -239,16 +244,25 @@ def ask(engine: Engine, asked: Question, snapshot: Snapshot, found: RunRange) ->
     matches: list[Match] = []
     looked = 0
     ordered = look if _is_ascending(request) else look[::-1]
-    while looked < len(ordered) and not (looked and asked.late()):
+    is_late = False
+    while looked < len(ordered) and not is_late:
         chunk = np.sort(ordered[looked : looked + LOOK_RECORDS]) + answer.first
         records = yield from fetch_records(snapshot, chunk.tolist())
         for offset, data in records.items():
             document = asked.promoter.document(offset, data)
             values = asked.promoter.values(document, asked.fields)
-            if query.matches(request.node, values):
-                counted = scoring.frequencies(asked.words, values) if asked.words else None
-                matches.append(Match(document, values, counted))
-        looked += len(chunk)
+            try:
+                counted = scoring.frequencies(asked.words, values, asked.check) if asked.words else None
+                match = asked.match(document, values)
+            except OutOfTime:
+                is_late = True
+                break
+            looked += 1
+            if match is not None:
+                matches.append(match._replace(frequencies=counted))
+            is_late = asked.late()
+            if is_late:
+                break
 
     def first(weights: Weights) -> list[Candidate]:
         best = best_of(asked, answer, known, weights)

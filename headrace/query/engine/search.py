@@ -41,7 +41,7 @@ from headrace.query.engine.units import (
 from headrace.query.language import scoring, search_request
 from headrace.query.language import search_request as requests
 from headrace.query.language.canonical import SearchConfig
-from headrace.query.language.query import fields_of, has_phrase
+from headrace.query.language.query import OutOfTime, fields_of, has_phrase
 from headrace.query.language.search_request import SearchRequest
 from headrace.wal.state import decode_cursor, encode_cursor
 
@@ -50,10 +50,13 @@ _REQUEST_MS = 5000  # the limit of any request in Prisma Streams
 
 
 class Hit(NamedTuple):
-    """A hit on the page: the candidate with its offset and sort key, and the record as a document."""
+    """A hit on the page: the candidate with its offset and sort key, the record as a document, and the score as Prisma
+    Streams computes it, whatever the sort order; 0 if the query has no words.
+    """
 
     candidate: Candidate
     document: Document
+    score: float
 
 
 class Times(NamedTuple):
@@ -98,15 +101,6 @@ class SearchAnswer(NamedTuple):
     def cursor(self, position: int) -> str:
         """Formats a position of the stream as a cursor."""
         return encode_cursor(self.snapshot.head.incarnation, position)
-
-    def score(self, hit: Hit) -> float:
-        """Returns the score of a hit as Prisma Streams computes it, whatever the sort order. It is 0 if the query has no
-        words.
-        """
-        if not search_request.has_text(self.request.node):
-            return 0.0
-        values = self.promoter.values(hit.document, fields_of(self.request.node))
-        return scoring.score(self.request.node, values)
 
 
 def search(engine: Engine, name: str, asked: Mapping[str, Any]) -> SearchAnswer:
@@ -190,7 +184,9 @@ class _Search:
                     break
         if self._asked.words or not self._by_offset:
             candidates = self._ranked()
-        hits = self._hits(search_request.in_order(candidates, self._request.sort, lambda one: one.key))
+        page = search_request.in_order(candidates, self._request.sort, lambda one: one.key)[: self._request.size]
+        hits = self._hits(page)
+        timed_out = timed_out or len(hits) < len(page)
         return self._answered(hits, overlay, unindexed, left, timed_out=timed_out, stopped=stopped)
 
     @property
@@ -295,14 +291,28 @@ class _Search:
             weights = whole.weights(self._asked.words)
         return [one for _, found in self._found for one in found.first(weights)]
 
-    def _hits(self, candidates: Sequence[Candidate]) -> list[Hit]:
+    def _hits(self, page: Sequence[Candidate]) -> list[Hit]:
+        """Returns the hits of the page; only the first of them, at least one if there are any, if the time is over."""
         began = self._clock()
-        page = candidates[: self._request.size]
         missing = sorted(one.offset for one in page if one.document is None)
         records = run(fetch_records(self._snapshot, missing), self._ranges) if missing else {}
-        hits = [Hit(one, one.document or self._promoter.document(one.offset, records[one.offset])) for one in page]
+        hits: list[Hit] = []
+        for one in page:
+            if hits and self._late():
+                break
+            document = one.document or self._promoter.document(one.offset, records[one.offset])
+            try:
+                hits.append(Hit(one, document, self._score(document)))
+            except OutOfTime:
+                break
         self._spent["hits"] += self._clock() - began
         return hits
+
+    def _score(self, document: Document) -> float:
+        node = self._request.node
+        if not search_request.has_text(node):
+            return 0.0
+        return scoring.score(node, self._promoter.values(document, fields_of(node)), self._asked.check_long)
 
     def _answered(
         self,

@@ -17,7 +17,7 @@ from headrace.query.engine.context import Document, Omission, Promoter
 from headrace.query.engine.sources import LogPart, Range, RunRange, SegmentRange, Snapshot
 from headrace.query.language import query, scoring, search_request
 from headrace.query.language.canonical import SearchConfig
-from headrace.query.language.query import And, Anywhere, Equals, Has, Node, Or, Values
+from headrace.query.language.query import And, Anywhere, Equals, Has, Node, Or, OutOfTime, Values
 from headrace.query.language.scoring import Corpus, Wanted
 from headrace.query.language.search_request import Key, SearchRequest
 
@@ -188,6 +188,7 @@ class Question(NamedTuple):
     Attributes:
         late: returns whether the request's time is over.
         words: the words that BM25 counts; empty unless hits are sorted by BM25.
+        is_long: whether the time is checked between the clauses of the query, too.
     """
 
     request: SearchRequest
@@ -195,6 +196,28 @@ class Question(NamedTuple):
     promoter: Promoter
     late: Callable[[], bool]
     words: tuple[Wanted, ...]
+    is_long: bool
+
+    def check(self) -> None:
+        """Raises OutOfTime if the request's time is over."""
+        if self.late():
+            raise OutOfTime
+
+    @property
+    def check_long(self) -> query.Check:
+        """The check of the time between clauses: that of a long query, nothing for any other."""
+        return self.check if self.is_long else scoring.unchecked
+
+    def match(self, document: Document, values: Values) -> Match | None:
+        """Returns a record that was read as a match; None if it does not match.
+
+        Raises:
+            OutOfTime: the request's time was over before that was known.
+        """
+        node = self.request.node
+        if not query.matches(node, values, self.check if self.is_long else None):
+            return None
+        return Match(document, values, scoring.score(node, values, self.check_long) if self.by_score else 0.0)
 
     @property
     def by_score(self) -> bool:
@@ -213,17 +236,19 @@ def question(request: SearchRequest, config: SearchConfig, promoter: Promoter, l
     BM25.
     """
     is_bm25 = any(term.kind == "bm25" for term in request.sort)
-    return Question(request, config, promoter, late, scoring.wanted(request.node) if is_bm25 else ())
+    words = scoring.wanted(request.node) if is_bm25 else ()
+    return Question(request, config, promoter, late, words, query.is_long(request.node))
 
 
 class Match(NamedTuple):
-    """A record that was read and matches, with its canonical values and, for BM25, its word counts; its sort key is
-    computed later.
+    """A record that was read and matches, with its canonical values, its score if the order needs it and, for BM25, its
+    word counts; its sort key is computed later.
     """
 
     document: Document
     values: Values
-    frequencies: scoring.Frequencies | None
+    score: float
+    frequencies: scoring.Frequencies | None = None
 
 
 def candidate_of(asked: Question, found: Match, weights: Weights) -> Candidate:
@@ -232,7 +257,7 @@ def candidate_of(asked: Question, found: Match, weights: Weights) -> Candidate:
         if term.kind == "offset":
             key.append(found.document.offset)
         elif term.kind == "score":
-            key.append(scoring.score(asked.request.node, found.values))
+            key.append(found.score)
         elif term.kind == "bm25":
             assert found.frequencies is not None, "counted"
             key.append(scoring.bm25(found.frequencies, weights))
@@ -275,28 +300,39 @@ class Found(NamedTuple):
 
 
 def scan(asked: Question, documents: Iterable[Document]) -> Found:
-    """Searches documents one by one, and returns the matching ones with the counts that the answer needs."""
-    fields, node = asked.fields, asked.request.node
+    """Searches documents one by one, while there is time, and returns the matching ones with the counts that the answer
+    needs.
+    """
+    fields = asked.fields
     primary = asked.config.primary_timestamp_field
     matches: list[Match] = []
     newest: int | None = None
     scanned = 0
+    whole = True
     tally = _Tally(asked.words)
     for document in documents:
+        if scanned and asked.late():
+            whole = False
+            break
         scanned += 1
         values = asked.promoter.values(document, fields)
         for instant in values.get(primary, ()):
             assert isinstance(instant, int), "a date"
             newest = instant if newest is None else max(newest, instant)
-        frequencies = tally.add(values) if asked.words else None
-        if query.matches(node, values):
-            matches.append(Match(document, values, frequencies))
+        try:
+            frequencies = tally.add(values, asked.check) if asked.words else None
+            match = asked.match(document, values)
+        except OutOfTime:
+            whole = False
+            break
+        if match is not None:
+            matches.append(match._replace(frequencies=frequencies))
 
     def first(weights: Weights) -> list[Candidate]:
         return page_of(asked, (candidate_of(asked, one, weights) for one in matches))
 
     corpus = tally.corpus() if asked.words else None
-    return Found(len(matches), first, corpus, newest, scanned, frozenset(), None, whole=True)
+    return Found(len(matches), first, corpus, newest, scanned, frozenset(), None, whole)
 
 
 class _Tally:
@@ -308,8 +344,8 @@ class _Tally:
         self._lengths: dict[str, int] = {}
         self._holding = [0] * len(words)
 
-    def add(self, values: Values) -> scoring.Frequencies:
-        found = scoring.frequencies(self._words, values)
+    def add(self, values: Values, check: query.Check) -> scoring.Frequencies:
+        found = scoring.frequencies(self._words, values, check)
         seen: set[str] = set()
         for at, one in enumerate(self._words):
             self._holding[at] += found.counts[at] > 0

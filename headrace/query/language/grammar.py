@@ -8,6 +8,8 @@
     word     = not beginning with - or ", up to white space or one of ( ) : < > =
     operator = "=" | ">" | ">=" | "<" | "<="
 
+A query has at most `MAX_CLAUSES` clauses, and in all of them `MAX_WORDS` words that are looked for in a text field.
+
 `AND`, `OR` and `NOT` may be written in any case; before a colon they are names, and after one they are words. A value
 that ends in a star, unless the star is the whole value or follows a backslash, is `starred`; the
 table says what that means.
@@ -50,6 +52,7 @@ from headrace.query.language.query import (
 
 MAX_CHARS = 16_384  # more than a URL holds; a body could hold more
 MAX_CLAUSES = 1_000
+MAX_WORDS = 256  # looked for in text fields: a phrase longer than any message; each is a term of an index
 MAX_DEPTH = 64  # parentheses and negations around a clause
 
 
@@ -136,6 +139,7 @@ class _Parser:
         self._next = 0
         self._depth = 0
         self._clauses = 0
+        self._words_asked = 0
         self._problem: InvalidRequest | None = None
 
     def parse(self) -> Node:
@@ -235,10 +239,17 @@ class _Parser:
 
     def _checked(self, clause: Callable[[], Node]) -> Node:
         try:
-            return clause()
+            node = clause()
         except InvalidRequest as exc:
             self._problem = self._problem or exc
             return _NOTHING
+        options = node.options if isinstance(node, Anywhere) else (node,)
+        self._words_asked += sum(len(option.words) for option in options if isinstance(option, Words))
+        if self._words_asked > MAX_WORDS:
+            raise InvalidRequest(
+                f"{self._what}: too many words for text fields, counted once for each field: limit={MAX_WORDS}"
+            )
+        return node
 
     def _enter(self) -> None:
         self._depth += 1

@@ -1,6 +1,9 @@
 """Queries as values, and whether a record matches one.
 
 `matches` defines the meaning of a query, wherever the record is stored; indexes must give the same result faster.
+
+Each clause takes a time that is linear in the record and in the clause, never their product. Between the clauses of a
+long query the time can be checked, so that no record holds up a request for long.
 """
 
 from __future__ import annotations
@@ -57,12 +60,15 @@ class Words(msgspec.Struct, frozen=True):
     prefix: bool
 
 
+Option = Equals | Prefix | Words
+
+
 class Anywhere(msgspec.Struct, frozen=True):
     """A bare value: the condition that one of several conditions, each on another default field, holds. Each has a
     boost for the score.
     """
 
-    options: tuple[Equals | Prefix | Words, ...]
+    options: tuple[Option, ...]
     boosts: tuple[float, ...]
 
 
@@ -99,6 +105,22 @@ def fields_of(node: Node) -> frozenset[str]:
     return frozenset({node.field})
 
 
+_FEW = 8  # clauses that may be asked of a record without a look at the time
+
+
+def is_long(node: Node) -> bool:
+    """Returns whether a query has so many clauses that `matches` should get a check of the time."""
+    return _clauses(node) > _FEW
+
+
+def _clauses(node: Node) -> int:
+    if isinstance(node, And | Or):
+        return sum(map(_clauses, node.parts))
+    if isinstance(node, Not):
+        return _clauses(node.part)
+    return len(node.options) if isinstance(node, Anywhere) else 1
+
+
 def has_phrase(node: Node) -> bool:
     """Returns whether the query has a phrase, so that positions of words are needed."""
     if isinstance(node, And | Or):
@@ -113,14 +135,33 @@ def has_phrase(node: Node) -> bool:
 Values = Mapping[str, Sequence[Value]]
 
 
-def matches(node: Node, values: Values) -> bool:
+class OutOfTime(Exception):
+    """The time was over before it was known whether a record matches, or which records do."""
+
+
+Check = Callable[[], None]
+
+
+def matches(node: Node, values: Values, check: Check | None = None) -> bool:
     """Returns whether a record with these values matches the query.
 
     Args:
         node: the query.
         values: the record's canonical values by field, at least of `fields_of(node)`; a field without values may be
             missing.
+        check: is called before each clause, and raises an error if the time is over; None for a query that is not long.
     """
+    if check is None:
+        return _RULES[type(node)](node, values)
+    if isinstance(node, And):
+        return all(matches(part, values, check) for part in node.parts)
+    if isinstance(node, Or):
+        return any(matches(part, values, check) for part in node.parts)
+    if isinstance(node, Not):
+        return not matches(node.part, values, check)
+    if isinstance(node, Anywhere):
+        return any(matches(option, values, check) for option in node.options)
+    check()
     return _RULES[type(node)](node, values)
 
 
@@ -176,18 +217,24 @@ def _holds_words(clause: Words, values: Values) -> bool:
 
 def _has_words(clause: Words, value: tuple[str, ...]) -> bool:
     *whole, end = clause.words
-    if not all(word in value for word in whole):
-        return False
-    return any(word.startswith(end) for word in value) if clause.prefix else end in value
+    if clause.prefix:
+        return not set(whole).difference(value) and f" {end}" in _spaced(value)
+    if len(whole) < _FEW_WORDS:
+        return all(word in value for word in clause.words)
+    return not set(clause.words).difference(value)
 
 
 def _has_phrase(clause: Words, value: tuple[str, ...]) -> bool:
-    *whole, end = clause.words
-    for at, word in enumerate(value):
-        is_end = word.startswith(end) if clause.prefix else word == end
-        if is_end and at >= len(whole) and list(value[at - len(whole) : at]) == whole:
-            return True
-    return False
+    phrase = _spaced(clause.words)
+    return (phrase[:-1] if clause.prefix else phrase) in _spaced(value)
+
+
+def _spaced(words: tuple[str, ...]) -> str:
+    """Returns words as a text in which one search, which takes linear time, finds a phrase: no word has a space."""
+    return f" {' '.join(words)} "
+
+
+_FEW_WORDS = 4  # are looked for one by one
 
 
 _HOLDS: dict[str, Callable[[Any, Any], bool]] = {

@@ -30,6 +30,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from headrace.clock import check_deadline
 from headrace.json import jsontext
 from headrace.query.language import canonical, grammar, histogram, query
 from headrace.query.language.canonical import Count, Measure, Rollup, SearchConfig, Summary, SummaryParts, interval_ms
@@ -148,7 +149,8 @@ class Meter:
 def _count_reader(node: query.Node | None) -> Callable[[Values, Any], int]:
     if node is None:
         return lambda values, document: 1  # noqa: ARG005
-    return lambda values, document: int(query.matches(node, values))  # noqa: ARG005
+    check = check_deadline if query.is_long(node) else None
+    return lambda values, document: int(query.matches(node, values, check))  # noqa: ARG005
 
 
 def _value_reader(field: str) -> Callable[[Values, Any], float | None]:
@@ -217,6 +219,7 @@ class CompiledRollup:
         self.measures = tuple(sorted(rollup.measures))
         self.meters = tuple(Meter(rollup.measures[measure], config) for measure in self.measures)
         self.include = None if rollup.include is None else grammar.parse_query(rollup.include, config)
+        self._check = check_deadline if self.include is not None and query.is_long(self.include) else None
         wanted = frozenset() if self.include is None else query.fields_of(self.include)
         self.fields = wanted.union({self.timestamp_field}, self.dimensions, *(meter.fields for meter in self.meters))
         self.reads_document = any(meter.reads_document for meter in self.meters)
@@ -245,7 +248,7 @@ class CompiledRollup:
             else:
                 value = found[0]
                 key.append(value if isinstance(value, str) else canonical.text(value))  # type: ignore[arg-type]
-        if self.include is not None and not query.matches(self.include, values):
+        if self.include is not None and not query.matches(self.include, values, self._check):
             return None
         return Contribution(timestamp, tuple(key), tuple(meter.read(values, document) for meter in self.meters))
 

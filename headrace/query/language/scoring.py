@@ -11,7 +11,8 @@ field.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from headrace.query.language import query
@@ -23,30 +24,61 @@ _K1 = 1.2  # Robertson and Zaragoza, The Probabilistic Relevance Framework, § 3
 _B = 0.75
 
 
-def score(node: Node, values: Values) -> float:
-    """Returns the score of a record; 0 if it does not match."""
-    if not query.matches(node, values):
-        return 0.0
-    if isinstance(node, And | Or):
-        return sum(score(part, values) for part in node.parts)
+def unchecked() -> None:
+    """Checks nothing: for a query that is not long."""
+
+
+def score(node: Node, values: Values, check: query.Check = unchecked) -> float:
+    """Returns the score of a record; 0 if it does not match. Looks at each clause once; `check` is called before, as by
+    `query.matches`.
+    """
+    return _score(node, values, check) or 0.0
+
+
+def _score(node: Node, values: Values, check: query.Check) -> float | None:
+    """Returns the score of a record; None if it does not match."""
+    if isinstance(node, And):
+        total = 0.0
+        for part in node.parts:
+            found = _score(part, values, check)
+            if found is None:
+                return None
+            total += found
+        return total
+    if isinstance(node, Or):
+        return _over(sum, (_score(part, values, check) for part in node.parts))
+    if isinstance(node, Not):
+        return 0.0 if _score(node.part, values, check) is None else None
+    if isinstance(node, Anywhere):
+        weighed_ = zip(node.options, node.boosts, strict=True)
+        return _over(max, (_worth(option, boost, values, check) for option, boost in weighed_))
+    check()
     if isinstance(node, Words):
         return _words(node, values)
-    if isinstance(node, Anywhere):
-        return max(
-            boost * (_words(option, values) if isinstance(option, Words) else 1.0)
-            for option, boost in zip(node.options, node.boosts, strict=True)
-            if query.matches(option, values)
-        )
-    return 0.0
+    return 0.0 if query.matches(node, values) else None
 
 
-def _words(clause: Words, values: Values) -> float:
-    """Returns the score of a words clause: that of the best of the values that match. At least one value must match."""
+def _over(operation: Callable[[Iterable[float]], float], scores: Iterable[float | None]) -> float | None:
+    """Returns the sum or maximum of the scores that are not None; None if there are none."""
+    found = [one for one in scores if one is not None]
+    return operation(found) if found else None
+
+
+def _worth(option: query.Option, boost: float, values: Values, check: query.Check) -> float | None:
+    found = _score(option, values, check)
+    return None if found is None else boost * (found if isinstance(option, Words) else 1.0)
+
+
+def _words(clause: Words, values: Values) -> float | None:
+    """Returns the score of a words clause: that of the best of the values that match; None if no value does."""
     bonus = PHRASE_BONUS * len(clause.words) if clause.phrase else 0
-    return max(
-        float(sum(occurrences(clause, value)) + bonus)
-        for value in values.get(clause.field, ())
-        if isinstance(value, tuple) and query.matches(clause, {clause.field: [value]})
+    return _over(
+        max,
+        (
+            float(sum(occurrences(clause, value)) + bonus)
+            for value in values.get(clause.field, ())
+            if isinstance(value, tuple) and query.matches(clause, {clause.field: [value]})
+        ),
     )
 
 
@@ -54,7 +86,18 @@ def occurrences(clause: Words, value: tuple[str, ...]) -> list[int]:
     """Returns how often each word of a clause occurs in a value."""
     *whole, end = clause.words
     last = sum(word.startswith(end) for word in value) if clause.prefix else value.count(end)
-    return [*(value.count(word) for word in whole), last]
+    return [*_counts(whole, value), last]
+
+
+def _counts(words: Sequence[str], value: Sequence[str]) -> list[int]:
+    """Returns how often each word occurs, with one pass over the value if there are many words."""
+    if len(words) < _FEW_WORDS:
+        return [value.count(word) for word in words]
+    counted = Counter(value)
+    return [counted[word] for word in words]
+
+
+_FEW_WORDS = 4
 
 
 class Wanted(NamedTuple):
@@ -98,23 +141,25 @@ class Frequencies(NamedTuple):
     lengths: tuple[int, ...]
 
 
-def frequencies(words: Sequence[Wanted], values: Values) -> Frequencies:
+def frequencies(words: Sequence[Wanted], values: Values, check: query.Check = unchecked) -> Frequencies:
     """Returns how often each word occurs in a record, in all values of its field together, and how many words the field
-    has.
+    has. `check` is called before each word, as by `query.matches`.
     """
     texts: dict[str, list[str]] = {}
+    counted: dict[str, Counter[str]] = {}
     for one in words:
         if one.field not in texts:
             texts[one.field] = [
                 word for value in values.get(one.field, ()) if isinstance(value, tuple) for word in value
             ]
-    counts = tuple(
-        sum(word.startswith(one.word) for word in texts[one.field])
-        if one.prefix
-        else texts[one.field].count(one.word)
-        for one in words
-    )
-    return Frequencies(counts, tuple(len(texts[one.field]) for one in words))
+            counted[one.field] = Counter(texts[one.field])
+    counts = []
+    for one in words:
+        check()
+        found = counted[one.field]
+        starting = (count for word, count in found.items() if word.startswith(one.word)) if one.prefix else None
+        counts.append(found[one.word] if starting is None else sum(starting))
+    return Frequencies(tuple(counts), tuple(len(texts[one.field]) for one in words))
 
 
 class Corpus(NamedTuple):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import chain, pairwise, repeat
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -160,8 +160,9 @@ def test_segments_are_counted_once_though_pieces_part_them(monkeypatch: pytest.M
             stream.seal()
         stream.index(span=3)
         engine = stream.engine()
-        lateness = chain([False], repeat(True))  # there is time for the first step alone
-        monkeypatch.setattr(_Search, "_late", lambda self: next(lateness))
+        monkeypatch.setattr(
+            _Search, "_late", lambda self: bool(self._found)
+        )  # there is time for the first step alone
         answer = search(engine, NAME, {"q": 'message:"red red"', "sort": ["offset:desc"]})
         members = answer.coverage.members(str)
         assert answer.timed_out

@@ -15,7 +15,7 @@ from headrace.manifest import merging
 from headrace.objects import keys
 from headrace.query.engine import sources, units
 from headrace.query.engine.context import Budget
-from headrace.query.engine.search import search
+from headrace.query.engine.search import _Search, search
 from headrace.query.language import grammar
 from headrace.streams.values import CreateRequest, ForkRequest
 from headrace.streams.verbs import Streams
@@ -153,6 +153,51 @@ def test_a_timeout_counts_what_is_left_of_every_kind(stream: Stream) -> None:
         assert members["possible_missing_sealed_rows"] == 220
         assert members["possible_missing_wal_rows"] == 5
         assert members["possible_missing_events_upper_bound"] == 225
+
+
+@pytest.mark.parametrize("stage", ["tail", "segment", "run"])
+@pytest.mark.parametrize(
+    "q",
+    [
+        " ".join(f"message:w{number}" for number in range(100)),
+        " OR ".join(f"NOT message:w{number}" for number in range(100)),
+        'message:"' + " ".join(["request"] * 100) + '"',
+    ],
+)
+def test_a_search_stops_soon_after_its_time_wherever_it_is(
+    monkeypatch: pytest.MonkeyPatch, stage: str, q: str
+) -> None:
+    stream = Stream()
+    stream.append([{**one, "message": "request done"} for one in events(30)])
+    if stage != "tail":
+        stream.seal()
+    if stage == "run":
+        stream.index()
+    asked = {"q": q, "sort": ["_score:desc"]}
+    whole = search(stream.engine(), NAME, asked)
+    assert not whole.timed_out
+    checks = 0
+
+    def late(_: _Search) -> bool:
+        nonlocal checks
+        checks += 1
+        return checks > 20
+
+    monkeypatch.setattr(_Search, "_late", late)
+    answer = search(stream.engine(), NAME, asked)
+    assert answer.timed_out
+    assert checks < 30, "each check after the first that fails is before more work"
+    assert (answer.exact, answer.coverage.complete) == (False, False)
+    assert len(answer.hits) <= len(whole.hits)
+
+
+def test_hits_are_shown_while_there_is_time(stream: Stream, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[int] = []
+    score = _Search._score
+    monkeypatch.setattr(_Search, "_score", lambda self, one: score(self, shown.append(one.offset) or one))  # type: ignore[func-returns-value]
+    monkeypatch.setattr(_Search, "_late", lambda self: len(shown) >= 3)
+    answer = stream.search("message:request", size=10)
+    assert (len(answer.hits), len(shown), answer.timed_out, answer.exact) == (3, 3, True, False)
 
 
 def test_an_old_index_manifest_is_read_again_if_its_objects_are_gone(stream: Stream) -> None:

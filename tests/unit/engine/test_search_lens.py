@@ -89,7 +89,7 @@ class Renaming:
                 )
                 wanted = expected[first : first + size]
                 said = (stage, asked, first)
-                assert [(hit.candidate.offset, answer.score(hit)) for hit in answer.hits] == [
+                assert [(hit.candidate.offset, hit.score) for hit in answer.hits] == [
                     (hit.position, hit.score) for hit in wanted
                 ], said
                 assert [hit.document.value for hit in answer.hits] == [

@@ -71,7 +71,7 @@ def test_scores_are_those_of_the_record(batches: list[list[Any]], q: str, size: 
         matching = {offset for offset, _ in naive(config, 1, stream.documents, q, [("offset", True)])}
         expected = sorted(((score, at) for score, at in worth if at in matching), reverse=True)[:size]
         assert [hit.candidate.key for hit in answer.hits] == expected, (stage, q)
-        assert [answer.score(hit) for hit in answer.hits] == [score for score, _ in expected], (stage, q)
+        assert [hit.score for hit in answer.hits] == [score for score, _ in expected], (stage, q)
 
 
 @pytest.mark.parametrize(
@@ -102,4 +102,4 @@ def test_a_part_that_a_run_can_not_decide_scores_as_in_the_record(q: str) -> Non
     matching = [at for at, one in enumerate(values) if query.matches(node, one)]
     expected = sorted(((scoring.score(node, values[at]), at) for at in matching), reverse=True)
     assert [hit.candidate.key for hit in answer.hits] == expected
-    assert [answer.score(hit) for hit in answer.hits] == [score for score, _ in expected]
+    assert [hit.score for hit in answer.hits] == [score for score, _ in expected]
