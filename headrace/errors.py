@@ -89,8 +89,8 @@ class RequestTimeout(HeadraceError):
     code = "request_timeout"
     retryable = True
 
-    def __init__(self) -> None:
-        super().__init__("request timed out")
+    def __init__(self, message: str = "request timed out") -> None:
+        super().__init__(message)
 
 
 class Damaged(HeadraceError):

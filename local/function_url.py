@@ -102,6 +102,8 @@ class FunctionUrl:
         more = True
         while more:
             message = await receive()
+            if message["type"] == "http.disconnect":
+                return  # before the end of its body: Lambda would hear of nothing
             body += message.get("body", b"")
             more = message.get("more_body", False)
         call_id = str(uuid4())

@@ -128,7 +128,7 @@ def path(data: bytes) -> None:
     """A name that is accepted is reached again by its own canonical path; a URL is printable ASCII."""
     scope = {"raw_path": data, "scheme": "https"}
     for host in ("host.example:8080", data.decode("latin-1")):
-        url = requests.url(scope, host)
+        url = streams.url(scope, host)
         assert url.isascii() and url.isprintable()
     readers: tuple[Callable[[], str], ...] = (
         lambda: streams.STREAMS.name_in(scope),

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from starlette.datastructures import Headers as AnswerHeaders
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Send
 from starlette.types import Scope as Asgi
@@ -24,17 +24,7 @@ from starlette.types import Scope as Asgi
 from functions.api.door import errors
 from functions.api.door.answers import AnswerTooLarge, fits
 from functions.api.door.errors import Forbidden, Row, Unauthorized
-from functions.api.door.requests import (
-    Headers,
-    Traffic,
-    decode,
-    host_of,
-    is_buffered,
-    is_loopback,
-    origin_host,
-    raw_path,
-    run,
-)
+from functions.api.door.requests import Headers, Traffic, decode, is_buffered, is_foreign, raw_path, run
 from functions.metrics import ApiMetric, Meter
 from headrace.errors import InvalidRequest, Overloaded
 
@@ -127,15 +117,12 @@ class Access:
         """
         if self.grants or ANY_HOST in self.hosts:
             return
-        for header, value, name in (
-            ("Host", host, host and host_of(host)),
-            ("Origin", origin, origin and origin_host(origin)),
-        ):
-            if value is not None and not (name and (is_loopback(name) or name in self.hosts)):
-                raise Forbidden(
-                    f"a server without API keys obeys loopback only: {header.lower()}={value[:100]}; to obey others, too, "
-                    "set HEADRACE_ALLOWED_HOSTS (headrace dev: --allow-host)"
-                )
+        foreign = is_foreign(host, origin, self.hosts)
+        if foreign:
+            raise Forbidden(
+                f"a server without API keys obeys loopback only: {foreign}; to obey others, too, set "
+                "HEADRACE_ALLOWED_HOSTS (headrace dev: --allow-host)"
+            )
 
     def grant(self, authorization: str | None) -> Grant:
         """Returns what the key in the `Authorization` header allows; everything, whatever the header, if the server has
@@ -313,16 +300,14 @@ class Door:
         self._began()
         try:
             writes = self._surface.is_write(scope)
-            size = Headers(scope).content_length
-            with self._traffic.request(writes=writes, size=size or 0) as arrived:
+            with self._traffic.request(receive, writes=writes) as counted:
 
-                async def receive_counted() -> Message:
-                    message = await receive()
-                    arrived(len(message.get("body", b"")))
+                async def receive_checked() -> Message:
+                    message = await counted()
                     self._check_load()
                     return message
 
-                await self._answer(scope, receive_counted if writes and size is None else receive, send, writes)
+                await self._answer(scope, receive_checked if writes else receive, send, writes)
         finally:
             self._ended()
 
@@ -368,8 +353,10 @@ class Door:
                     await run(self._access.refresh)
                 scope[GRANT] = self._access.grant(headers.get("authorization"))
             if writes:
-                self._check_load()
+                self._check_load(headers.content_length or 0)
             await self._app(scope, receive, send_dressed)
+        except ClientDisconnect:  # before the end of its body: nothing was done, and nobody waits for an answer
+            _log.info("client left before the end of its body: method=%s path=%s", method, scope["path"])
         except asyncio.CancelledError:  # the server ends and waits no longer
             if not started:
                 unknown = meant not in errors.SAFE_METHODS
@@ -401,9 +388,10 @@ class Door:
             for name, value in headers
         ]
 
-    def _check_load(self) -> None:
+    def _check_load(self, announced: int = 0) -> None:
         """Raises Overloaded if the process has more writes in progress, or more bytes of them, than it accepts. This
-        request is among those counted.
+        request is among those counted; the bytes that it has announced are not, except here.
         """
-        if self._traffic.load().full:
+        load = self._traffic.load()
+        if load._replace(write_bytes=load.write_bytes + announced).full:
             raise Overloaded("too many writes are under way")

@@ -15,6 +15,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from functions.api.door.answers import AnswerTooLarge
+from functions.api.door.requests import BodyTimeout
 from functions.metrics import ApiMetric
 from headrace.errors import (
     Conflict,
@@ -73,6 +74,7 @@ _ROWS = (
     Row(Conflict, 409),
     Row(Overloaded, 429, lambda error: {"Retry-After": str(error.retry_after_s)}),
     Row(OutcomeUnknown, 408),
+    Row(BodyTimeout, 408, lambda _: {"Connection": "close"}),
     Row(RequestTimeout, 408),
 )
 _HTTP_CODES = {404: "not_found", 405: "method_not_allowed"}

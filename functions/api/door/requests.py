@@ -15,7 +15,7 @@ import ipaddress
 import os
 import re
 import threading
-from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, MutableMapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple, ParamSpec, TypeVar
@@ -25,21 +25,14 @@ import msgspec
 import orjson
 import simdjson
 from starlette.requests import Request
+from starlette.types import Message, Receive
 
+from headrace import limits
 from headrace.batch import EMPTY, Batch
-from headrace.errors import InvalidRequest, PayloadTooLarge
-from headrace.limits import (
-    CONTROL_CHARACTER,
-    MAX_APPEND_BYTES,
-    MAX_RECORDS_PER_APPEND,
-    MAX_SAFE_INTEGER,
-    QUEUE_BYTES,
-    QUEUE_REQUESTS,
-)
+from headrace.errors import InvalidRequest, PayloadTooLarge, RequestTimeout
 from headrace.log.requests import JSON
 
 _BROKEN_ESCAPE = re.compile(rb"%(?![0-9A-Fa-f]{2})")
-_PRINTABLE = frozenset(range(0x21, 0x7F))
 
 
 def raw_path(scope: Mapping[str, Any]) -> bytes:
@@ -68,13 +61,6 @@ def decode(encoded: bytes, what: str) -> str:
         raise InvalidRequest(f"{what} is not UTF-8") from exc
 
 
-def url(scope: Mapping[str, Any], host: str) -> str:
-    """Returns the request's URL without its query, in ASCII; only the path if `host` is empty or not printable ASCII."""
-    path = quote(raw_path(scope), safe="/%:@!$&'()*+,;=-._~")
-    clean = host if host and all(ord(char) in _PRINTABLE for char in host) else ""
-    return f"{scope.get('scheme', 'http')}://{clean}{path}" if clean else path
-
-
 _AUTHORITY = re.compile(r"(?:\[([0-9a-f:.]+)\]|([^\s:/@\[\]]+?)\.?)(?::\d{1,5})?", re.ASCII)
 
 
@@ -86,12 +72,16 @@ def host_of(authority: str) -> str | None:
     return found and (found[1] or found[2])
 
 
-def origin_host(origin: str) -> str | None:
-    """Returns the host in the value of an `Origin` header, as `host_of` does; None if it is no site's (`null` is sent by a
-    page that is a file or in a sandbox).
+def is_foreign(host: str | None, origin: str | None, allowed: Collection[str]) -> str:
+    """Returns the header, `Host` or `Origin`, that names neither loopback nor an allowed host; empty if both do, or are
+    missing. The origin `null` is that of a page that is a file or in a sandbox, of no host.
     """
-    scheme, _, authority = origin.partition("://")
-    return host_of(authority) if scheme.lower() in ("http", "https") else None
+    scheme, _, authority = (origin or "").partition("://")
+    of_origin = host_of(authority) if scheme.lower() in ("http", "https") else None
+    for header, value, name in (("host", host, host_of(host or "")), ("origin", origin, of_origin)):
+        if value is not None and not (name and (is_loopback(name) or name in allowed)):
+            return f"{header}={value[:100]}"
+    return ""
 
 
 def is_loopback(host: str) -> bool:
@@ -208,7 +198,7 @@ class Headers:
             return None
         if len(value.encode()) > limit:
             raise InvalidRequest(f"{name.title()} is too long: limit={limit} received={len(value.encode())}")
-        if CONTROL_CHARACTER.search(value):
+        if limits.CONTROL_CHARACTER.search(value):
             raise InvalidRequest(f"{name.title()} has a control character")
         return value
 
@@ -217,8 +207,8 @@ class Headers:
         if the header is missing or has any other text.
         """
         value = self.get(name) or ""
-        if not _INTEGER.fullmatch(value) or int(value) > MAX_SAFE_INTEGER:
-            raise InvalidRequest(f"{name.title()} is not an integer from 0 to {MAX_SAFE_INTEGER}")
+        if not _INTEGER.fullmatch(value) or int(value) > limits.MAX_SAFE_INTEGER:
+            raise InvalidRequest(f"{name.title()} is not an integer from 0 to {limits.MAX_SAFE_INTEGER}")
         return int(value)
 
 
@@ -239,7 +229,9 @@ def is_buffered(scope: Mapping[str, Any]) -> bool:
 
 
 class Load(NamedTuple):
-    """The requests in progress: number of writes, bytes of their bodies, and number of reads."""
+    """The requests in progress: number of writes, bytes of their bodies that have arrived, and number of reads. A write
+    whose body is still to come holds no more than these bytes, and is not counted otherwise.
+    """
 
     writes: int
     write_bytes: int
@@ -248,7 +240,7 @@ class Load(NamedTuple):
     @property
     def full(self) -> bool:
         """Whether there are more writes, or more bytes of them, than a process accepts."""
-        return self.writes > QUEUE_REQUESTS or self.write_bytes > QUEUE_BYTES
+        return self.writes > limits.QUEUE_REQUESTS or self.write_bytes > limits.QUEUE_BYTES
 
 
 class Traffic:
@@ -264,37 +256,57 @@ class Traffic:
             return self._load
 
     @contextmanager
-    def request(self, *, writes: bool, size: int) -> Iterator[Callable[[int], None]]:
-        """Counts one request as in progress while the block runs: a write with `size` bytes, or a read. Yields a
-        function that adds bytes of a body as they arrive.
+    def request(self, receive: Receive, *, writes: bool) -> Iterator[Receive]:
+        """Counts one request as in progress while the block runs. Yields the `receive` to use instead: that of a write
+        counts what arrives.
         """
-        counted = Load(1, size, 0) if writes else Load(0, 0, 1)
+        size = 0
 
-        def arrived(more: int) -> None:
-            nonlocal counted
-            counted = counted._replace(write_bytes=counted.write_bytes + more)
-            self._add(Load(0, more, 0), 1)
+        async def receive_counted() -> Message:
+            nonlocal size
+            self._add(-1, 0, 0)
+            more = 0
+            try:
+                message = await receive()
+                more = len(message.get("body", b""))
+            finally:
+                self._add(1, more, 0)
+                size += more
+            return message
 
-        self._add(counted, 1)
+        self._add(int(writes), 0, int(not writes))
         try:
-            yield arrived
+            yield receive_counted if writes else receive
         finally:
-            self._add(counted, -1)
+            self._add(-int(writes), -size, -int(not writes))
 
-    def _add(self, change: Load, sign: int) -> None:
+    def _add(self, writes: int, write_bytes: int, reads: int) -> None:
         with self._lock:
-            self._load = Load(*(now + sign * more for now, more in zip(self._load, change, strict=True)))
+            now = self._load
+            self._load = Load(now.writes + writes, now.write_bytes + write_bytes, now.reads + reads)
 
 
 _WHITE_SPACE = b" \t\r\n"
 _elements = msgspec.json.Decoder(list[msgspec.Raw])
 
 
-async def read(request: Request, limit: int = MAX_APPEND_BYTES) -> bytes:
+BODY_SECONDS = 30.0  # in which a body has to arrive: 10 MiB at 3 Mbit/s
+
+
+class BodyTimeout(RequestTimeout):
+    """The body did not arrive in time. The connection is closed, since the rest may still be on its way."""
+
+    def __init__(self) -> None:
+        super().__init__(f"the body did not arrive in time: limit={BODY_SECONDS:g} s")
+
+
+async def read(request: Request, limit: int = limits.MAX_APPEND_BYTES) -> bytes:
     """Reads the whole body of a request.
 
     Raises:
         PayloadTooLarge: the announced or received size is above `limit` or, on Lambda, above what fits an event.
+        BodyTimeout: the body took longer than `BODY_SECONDS` to arrive.
+        ClientDisconnect: the client left before the end of the body.
     """
     if is_event(request.scope):
         limit = min(limit, BODY_BYTES)
@@ -303,11 +315,15 @@ async def read(request: Request, limit: int = MAX_APPEND_BYTES) -> bytes:
         raise PayloadTooLarge(f"body is too large: limit={limit} received={announced}")
     parts: list[bytes] = []
     size = 0
-    async for part in request.stream():
-        size += len(part)
-        if size > limit:
-            raise PayloadTooLarge(f"body is too large: limit={limit}")
-        parts.append(part)
+    try:
+        async with asyncio.timeout(None if is_event(request.scope) else BODY_SECONDS):
+            async for part in request.stream():
+                size += len(part)
+                if size > limit:
+                    raise PayloadTooLarge(f"body is too large: limit={limit}")
+                parts.append(part)
+    except TimeoutError:
+        raise BodyTimeout from None
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
@@ -331,8 +347,8 @@ def _split(body: bytes) -> Sequence[bytes | msgspec.Raw]:
         count = _array_length(body)
         if count is None:
             return [body.strip(_WHITE_SPACE)]
-        if count > MAX_RECORDS_PER_APPEND:  # before they are cut out: that costs far more memory than the body
-            raise PayloadTooLarge(f"too many records: limit={MAX_RECORDS_PER_APPEND} received={count}")
+        if count > limits.MAX_RECORDS_PER_APPEND:  # before they are cut out: that costs far more memory than the body
+            raise PayloadTooLarge(f"too many records: limit={limits.MAX_RECORDS_PER_APPEND} received={count}")
         return _elements.decode(body)
     except (orjson.JSONDecodeError, msgspec.DecodeError, RecursionError) as exc:
         raise InvalidRequest("body is not valid JSON") from exc

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import quote
 
 from fastapi import FastAPI
 from msgspec.structs import replace
@@ -277,10 +278,20 @@ def _create(logs: Streams, name: str, asked: CreateRequest, headers: StreamHeade
     return logs.create(name, replace(asked, records=records))
 
 
+_PRINTABLE = frozenset(range(0x21, 0x7F))
+
+
+def url(scope: Mapping[str, Any], host: str) -> str:
+    """Returns the request's URL without its query, in ASCII; only the path if `host` is empty or not printable ASCII."""
+    path = quote(requests.raw_path(scope), safe="/%:@!$&'()*+,;=-._~")
+    clean = host if host and all(ord(char) in _PRINTABLE for char in host) else ""
+    return f"{scope.get('scheme', 'http')}://{clean}{path}" if clean else path
+
+
 def _created(request: Request, headers: StreamHeaders, created: Created) -> Response:
     answer = _description(created.head)
     if created.created:
-        answer["Location"] = requests.url(request.scope, headers.get("host") or "")
+        answer["Location"] = url(request.scope, headers.get("host") or "")
     return Response(None, 201 if created.created else 200, answer)
 
 

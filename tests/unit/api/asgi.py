@@ -93,7 +93,7 @@ class Server:
         method: str,
         target: str | bytes,
         headers: Mapping[str, str | bytes] | None = None,
-        body: bytes | Iterable[bytes] = b"",
+        body: bytes | Iterable[bytes | None] = b"",
         key: str | None = None,
     ) -> AsyncIterator[Exchange]:
         scope = http_scope(method, target, {**(headers or {}), **({"authorization": f"Bearer {key}"} if key else {})})
@@ -108,12 +108,14 @@ class Server:
 
 
 class Exchange:
-    """One request under way."""
+    """One request under way. A body that ends in None does not end: nothing more of it arrives."""
 
-    def __init__(self, body: list[bytes]) -> None:
+    def __init__(self, body: list[bytes | None]) -> None:
         self._incoming: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
         self._outgoing: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
         for index, part in enumerate(body or [b""]):
+            if part is None:
+                break
             more = index + 1 < len(body)
             self._incoming.put_nowait({"type": "http.request", "body": part, "more_body": more})
         self.task: asyncio.Future[None] | None = None

@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from starlette.types import Message
 
 from functions.api.door.requests import Load, Traffic
 from functions.api.streams import live
@@ -92,14 +93,28 @@ def test_requests_under_way_and_waiters_are_shown() -> None:
 
 def test_traffic_counts_until_the_end_of_a_request_also_of_a_failed_one() -> None:
     traffic = Traffic()
-    with (
-        traffic.request(writes=True, size=10),
-        traffic.request(writes=True, size=5),
-        traffic.request(writes=False, size=0),
-    ):
-        assert traffic.load() == Load(2, 15, 1)
-    with pytest.raises(ValueError, match="x"), traffic.request(writes=True, size=3):
-        raise ValueError("x")
+    waiting: list[Load] = []
+
+    async def receive() -> Message:
+        waiting.append(traffic.load())
+        return {"type": "http.request", "body": b"12345"}
+
+    async def run() -> None:
+        with (
+            traffic.request(receive, writes=True) as one,
+            traffic.request(receive, writes=True) as other,
+            traffic.request(receive, writes=False) as read,
+        ):
+            assert traffic.load() == Load(2, 0, 1)
+            for counted in (one, one, other, read):
+                await counted()
+            assert waiting == [Load(1, 0, 1), Load(1, 5, 1), Load(1, 10, 1), Load(2, 15, 1)]
+            assert traffic.load() == Load(2, 15, 1)
+        with pytest.raises(ValueError, match="x"), traffic.request(receive, writes=True) as failing:
+            await failing()
+            raise ValueError("x")
+
+    asyncio.run(run())
     assert traffic.load() == Load(0, 0, 0)
 
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import socket
 import threading
 import time
+from collections.abc import Callable
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -13,9 +17,12 @@ import uvicorn
 from msgspec import structs
 
 from functions.api.context import assemble
+from functions.api.door import requests
 from functions.api.door.entry import Access
 from functions.api.door.requests import Load
 from functions.api.streams.records import PATH
+from functions.metrics import ApiMetric
+from headrace import limits
 from headrace.clock import MAX_TRIES, check_deadline
 from headrace.errors import StoreThrottled, StoreTimeout
 from headrace.limits import QUEUE_BYTES, QUEUE_REQUESTS
@@ -24,7 +31,7 @@ from headrace.settings import Settings
 from tests.support.builders import appending
 from tests.support.clocks import ManualClock
 from tests.support.faults import Faulty
-from tests.unit.api.asgi import JSON, TEXT, Answer, Server
+from tests.unit.api.asgi import JSON, TEXT, Answer, Exchange, Server
 
 S = "/v1/stream/s"
 QUIET = Settings(metrics_interval_ms=0, request_counts_ms=0)
@@ -239,7 +246,7 @@ def _wait_for(check: Any, within_s: float = 5) -> Any:
 def test_a_process_with_too_many_writes_takes_no_more(method: str, resource: str, load: Load) -> None:
     staged = Staged()
     traffic = staged.server.parts.traffic
-    traffic._add(load, 1)
+    traffic._add(*load)
     before = staged.stored()
     body = BODIES[method, resource]
     announced = {**JSON, "content-length": str(len(body) or 1)}
@@ -252,16 +259,114 @@ def test_a_process_with_too_many_writes_takes_no_more(method: str, resource: str
     assert staged.server("GET", "/v1/server/_details").json["runtime"]["ingest_queue"]["full"] is (
         traffic.load().full
     )
-    traffic._add(load, -1)
+    traffic._add(*(-one for one in load))
     assert traffic.load() == Load(0, 0, 0)
     assert staged.write(method, resource).status < 300
+
+
+ANNOUNCED = {**TEXT, "content-length": str(10 * 1024 * 1024)}
+
+
+async def _arrive(
+    server: Server, count: int, exchanges: AsyncExitStack, headers: dict[str, str], *parts: bytes
+) -> list[Exchange]:
+    """Begins so many appends that have sent some parts of their bodies, and send nothing more."""
+    idle = [
+        await exchanges.enter_async_context(server.exchange("POST", S, headers, [*parts, None])) for _ in range(count)
+    ]
+    await _until(lambda: server.parts.traffic.load().write_bytes == count * sum(map(len, parts)))
+    return idle
+
+
+async def _until(check: Callable[[], bool]) -> None:
+    for _ in range(1000):
+        if check():
+            return
+        await asyncio.sleep(0)  # lets the other requests run
+    raise AssertionError("it does not come to that")
+
+
+@pytest.mark.parametrize("parts", [(), (b"x" * 1000,)])
+def test_what_is_announced_and_does_not_arrive_stops_nobody(parts: tuple[bytes, ...]) -> None:
+    server = Server(settings=QUIET)
+    server("PUT", S, TEXT)
+
+    async def act() -> None:
+        async with AsyncExitStack() as exchanges:
+            idle = await _arrive(server, 50, exchanges, ANNOUNCED, *parts)
+            load = server.parts.traffic.load()
+            assert load == Load(0, 50 * sum(map(len, parts)), 0)
+            assert not load.full
+            assert (await server.ask("POST", S, {**TEXT, "content-length": "1"}, b"y")).status == 204
+            for one in idle:
+                one.disconnect()
+        assert server.parts.traffic.load() == Load(0, 0, 0)
+
+    asyncio.run(act())
+
+
+def test_what_arrives_counts_until_its_request_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "QUEUE_BYTES", 2500)
+    server = Server(settings=QUIET)
+    server("PUT", S, TEXT)
+
+    async def act() -> None:
+        async with AsyncExitStack() as exchanges:
+            await _arrive(server, 2, exchanges, TEXT, b"x" * 1000)
+            check_overloaded(await server.ask("POST", S, {**TEXT, "content-length": "501"}, b"y" * 501))
+            check_overloaded(await server.ask("POST", S, TEXT, [b"y" * 400, b"y" * 101]))
+            assert (await server.ask("POST", S, TEXT, [b"y" * 400, b"y" * 99])).status == 204
+        assert (await server.ask("POST", S, TEXT, b"y" * 2400)).status == 204
+
+    asyncio.run(act())
+    assert len(server("GET", S).body) == 499 + 2400
+
+
+@pytest.mark.parametrize(("method", "resource"), [one for one in sorted(BODIES) if one[0] != "DELETE"])
+def test_a_client_that_leaves_before_the_end_of_its_body_is_no_error(
+    method: str, resource: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    staged = Staged()
+    server, before = staged.server, staged.stored()
+    name = "/v1/stream/new" if (method, resource) == ("PUT", "") else S
+
+    async def act() -> None:
+        async with server.exchange(method, name + resource, {**JSON, "content-length": "99"}, [b"[", None]) as left:
+            left.disconnect()
+            assert left.task is not None
+            await asyncio.wait_for(left.task, 5)
+            with pytest.raises(TimeoutError, match="nothing was sent"):
+                await left.next()
+
+    added: list[ApiMetric] = []
+    server.parts.meter.add = lambda metric, value=1: added.append(metric)  # type: ignore[method-assign]
+    asyncio.run(act())
+    assert staged.stored() == before
+    assert [one for one in caplog.records if one.levelno >= logging.WARNING] == []
+    assert ApiMetric.Failures not in added
+    assert server.parts.traffic.load() == Load(0, 0, 0)
+
+
+def test_a_body_that_does_not_come_is_waited_for_only_so_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(requests, "BODY_SECONDS", 0.01)
+    server = Server(settings=QUIET)
+    server("PUT", S, TEXT)
+
+    async def act() -> Answer:
+        async with server.exchange("POST", S, ANNOUNCED, [b"x", None]) as slow:
+            return await slow.answer()
+
+    answer = asyncio.run(act())
+    assert (answer.status, answer.json["error"]["code"]) == (408, "request_timeout")
+    assert answer.headers["connection"] == "close", "the rest of the body may still come"
+    assert server("GET", S).body == b""
 
 
 @pytest.mark.parametrize("resource", ["/_search", "/_aggregate"])
 def test_a_question_in_a_body_is_no_write(resource: str) -> None:
     server = Server(settings=QUIET)
     server("PUT", S, JSON)
-    server.parts.traffic._add(Load(QUEUE_REQUESTS, 0, 0), 1)
+    server.parts.traffic._add(QUEUE_REQUESTS, 0, 0)
     answer = server("POST", S + resource, JSON, b"{}")
     assert (answer.status, answer.json["error"]["code"]) == (400, "bad_request"), "there is no schema"
 
@@ -270,7 +375,7 @@ def test_waiting_for_a_touch_is_no_write() -> None:
     server = Server(settings=QUIET)
     server("PUT", S, JSON)
     server("POST", S + "/_profile", JSON, b'{"profile":{"kind":"state-protocol","touch":{"enabled":true}}}')
-    server.parts.traffic._add(Load(QUEUE_REQUESTS, 0, 0), 1)
+    server.parts.traffic._add(QUEUE_REQUESTS, 0, 0)
     body = b'{"cursor":"now","timeoutMs":10,"keys":["0011223344556677"]}'
     assert server("POST", S + "/touch/wait", JSON, body).status == 200
 
