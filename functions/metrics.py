@@ -141,10 +141,10 @@ class SealerMetric(Metric):
     WorkMissed = _counter("messages that the audit had to send again")
     SealFailures = _counter("seals that failed, of any cause")
     VerbFailures = _counter("other verbs that failed, of any cause")
-    PoisonedLogs = _counter("failures that no repeat heals: damaged data, or a bug", zeros=True)
+    PoisonedLogs = _counter("failures that no repeat heals: damaged data, or a bug")
     ObjectGets = _counter("GETs from the bucket")
     ObjectPuts = _counter("PUTs to the bucket")
-    StoreThrottles = _counter("calls that a table or the bucket refused for load", zeros=True)
+    StoreThrottles = _counter("calls that a table or the bucket refused for load")
 
 
 @unique
@@ -166,11 +166,11 @@ class IndexerMetric(Metric):
     LogsWaiting = _counter("logs that an audit found to have work")
     IndexFailures = _counter("logs for which a job made nothing, or that could not be looked at")
     VerbFailures = _counter("verbs that failed, of any cause")
-    PoisonedLogs = _counter("failures that no repeat heals: damaged data, or a bug", zeros=True)
+    PoisonedLogs = _counter("failures that no repeat heals: damaged data, or a bug")
     OrphansRemoved = _counter("objects that nothing named")
     ObjectGets = _counter("GETs from the bucket")
     ObjectPuts = _counter("PUTs to the bucket")
-    StoreThrottles = _counter("calls that a table or the bucket refused for load", zeros=True)
+    StoreThrottles = _counter("calls that a table or the bucket refused for load")
 
 
 ApiMetric.service = "api"

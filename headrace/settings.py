@@ -124,8 +124,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     seal_age_ms: int = 300_000
     trim_age_ms: int = 900_000
     request_counts_ms: int = 10_000
-    metrics_interval_ms: int = 10_000
-    index_age_ms: int = 60_000
+    metrics_interval_ms: int = 60_000
+    index_age_ms: int = 900_000
     index_segments: int = 16
     compact_fanout: int = 8
     index_jobs: int = 1

@@ -1,7 +1,8 @@
 """The alarms: one for each promise that can be broken, and the topic that they notify.
 
 Each alarm has a section in docs/operations.md, which says what it means, what to look at, and what to do. An idle
-deployment raises no alarm: each metric is either written at every scheduled run, or may be missing without harm.
+deployment raises no alarm: each metric is either written at every scheduled run, or may be missing without harm. An
+alarm is paid for by its metrics, and a metric while it is written: so few are written by an idle deployment.
 """
 
 from __future__ import annotations
@@ -54,8 +55,7 @@ def rules(
     own: Own, *, functions: Mapping[str, lambda_.IFunction], dead_letters: Mapping[str, sqs.IQueue]
 ) -> list[Rule]:
     """Returns the definitions of all alarms of a deployment, whose own metrics `own` returns."""
-    throttles = {f"{service}_throttles": own(service, "StoreThrottles") for service in SERVICES}
-    all_throttles = "+".join(f"FILL({name},0)" for name in throttles)
+    throttles = {service: own(service, "StoreThrottles") for service in SERVICES}
     appends, races = own("api", "Appends"), own("api", "SlotRaces")
     busy = 50  # appends in a period, below which a share of them says little
     throttled = 20  # calls refused in a period: single ones are repeated without notice
@@ -89,14 +89,18 @@ def rules(
             breaching=2,
             periods=3,
         ),
-        Rule(
-            "log-poisoned",
-            "A log can't be sealed or indexed, and no repeat will help.",
-            {"sealer": own("sealer", "PoisonedLogs"), "indexer": own("indexer", "PoisonedLogs")},
-            "FILL(sealer,0)+FILL(indexer,0)",
-            1,
-            breaching=1,
-            periods=12,  # it is tried again within half an hour: one alarm, not one for each try
+        *(
+            Rule(
+                f"log-poisoned-{service}",
+                "A log can't be sealed or indexed, and no repeat will help.",
+                {"logs": own(service, "PoisonedLogs")},
+                "logs",
+                1,
+                breaching=1,
+                periods=12,  # it is tried again within half an hour: one alarm, not one for each try
+                anchor="log-poisoned",
+            )
+            for service in ("sealer", "indexer")
         ),
         *(
             Rule(
@@ -109,14 +113,18 @@ def rules(
             )
             for name, queue in dead_letters.items()
         ),
-        Rule(
-            "store-throttled",
-            "A table or the bucket refuses calls for load.",
-            throttles,
-            all_throttles,
-            throttled,
-            breaching=2,
-            periods=3,
+        *(
+            Rule(
+                f"store-throttled-{service}",
+                "A table or the bucket refuses calls for load.",
+                {"refused": refused},
+                "refused",
+                throttled,
+                breaching=2,
+                periods=3,
+                anchor="store-throttled",
+            )
+            for service, refused in throttles.items()
         ),
         Rule(
             "log-hot",
@@ -161,7 +169,7 @@ def rules(
                 "p99": own("api", "AppendMs", "p99"),
                 "races": races,
                 "appends": appends,
-                "api_throttles": throttles["api_throttles"],
+                "api_throttles": throttles["api"],
             },
             f"IF(appends>={busy} AND races<appends AND api_throttles<{throttled},p99,0)",
             1500,

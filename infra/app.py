@@ -64,6 +64,7 @@ class HeadraceStack(Stack):
             "HEADRACE_WATERMARKS_TABLE": tables.watermarks.table_name,
             "HEADRACE_PRODUCERS_TABLE": tables.producers.table_name,
             "HEADRACE_BUCKET": bucket.bucket_name,
+            **environment.variables,
         }
         serving = {**stores, "HEADRACE_API_KEYS_SECRET": api_keys.secret_arn}
         api = PythonFunction(
@@ -73,8 +74,9 @@ class HeadraceStack(Stack):
             machine=machine,
             timeout=API_TIMEOUT,
             environment=serving,
+            memory_mb=environment.memory_mb,
             log_retention=environment.log_retention,
-            snap_start=not environment.api_provisioned_concurrency,
+            snap_start=environment.snap_start and not environment.api_provisioned_concurrency,
             reserved_concurrency=environment.api_reserved_concurrency,
             provisioned_concurrency=environment.api_provisioned_concurrency,
         )
@@ -92,6 +94,7 @@ class HeadraceStack(Stack):
                 handler=MODULE,
                 timeout=Duration.seconds(environment.streaming_seconds + STREAMING_SPARE_SECONDS),
                 environment={**serving, **WRAPPER, "HEADRACE_SSE_SECONDS": str(environment.streaming_seconds)},
+                memory_mb=environment.memory_mb,
                 log_retention=environment.log_retention,
                 reserved_concurrency=environment.streaming_reserved_concurrency,
                 provisioned_concurrency=environment.streaming_provisioned_concurrency,
@@ -108,6 +111,7 @@ class HeadraceStack(Stack):
             machine=machine,
             timeout=SEALER_TIMEOUT,
             environment={**stores, "HEADRACE_DELAY_QUEUE_URL": queues.delay.queue_url},
+            memory_mb=environment.memory_mb,
             log_retention=environment.log_retention,
             # Only the sweep is asynchronous, and the next tick repeats it.
             retry_attempts=0,
@@ -149,6 +153,7 @@ class HeadraceStack(Stack):
                 "HEADRACE_SPARK_PACKAGES": spark.assets.packages.s3_object_url,
                 "HEADRACE_SPARK_ENVIRONMENT": spark.assets.environment.s3_object_url,
             },
+            memory_mb=environment.memory_mb,
             log_retention=environment.log_retention,
             # A job-state event that failed; a tick is repeated by the next one.
             retry_attempts=2,
@@ -178,26 +183,29 @@ class HeadraceStack(Stack):
             "stream": queues.stream_dead_letters,
             "index": queues.index_dead_letters,
         }
-        alarms = Alarms(self, "Alarms", functions=functions, dead_letters=dead_letters, notify=environment.notify)
-        Dashboard(
-            self,
-            "Dashboard",
-            functions=functions,
-            tables={
-                "wal": tables.wal,
-                "catalog": tables.catalog,
-                "watermarks": tables.watermarks,
-                "producers": tables.producers,
-                "jobs": tables.jobs,
-            },
-            queues={"delay": queues.delay, "index": queues.index},
-            dead_letters=dead_letters,
-            api_id=door.api.api_id,
-            alarms=alarms.alarms,
-        )
+        alarms = None
+        if environment.alarms:
+            alarms = Alarms(self, "Alarms", functions=functions, dead_letters=dead_letters, notify=environment.notify)
+        if environment.dashboard:
+            Dashboard(
+                self,
+                "Dashboard",
+                functions=functions,
+                tables={
+                    "wal": tables.wal,
+                    "catalog": tables.catalog,
+                    "watermarks": tables.watermarks,
+                    "producers": tables.producers,
+                    "jobs": tables.jobs,
+                },
+                queues={"delay": queues.delay, "index": queues.index},
+                dead_letters=dead_letters,
+                api_id=door.api.api_id,
+                alarms=alarms.alarms if alarms else (),
+            )
 
         outputs = {"ApiUrl": door.url, **streaming_urls}
-        if alarms.topic is not None:
+        if alarms is not None and alarms.topic is not None:
             outputs["AlarmTopicArn"] = alarms.topic.topic_arn
         for name, value in outputs.items():
             CfnOutput(self, name, value=str(value))

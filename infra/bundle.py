@@ -77,9 +77,6 @@ def copy_packages(folders: Iterable[str], target: Path) -> None:
         shutil.copytree(REPOSITORY / folder, target / folder, ignore=shutil.ignore_patterns("__pycache__", "*.pyc"))
 
 
-# The size at which Lambda gives one whole vCPU: all that one Python thread can use. It leaves more than 1 GB of
-# room to the sealer, which holds 16 MiB of payload a few times over (items, rows, Arrow columns, file).
-MEMORY_MB = 1769
 ARCHITECTURES = {ARM: lambda_.Architecture.ARM_64, X86: lambda_.Architecture.X86_64}
 
 
@@ -97,6 +94,7 @@ class PythonFunction(Construct):
         artifact: str,
         timeout: Duration,
         environment: Mapping[str, str],
+        memory_mb: int,
         log_retention: logs.RetentionDays,
         snap_start: bool = False,
         reserved_concurrency: int = 0,
@@ -110,6 +108,9 @@ class PythonFunction(Construct):
 
         Args:
             artifact: a folder of `functions/` and an extra of `pyproject.toml`.
+            memory_mb: at 1,769 Lambda gives one whole vCPU, all that one Python thread can use. That leaves more than
+                1 GB of room to the sealer, which holds 16 MiB of payload a few times over (items, rows, Arrow columns,
+                file).
             snap_start: whether new instances resume from a snapshot of the initialised process.
             provisioned_concurrency: how many instances are kept ready. Lambda allows this or
                 `snap_start`, for published versions alone: callers must then use `invoke_target`.
@@ -128,7 +129,7 @@ class PythonFunction(Construct):
             "Function",
             runtime=runtime,
             architecture=ARCHITECTURES[machine.architecture],
-            memory_size=MEMORY_MB,
+            memory_size=memory_mb,
             timeout=timeout,
             handler=handler or f"functions.{artifact}.handler.handler",
             code=self.code,

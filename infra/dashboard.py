@@ -41,8 +41,9 @@ class Dashboard(Construct):
         # An account has one list of dashboards for all regions.
         name = f"{stack.stack_name}_{stack.region}"
         self.dashboard = cloudwatch.Dashboard(self, "Page", dashboard_name=name)
-        status = cloudwatch.AlarmStatusWidget(alarms=list(alarms), width=24, height=3, title="Promises")
-        self.dashboard.add_widgets(status)
+        if alarms:
+            status = cloudwatch.AlarmStatusWidget(alarms=list(alarms), width=24, height=3, title="Promises")
+            self.dashboard.add_widgets(status)
         for row in (
             _requests(own, api_id),
             _writes(own),

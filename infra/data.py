@@ -40,7 +40,7 @@ class DataStack(Stack):
         )
         # The bucket is kept in any case: CloudFormation deletes none that has objects, and we empty none.
         removal = RemovalPolicy.RETAIN if environment.keep_data else RemovalPolicy.DESTROY
-        self.key = DataKey(self, "DataKey", removal=removal).key
+        self.key = DataKey(self, "DataKey", removal=removal).key if environment.customer_key else None
         self.tables = Tables(self, "Tables", key=self.key, removal=removal)
         self.bucket = DataBucket(
             self, "Data", key=self.key, noncurrent_version_days=environment.noncurrent_version_days
@@ -75,7 +75,9 @@ class DataStack(Stack):
         for table in self.tables.all:
             yield from (table.table_name, table.table_arn)
         yield str(self.tables.wal.table_stream_arn)
-        yield from (self.bucket.bucket_name, self.bucket.bucket_arn, self.key.key_arn, self.api_keys.secret_arn)
+        yield from (self.bucket.bucket_name, self.bucket.bucket_arn, self.api_keys.secret_arn)
+        if self.key is not None:
+            yield self.key.key_arn
         for queue in self.queues.all:
             yield from (queue.queue_url, queue.queue_arn, queue.queue_name)
 
@@ -89,7 +91,7 @@ class AdminKey(Construct):
     adds more.
     """
 
-    def __init__(self, scope: Construct, construct_id: str, *, key: kms.IKey, removal: RemovalPolicy) -> None:
+    def __init__(self, scope: Construct, construct_id: str, *, key: kms.IKey | None, removal: RemovalPolicy) -> None:
         super().__init__(scope, construct_id)
         self.secret = secretsmanager.Secret(
             self,

@@ -4,6 +4,9 @@ An environment is a preset (`dev`, `prod`) with any of its values replaced, in `
 deploy -c environment=prod -c headrace:request_burst=800`. Values are checked when they are given, so that a wrong one
 fails the synth and not a running deployment.
 
+The settings of the engine (`headrace/settings.py`) are given in the same way: `headrace:index_age_ms=60000` is
+`HEADRACE_INDEX_AGE_MS=60000` in every function.
+
 `python -m infra.environments` prints the table in `docs/operations.md`.
 """
 
@@ -12,10 +15,14 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Mapping
-from dataclasses import Field, dataclass, field, fields, replace
+from dataclasses import Field, dataclass, field, replace
+from dataclasses import fields as fields_of
 from typing import Any
 
 from aws_cdk import aws_logs as logs
+
+from headrace.settings import PREFIX as VARIABLE
+from headrace.settings import Settings, SettingsError
 
 _RETENTION = {
     1: logs.RetentionDays.ONE_DAY,
@@ -69,6 +76,9 @@ class Environment:
         "the stack with the data refuses to be deleted, and what it holds survives it; if not, the bucket alone does, "
         "and nothing can read it without the key"
     )
+    customer_key: bool = _value(
+        "a KMS key of your own encrypts tables, bucket and secret; if not, keys of AWS do; not to be taken away later"
+    )
     termination_protection: bool = _value("the application's stack refuses to be deleted, too")
     requests_per_second: int = _value(
         "steady rate that the HTTP API admits; above it clients get 429", least=1, most=100_000
@@ -85,6 +95,8 @@ class Environment:
         most=100_000,
     )
     streaming_door: bool = _value("a Function URL at which responses stream")
+    memory_mb: int = _value("memory of each function; Lambda gives a whole vCPU at 1,769", least=512, most=10_240)
+    snap_start: bool = _value("new instances of the api start from a snapshot, which is paid for while it is kept")
     streaming_seconds: int = _value(
         "how long an SSE response stays open there; a client that left is paid for so long",
         least=1,
@@ -117,10 +129,14 @@ class Environment:
         most=64,
     )
 
-    notify: bool = _value("alarms tell an SNS topic, which the stack then makes; they are there in any case")
+    alarms: bool = _value("one alarm for each promise; each of its metrics is paid for")
+    notify: bool = _value("alarms tell an SNS topic, which the stack then makes")
+    dashboard: bool = _value("one dashboard, which is paid for")
+    engine: Mapping[str, int] = field(default_factory=dict)
+    """Settings of the engine that were given, by their names in `headrace.settings`."""
 
     def __post_init__(self) -> None:
-        for one in fields(self):
+        for one in settings():
             _check(one, getattr(self, one.name))
         self._check_together()
 
@@ -138,6 +154,12 @@ class Environment:
                 raise BadEnvironment(
                     f"{door}_provisioned_concurrency is above {door}_reserved_concurrency: {provisioned} > {reserved}"
                 )
+        if self.notify and not self.alarms:
+            raise BadEnvironment("notify is for alarms, and alarms is false")
+        try:
+            Settings.from_environment(self.variables)
+        except SettingsError as exc:
+            raise BadEnvironment(str(exc)) from exc
         if self.termination_protection and not self.keep_data:
             raise BadEnvironment("keep_data=false is for a stack without termination_protection")
         needed = SPARK_DRIVER_VCPUS + self.spark_warm_executors * SPARK_EXECUTOR_VCPUS
@@ -157,13 +179,26 @@ class Environment:
         return f"{self.stack_name}{DATA_SUFFIX}"
 
     @property
+    def variables(self) -> dict[str, str]:
+        """Returns the environment variables of functions that stand for the given settings of the engine."""
+        return {f"{VARIABLE}{name.upper()}": str(value) for name, value in self.engine.items()}
+
+    @property
     def log_retention(self) -> logs.RetentionDays:
         """Returns `log_retention_days` as the CDK's type."""
         return _RETENTION[self.log_retention_days]
 
 
+def settings() -> list[Field[Any]]:
+    """Returns the fields of `Environment` that are settings by themselves."""
+    return [one for one in fields_of(Environment) if one.metadata]
+
+
+# Every number of the engine but one, which follows from `streaming_seconds`.
+ENGINE = tuple(name for name, kind in Settings.__annotations__.items() if kind == "int" and name != "sse_seconds")
+
 # Of an index job's workers (`functions/indexer/runs.py`): warm workers of another size would serve no job.
-SPARK_DRIVER_VCPUS = 2
+SPARK_DRIVER_VCPUS = 1
 SPARK_EXECUTOR_VCPUS = 4
 
 
@@ -198,11 +233,14 @@ DEV = Environment(
     log_retention_days=7,
     noncurrent_version_days=7,
     keep_data=True,
+    customer_key=False,
     termination_protection=False,
     requests_per_second=500,
     request_burst=500,
     api_reserved_concurrency=0,
     api_provisioned_concurrency=0,
+    memory_mb=1769,
+    snap_start=False,
     streaming_door=True,
     streaming_seconds=60,
     streaming_reserved_concurrency=0,
@@ -214,7 +252,9 @@ DEV = Environment(
     sealer_queue_concurrency=2,
     indexer_queue_concurrency=2,
     spark_maximum_vcpus=16,
+    alarms=False,
     notify=False,
+    dashboard=False,
     spark_warm_executors=0,
 )
 
@@ -223,14 +263,18 @@ PROD = replace(
     name="prod",
     log_retention_days=90,
     noncurrent_version_days=30,
+    customer_key=True,
     termination_protection=True,
     requests_per_second=5_000,
     request_burst=5_000,
+    snap_start=True,
     sealer_invocations_per_shard=4,
     sealer_queue_concurrency=20,
     indexer_queue_concurrency=4,
     spark_maximum_vcpus=128,
+    alarms=True,
     notify=True,
+    dashboard=True,
 )
 
 PREFIX = "headrace:"
@@ -242,7 +286,7 @@ ENVIRONMENTS = {environment.name: environment for environment in (DEV, PROD)}
 def table() -> str:
     """Returns a Markdown table of all settings with their presets."""
     rows = ["| value | dev | prod | allowed | meaning |", "|---|---|---|---|---|"]
-    for one in fields(Environment):
+    for one in settings():
         presets = [_shown(getattr(environment, one.name)) for environment in (DEV, PROD)]
         rows.append(f"| `{one.name}` | {' | '.join(presets)} | {allowed(one)} | {one.metadata['meaning']} |")
     return "\n".join(rows) + "\n"
@@ -264,18 +308,30 @@ def environment_of(context: Mapping[str, Any]) -> Environment:
     preset = context.get("environment") or DEV.name
     if preset not in ENVIRONMENTS:
         raise BadEnvironment(f"unknown environment: expected={sorted(ENVIRONMENTS)} actual={preset}")
-    kinds = {one.name: str(one.type) for one in fields(Environment)}
+    kinds = {one.name: str(one.type) for one in settings()}
     given: dict[str, Any] = {}
+    engine: dict[str, int] = {}
     for key, value in context.items():
         name = key.removeprefix(PREFIX)
         if name == key:
             continue
+        if name in ENGINE:
+            engine[name] = _number(name, value)
+            continue
         if name not in kinds:
-            near = difflib.get_close_matches(name, kinds, n=1)
-            advice = f"did you mean {PREFIX}{near[0]}?" if near else f"known={','.join(kinds)}"
+            near = difflib.get_close_matches(name, [*kinds, *ENGINE], n=1)
+            advice = f"did you mean {PREFIX}{near[0]}?" if near else f"known={','.join([*kinds, *ENGINE])}"
             raise BadEnvironment(f"unknown value {key}: {advice}")
         given[name] = _parsed(kinds[name], value)
-    return replace(ENVIRONMENTS[preset], **given)
+    return replace(ENVIRONMENTS[preset], **given, engine=engine)
+
+
+def _number(name: str, value: Any) -> int:
+    """Returns the number that the context gives a setting of the engine."""
+    parsed = _parsed("int", value)
+    if type(parsed) is not int or parsed < 0:
+        raise BadEnvironment(f"{name} is not a number from 0 on: {value!r}")
+    return parsed
 
 
 def _parsed(kind: str, value: Any) -> Any:

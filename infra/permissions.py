@@ -48,7 +48,7 @@ POLL = ("ReceiveMessage", "DeleteMessage", "GetQueueAttributes")
 
 
 def api_statements(
-    *, tables: Tables, bucket: s3.IBucket, key: kms.IKey, api_keys: secretsmanager.ISecret
+    *, tables: Tables, bucket: s3.IBucket, key: kms.IKey | None, api_keys: secretsmanager.ISecret
 ) -> list[iam.PolicyStatement]:
     """Returns what the api may do: create, append to, read, close and delete logs. It never deletes or overwrites a
     sealed object.
@@ -66,9 +66,9 @@ def api_statements(
         _on_objects("SpillPayloads", bucket, ["PutObject"], SPILLED_OBJECTS),
         _on_objects("PutDefinitions", bucket, ["PutObject"], DEFINITIONS),
         _list_objects(bucket),
-        _use_key_through_tables(bucket, key),
-        _use_key_through_bucket(bucket, key),
-        _use_key(bucket, key, "Secret", service="secretsmanager", actions=["Decrypt"]),
+        *_use_key_through_tables(bucket, key),
+        *_use_key_through_bucket(bucket, key),
+        *_use_key(bucket, key, "Secret", service="secretsmanager", actions=["Decrypt"]),
         iam.PolicyStatement(
             sid="ReadApiKeys",
             actions=["secretsmanager:GetSecretValue"],
@@ -78,7 +78,7 @@ def api_statements(
 
 
 def sealer_statements(
-    *, tables: Tables, bucket: s3.IBucket, key: kms.IKey, delay: sqs.IQueue, stream_dead_letters: sqs.IQueue
+    *, tables: Tables, bucket: s3.IBucket, key: kms.IKey | None, delay: sqs.IQueue, stream_dead_letters: sqs.IQueue
 ) -> list[iam.PolicyStatement]:
     """Returns what the sealer may do: seal, publish, trim, expire and purge logs, and receive from the table's stream
     and the delayed queue.
@@ -101,8 +101,8 @@ def sealer_statements(
         _on_objects("Seal", bucket, ["PutObject"], SEGMENTS, MANIFESTS, *MARKS),
         _on_objects("Purge", bucket, ["DeleteObject"], CONTENTS),
         _list_objects(bucket),
-        _use_key_through_tables(bucket, key),
-        _use_key_through_bucket(bucket, key),
+        *_use_key_through_tables(bucket, key),
+        *_use_key_through_bucket(bucket, key),
         *_read_stream(tables.wal),
         _on_queue("DelayedQueue", delay, ["SendMessage", *POLL]),
         # By Lambda, in the name of the function.
@@ -114,7 +114,7 @@ def indexer_statements(
     *,
     tables: Tables,
     bucket: s3.IBucket,
-    key: kms.IKey,
+    key: kms.IKey | None,
     queue: sqs.IQueue,
     application: emrserverless.CfnApplication,
     job_role: iam.IRole,
@@ -143,8 +143,8 @@ def indexer_statements(
         _on_objects("DropMerged", bucket, ["DeleteObject"], MERGED_SEGMENTS),
         _on_objects("TellJobs", bucket, ["GetObject", "PutObject"], JOBS),
         _list_objects(bucket),
-        _use_key_through_tables(bucket, key),
-        _use_key_through_bucket(bucket, key),
+        *_use_key_through_tables(bucket, key),
+        *_use_key_through_bucket(bucket, key),
         _on_queue("IndexQueue", queue, ["SendMessage", *POLL]),
         iam.PolicyStatement(
             sid="RunJobs",
@@ -165,7 +165,7 @@ def indexer_statements(
     ]
 
 
-def job_statements(*, bucket: s3.IBucket, key: kms.IKey) -> list[iam.PolicyStatement]:
+def job_statements(*, bucket: s3.IBucket, key: kms.IKey | None) -> list[iam.PolicyStatement]:
     """Returns what a job may do: read segments, write runs and merged segments. It publishes and deletes nothing."""
     return [
         _on_objects("ReadLogs", bucket, ["GetObject"], SEGMENTS, DEFINITIONS, INDEX_RUNS),
@@ -173,7 +173,7 @@ def job_statements(*, bucket: s3.IBucket, key: kms.IKey) -> list[iam.PolicyState
         _on_objects("WriteMerged", bucket, ["PutObject"], MERGED_SEGMENTS),
         _on_objects("AnswerIndexer", bucket, ["GetObject", "PutObject"], JOBS),
         _list_objects(bucket),
-        _use_key_through_bucket(bucket, key),
+        *_use_key_through_bucket(bucket, key),
     ]
 
 
@@ -208,7 +208,7 @@ def _list_objects(bucket: s3.IBucket) -> iam.PolicyStatement:
     return iam.PolicyStatement(sid="SeeAbsentObjects", actions=["s3:ListBucket"], resources=[bucket.bucket_arn])
 
 
-def _use_key_through_tables(scope: s3.IBucket, key: kms.IKey) -> iam.PolicyStatement:
+def _use_key_through_tables(scope: s3.IBucket, key: kms.IKey | None) -> list[iam.PolicyStatement]:
     """Returns the permission to use the key through DynamoDB, which uses it on behalf of the role
     that reads or writes a table.
 
@@ -219,7 +219,7 @@ def _use_key_through_tables(scope: s3.IBucket, key: kms.IKey) -> iam.PolicyState
     return _use_key(scope, key, "Tables", service="dynamodb", actions=actions)
 
 
-def _use_key_through_bucket(scope: s3.IBucket, key: kms.IKey) -> iam.PolicyStatement:
+def _use_key_through_bucket(scope: s3.IBucket, key: kms.IKey | None) -> list[iam.PolicyStatement]:
     """Returns the permission to use the key through S3, which decrypts what is read, and makes a data key for what is
     written.
 
@@ -229,18 +229,22 @@ def _use_key_through_bucket(scope: s3.IBucket, key: kms.IKey) -> iam.PolicyState
 
 
 def _use_key(
-    scope: s3.IBucket, key: kms.IKey, what: str, *, service: str, actions: Sequence[str]
-) -> iam.PolicyStatement:
+    scope: s3.IBucket, key: kms.IKey | None, what: str, *, service: str, actions: Sequence[str]
+) -> list[iam.PolicyStatement]:
     """Returns the permission to use the key through one AWS service only: a holder of the role can't decrypt anything
-    directly.
+    directly. None if there is no key: those of AWS need no permission.
     """
+    if key is None:
+        return []
     stack = Stack.of(scope)
-    return iam.PolicyStatement(
-        sid=f"UseKeyThrough{what}",
-        actions=[f"kms:{action}" for action in actions],
-        resources=[key.key_arn],
-        conditions={"StringEquals": {"kms:ViaService": f"{service}.{stack.region}.{stack.url_suffix}"}},
-    )
+    return [
+        iam.PolicyStatement(
+            sid=f"UseKeyThrough{what}",
+            actions=[f"kms:{action}" for action in actions],
+            resources=[key.key_arn],
+            conditions={"StringEquals": {"kms:ViaService": f"{service}.{stack.region}.{stack.url_suffix}"}},
+        )
+    ]
 
 
 def _read_stream(table: dynamodb.Table) -> list[iam.PolicyStatement]:

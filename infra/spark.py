@@ -41,7 +41,13 @@ class Spark(Construct):
     """The EMR Serverless application. Its capacity limits bound what a backlog can cost."""
 
     def __init__(
-        self, scope: Construct, construct_id: str, *, bucket: s3.IBucket, key: kms.IKey, environment: Environment
+        self,
+        scope: Construct,
+        construct_id: str,
+        *,
+        bucket: s3.IBucket,
+        key: kms.IKey | None,
+        environment: Environment,
     ) -> None:
         super().__init__(scope, construct_id)
         maximum_vcpus = environment.spark_maximum_vcpus
@@ -85,7 +91,7 @@ def _warm(executors: int) -> list[emrserverless.CfnApplication.InitialCapacityCo
     if not executors:
         return None
     sizes = {
-        "Driver": (1, SPARK_DRIVER_VCPUS, 8),
+        "Driver": (1, SPARK_DRIVER_VCPUS, 4),
         "Executor": (executors, SPARK_EXECUTOR_VCPUS, 12),
     }
     return [
@@ -164,7 +170,8 @@ class SparkAssets(Construct):
         )
 
 
-# Python 3.11 is the oldest that the library knows, and the one that most of its tests run on.
+# Python 3.11 is the oldest that the library knows, and the one that most of its tests run on. AWS documents arm64 for EMR
+# Serverless, but not for this release, and not which Pythons its image has there (docs/decisions.md).
 SPARK = Machine(architecture=X86, python="3.11")
 ENTRY_POINT = "main.py"
 # Spark goes by the name's end, and the CDK keeps what follows the last dot.

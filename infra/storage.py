@@ -38,7 +38,7 @@ class Tables(Construct):
     environment keeps data.
     """
 
-    def __init__(self, scope: Construct, construct_id: str, *, key: kms.IKey, removal: RemovalPolicy) -> None:
+    def __init__(self, scope: Construct, construct_id: str, *, key: kms.IKey | None, removal: RemovalPolicy) -> None:
         super().__init__(scope, construct_id)
         self._removal = removal
         self._key = key
@@ -113,7 +113,7 @@ class Tables(Construct):
             ),
             deletion_protection=self._removal is RemovalPolicy.RETAIN,
             removal_policy=self._removal,
-            encryption=dynamodb.TableEncryption.CUSTOMER_MANAGED,
+            encryption=dynamodb.TableEncryption.CUSTOMER_MANAGED if self._key else dynamodb.TableEncryption.DEFAULT,
             encryption_key=self._key,
         )
 
@@ -134,20 +134,22 @@ JOBS_PREFIX = "jobs/"
 
 
 class DataBucket(Construct):
-    """The S3 bucket: versioned, encrypted with the customer-managed key, private, TLS only, kept after the stack is
-    deleted.
+    """The S3 bucket: versioned, encrypted (with the customer-managed key, if there is one), private, TLS only, kept after
+    the stack is deleted.
     """
 
-    def __init__(self, scope: Construct, construct_id: str, *, key: kms.IKey, noncurrent_version_days: int) -> None:
+    def __init__(
+        self, scope: Construct, construct_id: str, *, key: kms.IKey | None, noncurrent_version_days: int
+    ) -> None:
         super().__init__(scope, construct_id)
         self.bucket = s3.Bucket(
             self,
             "Bucket",
             versioned=True,
-            encryption=s3.BucketEncryption.KMS,
+            encryption=s3.BucketEncryption.KMS if key else s3.BucketEncryption.S3_MANAGED,
             encryption_key=key,
             # One key request for many objects, instead of one for each.
-            bucket_key_enabled=True,
+            bucket_key_enabled=key is not None,
             block_public_access=s3.BlockPublicAccess.BLOCK_ALL,
             object_ownership=s3.ObjectOwnership.BUCKET_OWNER_ENFORCED,
             enforce_ssl=True,

@@ -87,8 +87,6 @@ class Indexer(Worker[Context]):
     def _tick(self) -> None:
         meter = self.context.meter
         meter.add(IndexerMetric.Ticks)  # also of one that fails: the function lives
-        for metric in (IndexerMetric.PoisonedLogs, IndexerMetric.StoreThrottles):
-            meter.add(metric, 0)
         try:
             followed = follow(self.context)
             meter.add(IndexerMetric.JobsSucceeded, followed.jobs - followed.jobs_failed)

@@ -25,11 +25,15 @@ TIMEOUT_MINUTES = 60  # then EMR Serverless ends the run
 _PYTHON = "./environment/bin/python"
 
 _SPARK = {
-    "spark.driver.cores": "2",
-    "spark.driver.memory": "4g",
+    # It plans and writes a descriptor; the work is the executors'.
+    "spark.driver.cores": "1",
+    "spark.driver.memory": "3g",
     "spark.executor.cores": "4",
     "spark.executor.memory": "8g",
     "spark.executor.memoryOverheadFactor": "0.4",  # Python workers live beside the JVM
+    # EMR Serverless starts 3 executors unless both say otherwise; Spark takes the larger one, and more when tasks wait.
+    "spark.dynamicAllocation.initialExecutors": "1",
+    "spark.executor.instances": "1",
     "spark.dynamicAllocation.maxExecutors": "16",
     "spark.emr-serverless.driverEnv.PYSPARK_DRIVER_PYTHON": _PYTHON,
     "spark.emr-serverless.driverEnv.PYSPARK_PYTHON": _PYTHON,
@@ -37,12 +41,18 @@ _SPARK = {
 }
 
 
-def submission(job_id: str, settings: Settings) -> dict[str, Any]:
-    """Returns the arguments of the `StartJobRun` call for a job; its input object must exist before the call."""
+def submission(job_id: str, settings: Settings, region: str) -> dict[str, Any]:
+    """Returns the arguments of the `StartJobRun` call for a job; its input object must exist before the call.
+
+    Driver and executors are told the region by the variable that boto3 reads: without it their client of S3 would take
+    us-east-1 for the bucket's.
+    """
     spark = {
         "spark.archives": f"{settings.spark_environment}#environment",
         "spark.submit.pyFiles": settings.spark_packages,
         **_SPARK,
+        "spark.emr-serverless.driverEnv.AWS_DEFAULT_REGION": region,
+        "spark.executorEnv.AWS_DEFAULT_REGION": region,
     }
     return {
         "applicationId": settings.spark_application,
@@ -88,7 +98,7 @@ class EmrRuns:
         """Starts the run with one call and returns its id. The client token is the job's id, so a repeated call returns
         the same run.
         """
-        answer = self._call("start_job_run", **submission(job_id, self._settings))
+        answer = self._call("start_job_run", **submission(job_id, self._settings, self._client.meta.region_name))
         run_id: str = answer["jobRunId"]
         return run_id
 

@@ -105,8 +105,7 @@ class Sealer(Worker[Context]):
 
     def _sweep(self) -> None:
         self.context.meter.add(SealerMetric.Sweeps)  # also of one that fails: the function lives
-        for metric in (SealerMetric.StreamEvents, SealerMetric.PoisonedLogs, SealerMetric.StoreThrottles):
-            self.context.meter.add(metric, 0)
+        self.context.meter.add(SealerMetric.StreamEvents, 0)
         swept = sweep(self.context)
         self.context.meter.add(SealerMetric.LogsExpired, swept.ended)
         self.context.meter.add(SealerMetric.DeadlinesMoved, swept.moved)

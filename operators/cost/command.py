@@ -103,13 +103,20 @@ class Amount(click.ParamType):  # type: ignore[type-arg]
 )
 @click.option("--spill-bytes", type=Size(), default="32KiB", show_default=True, help="As HEADRACE_SPILL_BYTES.")
 @click.option("--seal-age", type=Duration(), default="5m", show_default=True, help="As HEADRACE_SEAL_AGE_MS.")
-@click.option("--index-age", type=Duration(), default="1m", show_default=True, help="As HEADRACE_INDEX_AGE_MS.")
+@click.option("--index-age", type=Duration(), default="15m", show_default=True, help="As HEADRACE_INDEX_AGE_MS.")
 @click.option(
     "--metrics-interval",
     type=Duration(),
-    default="10s",
+    default="1m",
     show_default=True,
     help="As HEADRACE_METRICS_INTERVAL_MS; 0s: never.",
+)
+@click.option(
+    "--environment",
+    type=click.Choice(["dev", "prod"]),
+    default="prod",
+    show_default=True,
+    help="The preset that is deployed.",
 )
 @click.option(
     "--noncurrent-days", type=Amount(), default=30, show_default=True, help="The bucket's old versions: 7 in dev."
@@ -141,6 +148,7 @@ def command(
     seal_age: int,
     index_age: int,
     metrics_interval: int,
+    environment: str,
     noncurrent_days: float,
     price_file: Path | None,
     region_note: str | None,
@@ -171,6 +179,7 @@ def command(
         seal_age_s=seal_age / 1000,
         index_age_s=index_age / 1000,
         metrics_s=metrics_interval / 1000,
+        environment=environment,
         noncurrent_days=noncurrent_days,
     )
     estimate = Estimate(work, counts, _prices(price_file, region_note))

@@ -108,22 +108,25 @@ class Printed(msgspec.Struct, frozen=True):
 
 
 class JobSize(msgspec.Struct, frozen=True):
-    """The vCPUs and GB of memory that a job run asks for."""
+    """The workers that a job run starts with: one driver and a number of executors, with the vCPUs and GB of memory of
+    each.
+    """
 
     driver_vcpus: float
     driver_gb: float
+    executors: int
     executor_vcpus: float
     executor_gb: float
 
 
 class Template(msgspec.Struct, frozen=True):
     """The numbers of a deployment's resources that cost money even without requests, and the sizes that their price
-    depends on.
+    depends on. An alarm is billed for each metric that it looks at: `alarm_metrics` counts these.
     """
 
     keys: int
     secrets: int
-    alarms: int
+    alarm_metrics: int
     dashboards: int
     tables: int
     memory_mb: int
@@ -142,7 +145,12 @@ class OwnMetrics(msgspec.Struct, frozen=True):
 
 
 class Counts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """All measured counts, as in `counts.json`."""
+    """All measured counts, as in `counts.json`.
+
+    Attributes:
+        idle_metrics: custom metrics that sweep and tick write when there is nothing to do.
+        templates: what each preset of an environment deploys.
+    """
 
     appends: list[Append]
     create: dict[str, float]
@@ -155,11 +163,12 @@ class Counts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     seal_full: Sealing
     sweep_idle: dict[str, float]
     tick_idle: dict[str, float]
+    idle_metrics: list[str]
     index: dict[str, dict[str, float]]
     searches: dict[str, dict[str, float]]
     own_metrics: OwnMetrics
     printed: Printed
-    template: Template
+    templates: dict[str, Template]
 
     @property
     def item_overhead(self) -> int:

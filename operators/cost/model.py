@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from operators.cost.counts import Counts, Query, Spent, read_units
+from operators.cost.counts import Counts, Query, Spent, Template, read_units
 from operators.cost.prices import Bill, Ledger, Prices
 from operators.cost.workload import DAYS, GB, SECONDS, Assumptions, Workload
 
@@ -32,6 +32,11 @@ class Estimate:
     counts: Counts
     prices: Prices
     assumed: Assumptions = field(default_factory=Assumptions)
+
+    @property
+    def template(self) -> Template:
+        """Returns what is deployed."""
+        return self.counts.templates[self.work.environment]
 
     @property
     def is_spilled(self) -> bool:
@@ -206,7 +211,7 @@ class Jobs:
 
 def jobs(estimate: Estimate) -> Jobs:
     """Estimates the index jobs of a month: at most one job runs at a time, and each does everything that is waiting."""
-    work, build = estimate.work, estimate.counts.printed.index
+    work, build, size = estimate.work, estimate.counts.printed.index, estimate.template.job
     own = work.metrics_segments if estimate.counts.own_metrics.indexed else 0
     segments, logs = (work.segments + own, work.streams + 1) if work.indexed else (own, 1)
     if not segments:
@@ -217,18 +222,19 @@ def jobs(estimate: Estimate) -> Jobs:
     levels = min(_LEVELS, math.floor(math.log(kept, _FANOUT)))
     gb = work.gb if work.indexed else 0
     cpu_s = (build.build_cpu_s + levels * build.compact_cpu_s) * gb * GB / (build.events * build.event_bytes)
-    busy_s = runs * estimate.assumed.job_start_s + cpu_s / estimate.counts.template.job.executor_vcpus
+    busy_s = runs * estimate.assumed.job_start_s + cpu_s / (size.executors * size.executor_vcpus)
     return Jobs(runs, built, levels, max(busy_s, runs * estimate.assumed.job_least_s))
 
 
 def _indexing(estimate: Estimate, ledger: Ledger) -> None:
     """Adds the cost of indexing to the ledger: job runs, the requests and invocations around them, and storage of runs
-    that were replaced. Assumes one executor beside the driver: more would end sooner, at about the same cost.
+    that were replaced. A job run has the workers that it starts with (`functions/indexer/runs.py`): more, which come
+    while tasks wait, would end it sooner, at about the same cost.
     """
-    part, size, done = "index", estimate.counts.template.job, jobs(estimate)
+    part, size, done = "index", estimate.template.job, jobs(estimate)
     hours = done.wall_s / 3600
-    ledger.add(part, "emr_serverless.vcpu", hours * (size.driver_vcpus + size.executor_vcpus))
-    ledger.add(part, "emr_serverless.memory", hours * (size.driver_gb + size.executor_gb))
+    ledger.add(part, "emr_serverless.vcpu", hours * (size.driver_vcpus + size.executors * size.executor_vcpus))
+    ledger.add(part, "emr_serverless.memory", hours * (size.driver_gb + size.executors * size.executor_gb))
     if not done.runs:
         return
     for step in ("look", "start", "follow"):
@@ -276,14 +282,14 @@ def _kept(estimate: Estimate, ledger: Ledger) -> None:
 
 
 def _standing(estimate: Estimate, ledger: Ledger) -> None:
-    """Adds to the ledger what a deployment costs without any request; also its metrics, if there are appends or
-    searches.
+    """Adds to the ledger what a deployment costs without any request: also the metrics that its schedules write; all
+    of its metrics, if there are appends or searches.
     """
-    has, assumed, part = estimate.counts.template, estimate.assumed, "standing"
+    has, assumed, part = estimate.template, estimate.assumed, "standing"
     ledger.add(part, "kms.key", has.keys)
-    ledger.add(part, "kms.request", assumed.kms_requests)
+    ledger.add(part, "kms.request", has.keys * assumed.kms_requests)
     ledger.add(part, "secrets.secret", has.secrets)
-    ledger.add(part, "cloudwatch.alarm", has.alarms)
+    ledger.add(part, "cloudwatch.alarm", has.alarm_metrics)
     ledger.add(part, "cloudwatch.dashboard", has.dashboards)
     ledger.add(part, "lambda.snapshot_cache", has.snapshots * _memory_gb(estimate) * SECONDS)
     ledger.add(part, "sqs.request", has.queues_polled * assumed.pollers * SECONDS / assumed.poll_s)
@@ -291,8 +297,10 @@ def _standing(estimate: Estimate, ledger: Ledger) -> None:
     for spent in (estimate.counts.sweep_idle, estimate.counts.tick_idle):
         _stores(ledger, part, spent, rounds)
         _invoked(estimate, ledger, part, rounds, _waits(estimate, spent))
+    idle = len(estimate.counts.idle_metrics)
+    ledger.add(part, "cloudwatch.metric", idle)
     if estimate.work.appends or estimate.work.searches:
-        ledger.add("observe", "cloudwatch.metric", estimate.counts.printed.metrics)
+        ledger.add("observe", "cloudwatch.metric", estimate.counts.printed.metrics - idle)
 
 
 def _served(estimate: Estimate, ledger: Ledger, part: str, requests: float, milliseconds: float, body: float) -> None:
@@ -300,7 +308,8 @@ def _served(estimate: Estimate, ledger: Ledger, part: str, requests: float, mill
     bytes and `milliseconds` of work.
     """
     ledger.add(part, "api_gateway.request", requests * max(1, math.ceil(body / _ROUTE_BYTES)))
-    ledger.add(part, "lambda.snapshot_restore", requests * estimate.work.cold_share * _memory_gb(estimate))
+    if estimate.template.snapshots:
+        ledger.add(part, "lambda.snapshot_restore", requests * estimate.work.cold_share * _memory_gb(estimate))
     ledger.add("observe", "cloudwatch.logs_in", requests * estimate.assumed.access_log_bytes / GB)
     _invoked(estimate, ledger, part, requests, milliseconds)
 
@@ -316,7 +325,7 @@ def _compute(estimate: Estimate, ledger: Ledger, part: str, times: float, millis
 
 
 def _memory_gb(estimate: Estimate) -> float:
-    return estimate.counts.template.memory_mb / 1024
+    return estimate.template.memory_mb / 1024
 
 
 def _waits(estimate: Estimate, spent: Spent) -> float:

@@ -29,6 +29,7 @@ class Workload:
         indexed: whether the stream has search fields or keys, so that job runs index it.
         spill_bytes, seal_bytes, seal_records, seal_age_s, trim_age_s, index_age_s, metrics_s: settings; a `metrics_s`
             of 0 means no metrics stream.
+        environment: the preset that is deployed, `dev` or `prod`.
         noncurrent_days: how long the bucket keeps replaced and deleted objects.
     """
 
@@ -49,8 +50,9 @@ class Workload:
     seal_records: int = 100_000
     seal_age_s: float = 300
     trim_age_s: float = 900
-    index_age_s: float = 60
-    metrics_s: float = 10
+    index_age_s: float = 900
+    metrics_s: float = 60
+    environment: str = "prod"
     noncurrent_days: float = 30
 
     @property

@@ -1,22 +1,24 @@
-"""What of the committed template is billed whether or not anybody comes, and how functions and jobs are sized."""
+"""What of the templates is billed whether or not anybody comes, and how functions and jobs are sized."""
 
 from __future__ import annotations
 
+import json
+import math
 import re
 from collections import Counter
 from typing import Any
 
 from functions.indexer.runs import submission
 from headrace.settings import Settings
-from local.template import read_template
+from tests.infra.synths import synthesize
 
 _MINUTES = {"minute": 1, "minutes": 1, "hour": 60, "hours": 60, "day": 1440, "days": 1440}
 _GIB = re.compile(r"(\d+)g")
 
 
-def figures() -> dict[str, Any]:
-    """Counts of resources, invocations a day, sizes."""
-    resources = read_template()["Resources"].values()
+def figures(environment: str) -> dict[str, Any]:
+    """Counts of resources of a preset, invocations a day, sizes."""
+    resources = json.loads(synthesize(environment))["Resources"].values()
     kinds = Counter(resource["Type"] for resource in resources)
     functions = [
         r["Properties"] for r in resources if r["Type"] == "AWS::Lambda::Function" and "Runtime" in r["Properties"]
@@ -25,7 +27,7 @@ def figures() -> dict[str, Any]:
     return {
         "keys": kinds["AWS::KMS::Key"],
         "secrets": kinds["AWS::SecretsManager::Secret"],
-        "alarms": kinds["AWS::CloudWatch::Alarm"] + kinds["AWS::CloudWatch::CompositeAlarm"],
+        "alarm_metrics": sum(_metrics(r["Properties"]) for r in resources if r["Type"] == "AWS::CloudWatch::Alarm"),
         "dashboards": kinds["AWS::CloudWatch::Dashboard"],
         "tables": kinds["AWS::DynamoDB::Table"],
         "memory_mb": memory_mb,
@@ -42,6 +44,11 @@ def _a_day(rule: dict[str, Any]) -> float:
     return 1440 / (int(found[1]) * _MINUTES[found[2]]) if found else 0
 
 
+def _metrics(alarm: dict[str, Any]) -> int:
+    """Returns how many metrics an alarm looks at. Math itself is not billed."""
+    return sum("MetricStat" in query for query in alarm["Metrics"]) if "Metrics" in alarm else 1
+
+
 def _polls_queue(resource: dict[str, Any]) -> bool:
     if resource["Type"] != "AWS::Lambda::EventSourceMapping":
         return False
@@ -49,15 +56,24 @@ def _polls_queue(resource: dict[str, Any]) -> bool:
 
 
 def _job() -> dict[str, float]:
-    """vCPUs and GB of a job run's driver and of each executor."""
-    text = submission("job", Settings())["jobDriver"]["sparkSubmit"]["sparkSubmitParameters"]
+    """vCPUs and GB of the workers that a job run starts with: a driver, and so many executors.
+
+    A worker is billed as it was started: its memory with the overhead, in whole GB.
+    https://docs.aws.amazon.com/emr/latest/EMR-Serverless-UserGuide/app-behavior.html, supported worker configurations
+    """
+    text = submission("job", Settings(), "us-east-1")["jobDriver"]["sparkSubmit"]["sparkSubmitParameters"]
     asked = dict(re.findall(r"--conf (\S+?)=(\S+)", text))
     overhead = 1 + float(asked["spark.executor.memoryOverheadFactor"])
+    initial = max(
+        int(asked.get(name, 3))  # what EMR Serverless takes where nothing is said
+        for name in ("spark.dynamicAllocation.initialExecutors", "spark.executor.instances")
+    )
     return {
         "driver_vcpus": int(asked["spark.driver.cores"]),
-        "driver_gb": _gib(asked["spark.driver.memory"]) * 1.1,  # Spark's own factor for a driver
+        "driver_gb": math.ceil(_gib(asked["spark.driver.memory"]) * 1.1),  # Spark's own factor for a driver
+        "executors": initial,
         "executor_vcpus": int(asked["spark.executor.cores"]),
-        "executor_gb": _gib(asked["spark.executor.memory"]) * overhead,
+        "executor_gb": math.ceil(_gib(asked["spark.executor.memory"]) * overhead),
     }
 
 

@@ -3,32 +3,42 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
+
+from aws_lambda_powertools import Logger
 
 from benchmarks.events import event
 from functions.api import context as api
 from functions.api.door.entry import Access
 from functions.indexer.follow import follow
+from functions.indexer.handler import Indexer
 from functions.indexer.look import look
 from functions.indexer.runs import load_input
 from functions.indexer.start import start
+from functions.metrics import DIMENSION, IndexerMetric, Meter, SealerMetric
+from functions.sealer import context as sealer
 from functions.sealer.audit import sweep
-from functions.sealer.handler import hints_by_log
+from functions.sealer.handler import Sealer, hints_by_log
 from functions.sealer.policy import messages
 from functions.sealer.seal import seal
 from functions.sealer.trim import trim
+from functions.worker import SCHEDULED
 from headrace.batch import Batch
 from headrace.index.job import VERSION, JobResult
 from headrace.log.requests import At
 from headrace.objects import keys, packed
 from headrace.query.engine import context as engines
 from headrace.query.engine.search import search
+from headrace.settings import Settings
 from headrace.streams.values import SYSTEM_STREAM, AppendRequest, CreateRequest
 from headrace.wal.entry import entry_item
 from headrace.wal.state import BEGINNING, Cursor
+from infra.environments import ENVIRONMENTS
 from tests.cost import deployed_template, printed
 from tests.cost.deployment import Deployment, deployed
 from tests.cost.metered import size_of
@@ -56,7 +66,7 @@ def counts() -> dict[str, Any]:
         "searches": searches(),
         "own_metrics": own_metrics(),
         "printed": printed.figures(),
-        "template": deployed_template.figures(),
+        "templates": {name: deployed_template.figures(name) for name in ENVIRONMENTS},
     }
 
 
@@ -225,7 +235,24 @@ def schedules() -> dict[str, Any]:
         return {
             "sweep_idle": here.meters.of(lambda: sweep(here.sealer)),
             "tick_idle": here.meters.of(lambda: (follow(here.indexer), start(here.indexer))),
+            "idle_metrics": idle_metrics(here),
         }
+
+
+def idle_metrics(here: Deployment) -> list[str]:
+    """Returns the metrics that the schedules of sealer and indexer write when there is nothing to do."""
+    lines: list[str] = []
+    logger = Logger(service="cost")
+    sealing = sealer.assemble(here.stores, here.queue, Meter(SealerMetric, lines.append))
+    indexing = replace(here.indexer, meter=Meter(IndexerMetric, lines.append))
+    for worker in (Sealer(sealing, logger), Indexer(indexing, logger)):
+        worker.handle({"detail-type": SCHEDULED}, None)
+    documents = [json.loads(line) for line in lines]
+    return sorted(
+        f"{document[DIMENSION]} {metric['Name']}"
+        for document in documents
+        for metric in document["_aws"]["CloudWatchMetrics"][0]["Metrics"]
+    )
 
 
 def indexing() -> dict[str, Any]:
@@ -237,7 +264,7 @@ def indexing() -> dict[str, Any]:
         log_id = here.logs.head("s").log_id
         stream.fill(SEARCH_EVENTS)
         looked = here.meters.of(lambda: look(here.indexer, log_id))
-        here.clock.advance(61)
+        here.clock.advance(Settings().index_age_ms / 1000 + 1)
         started = here.meters.of(lambda: start(here.indexer))
         (job_id,) = here.runs.jobs
         job = load_input(here.objects.inner, job_id)

@@ -39,6 +39,7 @@ def tables() -> dict[str, str]:
     plain = estimated(Workload())
     return {
         "standing": show.markdown(show.bill_sheet(plain)),
+        "standing dev": show.markdown(show.bill_sheet(estimated(Workload(environment="dev")))),
         "appends": show.markdown(show.append_sheet(plain)),
         "units": show.markdown(show.unit_sheet(plain)),
         "searches": show.markdown(show.search_sheet(plain)),
@@ -101,11 +102,12 @@ def _knobs(work: Workload) -> str:
     """Returns a table of what the example's month costs with other settings."""
     changes: list[tuple[str, dict[str, float]]] = [
         ("as deployed", {}),
-        ("`HEADRACE_INDEX_AGE_MS` 15 minutes", {"index_age_s": 900}),
-        ("`HEADRACE_INDEX_AGE_MS` 1 hour", {"index_age_s": 3600}),
-        ("`HEADRACE_METRICS_INTERVAL_MS` 0", {"metrics_s": 0}),
-        ("`HEADRACE_SPILL_BYTES` 4,096", {"spill_bytes": 4096}),
-        ("all of these, an hour", {"index_age_s": 3600, "metrics_s": 0, "spill_bytes": 4096}),
+        ("`headrace:index_age_ms=60000`, a minute", {"index_age_s": 60}),
+        ("`headrace:index_age_ms=3600000`, an hour", {"index_age_s": 3600}),
+        ("`headrace:metrics_interval_ms=10000`", {"metrics_s": 10}),
+        ("`headrace:metrics_interval_ms=0`", {"metrics_s": 0}),
+        ("`headrace:spill_bytes=4096`", {"spill_bytes": 4096}),
+        ("an hour, no metrics, 4,096", {"index_age_s": 3600, "metrics_s": 0, "spill_bytes": 4096}),
     ]
     rows = []
     for what, fields in changes:

@@ -9,11 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headrace.settings import Settings
 from operators.cost import show, units
 from operators.cost.counts import counted
 from operators.cost.model import Estimate, bill, jobs
 from operators.cost.prices import BadPrices, Ledger, Prices, parse, standard
 from operators.cost.workload import DAYS, SECONDS, Workload
+from tests.cost import deployed_template
 
 WORKLOADS = st.builds(
     Workload,
@@ -94,8 +96,25 @@ def test_segments_are_made_by_size_by_records_or_by_age() -> None:
     assert Workload(appends=1e6, batch=50_000, record_bytes=1).segments == pytest.approx(5e5)
 
 
+def test_a_job_run_is_billed_with_the_workers_that_its_submission_starts() -> None:
+    """A driver of 1 vCPU and 4 GB, one executor of 4 vCPUs and 12 GB, as `StartJobRun` is asked for them now."""
+    started = deployed_template.figures("prod")["job"]
+    assert msgspec.to_builtins(counted().templates["prod"].job) == started
+    assert started == {
+        "driver_vcpus": 1,
+        "driver_gb": 4,
+        "executors": 1,
+        "executor_vcpus": 4,
+        "executor_gb": 12,
+    }
+    estimate = estimated(Workload(appends=1e6, indexed=True))
+    hours = jobs(estimate).wall_s / 3600
+    assert bill(estimate).of("index", "emr_serverless.vcpu") == pytest.approx(hours * 5 * 0.052624)
+    assert bill(estimate).of("index", "emr_serverless.memory") == pytest.approx(hours * 16 * 0.0057785)
+
+
 def test_one_job_runs_at_a_time() -> None:
-    busy = estimated(Workload(appends=1e9, streams=1000, indexed=True))
+    busy = estimated(Workload(appends=1e9, streams=1000, indexed=True, index_age_s=60))
     assert jobs(busy).runs == pytest.approx(SECONDS / 120)
     assert jobs(estimated(Workload(appends=1e9, metrics_s=0))).runs == 0
     patient = estimated(Workload(appends=1e9, streams=1000, indexed=True, index_age_s=3600))
@@ -103,16 +122,54 @@ def test_one_job_runs_at_a_time() -> None:
 
 
 def test_the_metrics_stream_is_a_stream_like_any_other() -> None:
-    """It is written every ten seconds while requests come, and then sealed and indexed like what is asked for."""
+    """It is written every minute while requests come, and then sealed and indexed like what is asked for."""
     steady = Workload(appends=1e7)
-    assert steady.flushes == pytest.approx(SECONDS / 10)
-    assert jobs(estimated(steady)).runs == pytest.approx(SECONDS / 300)
-    assert jobs(estimated(replace(steady, indexed=True))).runs == pytest.approx(2 * SECONDS / 300)
+    assert steady.flushes == pytest.approx(SECONDS / 60)
+    eager = replace(steady, index_age_s=60)
+    assert jobs(estimated(eager)).runs == pytest.approx(SECONDS / 300)
+    assert jobs(estimated(replace(eager, indexed=True))).runs == pytest.approx(2 * SECONDS / 300)
+    assert jobs(estimated(steady)).runs == pytest.approx(SECONDS / 960)
     rare = Workload(appends=10)
     assert (rare.flushes, rare.metrics_segments) == (20, 20)
-    with_it, without = bill(estimated(steady)).parts(), bill(estimated(replace(steady, metrics_s=0))).parts()
+    with_it, without = bill(estimated(eager)).parts(), bill(estimated(replace(eager, metrics_s=0))).parts()
     assert {name for name in with_it if name not in without} == {"own metrics", "index"}
-    assert with_it["index"] > 50
+    assert with_it["index"] > 10
+
+
+def test_an_idle_sandbox_costs_less_than_three_dollars_and_production_what_the_page_itemises() -> None:
+    dev, prod = (bill(estimated(Workload(environment=name))) for name in ("dev", "prod"))
+    assert dev.usd < 3
+    paid = {line.price for line in prod.lines} - {line.price for line in dev.lines}
+    assert paid == {*("kms.key", "kms.request", "cloudwatch.alarm", "cloudwatch.dashboard", "lambda.snapshot_cache")}
+
+
+def test_alarms_are_billed_by_the_metrics_that_they_look_at() -> None:
+    """https://aws.amazon.com/cloudwatch/pricing/: an alarm over metric math is billed for each metric in it."""
+    template = counted().templates["prod"]
+    assert template.alarm_metrics > 30
+    found = bill(estimated(Workload()))
+    assert found.of("standing", "cloudwatch.alarm") == pytest.approx(template.alarm_metrics * 0.10)
+
+
+def test_schedules_that_find_nothing_write_a_sign_of_life_and_what_an_alarm_compares() -> None:
+    assert counted().idle_metrics == ["indexer Ticks", "sealer StreamEvents", "sealer Sweeps"]
+    assert bill(estimated(Workload())).of("standing", "cloudwatch.metric") == pytest.approx(3 * 0.30)
+
+
+def test_the_model_assumes_the_settings_that_are_deployed() -> None:
+    work, settings = Workload(), Settings()
+    assert (work.index_age_s, work.metrics_s, work.seal_age_s, work.trim_age_s) == tuple(
+        ms / 1000
+        for ms in (
+            settings.index_age_ms,
+            settings.metrics_interval_ms,
+            settings.seal_age_ms,
+            settings.trim_age_ms,
+        )
+    )
+    assert (work.spill_bytes, work.seal_bytes, work.seal_records) == (
+        *(settings.spill_bytes, settings.seal_bytes, settings.seal_records),
+    )
 
 
 def test_bodies_above_512_kib_are_several_requests() -> None:
@@ -148,7 +205,7 @@ def test_both_cost_the_same_where_they_cross() -> None:
 
 
 def test_the_least_batch_is_the_first_that_is_not_dearer() -> None:
-    estimate = estimated(Workload(appends=1e8, metrics_s=0))
+    estimate = estimated(Workload(appends=1e8, metrics_s=0, environment="dev"))
     least = show.least_batch(estimate, show.kinesis)
     assert least is not None and least > 1
     for batch in (least, least // 2):
@@ -195,8 +252,7 @@ def test_every_price_says_when_and_where_and_is_paid_for_something() -> None:
     work = Workload(
         appends=1e8, batch=1000, retention_days=400, replayed_gb=1, searches=1e6, followers=1, indexed=True
     )
-    template = msgspec.structs.replace(counted().template, alarms=1, dashboards=1)
-    estimate = Estimate(work, msgspec.structs.replace(counted(), template=template), prices)
+    estimate = Estimate(work, counted(), prices)
     paid = {line.price for drawn in (bill, show.kinesis, show.self_hosted) for line in drawn(estimate).lines}
     assert set(prices.entries) - paid == {
         "cloudwatch.logs_kept",

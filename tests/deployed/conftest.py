@@ -34,6 +34,7 @@ LAST = ("latency", "removal")
 FINDINGS = pytest.StashKey[dict[str, Any]]()
 ADMIN_KEY_TYPE = "AWS::SecretsManager::Secret"
 SNAPSHOT_S = 90
+SETTINGS = {"index_age_ms": 60_000}  # or nothing would be indexed for a quarter of an hour
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -99,7 +100,9 @@ def machine() -> Machine:
 def assembly(machine: Machine, tmp_path_factory: pytest.TempPathFactory, findings: dict[str, Any]) -> Assembly:
     """Returns the cloud assembly, functions bundled for this machine."""
     started = time.monotonic()
-    made = assemble(outdir=tmp_path_factory.mktemp("assembly"), machine=machine)
+    made = assemble(
+        outdir=tmp_path_factory.mktemp("assembly"), environment="prod", machine=machine, values=SETTINGS
+    )
     findings["machine"] = {"architecture": machine.architecture, "python": machine.python}
     findings["synthesis_s"] = round(time.monotonic() - started, 1)
     findings["assets_bytes"] = {asset.name: asset.size for asset in made.assets}

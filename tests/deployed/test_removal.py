@@ -80,7 +80,7 @@ def test_data_stay_when_their_stack_goes_and_the_rest_goes(
     names = {id_: stack.resources[id_]["PhysicalResourceId"] for id_ in kept}
     tables = cloud.client("dynamodb").list_tables()["TableNames"]
     buckets = [bucket["Name"] for bucket in cloud.client("s3").list_buckets()["Buckets"]]
-    secrets = [secret["ARN"] for secret in cloud.client("secretsmanager").list_secrets()["SecretList"]]
+    secrets = [secret["Name"] for secret in cloud.client("secretsmanager").list_secrets()["SecretList"]]
     for id_, name in names.items():
         match resources[id_]["Type"]:
             case "AWS::DynamoDB::Table":

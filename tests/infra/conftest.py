@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 from aws_cdk.assertions import Template
 
+import infra  # noqa: F401 - before aws_cdk, for it quietens jsii
 from tests.infra.resources import Resources
 from tests.infra.synths import synthesize
 

@@ -24,8 +24,8 @@ def test_only_alarms_of_this_account_may_speak_on_the_topic(resources: Resources
     assert denied["Condition"] == {"Bool": {"aws:SecureTransport": "false"}}
 
 
-def test_a_sandbox_has_the_same_alarms_and_tells_nobody(resources: Resources) -> None:
-    sandbox = Resources.parse(synthesize("dev"))
+def test_a_sandbox_has_the_same_alarms_if_it_asks_and_tells_nobody(resources: Resources) -> None:
+    sandbox = Resources.parse(synthesize("dev", alarms=True, name="prod"))
     ours, theirs = resources.of("CloudWatch::Alarm"), sandbox.of("CloudWatch::Alarm")
     assert ours.keys() == theirs.keys()
     assert not [part for part in sandbox.by_id.values() if part["Type"] == "AWS::SNS::Topic"]

@@ -24,7 +24,7 @@ TABLES: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("environment", [DEV.name, PROD.name])
 def test_data_survives_the_stack_in_every_environment(environment: str) -> None:
-    resources = Resources.parse(synthesize(environment))
+    resources = Resources.parse(synthesize(environment, customer_key=True))
     for kind in DATA:
         for resource in resources.of(kind).values():
             assert resource["DeletionPolicy"] == "Retain"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +19,12 @@ from infra.environments import (
     SPARK_DRIVER_VCPUS,
     SPARK_EXECUTOR_VCPUS,
     BadEnvironment,
-    Environment,
     environment_of,
+    settings,
     table,
 )
 from tests.infra.resources import Resources
+from tests.infra.synths import synthesize
 
 Synth = Callable[..., Resources]
 OPERATIONS = Path(__file__).parents[2] / "docs" / "operations.md"
@@ -31,7 +32,7 @@ OPERATIONS = Path(__file__).parents[2] / "docs" / "operations.md"
 
 def test_operations_has_the_table_of_values() -> None:
     assert table() in OPERATIONS.read_text(), "stale: run `uv run --frozen python -m infra.environments`"
-    assert all(len(one.metadata["meaning"]) > 10 for one in fields(Environment))
+    assert all(len(one.metadata["meaning"]) > 10 for one in settings())
 
 
 def test_the_context_names_a_preset_and_replaces_its_values() -> None:
@@ -74,7 +75,7 @@ def test_the_context_names_a_preset_and_replaces_its_values() -> None:
             r"api_provisioned_concurrency is above api_reserved_concurrency: 6 > 5",
         ),
         ({"environment": "prod", "headrace:keep_data": "false"}, r"keep_data=false is for a stack without"),
-        ({"headrace:spark_warm_executors": 4}, r"spark_warm_executors need more than spark_maximum_vcpus: 18 > 16"),
+        ({"headrace:spark_warm_executors": 4}, r"spark_warm_executors need more than spark_maximum_vcpus: 17 > 16"),
     ],
 )
 def test_a_wrong_value_is_refused_by_name(context: dict[str, Any], message: str) -> None:
@@ -113,10 +114,13 @@ def test_numbers_reach_the_resources(resources_of: Synth) -> None:
 
 def test_warm_workers_are_as_large_as_those_that_jobs_ask_for(resources_of: Synth) -> None:
     """EMR Serverless gives a job none that is smaller."""
-    parameters = submission("j", Settings())["jobDriver"]["sparkSubmit"]["sparkSubmitParameters"]
+    parameters = submission("j", Settings(), "eu-central-1")["jobDriver"]["sparkSubmit"]["sparkSubmitParameters"]
     asked = dict(re.findall(r"--conf (\S+?)=(\S+)", parameters))
     _, spark = resources_of(spark_warm_executors=1).one("EMRServerless::Application")
-    overhead = 1 + float(asked["spark.executor.memoryOverheadFactor"])
+    overhead = {
+        "driver": 1.1,
+        "executor": 1 + float(asked["spark.executor.memoryOverheadFactor"]),
+    }  # Spark's own: 0.1
     for key, role, vcpus in (
         ("Driver", "driver", SPARK_DRIVER_VCPUS),
         ("Executor", "executor", SPARK_EXECUTOR_VCPUS),
@@ -124,8 +128,24 @@ def test_warm_workers_are_as_large_as_those_that_jobs_ask_for(resources_of: Synt
         (worker,) = [one["Value"]["WorkerConfiguration"] for one in spark["InitialCapacity"] if one["Key"] == key]
         assert worker["Cpu"] == f"{vcpus} vCPU"
         assert int(asked[f"spark.{role}.cores"]) == vcpus
-        memory_gb = int(asked[f"spark.{role}.memory"].removesuffix("g")) * overhead
+        memory_gb = int(asked[f"spark.{role}.memory"].removesuffix("g")) * overhead[role]
         assert memory_gb <= int(worker["Memory"].removesuffix(" GB")) < 2 * memory_gb
+
+
+def test_a_sandbox_pays_for_no_key_snapshot_alarm_or_dashboard_unless_it_asks(resources_of: Synth) -> None:
+    paid = {"AWS::KMS::Key", "AWS::CloudWatch::Alarm", "AWS::CloudWatch::Dashboard"}
+    sandbox = Resources.parse(synthesize("dev"))
+    assert not paid & {resource["Type"] for resource in sandbox.by_id.values()}
+    assert "SnapStart" not in sandbox.function("api")
+    assert not [s for s in sandbox.statements("api") if any(action.startswith("kms:") for action in s.actions)]
+    _, bucket = sandbox.one("S3::Bucket")
+    (rule,) = bucket["BucketEncryption"]["ServerSideEncryptionConfiguration"]
+    assert rule["ServerSideEncryptionByDefault"] == {"SSEAlgorithm": "AES256"}
+    asked = synthesize("dev", customer_key=True, alarms=True, dashboard=True, snap_start=True, memory_mb=2048)
+    found = Resources.parse(asked)
+    assert paid <= {resource["Type"] for resource in found.by_id.values()}
+    assert found.function("api")["SnapStart"] == {"ApplyOn": "PublishedVersions"}
+    assert {found.function(name)["MemorySize"] for name in ("api", "sealer", "indexer")} == {2048}
 
 
 def test_data_go_with_the_stack_only_where_that_was_asked_for(resources_of: Synth) -> None:

@@ -18,8 +18,8 @@ RESOURCE_POLICIES = {"S3::BucketPolicy": "Bucket", "SQS::QueuePolicy": "Queues"}
 
 @pytest.fixture(scope="module", params=sorted(ENVIRONMENTS))
 def deployed(request: pytest.FixtureRequest) -> Resources:
-    """Returns the resources of each environment in turn."""
-    return Resources.parse(synthesize(request.param))
+    """Returns the resources of each environment in turn, with a customer key."""
+    return Resources.parse(synthesize(request.param, customer_key=True))
 
 
 def test_every_bucket_and_queue_refuses_plain_http(deployed: Resources) -> None:

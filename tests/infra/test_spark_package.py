@@ -92,7 +92,7 @@ def submitted(code: Path, archive: Path) -> dict[str, Any]:
         spark_environment=str(archive),
     )
     shutil.rmtree(jobs)
-    return dict(submission("j", settings)["jobDriver"]["sparkSubmit"])
+    return dict(submission("j", settings, "us-east-1")["jobDriver"]["sparkSubmit"])
 
 
 def run_here(folder: Path, archive: Path, endpoint: str) -> subprocess.CompletedProcess[str]:

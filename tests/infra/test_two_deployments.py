@@ -41,7 +41,7 @@ def test_no_graph_and_no_alarm_is_of_the_whole_account(deployments: list[Resourc
 
 
 def test_names_of_alarms_begin_with_their_stack_and_no_other(deployments: list[Resources]) -> None:
-    """`headrace doctor` asks for alarms by the beginning of their names."""
+    """`headrace doctor` asks for alarms by what their names start with."""
     one, other = (
         {alarm["Properties"]["AlarmName"] for alarm in deployment.of("CloudWatch::Alarm").values()}
         for deployment in deployments

@@ -204,8 +204,8 @@ def _function(run: Stage, part: str) -> int | None:
 FAULTS: dict[str, Callable[[Path], Stage]] = {
     "sealer-silent": sealer_stopped,
     "stream-unheard": stream_unheard,
-    "log-poisoned": log_poisoned,
-    "store-throttled": table_throttled,
+    "log-poisoned-sealer": log_poisoned,
+    "store-throttled-api": table_throttled,
     "job-stuck": job_stuck,
     "log-hot": log_hot,
 }

@@ -54,9 +54,9 @@ def test_a_zero_is_written_only_where_an_alarm_needs_it() -> None:
     meter.add(SealerMetric.ItemsTrimmed, 0)
     meter.flush()
     assert lines == []
-    meter.add(SealerMetric.PoisonedLogs, 0)
+    meter.add(SealerMetric.StreamEvents, 0)
     meter.flush()
-    assert json.loads(lines[0])["PoisonedLogs"] == [0]
+    assert json.loads(lines[0])["StreamEvents"] == [0]
 
 
 def test_more_values_than_a_line_may_hold_go_into_further_lines() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ SETTINGS = Settings(
     spark_packages="s3://code/2b.zip",
     spark_environment="s3://code/3c.tgz",
 )
+REGION = "eu-central-1"
 JOB = "1700000000000-0123456789ab"
 
 
@@ -31,18 +33,37 @@ def emr() -> Any:
     """Returns a client that reaches nothing."""
     session = botocore.session.Session()
     session.set_credentials("test", "test")
-    return session.create_client("emr-serverless", region_name="us-east-1")
+    return session.create_client("emr-serverless", region_name=REGION)
 
 
 def test_the_submission_is_the_golden_one() -> None:
     golden = json.loads((GOLDEN / "index.submission.json").read_text())
-    assert submission(JOB, SETTINGS) == golden
+    assert submission(JOB, SETTINGS, REGION) == golden
+
+
+def test_one_executor_is_started_and_more_only_when_tasks_wait() -> None:
+    """EMR Serverless starts three unless it is told otherwise, and bills each for a minute at least."""
+    asked = confs(submission(JOB, SETTINGS, REGION))
+    assert asked["spark.dynamicAllocation.initialExecutors"] == asked["spark.executor.instances"] == "1"
+    assert int(asked["spark.dynamicAllocation.maxExecutors"]) > 1
+
+
+def test_workers_are_told_the_region_of_the_bucket() -> None:
+    """By the variable that boto3 reads; it takes no notice of AWS_REGION."""
+    asked = confs(submission(JOB, SETTINGS, REGION))
+    for worker in ("spark.emr-serverless.driverEnv", "spark.executorEnv"):
+        assert asked[f"{worker}.AWS_DEFAULT_REGION"] == REGION
+
+
+def confs(submitted: dict[str, Any]) -> dict[str, str]:
+    """Returns the properties that Spark is given."""
+    return dict(re.findall(r"--conf (\S+?)=(\S+)", submitted["jobDriver"]["sparkSubmit"]["sparkSubmitParameters"]))
 
 
 def test_a_start_sends_the_submission_and_gives_the_run(emr: Any) -> None:
     with Stubber(emr) as stub:
         answer = {"applicationId": "00fabc123", "jobRunId": "00r1", "arn": "arn:aws:emr-serverless:" + "x" * 60}
-        stub.add_response("start_job_run", answer, submission(JOB, SETTINGS))
+        stub.add_response("start_job_run", answer, submission(JOB, SETTINGS, REGION))
         assert EmrRuns(emr, SETTINGS).start(JOB) == "00r1"
 
 
