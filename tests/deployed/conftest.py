@@ -100,9 +100,7 @@ def machine() -> Machine:
 def assembly(machine: Machine, tmp_path_factory: pytest.TempPathFactory, findings: dict[str, Any]) -> Assembly:
     """Returns the cloud assembly, functions bundled for this machine."""
     started = time.monotonic()
-    made = assemble(
-        outdir=tmp_path_factory.mktemp("assembly"), environment="prod", machine=machine, values=SETTINGS
-    )
+    made = assemble(outdir=tmp_path_factory.mktemp("assembly"), environment="prod", machine=machine, values=SETTINGS)
     findings["machine"] = {"architecture": machine.architecture, "python": machine.python}
     findings["synthesis_s"] = round(time.monotonic() - started, 1)
     findings["assets_bytes"] = {asset.name: asset.size for asset in made.assets}

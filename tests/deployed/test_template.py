@@ -81,6 +81,7 @@ def test_rules_are_enabled_and_lead_to_functions(stack: Stack, reduced: tuple[Re
         ("Indexer", "rate(1 day)"),
         ("Indexer", "rate(1 minute)"),
         ("Sealer", "rate(1 day)"),
+        ("Sealer", "rate(1 hour)"),
         ("Sealer", "rate(1 minute)"),
     ]
 

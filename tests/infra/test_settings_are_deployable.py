@@ -18,6 +18,7 @@ FUNCTIONS = ("api", "streaming", "sealer", "indexer")
 # What no operator sets on a deployment, each with the reason.
 NOT_DEPLOYED = {
     "HEADRACE_ALLOW_INSECURE_NO_AUTH": "a deployment always has keys",
+    "HEADRACE_ALLOWED_HOSTS": "of a server without keys",
     "HEADRACE_API_KEYS": "a deployment has them in its secret",
     "HEADRACE_COLD": "for tests",
     "HEADRACE_HOST": "of a server that listens itself",

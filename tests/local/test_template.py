@@ -58,7 +58,9 @@ def test_the_committed_template_deploys_with_every_name_and_trigger() -> None:
         for part in ("ENTRY_POINT", "PACKAGES", "ENVIRONMENT"):
             assert cloud.environment[f"HEADRACE_SPARK_{part}"].startswith("s3://cdk-")
         assert cloud.environment["HEADRACE_SPARK_ROLE"].startswith("arn:aws:iam::")
-        assert {schedule.expression for schedule in cloud.deployment.schedules} == {"rate(1 minute)", "rate(1 day)"}
+        assert {schedule.expression for schedule in cloud.deployment.schedules} == {
+            *("rate(1 minute)", "rate(1 hour)", "rate(1 day)")
+        }
 
 
 def test_a_bucket_tells_its_queue_of_objects_that_pass_its_filter(cloud: Cloud) -> None:
