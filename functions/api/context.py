@@ -26,6 +26,7 @@ from headrace.index.fetching import RunCache
 from headrace.log.stores import Stores
 from headrace.objects.observed import ObservedObjects, Request, RequestCounts
 from headrace.settings import Settings
+from headrace.streams.values import METRIC_STREAMS
 from headrace.streams.verbs import Streams
 
 if TYPE_CHECKING:  # at run time it would cost every process the import of numpy and pyarrow
@@ -147,6 +148,7 @@ def assemble(stores: Stores, access: Access, meter: Meter[ApiMetric] | None = No
         clock,
         interval_ms=settings.metrics_interval_ms,
         runs_between_requests=is_server,
+        streams=METRIC_STREAMS[:1] if is_server else METRIC_STREAMS,
     )
     return Context(
         settings,

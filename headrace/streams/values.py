@@ -14,8 +14,10 @@ from headrace.wal.state import Cursor, Extension, LogState, Producer
 
 STREAMS = "streams"  # the surface of `/v1/stream/…`
 SYSTEM_STREAM = "__stream_metrics__"  # written by the server, read by anyone who may
+# Instances of a function share their metrics among these, so that no number of them makes one log hot.
+METRIC_STREAMS = (SYSTEM_STREAM, *(f"{SYSTEM_STREAM}.{number}" for number in range(1, 8)))
 # Nobody else writes these. Those without a writer do not exist, and their names stay free for the server.
-OWN_STREAMS = frozenset({SYSTEM_STREAM, "__registry__", "__stream_stats__"})
+OWN_STREAMS = frozenset({*METRIC_STREAMS, "__registry__", "__stream_stats__"})
 
 # Sub-resources of a stream; a name may not end in one, since raw slashes are part of a name.
 RESERVED_SEGMENTS = frozenset(

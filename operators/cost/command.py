@@ -32,7 +32,7 @@ What makes it expensive, and what to do:
                         32 KB compressed a lower --spill-bytes (HEADRACE_SPILL_BYTES) is cheaper, and slower
   open followers        a connection held on Lambda is paid by the second
   eager indexing        a job run has a fixed price: raise --index-age (HEADRACE_INDEX_AGE_MS)
-  own metrics           the stream __stream_metrics__ is indexed, too: --metrics-interval 0s shows what goes without it
+  own metrics           custom metrics and a stream: --metrics-interval 0s shows what goes without the stream
 
 Prices change, differ by region, and leave out free tiers, discounts, taxes and transfer to the internet. Check them:
 --show-prices names the page and the day of each. docs/cost.md explains the model."""

@@ -35,7 +35,7 @@ from headrace.objects import keys, packed
 from headrace.query.engine import context as engines
 from headrace.query.engine.search import search
 from headrace.settings import Settings
-from headrace.streams.values import SYSTEM_STREAM, AppendRequest, CreateRequest
+from headrace.streams.values import AppendRequest, CreateRequest
 from headrace.wal.entry import entry_item
 from headrace.wal.state import BEGINNING, Cursor
 from infra.environments import ENVIRONMENTS
@@ -301,7 +301,7 @@ def own_metrics() -> dict[str, Any]:
         parts.counts.flush()
         logs.append("s", _request(0, 300, 500))
         counted = here.meters.of(parts.counts.flush)
-        log_id = logs.head(SYSTEM_STREAM).log_id
+        log_id = logs.head(parts.metrics.stream).log_id
         seal(here.sealer, log_id, force=True)
         return {"flush": flushed, "count": counted, "indexed": look(here.indexer, log_id)}
 

@@ -25,7 +25,7 @@ from headrace.streams.profiles.evlog import Evlog
 from headrace.streams.profiles.metrics import Metrics
 from headrace.streams.profiles.profile import Generic, Profile
 from headrace.streams.profiles.state_protocol import StateProtocol
-from headrace.streams.values import SYSTEM_STREAM
+from headrace.streams.values import METRIC_STREAMS
 
 API_VERSION = "durable.streams/profile/v1"
 DEFAULT: Profile = Generic()
@@ -64,9 +64,10 @@ def of(definition: Definition) -> Profile:
 
 def _parse_stored(definition: Definition) -> Profile:
     try:
-        return parse(definition.own.document())
+        profile = parse(definition.own.document())
     except InvalidRequest as exc:
         raise Damaged(f"definition has a profile that is none: reason={exc}") from exc
+    return Metrics(system=not definition.own.families) if isinstance(profile, Metrics) else profile
 
 
 def prepare(definition: Definition, content_type: str | None, records: Batch, now_ms: int) -> Batch:
@@ -152,14 +153,13 @@ def install(current: Profile, wanted: Profile, *, content_type: str, is_empty: b
 
 def of_system_stream(name: str) -> Profile | None:
     """Returns the profile with which a system stream is created; None for any other name."""
-    return Metrics(system=True) if name == SYSTEM_STREAM else None
+    return Metrics(system=True) if name in METRIC_STREAMS else None
 
 
 __all__ = [
     "API_VERSION",
     "DEFAULT",
     "KINDS",
-    "SYSTEM_STREAM",
     "Profile",
     "install",
     "of_system_stream",

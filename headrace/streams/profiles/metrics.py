@@ -27,17 +27,21 @@ class Metrics(Profile, frozen=True):
     """The profile of intervals of metric series. The routing key is the series.
 
     Attributes:
-        system: whether this is the server's own stream, which has only the schema. With a routing key or search fields,
-            the server's own metrics would cause index jobs, which cause metrics.
+        system: whether this is a stream of the server's own metrics, which has only the schema. With keys or search
+            fields they would cause index jobs, which cost far more than the metrics, and cause metrics.
     """
 
     kind: ClassVar[str] = "metrics"
     reads_records: ClassVar[bool] = True
     needs_json: ClassVar[bool] = True
     needs_empty: ClassVar[bool] = True  # earlier records would not be intervals
-    families: ClassVar[tuple[str, ...]] = ("mblk",)
 
     system: bool = False
+
+    @property
+    def families(self) -> tuple[str, ...]:
+        """Index families in addition to those of the search configuration: metric intervals, or none at all."""
+        return () if self.system else ("mblk",)
 
     @staticmethod
     def parse(document: dict[str, Any]) -> Metrics:
@@ -56,13 +60,13 @@ class Metrics(Profile, frozen=True):
         return system_registry() if self.system else registry()
 
     def normalize(self, document: Any, now_ms: int) -> tuple[dict[str, Any], str | None]:  # noqa: ARG002
-        """Converts a record to the canonical interval. The routing key is its series.
+        """Converts a record to the canonical interval. The routing key is its series; the system stream has none.
 
         Raises:
             InvalidRequest: the record is not an interval.
         """
         interval = normalize(document)
-        return interval, interval["seriesKey"]
+        return interval, None if self.system else interval["seriesKey"]
 
 
 _TEXT = {"type": "string"}

@@ -32,7 +32,11 @@ class Profile(msgspec.Struct, frozen=True):
     reads_records: ClassVar[bool] = False
     needs_json: ClassVar[bool] = False
     needs_empty: ClassVar[bool] = False
-    families: ClassVar[tuple[str, ...]] = ()
+
+    @property
+    def families(self) -> tuple[str, ...]:
+        """Index families that the profile needs in addition to those of the search configuration."""
+        return ()
 
     @property
     def touch(self) -> TouchConfig | None:

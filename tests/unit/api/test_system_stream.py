@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -15,14 +16,17 @@ from msgspec import structs
 
 from functions.api.context import assemble
 from functions.api.door.entry import Access
+from functions.api.streams.system import emitter
 from functions.queue import MemoryQueue
 from functions.sealer.context import assemble as assemble_sealer
 from functions.sealer.seal import seal
 from headrace.errors import StoreThrottled, StoreTimeout
+from headrace.index.descriptors import NONE, hash_of
 from headrace.log.stores import Stores
 from headrace.memory import memory_stores
 from headrace.settings import Settings
-from headrace.streams.values import OWN_STREAMS, SYSTEM_STREAM
+from headrace.streams.values import METRIC_STREAMS, OWN_STREAMS, SYSTEM_STREAM
+from headrace.streams.verbs import Streams
 from tests.support.clocks import ManualClock
 from tests.support.faults import Faulty
 from tests.unit.api.asgi import JSON, TEXT, Server
@@ -102,8 +106,42 @@ def test_its_definition_is_the_lean_one(server: Server) -> None:
     assert status["routing_key_index"]["configured"] is False
     (row,) = [row for row in server("GET", "/v1/streams").json if row["name"] == SYSTEM_STREAM]
     assert row["profile"] == "metrics"
-    (interval,) = intervals(server, "tieredstore.append.bytes")
-    assert server("GET", f"{METRICS}/pk/{quote(interval['seriesKey'], safe='')}").json == [interval]
+    assert len(intervals(server, "tieredstore.append.bytes")) == 1
+
+
+def test_nothing_of_it_is_indexed() -> None:
+    stores = memory_stores(NEVER_BY_ITSELF)
+    server, other = server_on(stores), server_on(stores)
+    server("PUT", "/v1/stream/a", TEXT, b"x")
+    server.parts.metrics.flush()
+    other("POST", "/v1/stream/a", TEXT, b"y")
+    other.parts.metrics.flush()  # under the definition as it is stored
+    found = intervals(server, "tieredstore.append.bytes")
+    assert len(found) == 2
+    assert hash_of(Streams(stores).definition(SYSTEM_STREAM)) == NONE
+    for interval in found:
+        assert server("GET", f"{METRICS}/pk/{quote(interval['seriesKey'], safe='')}").json == []
+
+
+def test_instances_of_a_function_share_a_few_streams(monkeypatch: pytest.MonkeyPatch) -> None:
+    writers = Counter(emitter.share(f"{number}-{number * 7:08x}", METRIC_STREAMS) for number in range(4000))
+    assert set(writers) == set(METRIC_STREAMS)
+    assert max(writers.values()) < 2 * 4000 / len(METRIC_STREAMS)
+    stores = memory_stores(NEVER_BY_ITSELF)
+    monkeypatch.setenv("AWS_LAMBDA_FUNCTION_NAME", "api")
+    instances = [server_on(stores) for _ in range(12)]
+    for number, instance in enumerate(instances):
+        monkeypatch.setattr(emitter, "instance_id", lambda number=number: f"i-{number}")
+        instance("PUT", f"/v1/stream/s{number}", TEXT, b"x")
+        instance.parts.metrics.flush()
+        assert instance.parts.metrics.stream == emitter.share(f"i-{number}", METRIC_STREAMS)
+    listed = {row["name"] for row in instances[0]("GET", "/v1/streams?prefix=__stream_metrics__").json}
+    assert listed == {instance.parts.metrics.stream for instance in instances}
+    assert 1 < len(listed) <= len(METRIC_STREAMS)
+    for instance in instances:
+        target = f"/v1/stream/{instance.parts.metrics.stream}"
+        assert instance("GET", target + "/_profile").json["profile"] == {"kind": "metrics"}
+        assert instance("DELETE", target).status == 400
 
 
 def test_processes_that_need_it_at_once_make_one() -> None:
@@ -205,6 +243,7 @@ def test_a_server_appends_an_interval_after_the_first_value() -> None:
 
 def test_no_request_waits_for_metrics_on_lambda(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_LAMBDA_FUNCTION_NAME", "api")
+    monkeypatch.setattr(emitter, "share", lambda _, streams: streams[0])
     clock = ManualClock()
     stores = memory_stores(Settings(metrics_interval_ms=10_000, request_counts_ms=0), clock)
     catalog = Faulty(stores.catalog)

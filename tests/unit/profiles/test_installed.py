@@ -55,7 +55,7 @@ def test_the_fields_of_an_event_are_found() -> None:
 
 
 def test_the_system_stream_has_a_schema_without_search_or_key() -> None:
-    profile = profiles.of_system_stream(profiles.SYSTEM_STREAM)
+    profile = profiles.of_system_stream("__stream_metrics__")
     assert profile is not None
     found = installed(profile)
     assert (found.current_version, found.search, found.routing_key) == (1, None, None)

@@ -1,4 +1,4 @@
-"""Writes the metrics stream: the first process that needs the stream creates it, and each window is appended as one
+"""Writes a metrics stream: the first process that needs the stream creates it, and each window is appended as one
 batch.
 
 Creating it takes a create and a change of definition. Both do nothing if they were done before, so any number of
@@ -12,9 +12,11 @@ import os
 import re
 import resource
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
+from zlib import crc32
 
 from functions.api.door.background import Periodic
 from functions.api.door.requests import Load
@@ -52,11 +54,13 @@ class Emitter:
         *,
         interval_ms: int,
         runs_between_requests: bool,
+        streams: Sequence[str] = (SYSTEM_STREAM,),
     ) -> None:
         """Creates an emitter.
 
         Args:
             gauges: returns figures of the process; called when a window ends, they are appended with its measurements.
+            streams: the streams that processes share; each writes to one, by the hash of its instance id.
             interval_ms, runs_between_requests: as of `Periodic`.
         """
         self._recorder = recorder
@@ -65,6 +69,8 @@ class Emitter:
         self._clock = clock
         self._interval_ms = interval_ms
         self._instance: str | None = None
+        self._streams = tuple(streams)
+        self.stream = self._streams[0]
         self._is_open = False
         self._periodic = Periodic(
             self.flush,
@@ -101,37 +107,41 @@ class Emitter:
             _log.exception("metrics were not appended")
 
     def _append(self, window: Window) -> None:
+        if self._instance is None:  # here and not before: a snapshot is taken of a process that did nothing yet
+            self._instance = instance_id()
+            self.stream = share(self._instance, self._streams)
         logs = self._logs()
         if not self._is_open:
             self._open(logs)
             self._is_open = True
-        if self._instance is None:
-            self._instance = (
-                instance_id()
-            )  # here and not before: a snapshot is taken of a process that did nothing yet
         now_ms = self._clock.now_ms()
         for series, value in self._gauges():
             window.add(series, value, window.last_ms)
         found = window.records(now_ms=now_ms, interval_ms=self._interval_ms, instance=self._instance)
         records = Batch.of([jsontext.dumps(record) for record in found])
-        logs.append(SYSTEM_STREAM, AppendRequest(content_type=JSON, records=records))
+        logs.append(self.stream, AppendRequest(content_type=JSON, records=records))
 
     def _open(self, logs: Streams) -> None:
-        created = logs.create(SYSTEM_STREAM, CreateRequest(content_type=JSON))
+        created = logs.create(self.stream, CreateRequest(content_type=JSON))
         self._recorder.own_log(created.head.log_id)
-        logs.define(SYSTEM_STREAM, _metrics_definition)
+        logs.define(self.stream, partial(_metrics_definition, self.stream))
 
 
-def _metrics_definition(before: Definition, config: LogConfig, state: LogState) -> Definition:
-    """Returns the definition that the metrics stream must have; `before` itself, if it already has the metrics profile."""
-    wanted = profiles.of_system_stream(SYSTEM_STREAM)
+def share(instance: str, streams: Sequence[str]) -> str:
+    """Returns the stream that an instance writes to: one of them, evenly over many instances."""
+    return streams[crc32(instance.encode()) % len(streams)]
+
+
+def _metrics_definition(name: str, before: Definition, config: LogConfig, state: LogState) -> Definition:
+    """Returns the definition that a metrics stream must have; `before` itself, if it already has the metrics profile."""
+    wanted = profiles.of_system_stream(name)
     assert wanted is not None, "this is its name"
     update = profiles.install(
         profiles.of(before), wanted, content_type=config.content_type, is_empty=state.next_offset == 0
     )
     if update is None:
         return before
-    return Definition(registry.install(update, name=SYSTEM_STREAM, next_offset=state.next_offset), wanted)
+    return Definition(registry.install(update, name=name, next_offset=state.next_offset), wanted)
 
 
 _STATUS = Path("/proc/self/status")

@@ -20,7 +20,7 @@ from headrace.log.seam import Which, split
 from headrace.log.stores import Stores
 from headrace.objects import keys
 from headrace.objects.observed import Request
-from headrace.streams.values import SYSTEM_STREAM, Appended, AppendRequest, Created, CreateRequest
+from headrace.streams.values import METRIC_STREAMS, Appended, AppendRequest, Created, CreateRequest
 from headrace.streams.verbs import Streams
 
 MAX_STREAMS = 200  # that a window tells apart; the others of a busy interval are counted together, without a name
@@ -135,7 +135,7 @@ class Window:
 class Recorder:
     """A collector of measured values, which any thread may call.
 
-    The metrics stream itself is not measured: otherwise a reader that waits on it would be woken by the record of its
+    Metrics streams themselves are not measured: otherwise a reader that waits on it would be woken by the record of its
     own read, forever.
     """
 
@@ -157,10 +157,10 @@ class Recorder:
         self._own_log = log_id
 
     def count(self, metric: str, unit: Unit, value: int, stream: str | None = None, **tags: str) -> None:
-        """Adds a measured value to the current window, in the series of this metric, stream and tags. Values of the
-        metrics stream itself are ignored.
+        """Adds a measured value to the current window, in the series of this metric, stream and tags. Values of
+        metrics streams are ignored.
         """
-        if self._enabled and stream != SYSTEM_STREAM:
+        if self._enabled and stream not in METRIC_STREAMS:
             self._add(Series(metric, unit, stream, tuple(sorted(tags.items()))), value)
 
     def observe(self, request: Request) -> None:
