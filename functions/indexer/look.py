@@ -8,6 +8,7 @@ other one once a week, to find what every event and message missed.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice, takewhile
 
 from functions import worker
 from functions.indexer import policy
@@ -18,7 +19,7 @@ from functions.worker import Audited, is_its_day
 from headrace.definition import Definition
 from headrace.errors import Damaged, StoreThrottled
 from headrace.index.descriptors import NONE, hash_of
-from headrace.manifest.manifest import Manifest
+from headrace.manifest.manifest import MAX_REPLACED, Manifest
 from headrace.objects import ObjectMissing, keys
 from headrace.segment import keypage
 from headrace.segment.descriptor import Segment
@@ -103,7 +104,7 @@ def see(context: Context, log_id: str) -> Picture | None:
         published_ms=manifest.end_published_ms,
         manifest=index,
         unindexed=_newest_in(context, manifest, ranges, policy.enough(context.limits)),
-        open_page=manifest.open_page,
+        open_page=manifest.open_page if len(manifest.replaced) < MAX_REPLACED else (),
     )
 
 
@@ -128,7 +129,7 @@ def _newest_in(
     """Returns the newest `limit` segments that overlap these ranges of offsets, ascending."""
     found: list[Segment] = []
     for start, end in reversed(ranges):
-        inside = list(_last_in(context, manifest, start, end, limit - len(found)))
+        inside = list(_last_in(context, manifest, start, end, limit - len(found)))[::-1]
         found = inside + [one for one in found if not inside or one.number > inside[-1].number]
         if len(found) >= limit:
             break
@@ -136,21 +137,9 @@ def _newest_in(
 
 
 def _last_in(context: Context, manifest: Manifest, start: int, end: int, limit: int) -> Iterator[Segment]:
-    """Yields segments that overlap `[start, end)`, ascending: all of them, or at least the last `limit`. Whole manifest
-    pages before these are skipped.
-    """
-    behind = sum(one.first_offset < end for one in manifest.open_page)
-    first = start
-    for page in reversed(manifest.pages):
-        if behind >= limit:
-            first = max(start, page.end_offset)
-            break
-        if page.first_offset < end:
-            behind += page.count if page.end_offset <= end else 0
-    for segment in context.manifests.segments_from(manifest, first):
-        if segment.first_offset >= end:
-            return
-        yield segment
+    """Yields the last `limit` segments that overlap `[start, end)`, the newest first."""
+    found = takewhile(lambda one: one.end_offset > start, context.manifests.segments_before(manifest, end))
+    return islice(found, limit)
 
 
 def audit(context: Context, message: Message) -> Audited[bool]:

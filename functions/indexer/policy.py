@@ -8,7 +8,6 @@ segments of the log itself are merged by the rules of `headrace.manifest.merging
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from typing import NamedTuple
@@ -119,17 +118,6 @@ def expired(index: IndexManifest, now_ms: int, limits: IndexLimits) -> list[Run]
         for retired in index.retired
         if now_ms >= _expires_ms(index, retired.generation, retired.at_ms, limits)
     ]
-
-
-def outdated(standing: Sequence[int], made_ms: Callable[[int], int], until_ms: int) -> list[int]:
-    """Returns the generations, except the first, that a newer one replaced at `until_ms` or earlier.
-
-    Args:
-        standing: the existing generations, ascending.
-        made_ms: returns when a generation was created; called for only a few.
-    """
-    older = bisect_right(standing, until_ms, key=made_ms)
-    return [generation for generation in standing[: max(0, older - 1)] if generation != 1]
 
 
 def noted(row: Waiting | None, log_id: str, now_ms: int, due_ms: int) -> Waiting | None:

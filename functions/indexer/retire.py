@@ -26,7 +26,8 @@ from functions.indexer.context import Context, made_ms
 from functions.indexer.look import is_over, look
 from headrace.errors import Damaged, StoreThrottled
 from headrace.index.descriptors import Descriptor, Run
-from headrace.index.manifest import KEPT_MS, IndexManifest, Retired, without
+from headrace.index.manifest import IndexManifest, Retired, without
+from headrace.manifest.store import KEPT_MS, outdated
 from headrace.objects import ObjectMissing, keys, packed
 
 
@@ -96,7 +97,7 @@ def remove_generations(context: Context, log_id: str) -> int:
             raise Damaged(f"index manifest is missing: object={keys.index_manifest(log_id, generation)}")
         return found.created_ms
 
-    removable = policy.outdated(standing, made_ms, context.now_ms() - KEPT_MS)
+    removable = outdated(standing, made_ms, context.now_ms() - KEPT_MS, max(standing, default=0))
     if removable:
         context.stores.watermarks.publish_index(log_id, standing[-1])
         context.stores.objects.delete([keys.index_manifest(log_id, generation) for generation in removable])

@@ -7,7 +7,7 @@ what a crash after each leaves:
 
     log.json (before generation 1)    an object that is correct anyway
     segment, its key page             orphans, swept later
-    sealed manifest page (1 in 256)   an orphan
+    sealed manifest page              an orphan
     removal of replaced segments      a manifest that still names them as replaced, which no reader uses
     message to trim                   a trim that finds nothing to do
     manifest generation               a published segment; the watermark is behind, the next seal raises it
@@ -167,7 +167,10 @@ class _Run:
         if published is not None:
             return published
         self._done += Sealed(races_lost=1)
-        other = self._parts.manifests.newest(self._log_id, manifest, 0)
+        watermark = self._stores.watermarks.get(
+            self._log_id
+        )  # if this took a day, generations after ours may be gone
+        other = self._parts.manifests.newest(self._log_id, manifest, watermark.generation)
         if other is None or (manifest is not None and other.generation <= manifest.generation):
             raise Damaged(f"log does not continue its manifest: log_id={self._log_id}: {why}")
         return other
@@ -243,10 +246,10 @@ class _Run:
 
     def _put_full_page(self, manifest: Manifest | None) -> ManifestPage | None:
         full = manifests.full_page(manifest) if manifest else None
-        if full is None:
+        if manifest is None or full is None:
             return None
         data = manifests.encode_page(full)
-        key = keys.manifest_page(self._log_id, full[0].number, self._stores.request_ids())
+        key = keys.manifest_page(self._log_id, manifest.generation + 1, self._stores.request_ids())
         self._stores.objects.put(key, data)
         return manifests.describe_page(key, data, full)
 

@@ -13,7 +13,9 @@ object:
     never.
   - A segment that was replaced by a merged one: two generations and a while later, no reader needs it any more. Until
     then the manifest names it. Sealers remove it before they publish a generation that no longer does.
-  - A sealed manifest page, in the same way.
+  - A sealed manifest page of a generation that was published: its key tells which one would have named it first.
+  - A generation of the manifest that was replaced a day ago, once the watermark names a newer one; never the first, which
+    tells that there are others.
   - A payload first tried at a slot below an entry older than a day: its writer had a picture from before that entry,
     and the ack fence stopped it within minutes. The entry that names a payload may be at another slot, so every entry
     is looked at, after the payloads were listed.
@@ -23,15 +25,16 @@ Orphans at the very end of an idle log remain until the log continues, or is pur
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import takewhile
 from typing import NamedTuple
 
 from functions.queue import Message
 from functions.sealer.context import Context
 from headrace.log import join
-from headrace.manifest import merging
-from headrace.manifest.manifest import Manifest
+from headrace.manifest import merging, store
+from headrace.manifest.manifest import Manifest, ManifestPage
+from headrace.manifest.store import KEPT_MS
 from headrace.objects import keys
 from headrace.wal.state import Entry
 
@@ -101,7 +104,7 @@ _BLOCKS = 2  # the newest blocks; older ones were looked at by earlier runs
 
 def sweep_orphans(parts: Context, log_id: str) -> int:
     """Removes objects of a living log (payloads, segments, manifest pages) that nothing names and nothing can name
-    later. Returns the number of removed objects; 0 for a log that has ended.
+    later, and returns their number; 0 for a log that has ended. Also removes outdated generations of its manifest.
     """
     newest = parts.stores.wal.newest(log_id)
     if newest is None or newest.state.ended:
@@ -111,8 +114,9 @@ def sweep_orphans(parts: Context, log_id: str) -> int:
     if manifest is not None:
         orphans += _segments(parts, manifest)
         orphans += _pages(parts, manifest)
-    if orphans:
-        parts.stores.objects.delete(orphans)
+    outdated = _outdated(parts, log_id)
+    if orphans or outdated:
+        parts.stores.objects.delete([*orphans, *outdated])
     return len(orphans)
 
 
@@ -173,25 +177,44 @@ def _named_from(parts: Context, manifest: Manifest, number: int) -> set[str]:
     """Returns the keys of the segments that the manifest names whose number, counting all that were ever sealed, is at
     least `number`; may include some before it.
     """
-    named = {segment.key for segment in manifest.open_page}
-    for page in reversed(manifest.pages):
-        segments = parts.manifests.segments_from(manifest, page.first_offset)
-        found = [segment.key for segment in takewhile(lambda one: one.first_offset < page.end_offset, segments)]  # noqa: B023
-        named.update(found)
-        if keys.sealed_number(found[0]) < number:
+    named = set()
+    for segment in parts.manifests.segments_before(manifest, manifest.end_offset):
+        named.add(segment.key)
+        if keys.sealed_number(segment.key) < number:
             break
     return named
 
 
 def _pages(parts: Context, manifest: Manifest) -> Iterator[str]:
-    sealed = sum(page.count for page in manifest.pages)
-    named = {page.key for page in manifest.pages}
-    if not sealed:
-        return
-    prefix = keys.manifest_page(manifest.log_id, 0, "").rpartition("/")[0] + "/"
-    for key in parts.stores.objects.list(prefix):
-        if key not in named and _number(key) < sealed:
-            yield key
+    """Yields the pages, first named by one of the newest generations, that none names."""
+    block = max(0, manifest.generation // _BLOCK - _BLOCKS + 1)
+    named = set(_pages_since(parts, manifest.pages, block * _BLOCK))
+    for start in range(block * _BLOCK, manifest.generation + 1, _BLOCK):
+        for key in parts.stores.objects.list(keys.manifest_page(manifest.log_id, start, "").partition("-")[0][:-3]):
+            if key not in named and keys.page_generation(key) <= manifest.generation:
+                yield key
+
+
+def _pages_since(parts: Context, pages: Sequence[ManifestPage], generation: int) -> Iterator[str]:
+    """Yields the keys of the pages that were made since a generation; pages are older than the page that names them."""
+    for page in pages:
+        if keys.page_generation(page.key) >= generation:
+            yield page.key
+            below = parts.manifests.parts(page) if page.level else ()
+            yield from _pages_since(parts, [one for one in below if isinstance(one, ManifestPage)], generation)
+
+
+def _outdated(parts: Context, log_id: str) -> list[str]:
+    """Returns the keys of the generations that no reader can need any more."""
+    standing = parts.manifests.standing(log_id)
+
+    def made_ms(generation: int) -> int:
+        found = parts.manifests.load(log_id, generation)
+        return found.created_ms if found is not None else 0  # another sweep has just removed it
+
+    watermark = parts.stores.watermarks.get(log_id).generation
+    gone = store.outdated(standing, made_ms, parts.now_ms() - KEPT_MS, watermark)
+    return [keys.manifest(log_id, generation) for generation in gone]
 
 
 def _number(key: str) -> int:

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from headrace.clock import Bounded, Clock, moment
 from headrace.errors import Damaged
 from headrace.index.descriptors import Run
+from headrace.manifest.store import KEPT_MS
 from headrace.objects import ObjectMissing, Objects, keys, packed
 from headrace.objects.packed import publish
 
@@ -189,8 +190,12 @@ def _lies_in(inner: Run, outer: Run) -> bool:
     return outer.first_offset <= inner.first_offset and inner.end_offset <= outer.end_offset
 
 
-_REMEMBERED = 1024  # logs; a run takes about 1 KB, and a generation names some dozens
-KEPT_MS = 24 * 3600 * 1000  # a generation is kept at least so long after it was replaced, the first one forever
+_KEEP_BYTES = 32 * 1024 * 1024  # in memory, of generations
+
+
+def weigh(manifest: IndexManifest) -> int:
+    """Returns about how many bytes a generation takes in memory: a run takes 2 KB, and a generation names some dozens."""
+    return 2048 * (1 + len(manifest.runs) + len(manifest.retired))
 
 
 class IndexManifestStore:
@@ -280,7 +285,7 @@ class IndexManifests:
         """Creates a cache of the generations in these objects."""
         self._store = IndexManifestStore(objects)
         self._clock = clock
-        self._seen: Bounded[str, IndexManifest] = Bounded(_REMEMBERED, clock=clock)
+        self._seen: Bounded[str, IndexManifest] = Bounded(_KEEP_BYTES, weigh=weigh, clock=clock)
 
     def forget(self) -> None:
         """Clears the cache."""

@@ -25,6 +25,7 @@ from headrace.log.requests import Head
 from headrace.log.seam import Look, NamedObject, Surface, Which, deadline_ms, split
 from headrace.log.stores import Stores
 from headrace.manifest.manifest import Manifest
+from headrace.manifest.store import remembered
 from headrace.tables.catalog import Row
 from headrace.wal.state import Entry, LogState, Producer
 
@@ -53,7 +54,7 @@ class Pictures:
         self._stores = stores
         self._surface = surface
         self._pictures: Bounded[tuple[str, str], Picture] = Bounded(_REMEMBERED)
-        self._manifests: Bounded[str, Manifest] = Bounded(_REMEMBERED)
+        self._manifests = remembered()
         self._touched: Bounded[str, int] = Bounded(_REMEMBERED)
 
     def read_time(self) -> Moment:

@@ -7,7 +7,7 @@ names the rule. Readers check the rules of a single generation when they load it
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from msgspec.structs import replace
 
@@ -81,6 +81,8 @@ def _check_contiguous(manifest: Manifest) -> None:
         _require_that(manifest, f"time is at least {time_ms}", part.max_time_ms >= time_ms, part.max_time_ms)
         number += segments
         offset, time_ms = part.end_offset, part.max_time_ms
+    levels = [page.level for page in manifest.pages]
+    _require(manifest, "levels of pages", sorted(levels, reverse=True), levels)
     _require(manifest, "segment_count", number, manifest.segment_count)
     _require(manifest, "end_offset", offset, manifest.end_offset)
 
@@ -108,21 +110,32 @@ def _check_progress(previous: Manifest, new: Manifest) -> None:
 
 
 def _check_nothing_lost(previous: Manifest, new: Manifest) -> None:
-    """Raises Damaged unless every published segment is unchanged: in its page, in the open page, or in one page sealed
+    """Raises Damaged unless every published segment is unchanged: below its page, in the open page, or in one page sealed
     since.
     """
-    kept = new.pages[: len(previous.pages)]
-    _require(new, "sealed pages", previous.pages, kept)
-    sealed = new.pages[len(previous.pages) :]
-    _require_that(new, "at most one page is sealed at a time", len(sealed) <= 1, len(sealed))
-    moved = sum(page.count for page in sealed)
-    _require_that(new, "only published segments are sealed", moved <= len(previous.open_page), moved)
+    kept = next((at for at, (one, other) in enumerate(zip(previous.pages, new.pages)) if one != other), None)  # noqa: B905
+    kept = min(len(previous.pages), len(new.pages)) if kept is None else kept
+    sealed = new.pages[kept : kept + 1]
+    level = sealed[0].level if sealed else 0
+    gathered = previous.pages[kept : kept + 1 + len(previous.pages) - len(new.pages)] if level else ()
+    _require(new, "sealed pages", previous.pages[kept + len(gathered) :], new.pages[kept + len(sealed) :])
+    below: Sequence[ManifestPage | Segment] = gathered
+    moved = 0
+    if sealed and not level:
+        moved = sealed[0].count
+        _require_that(new, "only published segments are sealed", moved <= len(previous.open_page), moved)
+        below = previous.open_page[:moved]
     stayed = previous.open_page[moved:]
     _require(new, "open segments", stayed, new.open_page[: len(stayed)])
     for page in sealed:
-        last = previous.open_page[moved - 1]
-        _require(new, "end of the sealed page", last.end_offset, page.end_offset)
-        _require(new, "newest time of the sealed page", last.max_time_ms, page.max_time_ms)
+        _require_that(new, "a page gathers several", len(below) >= 1 + bool(level), len(below))
+        _require(
+            new, "levels below the sealed page", {level - 1} if level else set(), {one.level for one in gathered}
+        )
+        counted = sum(one.count for one in gathered) if level else moved
+        expected = (counted, below[0].first_offset, below[-1].end_offset, below[0].min_time_ms, below[-1].max_time_ms)
+        found = (page.count, page.first_offset, page.end_offset, page.min_time_ms, page.max_time_ms)
+        _require(new, "records of the sealed page", expected, found)
 
 
 def _check_merge(previous: Manifest, new: Manifest) -> None:

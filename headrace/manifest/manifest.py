@@ -1,7 +1,8 @@
 """A manifest generation as a value, and the pure functions that compute the next one.
 
-The newest segments are listed in `open_page`. Each time it has `PAGE_SEGMENTS` of them, they move to an immutable page
-object, so that a generation's size does not grow with the log.
+The newest segments are listed in `open_page`. When it is full, they move to an immutable page object of level 0. When a
+generation names `FAN_OUT` pages of one level, they move to a page of the next level. So a generation takes at most 64 KiB
+whatever the length of the log, and any segment of ten million is at most four pages away.
 
 It also has the two small objects beside a log's manifests, in plain JSON: `log.json` describes the log, `deleted.json`
 says that it is gone.
@@ -9,8 +10,10 @@ says that it is gone.
 
 from __future__ import annotations
 
+import bisect
 import hashlib
 from collections.abc import Collection, Sequence
+from itertools import groupby
 from typing import Literal
 
 import msgspec
@@ -22,26 +25,45 @@ from headrace.wal.state import Entry, LogConfig, LogState, decode_extension
 
 VERSION = 1
 PAGE_SEGMENTS = 256
+PAGE_BYTES = 32 * 1024  # of a page's object: descriptors of large segments take 2 KB each, of small ones 130 bytes
+FAN_OUT = 64  # pages of one level; a reference takes about 100 bytes
+MAX_REPLACED = 256  # replaced segments above which no more are merged
 
 
 class ManifestPage(msgspec.Struct, frozen=True):
-    """A reference to a sealed page, an object with segment descriptors.
+    """A reference to a sealed page, an object with segment descriptors or with references to other pages.
 
     Attributes:
         key: key of the page object.
         sha256: hash of the object, in hex.
-        first_number, count: the range of segments in it.
+        level: 0 for a page of segments, else one more than that of the pages that it names.
+        first_number, count: the range of segments below it.
         first_offset, end_offset: the range of records in those segments.
-        max_time_ms: append time of the last record.
+        min_time_ms, max_time_ms: append times of the first and the last record.
+        segment_bytes: size of the objects of those segments.
+        page_bytes: size of the page's object, and of all pages below it.
     """
 
     key: str
     sha256: str
+    level: int
     first_number: int
     count: int
     first_offset: int
     end_offset: int
+    min_time_ms: int
     max_time_ms: int
+    segment_bytes: int
+    page_bytes: int
+
+    @property
+    def end_number(self) -> int:
+        """The number after that of its last segment."""
+        return self.first_number + self.count
+
+
+Parts = tuple[Segment, ...] | tuple[ManifestPage, ...]
+"""What a page lists: segments, or pages of the level below."""
 
 
 class Replaced(msgspec.Struct, frozen=True):
@@ -134,7 +156,7 @@ def successor(
         manifest: the newest generation; None before the first one.
         segments: the new segments, ascending; empty if there were only control entries.
         last_entry: the last entry to publish; its state becomes the manifest's.
-        sealed_page: the page object that holds `full_page(manifest)`, if that was not None.
+        sealed_page: describes the page object that holds `full_page(manifest)`, if that was not None.
         now_ms: the server's clock.
         forgotten: keys of replaced segments whose objects are removed, so that they are no longer named.
 
@@ -143,9 +165,13 @@ def successor(
     open_page = manifest.open_page if manifest else ()
     replaced = manifest.replaced if manifest else ()
     pages = manifest.pages if manifest else ()
-    if sealed_page is not None:
+    if sealed_page is not None and sealed_page.level == 0:
         open_page = open_page[sealed_page.count :]
         pages = (*pages, sealed_page)
+    elif sealed_page is not None:
+        at = bisect.bisect_left(pages, sealed_page.first_number, key=lambda page: page.first_number)
+        end = bisect.bisect_left(pages, sealed_page.end_number, key=lambda page: page.first_number)
+        pages = (*pages[:at], sealed_page, *pages[end:])
     return Manifest(
         version=VERSION,
         log_id=log_id,
@@ -167,12 +193,20 @@ def successor(
     )
 
 
-def full_page(manifest: Manifest) -> tuple[Segment, ...] | None:
-    """Returns the segments that must leave the open page with the next generation; None while there is room.
+def full_page(manifest: Manifest) -> Parts | None:
+    """Returns what must move to a page with the next generation: the segments of the open page if it is full, else the
+    pages of the lowest level that is full; None while there is room.
 
-    Store `encode_page` of them under a new key first, then pass `describe_page` of that object to `successor`.
+    Store `encode_page` of it under a new key first, then pass `describe_page` of that object to `successor`.
     """
-    return manifest.open_page[:PAGE_SEGMENTS] if len(manifest.open_page) >= PAGE_SEGMENTS else None
+    segments = manifest.open_page[:PAGE_SEGMENTS]
+    if len(segments) >= PAGE_SEGMENTS or (segments and len(encode_page(segments)) >= PAGE_BYTES):
+        return segments
+    for _, group in groupby(reversed(manifest.pages), key=lambda page: page.level):
+        pages = tuple(group)[::-1]
+        if len(pages) >= FAN_OUT:
+            return pages[:FAN_OUT]
+    return None
 
 
 def encode(manifest: Manifest) -> bytes:
@@ -196,28 +230,32 @@ def decode(data: bytes, source: str) -> Manifest:
     return manifest
 
 
-def encode_page(segments: tuple[Segment, ...]) -> bytes:
-    """Encodes segment descriptors as the bytes of a sealed manifest page."""
-    return packed.encode(_Page(version=VERSION, segments=segments))
+def encode_page(parts: Parts) -> bytes:
+    """Encodes segment descriptors, or references to pages of one level, as the bytes of a sealed manifest page."""
+    return packed.encode(_Page(VERSION, *_split(parts)))
 
 
-def describe_page(key: str, data: bytes, segments: tuple[Segment, ...]) -> ManifestPage:
-    """Returns the manifest's reference to a page object: the bytes `data` of `encode_page(segments)`, stored under
-    `key`.
-    """
+def describe_page(key: str, data: bytes, parts: Parts) -> ManifestPage:
+    """Returns the reference to a page object: the bytes `data` of `encode_page(parts)`, stored under `key`."""
+    segments, pages = _split(parts)
+    first, last = parts[0], parts[-1]
     return ManifestPage(
         key=key,
         sha256=hashlib.sha256(data).hexdigest(),
-        first_number=segments[0].number,
-        count=len(segments),
-        first_offset=segments[0].first_offset,
-        end_offset=segments[-1].end_offset,
-        max_time_ms=segments[-1].max_time_ms,
+        level=pages[0].level + 1 if pages else 0,
+        first_number=pages[0].first_number if pages else segments[0].number,
+        count=sum(page.count for page in pages) + len(segments),
+        first_offset=first.first_offset,
+        end_offset=last.end_offset,
+        min_time_ms=first.min_time_ms,
+        max_time_ms=last.max_time_ms,
+        segment_bytes=sum(page.segment_bytes for page in pages) + sum(one.size for one in segments),
+        page_bytes=len(data) + sum(page.page_bytes for page in pages),
     )
 
 
-def decode_page(data: bytes, page: ManifestPage) -> tuple[Segment, ...]:
-    """Decodes the segment descriptors from the bytes of a sealed manifest page.
+def decode_page(data: bytes, page: ManifestPage) -> Parts:
+    """Decodes what a sealed manifest page lists from the bytes of its object.
 
     Raises:
         Damaged: the object is not the one that was published.
@@ -226,15 +264,34 @@ def decode_page(data: bytes, page: ManifestPage) -> tuple[Segment, ...]:
     if found != page.sha256:
         raise Damaged(f"page is not the one published: object={page.key} expected={page.sha256} found={found}")
     value = packed.decode(data, _Page, page.key)
-    segments = value.segments
-    if value.version != VERSION or not segments or describe_page(page.key, data, segments) != page:
+    parts: Parts = value.pages or value.segments
+    is_one_kind = bool(value.pages) != bool(value.segments)
+    if value.version != VERSION or not is_one_kind or describe_page(page.key, data, parts) != page:
         raise Damaged(f"page is not what the manifest says: object={page.key} version={value.version}")
-    return segments
+    return parts
 
 
-class _Page(msgspec.Struct, frozen=True):
+def weigh(manifest: Manifest) -> int:
+    """Returns about how many bytes a generation takes in memory."""
+    return 4096 + 200 * len(manifest.replaced) + weigh_parts(manifest.pages) + weigh_parts(manifest.open_page)
+
+
+def weigh_parts(parts: Parts) -> int:
+    """Returns about how many bytes what a page lists takes in memory: a number takes 36, a key or hash about 130."""
+    segments, pages = _split(parts)
+    indexes = (index for one in segments for index in (one.pages, one.meta) if index is not None)
+    return 700 * len(pages) + 900 * len(segments) + sum(3 * 36 * len(index.sizes) for index in indexes)
+
+
+def _split(parts: Parts) -> tuple[tuple[Segment, ...], tuple[ManifestPage, ...]]:
+    segments = tuple(one for one in parts if isinstance(one, Segment))
+    return segments, tuple(one for one in parts if isinstance(one, ManifestPage))
+
+
+class _Page(msgspec.Struct, frozen=True, omit_defaults=True):
     version: int
-    segments: tuple[Segment, ...]
+    segments: tuple[Segment, ...] = ()
+    pages: tuple[ManifestPage, ...] = ()
 
 
 class Description(msgspec.Struct, frozen=True):

@@ -1,23 +1,43 @@
 """Loads and publishes manifests through an `Objects` port.
 
 The commit point of sealing is the creation of generation N+1 on the condition that it is absent: only the caller that
-creates it has published. Generations and sealed pages never change, so a few of each are cached.
+creates it has published. Generations and sealed pages never change, so a few megabytes of each are cached.
+
+Each generation is whole, so older ones are removed, except the first, once the watermark names a newer one that stood for
+`KEPT_MS` (`outdated`). A caller that names the watermark's generation, or one that was the newest less than half as long
+ago, finds the newest; any other would find a gap.
 """
 
 from __future__ import annotations
 
 import bisect
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from itertools import takewhile
 
 from headrace.clock import Bounded
 from headrace.errors import Damaged
 from headrace.manifest import invariants
-from headrace.manifest.manifest import Manifest, ManifestPage, decode, decode_page, encode
+from headrace.manifest.manifest import (
+    Manifest,
+    ManifestPage,
+    Parts,
+    decode,
+    decode_page,
+    encode,
+    weigh,
+    weigh_parts,
+)
 from headrace.objects import ObjectMissing, Objects, keys
 from headrace.objects.packed import publish
 from headrace.segment.descriptor import Segment
 
-_KEEP_SEGMENTS = 2048  # descriptors of each kind; one of 16 MiB of data takes about 20 KB in memory
+KEPT_MS = 24 * 3600 * 1000  # a generation is kept at least so long after it was replaced, the first one forever
+_KEEP_BYTES = 32 * 1024 * 1024  # in memory, of generations and of pages; one generation takes up to about 1 MB
+
+
+def remembered() -> Bounded[str, Manifest]:
+    """Returns an empty cache of generations, bounded by what they take in memory."""
+    return Bounded(_KEEP_BYTES, weigh=weigh)
 
 
 class ManifestStore:
@@ -26,8 +46,8 @@ class ManifestStore:
     def __init__(self, objects: Objects) -> None:
         """Creates a store over these objects."""
         self._objects = objects
-        self._manifests: Bounded[str, Manifest] = Bounded(_KEEP_SEGMENTS, weigh=lambda one: 1 + len(one.open_page))
-        self._pages: Bounded[str, tuple[Segment, ...]] = Bounded(_KEEP_SEGMENTS, weigh=len)
+        self._manifests = remembered()
+        self._pages: Bounded[str, Parts] = Bounded(_KEEP_BYTES, weigh=weigh_parts)
 
     def load(self, log_id: str, generation: int) -> Manifest | None:
         """Loads one generation; None if its object does not exist.
@@ -61,23 +81,30 @@ class ManifestStore:
     def newest(self, log_id: str, known: Manifest | None, at_least: int) -> Manifest | None:
         """Returns the newest generation; None if nothing was published.
 
-        Costs one GET that finds nothing, and one for each generation that this store has not seen.
+        Costs one GET that finds nothing, and one for each generation that this store has not seen. Without `known` and
+        `at_least`, and if generation `at_least` is gone (of tables that were restored), generations are listed.
 
         Args:
-            known: a generation that the caller has, if any.
+            known: a generation that the caller has, if any. It must have been the newest less than `KEPT_MS` ago, or
+                `at_least` must come from the watermark.
             at_least: a generation that is known to exist (from the watermark); 0 if none is.
 
         Raises:
-            Damaged: generation `at_least` does not exist, or an object is not the generation that it should be.
+            Damaged: no generation from `at_least` on exists, or an object is not the generation that it should be.
         """
         found = known
         if known is None or known.generation < at_least:
-            found = self.load(log_id, at_least) if at_least > 0 else None
-            if at_least > 0 and found is None:
+            found = (self.load(log_id, at_least) if at_least > 0 else None) or self._listed(log_id)
+            if at_least > (found.generation if found else 0):
                 raise Damaged(f"manifest is missing: object={keys.manifest(log_id, at_least)}")
         while following := self.load(log_id, (found.generation if found else 0) + 1):
             found = following
         return found
+
+    def standing(self, log_id: str) -> list[int]:
+        """Returns the numbers of the generations that exist, ascending."""
+        numbers = map(keys.generation, self._objects.list(keys.manifests(log_id)))
+        return list(takewhile(lambda number: number is not None, numbers))  # type: ignore[arg-type]  # pages come after
 
     def segments_from(self, manifest: Manifest, offset: int) -> Iterator[Segment]:
         """Yields the published segments that hold records at or after `offset`, ascending; loads sealed pages as
@@ -86,10 +113,17 @@ class ManifestStore:
         Raises:
             Damaged: a sealed page is missing or altered.
         """
-        first_page = bisect.bisect_right(manifest.pages, offset, key=lambda page: page.end_offset)
-        for page in manifest.pages[first_page:]:
-            yield from _behind(self._page(page), offset)
-        yield from _behind(manifest.open_page, offset)
+        yield from self._from(manifest.pages, offset)
+        yield from self._from(manifest.open_page, offset)
+
+    def segments_before(self, manifest: Manifest, offset: int) -> Iterator[Segment]:
+        """Yields the published segments that begin before `offset`, the newest first; loads sealed pages as needed.
+
+        Raises:
+            Damaged: a sealed page is missing or altered.
+        """
+        yield from self._before(manifest.open_page, offset)
+        yield from self._before(manifest.pages, offset)
 
     def segment_for_time(self, manifest: Manifest, time_ms: int) -> Segment | None:
         """Returns the first published segment with a record appended at `time_ms` or later; None if there is none.
@@ -97,10 +131,50 @@ class ManifestStore:
         Raises:
             Damaged: a sealed page is missing or altered.
         """
-        at = bisect.bisect_left(manifest.pages, time_ms, key=lambda page: page.max_time_ms)
-        segments = self._page(manifest.pages[at]) if at < len(manifest.pages) else manifest.open_page
-        number = bisect.bisect_left(segments, time_ms, key=lambda segment: segment.max_time_ms)
-        return segments[number] if number < len(segments) else None
+        parts: Parts = manifest.open_page
+        if manifest.pages and manifest.pages[-1].max_time_ms >= time_ms:
+            parts = manifest.pages
+        while True:
+            at = bisect.bisect_left(parts, time_ms, key=lambda part: part.max_time_ms)
+            found = parts[at] if at < len(parts) else None
+            if not isinstance(found, ManifestPage):
+                return found
+            parts = self.parts(found)
+
+    def parts(self, page: ManifestPage) -> Parts:
+        """Returns what a sealed page lists; costs one GET unless it is cached.
+
+        Raises:
+            Damaged: the page is missing or altered.
+        """
+
+        def fetch() -> Parts:
+            try:
+                return decode_page(self._objects.get(page.key), page)
+            except ObjectMissing as exc:
+                raise Damaged(f"manifest page is missing: object={page.key}") from exc
+
+        return self._pages.load(page.key, fetch)
+
+    def _from(self, parts: Parts, offset: int) -> Iterator[Segment]:
+        for part in parts[bisect.bisect_right(parts, offset, key=lambda part: part.end_offset) :]:
+            if isinstance(part, ManifestPage):
+                yield from self._from(self.parts(part), offset)
+            else:
+                yield part
+
+    def _before(self, parts: Parts, offset: int) -> Iterator[Segment]:
+        for part in parts[: bisect.bisect_left(parts, offset, key=lambda part: part.first_offset)][::-1]:
+            if isinstance(part, ManifestPage):
+                yield from self._before(self.parts(part), offset)
+            else:
+                yield part
+
+    def _listed(self, log_id: str) -> Manifest | None:
+        """Returns the newest generation by listing. Returns None, without listing, if there is no first generation."""
+        if self.load(log_id, 1) is None:
+            return None
+        return self.load(log_id, max(self.standing(log_id), default=1))
 
     def _previous(self, manifest: Manifest) -> Manifest | None:
         if manifest.generation <= 1:
@@ -119,15 +193,15 @@ class ManifestStore:
         invariants.check_whole(manifest)
         return manifest
 
-    def _page(self, page: ManifestPage) -> tuple[Segment, ...]:
-        def fetch() -> tuple[Segment, ...]:
-            try:
-                return decode_page(self._objects.get(page.key), page)
-            except ObjectMissing as exc:
-                raise Damaged(f"manifest page is missing: object={page.key}") from exc
 
-        return self._pages.load(page.key, fetch)
+def outdated(standing: Sequence[int], made_ms: Callable[[int], int], until_ms: int, watermark: int) -> list[int]:
+    """Returns the generations, except the first, that a newer one replaced at `until_ms` or earlier, if the watermark names
+    that one or a newer one.
 
-
-def _behind(segments: tuple[Segment, ...], offset: int) -> tuple[Segment, ...]:
-    return segments[bisect.bisect_right(segments, offset, key=lambda segment: segment.end_offset) :]
+    Args:
+        standing: the existing generations, ascending.
+        made_ms: returns when a generation was created; called for only a few.
+    """
+    named = standing[: bisect.bisect_right(standing, watermark)]
+    older = bisect.bisect_right(named, until_ms, key=made_ms)
+    return [generation for generation in named[: max(0, older - 1)] if generation != 1]

@@ -60,9 +60,30 @@ def manifest(log_id: str, generation: int) -> str:
     return f"{ROOT}{log_id}/manifests/{generation:012d}.json.zst"
 
 
-def manifest_page(log_id: str, first: int, nonce: str) -> str:
-    """Returns the key of a sealed page of segment descriptors; `first` is the number of its first segment."""
-    return f"{ROOT}{log_id}/manifests/pages/{first:012d}-{nonce}.json.zst"
+def manifests(log_id: str) -> str:
+    """Returns the prefix of all manifest generations of a log, and after them of its pages."""
+    return f"{ROOT}{log_id}/manifests/"
+
+
+def generation(key: str) -> int | None:
+    """Returns the number of the manifest generation with this key; None if it is the key of something else."""
+    number = key.partition("/manifests/")[2].partition(".")[0]
+    return int(number) if number.isdecimal() else None
+
+
+def manifest_pages(log_id: str) -> str:
+    """Returns the prefix of all sealed pages of a log's manifests."""
+    return f"{manifests(log_id)}pages/"
+
+
+def manifest_page(log_id: str, generation: int, nonce: str) -> str:
+    """Returns the key of a sealed page of a manifest; `generation` is the number of the first one that names it."""
+    return f"{manifest_pages(log_id)}{generation:012d}-{nonce}.json.zst"
+
+
+def page_generation(page_key: str) -> int:
+    """Returns the number of the first generation that names, or should have named, the page with this key."""
+    return int(page_key.rpartition("/")[2].partition("-")[0])
 
 
 def definitions(log_id: str) -> str:

@@ -14,10 +14,10 @@ from headrace.definition import Document
 from headrace.errors import Damaged
 from headrace.index import descriptors
 from headrace.index.descriptors import Run
-from headrace.index.manifest import KEPT_MS, IndexManifest, IndexManifestStore
+from headrace.index.manifest import IndexManifest, IndexManifestStore
 from headrace.manifest import invariants
-from headrace.manifest.manifest import Manifest, decode, decode_page
-from headrace.manifest.store import ManifestStore
+from headrace.manifest.manifest import Manifest, Parts, decode, decode_page
+from headrace.manifest.store import KEPT_MS, ManifestStore
 from headrace.objects import ObjectMissing, Objects, keys, packed
 from headrace.objects.memory import MemoryObjects
 from headrace.recovery.report import Notes
@@ -26,23 +26,29 @@ from headrace.segment.descriptor import Segment
 from headrace.wal.state import DefinitionRef
 
 
-def check_generations(objects: Objects, notes: Notes, numbers: Sequence[int]) -> Manifest | None:
-    """Checks that every generation from 1 to the highest one in `numbers` exists, decodes, and may follow the one before;
-    adds what is wrong to `notes`.
+def check_generations(objects: Objects, notes: Notes, numbers: Sequence[int], now_ms: int) -> Manifest | None:
+    """Checks that every generation that must exist does exist, decodes, and may follow the one before; adds what is wrong
+    to `notes`.
+
+    Args:
+        numbers: the generations that exist.
+        now_ms: the server's clock. All but the first may be gone if a newer one was created long enough before.
 
     Returns:
         The newest generation; None if it can't be trusted.
     """
     before: Manifest | None = None
-    last = max(numbers, default=0)
     standing = set(numbers)
-    for number in range(1, last + 1):
-        key = keys.manifest(notes.log_id, number)
+    missing: list[int] = []
+    for number in range(1, max(numbers, default=0) + 1):
         if number not in standing:
-            notes.error("manifest.missing", key)
+            missing.append(number)
             before = None
             continue
+        key = keys.manifest(notes.log_id, number)
         manifest = _generation(objects, notes, key, number)
+        if manifest is not None and manifest.created_ms <= now_ms - KEPT_MS:
+            missing = [one for one in missing if one == 1]  # they were replaced by then
         if manifest is not None and (before is not None or number == 1):
             try:
                 invariants.check(before, manifest)
@@ -50,6 +56,8 @@ def check_generations(objects: Objects, notes: Notes, numbers: Sequence[int]) ->
                 notes.error("manifest.rule", key, found=exc)
         before = manifest
         notes.counts["generations"] += 1
+    for number in missing:
+        notes.error("manifest.missing", keys.manifest(notes.log_id, number))
     return before
 
 
@@ -70,19 +78,29 @@ def _generation(objects: Objects, notes: Notes, key: str, number: int) -> Manife
     return manifest
 
 
-def segments_of(objects: Objects, notes: Notes, manifest: Manifest) -> list[Segment]:
-    """Returns all segment descriptors of a manifest, sealed pages first; a page that can't be read is reported and left
-    out.
+def segments_of(objects: Objects, notes: Notes, manifest: Manifest) -> tuple[list[Segment], set[str]]:
+    """Returns all segment descriptors of a manifest, ascending, and the keys of its sealed pages; a page that can't be read
+    is reported, and what is below it left out.
     """
-    found: list[Segment] = []
-    for page in manifest.pages:
-        try:
-            found += decode_page(objects.get(page.key), page)
-        except ObjectMissing:
-            notes.error("page.missing", page.key)
-        except Damaged as exc:
-            notes.error("page.damaged", page.key, found=exc)
-    return [*found, *manifest.open_page]
+    segments: list[Segment] = []
+    pages: set[str] = set()
+
+    def walk(parts: Parts) -> None:
+        for part in parts:
+            if isinstance(part, Segment):
+                segments.append(part)
+                continue
+            pages.add(part.key)
+            try:
+                walk(decode_page(objects.get(part.key), part))
+            except ObjectMissing:
+                notes.error("page.missing", part.key)
+            except Damaged as exc:
+                notes.error("page.damaged", part.key, found=exc)
+
+    walk(manifest.pages)
+    walk(manifest.open_page)
+    return segments, pages
 
 
 def check_segments(
@@ -108,7 +126,7 @@ def check_segments(
 def is_named_now(objects: Objects, manifest: Manifest, segment: Segment) -> bool:
     """Returns whether the generation that is newest now still names a segment of `manifest`."""
     store = ManifestStore(objects)
-    newest = store.newest(manifest.log_id, manifest, 0)
+    newest = store.newest(manifest.log_id, None, 0)  # this walk may have begun a day ago
     assert newest is not None, "one is known"
     return any(one.key == segment.key for one in islice(store.segments_from(newest, segment.first_offset), 1))
 
@@ -194,15 +212,14 @@ def earlier_definitions(log_id: str, standing: Iterable[str], named: Iterable[De
     return {key for key, number in numbers.items() if number.isdigit() and int(number) <= newest}
 
 
-def named_objects(manifest: Manifest | None, segments: Iterable[Segment], generations: Iterable[int]) -> set[str]:
-    """Returns every key that the published part names. The objects of replaced segments may be gone."""
+def named_objects(manifest: Manifest | None, segments: Iterable[Segment], pages: set[str]) -> set[str]:
+    """Returns every key of a segment, key page or manifest page that the published part names. The objects of replaced
+    segments may be gone.
+    """
     named = {segment.key for segment in segments}
     named |= {one.key for one in manifest.replaced} if manifest is not None else set()
     named |= {keys.segment_keys(key) for key in named}
-    if manifest is not None:
-        named |= {page.key for page in manifest.pages}
-        named |= {keys.manifest(manifest.log_id, number) for number in generations}
-    return named
+    return named | pages
 
 
 def check_indexes(objects: Objects, notes: Notes, standing: Iterable[str], now_ms: int) -> set[str]:

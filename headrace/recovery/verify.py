@@ -121,8 +121,8 @@ class _Walk:
             self._check_gone(facts, standing)
             return LogChecked(log_id, name, end_offset=facts.tombstone.next_offset)
         links = read_links(stores, log_id)  # soon after the manifest: what is published can be trimmed
-        manifest = bucket.check_generations(stores.objects, notes, listed.generations)
-        segments = bucket.segments_of(stores.objects, notes, manifest) if manifest is not None else []
+        manifest = bucket.check_generations(stores.objects, notes, listed.generations, stores.clock.now_ms())
+        segments, pages = bucket.segments_of(stores.objects, notes, manifest) if manifest is not None else ([], set())
         bucket.check_segments(
             stores.objects,
             notes,
@@ -133,7 +133,7 @@ class _Walk:
         is_known = manifest is not None or not listed.generations
         if is_known:
             self._check_entries(links, manifest, facts)
-            named = bucket.named_objects(manifest, segments, range(1, (manifest.generation if manifest else 0) + 1))
+            named = bucket.named_objects(manifest, segments, pages)
             named |= {keys.manifest(log_id, number) for number in listed.generations}
             named |= {link.payload_key for link in links if link.payload_key is not None}
             definitions = self._definitions(config, manifest, links)

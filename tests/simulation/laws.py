@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from functions.sealer import trim
 from headrace.definition import Document
 from headrace.errors import Damaged, HeadraceError, StoreError
 from headrace.manifest import manifest as manifests
 from headrace.manifest import merging
-from headrace.manifest.manifest import Manifest, Replaced
+from headrace.manifest.manifest import Manifest, ManifestPage, Replaced
 from headrace.manifest.store import ManifestStore
 from headrace.objects import keys, packed
 from headrace.segment.reader import read_data
@@ -273,9 +274,27 @@ class Judge(Answers):
             elif folder == "registry":
                 self._broken(self.law, key)
             elif folder == "manifests":
-                used = any(page.key == key for page in done[-1].pages) if done else False
-                if used or "/pages/" not in key:
+                if key in self._pages(done[-1].pages if done else ()):
                     self._broken(self.law, key)
+                number = keys.generation(key)
+                if number is not None:
+                    self._generation_may_go(number, log_id)
+
+    def _pages(self, parts: Sequence[Any]) -> set[str]:
+        """Returns the keys of the pages among these parts and below them."""
+        pages = [part for part in parts if isinstance(part, ManifestPage)]
+        store = ManifestStore(self._world.objects)
+        return {page.key for page in pages}.union(*(self._pages(store.parts(page)) for page in pages))
+
+    def _generation_may_go(self, number: int, log_id: str) -> None:
+        """A newer one is named by the watermark, and has stood for a while; the first stays."""
+        world, done = self._world, self.manifests[log_id]
+        named = world.raw["watermarks"].get(log_id).generation
+        replaced_ms = next((one.created_ms for one in done if one.generation == number + 1), None)
+        if number == 1 or number >= named or replaced_ms is None:
+            self._broken(self.law, f"generation {number}, the watermark names {named}")
+        elif world.true_ms - replaced_ms + 2 * world.plan.weather.skew_ms < trim.KEPT_MS:
+            self._broken(self.law, f"generation {number} was replaced {world.true_ms - replaced_ms} ms ago")
 
     def _may_go(self, key: str, newest: Manifest) -> None:
         """Readers of the generations before have had their time."""

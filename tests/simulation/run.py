@@ -16,7 +16,7 @@ from headrace import clock
 from headrace.log import context, join, seam
 from headrace.log import join as tail
 from headrace.manifest import manifest, merging
-from headrace.recovery import survey
+from headrace.recovery import bucket, survey
 from headrace.wal import memory as wal_memory
 from tests.simulation import operations, outside
 from tests.simulation.aftermath import verified
@@ -75,6 +75,9 @@ _SMALL: tuple[tuple[Any, str, Any], ...] = (
     (tail, "_FEWEST", 2),
     (join, "_PAGE", 3),
     (manifest, "PAGE_SEGMENTS", 3),
+    (manifest, "FAN_OUT", 2),
+    (trim, "KEPT_MS", 7_200_000),  # as long as a process sleeps
+    (bucket, "KEPT_MS", 7_200_000),
     (wal_memory, "_PAGE_BYTES", 1800),
     (seal, "MAX_ROUNDS", 3),
     (audit, "MAX_ROWS", 2),

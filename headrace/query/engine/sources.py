@@ -13,7 +13,6 @@ from contextvars import copy_context
 from typing import NamedTuple, TypeVar
 
 from headrace.batch import Record
-from headrace.clock import Bounded
 from headrace.definition import Definition
 from headrace.errors import Damaged
 from headrace.index import descriptors
@@ -26,11 +25,11 @@ from headrace.log.logs import Log
 from headrace.log.requests import Head
 from headrace.log.stores import Stores
 from headrace.manifest.manifest import Manifest
+from headrace.manifest.store import remembered
 from headrace.segment.descriptor import Segment
 
 TAIL_BYTES = 64 * 1024 * 1024  # payload of one log's tail that a request takes along, the newest
 _INDEX_AGE_S = 30.0  # then a generation is looked for that its publisher could not name in the watermark
-_REMEMBERED = 1024
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -182,7 +181,7 @@ class Sources:
         self._stores = stores
         self._logs = logs
         self._manifests, self._indexes = logs.manifests, logs.indexes
-        self._known: Bounded[str, Manifest] = Bounded(_REMEMBERED)
+        self._known = remembered()
 
     def snapshot(self, name: str, *, fresh: bool = False) -> Snapshot:
         """Takes a snapshot of the stream.

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from functions.indexer import policy
 from functions.indexer.retire import remove_generations
 from headrace.errors import Damaged, StoreTimeout
-from headrace.index.manifest import KEPT_MS, IndexManifestStore
+from headrace.index.manifest import IndexManifestStore
+from headrace.manifest.store import KEPT_MS, outdated
 from headrace.objects import keys
 from headrace.recovery.bucket import check_indexes
 from headrace.recovery.report import Notes
@@ -65,7 +65,7 @@ def test_generations_go_a_day_after_they_were_replaced_but_the_first_and_the_new
 def test_what_goes_was_replaced_before_and_what_stays_may_be_in_hand(ages: Sequence[int], gone: set[int]) -> None:
     made = {number: 100 - age for number, age in enumerate(ages, 1) if number not in gone}
     numbers = sorted(made)
-    doomed = policy.outdated(numbers, made.__getitem__, 50)
+    doomed = outdated(numbers, made.__getitem__, 50, 40)
     for number, following in zip(numbers, [*numbers[1:], None], strict=False):
         is_outdated = following is not None and made[following] <= 50
         assert (number in doomed) == (is_outdated and number != 1)

@@ -19,9 +19,10 @@ from functions.sealer.trim import trim
 from headrace.batch import Batch
 from headrace.index import evaluate
 from headrace.index.fetching import RunCache
-from headrace.index.manifest import KEPT_MS, IndexManifests, IndexManifestStore
+from headrace.index.manifest import IndexManifests, IndexManifestStore
 from headrace.log import prune, read, view
 from headrace.log.requests import At, ReadPage, Selection
+from headrace.manifest.store import KEPT_MS
 from headrace.objects import Range, keys
 from headrace.objects.memory import MemoryObjects
 from headrace.query.engine import context as engines

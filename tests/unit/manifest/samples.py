@@ -78,8 +78,8 @@ def grown(before: Manifest | None, *counts: int, objects: MemoryObjects | None =
     page = full_page(before) if before else None
     sealed_page = None
     if page is not None:
-        key, data = keys.manifest_page(LOG, page[0].number, "n"), encode_page(page)
-        assert objects is not None
+        assert objects is not None and before is not None
+        key, data = keys.manifest_page(LOG, before.generation + 1, "n"), encode_page(page)
         objects.put(key, data)
         sealed_page = describe_page(key, data, page)
     number, offset = (before.segment_count, before.end_offset) if before else (0, base)

@@ -20,3 +20,9 @@ def test_a_manifest_of_version_1_is_read() -> None:
 def test_a_sealed_page_of_version_1_is_read() -> None:
     page = msgspec.json.decode((GOLDEN / "v1.page.descriptor.json").read_bytes(), type=ManifestPage)
     assert decode_page((GOLDEN / "v1.page.json.zst").read_bytes(), page) == grown(None, 1, 2, 3).open_page
+
+
+def test_a_page_of_pages_of_version_1_is_read() -> None:
+    page = msgspec.json.decode((GOLDEN / "v1.page-of-pages.descriptor.json").read_bytes(), type=ManifestPage)
+    leaf = msgspec.json.decode((GOLDEN / "v1.page.descriptor.json").read_bytes(), type=ManifestPage)
+    assert decode_page((GOLDEN / "v1.page-of-pages.json.zst").read_bytes(), page) == (leaf, leaf)

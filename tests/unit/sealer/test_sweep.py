@@ -12,13 +12,15 @@ from msgspec.structs import replace
 from functions import worker
 from functions.queue import Message
 from functions.sealer import audit as schedule
+from functions.sealer import seal as sealing
 from functions.sealer.audit import audit, sweep
 from functions.sealer.context import assemble
-from functions.sealer.trim import sweep_orphans
+from functions.sealer.trim import sweep_orphans, trim
 from functions.worker import Audited
 from headrace.definition import Definition
 from headrace.errors import Damaged
 from headrace.objects import keys
+from headrace.recovery.verify import verify
 from headrace.streams import profiles
 from headrace.streams.values import STREAMS
 from headrace.tables.catalog import BUCKETS, PutRow, Row
@@ -173,7 +175,7 @@ def test_orphans_go_and_what_is_named_stays() -> None:
     pending = keys.payload(log_id, 10**15, "pending")
     world.objects.put(racing, b"in flight")
     world.objects.put(pending, b"in flight")
-    named = {key for key in world.keys(log_id) if "orphan" not in key}
+    named = {key for key in world.keys(log_id) if "orphan" not in key and keys.generation(key) is None}
     assert sweep_orphans(world.parts, log_id) == 2  # payloads wait a day
     world.wait(DAY_S)
     assert sweep_orphans(world.parts, log_id) == 1
@@ -210,3 +212,50 @@ def test_an_audit_puts_rows_right_that_a_late_write_set_back() -> None:
     after = world.stores.catalog.get(STREAMS, "a")
     assert after == replace(before, label="state-protocol")
     assert Message("purge", source) in wanted and Message("purge", log_id) not in wanted
+
+
+def test_generations_go_a_day_after_a_newer_one_that_the_watermark_names() -> None:
+    world = World(replace(SETTINGS, seal_records=3))
+    log_id = world.create("a")
+    written = world.fill("a", 4)
+    world.seal(log_id)
+    world.wait(DAY_S / 2)
+    written += world.fill("a", 2)
+    world.seal(log_id)
+    everything = list(world.stores.manifests().standing(log_id))
+    assert len(everything) == 6
+    sweep_orphans(world.parts, log_id)
+    assert world.stores.manifests().standing(log_id) == everything
+    world.wait(DAY_S / 2)
+    sweep_orphans(world.parts, log_id)
+    assert world.stores.manifests().standing(log_id) == [1, 4, 5, 6], "the fourth was replaced half a day ago"
+    world.wait(DAY_S)
+    sweep_orphans(world.parts, log_id)
+    assert world.stores.manifests().standing(log_id) == [1, 6]
+    assert world.published(log_id) == written
+    assert not verify(world.stores, log_id).findings
+    written += world.fill("a", 1)
+    world.seal(log_id)
+    assert world.published(log_id) == written
+
+
+def test_a_sealer_that_slept_for_a_day_goes_on_behind_the_generations_that_went() -> None:
+    world = World(replace(SETTINGS, seal_records=3))
+    log_id = world.create("a")
+    written = world.fill("a", 1)
+    world.seal(log_id)
+    old = world.manifest(log_id)
+    for _ in range(3):
+        written += world.fill("a", 1)
+        world.seal(log_id)
+    world.wait(2 * DAY_S)
+    assert trim(world.parts, log_id).items
+    sweep_orphans(world.parts, log_id)
+    assert world.stores.manifests().standing(log_id) == [1, 4]
+    written += world.fill("a", 1)
+    newest = world.wal.newest(log_id)
+    assert newest is not None and old is not None
+    other = sealing._Run(world.parts, newest, True)._next(old)
+    assert other.generation == 4
+    world.seal(log_id)
+    assert world.published(log_id) == written

@@ -17,10 +17,9 @@ from headrace.index.manifest import IndexManifest, gaps
 from headrace.log import seam
 from headrace.log.stores import Stores
 from headrace.manifest import manifest as manifests
-from headrace.manifest.manifest import Manifest, ManifestPage
+from headrace.manifest.manifest import Manifest, ManifestPage, Parts
 from headrace.manifest.store import ManifestStore
 from headrace.objects import ObjectMissing, keys
-from headrace.segment.descriptor import Segment
 from headrace.streams.verbs import Streams
 from headrace.tables.catalog import Row
 from headrace.tables.watermarks import Watermark
@@ -150,17 +149,7 @@ class Listed(NamedTuple):
 
 
 _TRIES = 3  # a stream can be deleted, and made again, between two of our reads
-_REMEMBERED = 4096  # figures of generations, pages and definitions: immutable, some 200 bytes each
-
-
-class _PageFigures(NamedTuple):
-    """The figures of a sealed manifest page: size of its object, size of its segments, append time of its first
-    record.
-    """
-
-    size: int
-    segment_bytes: int
-    oldest_ms: int
+_REMEMBERED = 4096  # figures of generations and definitions: immutable, some 200 bytes each
 
 
 class Inspector:
@@ -173,7 +162,6 @@ class Inspector:
         self._logs = logs
         self._manifests, self._indexes = logs.manifests, logs.indexes
         self._published = lru_cache(_REMEMBERED)(self._read_published)
-        self._page = lru_cache(_REMEMBERED)(self._read_page)
         self._size = lru_cache(_REMEMBERED)(self._read_size)
 
     def version(self, name: str) -> Version:
@@ -287,25 +275,19 @@ class Inspector:
         key = keys.manifest(log_id, generation)
         data = self._get(key)
         manifest = manifests.decode(data, key)
-        pages = fan_out(self._page, manifest.pages)
-        oldest = [page.oldest_ms for page in pages] or [segment.min_time_ms for segment in manifest.open_page]
+        parts: Parts = manifest.pages or manifest.open_page
         return Published(
             generation=generation,
             end_offset=manifest.end_offset,
             sealed_bytes=manifest.sealed_bytes,
             segments=manifest.segment_count,
-            segment_bytes=sum(page.segment_bytes for page in pages) + sum(s.size for s in manifest.open_page),
+            segment_bytes=sum(p.segment_bytes for p in manifest.pages) + sum(s.size for s in manifest.open_page),
             object_bytes=len(data),
-            page_bytes=sum(page.size for page in pages),
+            page_bytes=sum(page.page_bytes for page in manifest.pages),
             digest=hashlib.sha256(data).hexdigest(),
             published_ms=manifest.end_published_ms,
-            oldest_ms=oldest[0] if oldest else None,
+            oldest_ms=parts[0].min_time_ms if parts else None,
         )
-
-    def _read_page(self, page: ManifestPage) -> _PageFigures:
-        data = self._get(page.key)
-        segments = manifests.decode_page(data, page)
-        return _PageFigures(len(data), sum(segment.size for segment in segments), segments[0].min_time_ms)
 
     def _definition_bytes(self, log_id: str, state: LogState) -> int:
         ref = state.definition
@@ -329,30 +311,24 @@ fan_out = Threads(16, "inspect").map
 def _cover(store: ManifestStore, manifest: Manifest, runs: Sequence[Run]) -> Coverage:
     """Counts the segments that these runs together cover completely.
 
-    A sealed page is only read if runs cover it in part, or if it is the first page without coverage.
+    A sealed page is only read if runs cover it in part.
 
     Raises:
         Damaged: a sealed page is missing or altered.
     """
-    found = Coverage()
-    for page in manifest.pages:
-        missing = gaps(runs, page.first_offset, page.end_offset)
+    return _look_at(store, _look_at(store, Coverage(), manifest.pages, runs), manifest.open_page, runs)
+
+
+def _look_at(store: ManifestStore, found: Coverage, parts: Parts, runs: Sequence[Run]) -> Coverage:
+    for part in parts:
+        missing = gaps(runs, part.first_offset, part.end_offset)
         if not missing:
-            found = _add(found, page.count)
-        elif found.missing_ms is None or missing != [(page.first_offset, page.end_offset)]:
-            for segment in store.segments_from(manifest, page.first_offset):
-                if segment.first_offset >= page.end_offset:
-                    break
-                found = _look_at(found, segment, runs)
-    for segment in manifest.open_page:
-        found = _look_at(found, segment, runs)
+            found = _add(found, part.count if isinstance(part, ManifestPage) else 1)
+        elif isinstance(part, ManifestPage) and missing != [(part.first_offset, part.end_offset)]:
+            found = _look_at(store, found, store.parts(part), runs)
+        elif found.missing_ms is None:
+            found = found._replace(missing_ms=part.min_time_ms)
     return found
-
-
-def _look_at(found: Coverage, segment: Segment, runs: Sequence[Run]) -> Coverage:
-    if not gaps(runs, segment.first_offset, segment.end_offset):
-        return _add(found, 1)
-    return found if found.missing_ms is not None else found._replace(missing_ms=segment.min_time_ms)
 
 
 def _add(found: Coverage, count: int) -> Coverage:
