@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
+import os
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from botocore.exceptions import (
@@ -14,37 +16,40 @@ from botocore.exceptions import (
     ReadTimeoutError,
     ResponseStreamingError,
 )
-from moto import mock_aws
 
 from headrace.errors import StoreError, StoreThrottled, StoreTimeout
 from headrace.objects import ObjectMissing, Objects, Range
 from headrace.objects.memory import MemoryObjects
 from headrace.objects.s3 import S3Objects, make_client
+from tests.support.aws import REAL_S3, REAL_S3_VERSIONS, aws_for_tests
 
 BUCKET = "headrace-test"
+_numbers = itertools.count()
+
+
+class Bucket(NamedTuple):
+    """A bucket of its own for each test: a real server keeps what the test before has left."""
+
+    name: str
+    client: Any
 
 
 @pytest.fixture
-def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    for name, value in {
-        "AWS_ACCESS_KEY_ID": "test",
-        "AWS_SECRET_ACCESS_KEY": "test",
-        "AWS_DEFAULT_REGION": "us-east-1",
-    }.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
-    with mock_aws():
-        client = make_client()
-        client.create_bucket(Bucket=BUCKET)
-        client.put_bucket_versioning(Bucket=BUCKET, VersioningConfiguration={"Status": "Enabled"})
-        yield client
+def s3() -> Iterator[Bucket]:
+    with aws_for_tests(REAL_S3):
+        bucket = Bucket(f"{BUCKET}-{next(_numbers)}", make_client())
+        bucket.client.create_bucket(Bucket=bucket.name)
+        if os.environ.get(REAL_S3_VERSIONS) != "no":
+            configuration = {"Status": "Enabled"}
+            bucket.client.put_bucket_versioning(Bucket=bucket.name, VersioningConfiguration=configuration)
+        yield bucket
 
 
 @pytest.fixture(params=["memory", "s3"])
 def objects(request: pytest.FixtureRequest) -> Objects:
     if request.param == "memory":
         return MemoryObjects()
-    return S3Objects(BUCKET, request.getfixturevalue("s3"))
+    return S3Objects(*request.getfixturevalue("s3"))
 
 
 def test_what_is_put_is_got(objects: Objects) -> None:
@@ -120,10 +125,10 @@ def test_deleting_what_is_not_there_is_no_error(objects: Objects) -> None:
     objects.delete(["never", "was"])
 
 
+# The emulated S3 has no lock of its own; a real one must keep this promise.
+@pytest.mark.parametrize("objects", ["memory", *(["s3"] if REAL_S3 in os.environ else [])], indirect=True)
 @pytest.mark.parametrize("round_", range(30))
-def test_one_of_many_threads_creates(round_: int) -> None:
-    # On memory only: the emulated S3 has no lock of its own, real S3 keeps this promise.
-    objects = MemoryObjects()
+def test_one_of_many_threads_creates(objects: Objects, round_: int) -> None:
     won: list[int] = []
     barrier = threading.Barrier(8)
 

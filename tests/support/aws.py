@@ -1,10 +1,13 @@
-"""The four tables in moto, in this process, and the adapters on them. Single-threaded use only."""
+"""The four tables in moto, in this process (single-threaded use only), or in a server that `python -m tests.real` names;
+and the adapters on them.
+"""
 
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import pytest
@@ -23,13 +26,28 @@ ENVIRONMENT = {
 _numbers = itertools.count()
 
 
+REAL_DYNAMODB = "HEADRACE_REAL_DYNAMODB"  # variables with the endpoint of another implementation
+REAL_S3 = "HEADRACE_REAL_S3"
+REAL_S3_VERSIONS = "HEADRACE_REAL_S3_VERSIONS"  # "no" if it is to be asked without versions
+
+
 @contextmanager
-def in_process_aws(*, fast: bool = False) -> Iterator[Store]:
-    """Moto for as long as the block lasts, and a connection to it."""
-    with pytest.MonkeyPatch.context() as patch, mock_aws():
+def aws_for_tests(real: str) -> Iterator[None]:
+    """Moto in this process for as long as the block lasts; or the server that the variable `real` names, if it is set."""
+    endpoint = os.environ.get(real)
+    with pytest.MonkeyPatch.context() as patch, mock_aws() if endpoint is None else nullcontext():
         for name, value in ENVIRONMENT.items():
             patch.setenv(name, value)
         patch.delenv("AWS_ENDPOINT_URL", raising=False)
+        if endpoint is not None:
+            patch.setenv("AWS_ENDPOINT_URL", endpoint)
+        yield
+
+
+@contextmanager
+def in_process_aws(*, fast: bool = False) -> Iterator[Store]:
+    """A connection to DynamoDB as `aws_for_tests` has it."""
+    with aws_for_tests(REAL_DYNAMODB):
         yield Store(REGION, fast=fast)
 
 
