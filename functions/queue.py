@@ -31,6 +31,7 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
         force: to seal everything, due or not; to look closely at every log in an audit, whether it is its day or not.
         surface, part, after: which names to audit (`headrace.tables.catalog.BUCKETS`), and where to continue; without
             them, all.
+        turn: number of a message that goes on with unfinished or failed work; 0 for any other.
     """
 
     verb: SealerVerb | IndexerVerb
@@ -40,6 +41,7 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
     surface: str = ""
     part: str = ""
     after: str = ""
+    turn: int = 0
 
 
 class NotQueued(StoreError):

@@ -50,10 +50,10 @@ class DirectoryObjects:
             beside.unlink()
         return True
 
-    def list(self, prefix: str) -> Iterator[str]:
+    def list(self, prefix: str, *, after: str = "") -> Iterator[str]:
         """Keys as they are now, in byte order."""
         found = (path.relative_to(self._root).as_posix() for path in self._root.rglob("*") if path.is_file())
-        return iter(sorted((key for key in found if key.startswith(prefix)), key=str.encode))
+        return iter(sorted((key for key in found if key.startswith(prefix) and key > after), key=str.encode))
 
     def delete(self, keys: Iterable[str]) -> None:
         """Removes objects; missing ones are no error."""

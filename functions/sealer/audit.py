@@ -9,6 +9,7 @@ The sweep ends logs whose deadline has passed, and updates deadlines that were r
 
 from __future__ import annotations
 
+from itertools import takewhile
 from typing import NamedTuple
 
 from functions import worker
@@ -18,7 +19,7 @@ from functions.sealer.context import Context
 from functions.worker import Audited, is_its_day
 from headrace.tables.catalog import Row
 
-MAX_ROWS = 200
+SWEEP_S = 45.0  # of one sweep; the next begins after a minute
 
 
 def audit(parts: Context, message: Message) -> Audited[int]:
@@ -68,14 +69,15 @@ class Swept(NamedTuple):
 
 
 def sweep(parts: Context) -> Swept:
-    """Ends the logs whose deadline has passed, up to 200, and updates rows whose deadline was renewed; sends itself a
-    message if there may be more.
+    """Ends the logs whose deadline has passed, and updates rows whose deadline was renewed, until its time is over. The
+    next sweep, a minute later, does the rest: no message asks for it, so that there is one sweep at a time.
 
     A log that ends here is purged by the message that its last entry causes. A log that fails stays due, so the next
     sweep tries again.
     """
-    catalog = parts.stores.catalog
-    rows = catalog.due(parts.now_ms(), limit=MAX_ROWS)
+    catalog, clock = parts.stores.catalog, parts.stores.clock
+    until = clock.monotonic() + SWEEP_S
+    rows = takewhile(lambda _: clock.monotonic() < until, catalog.due(parts.now_ms()))
     ended = moved = 0
     failed: list[tuple[str, Exception]] = []
     for row in rows:
@@ -88,6 +90,4 @@ def sweep(parts: Context) -> Swept:
                 moved += 1
         except Exception as exc:  # noqa: BLE001 - one log must not keep others alive
             failed.append((row.log_id, exc))
-    if len(rows) == MAX_ROWS and len(failed) < MAX_ROWS:
-        parts.queue.send([Message("sweep")], parts.now_ms())
     return Swept(ended, moved, failed)

@@ -1,8 +1,8 @@
 """The Lambda entry of the sealer: which verbs an event asks for, and which metrics each writes.
 
 Stream: events are hints that name logs. Delayed messages are sent first, then each log is looked at. A log that fails
-goes to the delayed queue and the batch succeeds, because otherwise the stream would repeat everything behind it. The
-batch fails only if the queue fails, too.
+is tried again by a delayed message and the batch succeeds, because otherwise the stream would repeat everything behind
+it. The batch fails only if that message can't be sent.
 
 Queue and schedule: `functions/worker.py`; a schedule without a message is the sweep.
 """
@@ -10,14 +10,12 @@ Queue and schedule: `functions/worker.py`; a schedule without a message is the s
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
-import msgspec
-
 from functions.metrics import Metric, SealerMetric
-from functions.queue import Message
-from functions.sealer import policy
+from functions.queue import Message, NotQueued
+from functions.sealer import memo, policy
 from functions.sealer.audit import audit, sweep
 from functions.sealer.context import Context, open_context
 from functions.sealer.policy import Hint
@@ -26,8 +24,6 @@ from functions.sealer.seal import seal
 from functions.sealer.trim import sweep_orphans, trim
 from functions.wiring import make_logger
 from functions.worker import Json, Worker
-
-RETRY_AFTER_MS = 15_000
 
 
 class Sealer(Worker[Context]):
@@ -55,9 +51,24 @@ class Sealer(Worker[Context]):
         ]
         self.context.queue.send(wanted, now_ms)
         failed = self.run_each([Message("seal", log_id) for log_id in hints])
-        later_ms = self.context.now_ms() + RETRY_AFTER_MS
-        retries = [msgspec.structs.replace(message, not_before_ms=later_ms) for message in failed]
-        self.context.queue.send(retries, self.context.now_ms())
+        if failed:
+            raise NotQueued(f"logs failed, and so did asking for another try: count={len(failed)} first={failed[0]}")
+
+    def run_each(self, messages: Iterable[Message]) -> list[Message]:
+        """Runs the messages and returns those that failed, as every worker does; but a seal that failed is tried again by
+        one message of its own at a time, however many events and messages ask for it.
+        """
+        return [message for message in super().run_each(messages) if not self._is_tried_again(message)]
+
+    def _is_tried_again(self, message: Message) -> bool:
+        if message.verb != "seal":
+            return False
+        try:
+            memo.try_again(self.context, message)
+        except Exception:  # noqa: BLE001 - then its event or message is repeated
+            self.note_failure("try again", message.log_id)
+            return False
+        return True
 
     def run(self, message: Message) -> None:
         """Runs the verb of a message and adds its metrics. Raises the verb's errors, and ValueError for an unknown
@@ -68,9 +79,11 @@ class Sealer(Worker[Context]):
             case "seal":
                 self._seal(message)
             case "trim":
-                self._trim(log_id)
+                self._trim(message)
             case "purge":
-                meter.add(SealerMetric.LogsPurged, int(purge(parts, log_id)))
+                purged = purge(parts, log_id)
+                meter.add(SealerMetric.LogsPurged, int(purged.is_done))
+                self._end(message, purged.next_ms)
             case "overdue":
                 meter.add(SealerMetric.WorkMissed, overdue(parts))
             case "orphans":
@@ -96,12 +109,21 @@ class Sealer(Worker[Context]):
             meter.add(SealerMetric.UnsealedAgeMs, sealed.unsealed_age_ms)
             meter.add(SealerMetric.SealLagMs, sealed.unsealed_age_ms + self.context.now_ms() - began_ms)
             self.logger.info("log sealed", log_id=message.log_id, **sealed._asdict())
+        self._end(message, None if sealed.is_done else 0)
 
-    def _trim(self, log_id: str) -> None:
-        trimmed = trim(self.context, log_id)
+    def _trim(self, message: Message) -> None:
+        trimmed = trim(self.context, message.log_id)
         self.context.meter.add(SealerMetric.ItemsTrimmed, trimmed.items)
         if trimmed.items:
             self.context.meter.add(SealerMetric.TrimLagMs, trimmed.lag_ms)
+        self._end(message, None if trimmed.is_done else 0)
+
+    def _end(self, message: Message, next_ms: int | None) -> None:
+        """Asks for the rest of a verb's work, at `next_ms` or later; notes that it is done if that is None."""
+        if next_ms is None:
+            memo.finish(self.context, message)
+        else:
+            memo.go_on(self.context, message, not_before_ms=next_ms)
 
     def _sweep(self) -> None:
         self.context.meter.add(SealerMetric.Sweeps)  # also of one that fails: the function lives

@@ -11,7 +11,7 @@ repeated, and their purpose:
     tombstone    recovery from the bucket must not bring the log back
     watermark    raised to the newest entry's slot: see below
     entries      all but the newest, oldest first
-    objects, producers, rows in the surfaces' own tables, note
+    objects, producers, rows in the surfaces' own tables, notes
     mark         of the newest entry, by which `overdue` finds a log whose purge was asked for by an event that was lost
 
 A late writer with a picture from before the end finds a free slot where an entry was removed. Its picture is older than
@@ -27,6 +27,7 @@ may run (it is by default). Otherwise it leaves objects behind that nothing read
 from __future__ import annotations
 
 from itertools import islice, takewhile
+from typing import NamedTuple
 
 import msgspec
 
@@ -36,9 +37,11 @@ from headrace.errors import Damaged, StoreError
 from headrace.manifest.manifest import Tombstone
 from headrace.objects import ObjectMissing, keys
 from headrace.tables.catalog import Row
+from headrace.tables.watermarks import SEALER_NOTE, SURFACE_NOTE
 from headrace.wal.state import Entry, LogConfig, incarnation_of
 
-MAX_PAGES = 100
+MAX_PAGES = 100  # of entries, and of objects, that one run removes from a log
+PAGE_OBJECTS = 1000  # S3 lists and deletes so many with one request
 WALK_S = 45.0  # of one run of `overdue`; the function's timeout is longer
 _BATCH = 100  # messages
 
@@ -53,9 +56,22 @@ class SourceHeld(StoreError):
     """The fork could not release its source yet."""
 
 
-def purge(parts: Context, log_id: str) -> bool:
-    """Removes an ended log and its companions, except for what says that they have ended. Returns False if it lives, if
-    forks need it, if it is a companion, or if it is too early or more is left to do (then a message is sent).
+class Purged(NamedTuple):
+    """The result of `purge`: whether the log is removed now. If it must be and is not, `next_ms` is when to go on, in
+    epoch milliseconds.
+    """
+
+    is_done: bool
+    next_ms: int | None = None
+
+    def __bool__(self) -> bool:
+        """Returns whether the log is removed."""
+        return self.is_done
+
+
+def purge(parts: Context, log_id: str) -> Purged:
+    """Removes an ended log and its companions, except for what says that they have ended. Changes nothing if it lives, if
+    forks need it, or if it is a companion.
 
     Raises:
         Damaged: nothing tells which log this was, or a companion has not ended.
@@ -63,13 +79,13 @@ def purge(parts: Context, log_id: str) -> bool:
     """
     newest = parts.stores.wal.newest(log_id)
     if newest is None or not newest.state.ended:
-        return False
+        return Purged(False)
     row = Row(log_id, _config(parts, log_id))
     if row.config.role:
-        return False
+        return Purged(False)
     _mark_ended(parts, row.config, log_id)
     if not newest.state.is_purgeable:
-        return False
+        return Purged(False)
     ended = [(one, parts.stores.wal.newest(one.log_id)) for one in row.companions]
     companions = [(one, last) for one, last in ended if last is not None]
     for one, last in companions:
@@ -80,19 +96,17 @@ def purge(parts: Context, log_id: str) -> bool:
         max(last.committed_ms for last in [newest, *(last for _, last in companions)]) + parts.limits.trim_age_ms
     )
     if now_ms < ripe_ms:
-        parts.queue.send([Message("purge", log_id, not_before_ms=ripe_ms)], now_ms)
-        return False
+        return Purged(False, ripe_ms)
     if newest.state.holds_source:
         newest = _release(parts, log_id, row.config)
     for one, last in [*companions, (row, newest)]:
         if not _remove(parts, one.config, last):
-            parts.queue.send([Message("purge", log_id)], now_ms)
-            return False
-    return True
+            return Purged(False, now_ms)
+    return Purged(True)
 
 
 def _remove(parts: Context, config: LogConfig, newest: Entry) -> bool:
-    """Purges one log. Returns False if it has more entries than one run should remove."""
+    """Purges one log. Returns False if it has more entries, objects or rows than one run should remove."""
     stores, log_id, state = parts.stores, newest.log_id, newest.state
     last = msgspec.structs.replace(config, incarnation=incarnation_of(config, state))
     tombstone = Tombstone(log_id, last, state.ended, state.next_offset)
@@ -103,13 +117,12 @@ def _remove(parts: Context, config: LogConfig, newest: Entry) -> bool:
         stores.watermarks.publish(log_id, watermark.generation + 1, newest.slot, state.next_offset, state.total_bytes)
         if stores.watermarks.get(log_id).end_slot < newest.slot:
             raise StoreError(f"watermark moved during a purge: log_id={log_id}")
-    if not _remove_entries(parts, newest):
+    if not _remove_entries(parts, newest) or not _remove_objects(parts, log_id):
         return False
-    _remove_objects(parts, log_id)
-    stores.producers.purge(log_id)
-    for table in stores.tables.values():
-        table.purge(log_id)
-    stores.watermarks.drop_note(log_id)
+    if not all(table.purge(log_id) for table in (stores.producers, *stores.tables.values())):
+        return False
+    for note in (SURFACE_NOTE, SEALER_NOTE):
+        stores.watermarks.drop_note(log_id, note)
     stores.wal.purged(log_id, newest.slot)
     return True
 
@@ -178,7 +191,14 @@ def _remove_entries(parts: Context, newest: Entry) -> bool:
     return False
 
 
-def _remove_objects(parts: Context, log_id: str) -> None:
+def _remove_objects(parts: Context, log_id: str) -> bool:
+    """Removes all objects but two, page by page, up to a limit. Returns False if some are left for the next run."""
     kept = {keys.description(log_id), keys.tombstone(log_id)}
-    found = parts.stores.objects.list(keys.log_prefix(log_id))
-    parts.stores.objects.delete(key for key in found if key not in kept)
+    found = (key for key in parts.stores.objects.list(keys.log_prefix(log_id)) if key not in kept)
+    for _ in range(MAX_PAGES):
+        page = list(islice(found, PAGE_OBJECTS))
+        if page:
+            parts.stores.objects.delete(page)
+        if len(page) < PAGE_OBJECTS:
+            return True
+    return False

@@ -46,7 +46,8 @@ MAX_ROUNDS = 16  # segments in one run, about ten seconds of work: then other lo
 
 class Sealed(NamedTuple):
     """What a call of `seal` published. `races_lost` counts generations that another sealer published first;
-    `unsealed_age_ms` is the age of the oldest unsealed entry at the start.
+    `unsealed_age_ms` is the age of the oldest unsealed entry at the start. `is_done` is false if it stopped at the limit
+    of one run.
     """
 
     generations: int = 0
@@ -55,6 +56,7 @@ class Sealed(NamedTuple):
     payload_bytes: int = 0
     races_lost: int = 0
     unsealed_age_ms: int = 0
+    is_done: bool = True
 
     def __add__(self, other: Sealed) -> Sealed:  # type: ignore[override]
         """Returns the sum of both results, with the greater age."""
@@ -65,6 +67,7 @@ class Sealed(NamedTuple):
             payload_bytes=self.payload_bytes + other.payload_bytes,
             races_lost=self.races_lost + other.races_lost,
             unsealed_age_ms=max(self.unsealed_age_ms, other.unsealed_age_ms),
+            is_done=self.is_done and other.is_done,
         )
 
 
@@ -132,10 +135,7 @@ class _Run:
             if self._is_done(manifest):
                 return self._done
             manifest = self._next(manifest)
-        if not self._is_done(manifest):
-            rest = Message("seal", self._log_id, force=self._everything)
-            self._parts.queue.send([rest], self._parts.now_ms())
-        return self._done
+        return self._done._replace(is_done=self._done.is_done and self._is_done(manifest))
 
     def _is_done(self, manifest: Manifest | None) -> bool:
         if manifest is not None and self._newest.slot < manifest.end_slot:

@@ -16,9 +16,10 @@ object:
   - A sealed manifest page of a generation that was published: its key tells which one would have named it first.
   - A generation of the manifest that was replaced a day ago, once the watermark names a newer one; never the first, which
     tells that there are others.
-  - A payload first tried at a slot below an entry older than a day: its writer had a picture from before that entry,
-    and the ack fence stopped it within minutes. The entry that names a payload may be at another slot, so every entry
-    is looked at, after the payloads were listed.
+  - A payload first tried at a slot that was passed at the last sweep but one, a day before the last: its writer had a
+    picture from before that slot was passed, and its entry was committed, or stopped by the ack fence, minutes later. So
+    an entry that names it, at whatever slot, was there at the last sweep: entries below the slot of that sweep are read,
+    after the payloads were listed. Of a log that is sealed and trimmed these are one or none, however busy it is.
 
 Orphans at the very end of an idle log remain until the log continues, or is purged.
 """
@@ -26,11 +27,14 @@ Orphans at the very end of an idle log remain until the log continues, or is pur
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import takewhile
+from itertools import islice, takewhile
 from typing import NamedTuple
 
-from functions.queue import Message
+import msgspec
+
+from functions.sealer import memo
 from functions.sealer.context import Context
+from functions.sealer.memo import Memo
 from headrace.log import join
 from headrace.manifest import merging, store
 from headrace.manifest.manifest import Manifest, ManifestPage
@@ -43,16 +47,17 @@ MAX_PAGES = 100  # about 100 MB of entries in one run
 
 class Trimmed(NamedTuple):
     """The number of entries that a call of `trim` removed. `lag_ms` is how much longer than the trim age the oldest of
-    them had stayed; 0 if there are none.
+    them had stayed; 0 if there are none. `is_done` is false if it stopped at the limit of one run.
     """
 
     items: int = 0
     lag_ms: int = 0
+    is_done: bool = True
 
 
 def trim(parts: Context, log_id: str) -> Trimmed:
     """Removes the log's entries that are published and older than the trim age, never the newest, and their payload
-    objects. Sends itself a message if it reaches the limit of one run.
+    objects.
     """
     wal = parts.stores.wal
     newest = wal.newest(log_id)
@@ -73,8 +78,7 @@ def trim(parts: Context, log_id: str) -> Trimmed:
             removed = Trimmed(removed.items + len(removable), lag_ms)
         if page.complete or len(removable) < len(page.entries):
             return removed
-    parts.queue.send([Message("trim", log_id)], parts.now_ms())
-    return removed
+    return removed._replace(is_done=False)
 
 
 def _payloads(parts: Context, entries: list[Entry], removable: list[Entry]) -> Iterator[str]:
@@ -97,7 +101,8 @@ def _payloads(parts: Context, entries: list[Entry], removable: list[Entry]) -> I
             yield entry.payload_key
 
 
-_DAY_MS = 24 * 3600 * 1000
+_DAY_MS = 20 * 3600 * 1000  # less than a day, so that daily sweeps are a day apart
+_PAYLOADS = 10_000  # that one sweep looks at
 _BLOCK = 1000  # segment numbers share their first nine digits: one listing
 _BLOCKS = 2  # the newest blocks; older ones were looked at by earlier runs
 
@@ -109,7 +114,7 @@ def sweep_orphans(parts: Context, log_id: str) -> int:
     newest = parts.stores.wal.newest(log_id)
     if newest is None or newest.state.ended:
         return 0  # purge removes everything
-    orphans = list(_orphaned_payloads(parts, log_id))
+    orphans = _orphaned_payloads(parts, newest)
     manifest = join.newest_manifest(parts.stores, parts.manifests, log_id)
     if manifest is not None:
         orphans += _segments(parts, manifest)
@@ -120,31 +125,49 @@ def sweep_orphans(parts: Context, log_id: str) -> int:
     return len(orphans)
 
 
-def _orphaned_payloads(parts: Context, log_id: str) -> Iterator[str]:
+def _orphaned_payloads(parts: Context, newest: Entry) -> list[str]:
+    """Returns payloads that nothing names, among those first tried before the last sweep but one, and notes how far it
+    came.
+    """
+    log_id, noted = newest.log_id, memo.read(parts, newest.log_id)[0]
     prefix = f"{keys.log_prefix(log_id)}wal/"
-    found = list(parts.stores.objects.list(prefix))
-    if not found:
-        return
-    named: set[str | None] = set()
-    fenced_slot = 0
-    for entry in _entries(parts, log_id):
-        named.add(entry.payload_key)
-        if entry.committed_ms <= parts.now_ms() - _DAY_MS:
-            fenced_slot = entry.slot
-    for key in found:
-        first_tried = int(key.removeprefix(prefix).partition("-")[0])
-        if key not in named and first_tried < fenced_slot:
-            yield key
+
+    def is_old(key: str) -> bool:
+        return int(key.removeprefix(prefix).partition("-")[0]) < noted.older_slot
+
+    is_next = parts.now_ms() - noted.noted_ms >= _DAY_MS
+    if not (is_next or noted.swept):
+        return []
+    listed = parts.stores.objects.list(prefix, after=noted.swept) if noted.older_slot else iter(())
+    found = list(islice(takewhile(is_old, listed), _PAYLOADS))
+    named = _named_payloads(parts, log_id, noted.newer_slot) if found else frozenset()
+    if named is None:
+        return []  # the log is not sealed, or not trimmed: this sweep would be the least of its troubles
+    swept = found[-1] if len(found) == _PAYLOADS else ""
+
+    def edit(kept: Memo) -> Memo:
+        kept = msgspec.structs.replace(kept, swept=swept)
+        if swept or not is_next:
+            return kept
+        return msgspec.structs.replace(
+            kept, older_slot=kept.newer_slot, newer_slot=newest.slot + 1, noted_ms=parts.now_ms()
+        )
+
+    memo.change(parts, log_id, edit)
+    return [key for key in found if key not in named]
 
 
-def _entries(parts: Context, log_id: str) -> Iterator[Entry]:
+def _named_payloads(parts: Context, log_id: str, end_slot: int) -> frozenset[str] | None:
+    """Returns the payloads that entries below `end_slot` name; None if there are more entries than a sweep may read."""
+    named: set[str] = set()
     start = 0
-    while True:
-        page = parts.stores.wal.read(log_id, start=start)
-        yield from page.entries
+    for _ in range(MAX_PAGES):
+        page = parts.stores.wal.read(log_id, start=start, end=end_slot)
+        named.update(entry.payload_key for entry in page.entries if entry.payload_key is not None)
         if page.complete:
-            return
+            return frozenset(named)
         start = page.entries[-1].slot + 1
+    return None
 
 
 def _segments(parts: Context, manifest: Manifest) -> Iterator[str]:

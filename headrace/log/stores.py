@@ -20,8 +20,8 @@ from headrace.wal.state import random_id, request_id
 class SurfaceTable(Protocol):
     """A table that belongs to a surface. Its rows belong to logs."""
 
-    def purge(self, log_id: str) -> None:
-        """Removes every row of a log."""
+    def purge(self, log_id: str) -> bool:
+        """Removes rows of a log, as many as one run may. Returns whether none are left."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,8 +47,10 @@ class Objects(Protocol):
     def create(self, key: str, data: bytes) -> bool:
         """Writes the object if the key is free. Returns False, and changes nothing, if it is taken."""
 
-    def list(self, prefix: str) -> Iterator[str]:
-        """Yields the keys that begin with `prefix`, in byte order."""
+    def list(self, prefix: str, *, after: str = "") -> Iterator[str]:
+        """Yields the keys that begin with `prefix` and come after `after`, in byte order; a thousand at a time, as far as
+        the caller reads on.
+        """
 
     def delete(self, keys: Iterable[str]) -> None:
         """Removes objects; missing ones are not an error."""

@@ -48,10 +48,10 @@ class MemoryObjects:
             self._objects[key] = bytes(data)
             return True
 
-    def list(self, prefix: str) -> Iterator[str]:
-        """Yields the current keys that begin with `prefix`, in byte order."""
+    def list(self, prefix: str, *, after: str = "") -> Iterator[str]:
+        """Yields the current keys that begin with `prefix` and come after `after`, in byte order."""
         with self._lock:
-            found = [key for key in self._objects if key.startswith(prefix)]
+            found = [key for key in self._objects if key.startswith(prefix) and key > after]
         return iter(sorted(found, key=str.encode))
 
     def delete(self, keys: Iterable[str]) -> None:

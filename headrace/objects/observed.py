@@ -79,11 +79,11 @@ class ObservedObjects:
         with self._observed("put", (key,)):
             return self._objects.create(key, data)
 
-    def list(self, prefix: str) -> Iterator[str]:
+    def list(self, prefix: str, *, after: str = "") -> Iterator[str]:
         """Yields the keys with a prefix; reported as one list, and one more for each further thousand keys."""
         number = 0
         try:
-            for key in self._objects.list(prefix):
+            for key in self._objects.list(prefix, after=after):
                 if number % _PAGE == 0:
                     self._tell(Request("list", (prefix,), "ok", 0))
                 number += 1

@@ -139,9 +139,12 @@ class S3Objects:
             self._sleep(_CONFLICT_PAUSE_S * attempt)
         raise AssertionError("the last try returns or raises")
 
-    def list(self, prefix: str) -> Iterator[str]:
-        """Yields the keys that begin with `prefix`, in byte order; fetches further pages as they are needed."""
-        pages = iter(self._client.get_paginator("list_objects_v2").paginate(Bucket=self._bucket, Prefix=prefix))
+    def list(self, prefix: str, *, after: str = "") -> Iterator[str]:
+        """Yields the keys that begin with `prefix` and come after `after`, in byte order; fetches further pages as they
+        are needed.
+        """
+        wanted = {"Bucket": self._bucket, "Prefix": prefix, **({"StartAfter": after} if after else {})}
+        pages = iter(self._client.get_paginator("list_objects_v2").paginate(**wanted))
         while True:
             with _translated(prefix):
                 page = next(pages, None)

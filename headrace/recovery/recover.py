@@ -101,7 +101,8 @@ class _Run:
             manifest = self._publish(plan, plan.entry)
             wrote.append("generation")
         if plan.forget_producers and not self._dry_run:
-            self._stores.producers.purge(plan.facts.log_id)
+            while not self._stores.producers.purge(plan.facts.log_id):
+                pass  # a log may have had any number of producers
         if plan.entry is not None:
             self._commit(plan, plan.entry)
             wrote.append("entry")

@@ -116,9 +116,9 @@ class Catalog(Protocol):
     def every(self, surface: str, *, after: str = "", limit: int) -> list[Row]:
         """Returns up to `limit` rows, ended or not, with names above `after`, in order; recovery uses it."""
 
-    def due(self, now_ms: int, *, limit: int) -> list[Row]:
-        """Returns up to `limit` rows whose deadline is at or before `now_ms`, as they are now. Some may be missing, because
-        the index lags.
+    def due(self, now_ms: int) -> Iterator[Row]:
+        """Yields the rows whose deadline is at or before `now_ms`, in any order, each as it is when it is asked for. Some
+        may be missing, because the index lags. Reads on only as far as it is asked.
         """
 
     def mark_ended(self, row: Row) -> None:
@@ -132,6 +132,7 @@ class Catalog(Protocol):
 
 LIVING = "living"  # the index of the names that have not ended: their whole rows, in order
 EXPIRY = "expiry"
+_DUE_PAGE = 200  # keys of one query: a sweep may not reach more of them in its time
 _config_decoder = msgspec.json.Decoder(LogConfig)
 _encode = msgspec.json.Encoder().encode
 
@@ -210,6 +211,10 @@ class PutRow(Guard, frozen=True):
 _LIVING = {"IndexName": LIVING}
 
 
+def _is_due(row: Row, now_ms: int) -> bool:
+    return row.deadline_ms is not None and row.deadline_ms <= now_ms
+
+
 class DynamoCatalog:
     """The port `headrace.tables.catalog.Catalog` on DynamoDB."""
 
@@ -280,36 +285,27 @@ class DynamoCatalog:
             if not after.startswith(prefix):
                 return  # it sorts behind every name with the prefix; as a start key the store would refuse it
             query["ExclusiveStartKey"] = {"bucket": s(bucket), "name": s(after), key: s(bucket)}
-        while True:
-            answer = self._store.call("Query", query)
-            for item in answer["Items"]:
-                row = item_row(item)
-                if row.name > after:
-                    yield row
-            if "LastEvaluatedKey" not in answer:
-                return
-            query["ExclusiveStartKey"] = answer["LastEvaluatedKey"]
+        rows = map(item_row, self._store.query(query))
+        yield from (row for row in rows if row.name > after)
 
-    def due(self, now_ms: int, *, limit: int) -> list[Row]:
-        """Returns up to `limit` due rows, earliest first, with one index query per shard and a read of each row."""
-        found: list[Row] = []
-        for shard in BUCKETS:
-            answer = self._store.call(
-                "Query",
-                {
-                    "TableName": self._table,
-                    "IndexName": EXPIRY,
-                    "KeyConditionExpression": "expiry_shard = :shard AND expires_at_ms <= :now",
-                    "ExpressionAttributeValues": {":shard": s(shard), ":now": n(now_ms)},
-                    "Limit": limit,
-                },
-            )
-            for key in answer["Items"]:
+    def due(self, now_ms: int) -> Iterator[Row]:
+        """Yields the due rows, with one index query per shard and page, and a read of each row. Begins with another shard
+        each minute, so that rows that fail keep no others waiting.
+        """
+        first = now_ms // 60_000 % len(BUCKETS)
+        for shard in BUCKETS[first:] + BUCKETS[:first]:
+            query = {
+                "TableName": self._table,
+                "IndexName": EXPIRY,
+                "KeyConditionExpression": "expiry_shard = :shard AND expires_at_ms <= :now",
+                "ExpressionAttributeValues": {":shard": s(shard), ":now": n(now_ms)},
+                "Limit": _DUE_PAGE,
+            }
+            for key in self._store.query(query):
                 surface = key["bucket"]["S"].rpartition("#")[0]
                 row = self.get(surface, key["name"]["S"])
-                if row is not None and row.deadline_ms is not None and row.deadline_ms <= now_ms:
-                    found.append(row)
-        return sorted(found, key=lambda row: row.deadline_ms or 0)[:limit]
+                if row is not None and _is_due(row, now_ms):
+                    yield row
 
     def mark_ended(self, row: Row) -> None:
         """Marks the row as ended with one conditional update; does nothing if the name has another log now."""
@@ -380,11 +376,11 @@ class MemoryCatalog:
             ]
         return sorted(found, key=lambda row: row.name.encode())
 
-    def due(self, now_ms: int, *, limit: int) -> list[Row]:
-        """Returns up to `limit` rows whose deadline has passed, earliest first."""
+    def due(self, now_ms: int) -> Iterator[Row]:
+        """Yields the rows whose deadline has passed, as they are when they are asked for."""
         with self.lock:
-            found = [r for r in self.rows.values() if r.deadline_ms is not None and r.deadline_ms <= now_ms]
-        return sorted(found, key=lambda row: row.deadline_ms or 0)[:limit]
+            found = [key for key, row in self.rows.items() if _is_due(row, now_ms)]
+        yield from (row for row in map(self.rows.get, found) if row is not None and _is_due(row, now_ms))
 
     def mark_ended(self, row: Row) -> None:
         """Marks the row as ended, if it is still of the same log."""

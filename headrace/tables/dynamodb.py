@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 from hashlib import sha256
+from itertools import count, islice
 from typing import Any, NamedTuple, TypedDict
 from urllib.parse import urlsplit
 
@@ -27,13 +28,14 @@ from botocore.httpsession import create_urllib3_context, get_cert_path
 from pynamodb.connection import Connection
 from pynamodb.exceptions import PynamoDBException
 
-from headrace.clock import check_deadline
+from headrace.clock import Budget, Clock, SystemClock, check_deadline
 from headrace.errors import StoreThrottled, StoreTimeout
 from headrace.tables.items import ConditionFailed, Item, TransactionCancelled, s
 
 # botocore would put its own name together again for each call, at a seventh of the CPU of a put.
 _USER_AGENT = f"headrace botocore/{botocore.__version__}"
 _BATCH = 25  # writes of one BatchWriteItem
+_DELETE_MS = 20_000  # for repeats of one deletion: a worker's next run goes on, and writers need the partition, too
 _THROTTLES = frozenset(
     {
         "ProvisionedThroughputExceededException",
@@ -58,6 +60,7 @@ class Store:
         timeout_s: timeout of one call. The commit protocol retries; botocore does not.
         refused: called for each call that was refused because of load, but not because of a collision.
         fast: makes its calls through `Wire`.
+        clock: times the repeats of deletions; by default the system's.
     """
 
     def __init__(
@@ -68,8 +71,10 @@ class Store:
         refused: Callable[[], None] = lambda: None,
         *,
         fast: bool = False,
+        clock: Clock | None = None,
     ) -> None:
         self._refused = refused
+        self._clock = clock or SystemClock()
         if connection is None:
             connection = Connection(
                 region=region,
@@ -116,25 +121,41 @@ class Store:
             start = {"ExclusiveStartKey": answer["LastEvaluatedKey"]}
 
     def delete(self, table: str, keys: Iterable[Item]) -> None:
-        """Deletes rows in batches; repeats those that the store did not process. Missing rows are not an error."""
+        """Deletes rows in batches; repeats those that the store did not process, after growing pauses. Missing rows are
+        not an error.
+
+        Raises:
+            StoreThrottled: rows were left when the time for repeats was over; others are deleted.
+        """
         requests = [{"DeleteRequest": {"Key": key}} for key in keys]
+        budget = Budget(self._clock, _DELETE_MS)
         for at in range(0, len(requests), _BATCH):
             pending: dict[str, Any] = {table: requests[at : at + _BATCH]}
-            while pending:
+            for tries in count(1):
                 pending = self.call("BatchWriteItem", {"RequestItems": pending}).get("UnprocessedItems", {})
+                if not pending:
+                    break
+                self._refused()
+                if budget.spent:
+                    raise StoreThrottled(f"rows are not deleted: table={table} left={len(requests) - at}")
+                budget.pause(tries)
 
-    def purge(self, table: str, log_id: str, range_key: str) -> None:
-        """Deletes every row of a log from a table whose keys are `log_id` and `range_key`."""
+    def purge(self, table: str, log_id: str, range_key: str, limit: int) -> bool:
+        """Deletes rows of a log, at most `limit`, from a table whose keys are `log_id` and `range_key`. Returns whether
+        none are left.
+        """
         query = {
             "TableName": table,
             "KeyConditionExpression": "log_id = :log",
             "ExpressionAttributeValues": {":log": s(log_id)},
             "ExpressionAttributeNames": {"#range": range_key},
             "ProjectionExpression": "log_id, #range",
-            "Limit": _BATCH,
+            "Limit": limit,
         }
-        while keys := self.call("Query", query)["Items"]:
-            self.delete(table, keys)
+        found = self.query(query)
+        keys = list(islice(found, limit))
+        self.delete(table, keys)
+        return len(keys) < limit
 
 
 def _response(exc: ClientError) -> Mapping[str, Any]:

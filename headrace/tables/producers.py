@@ -18,6 +18,7 @@ if TYPE_CHECKING:  # it loads pynamodb, which the adapters in memory do not need
     from headrace.tables.dynamodb import Store
 
 TABLE = "producers"
+PURGED_AT_ONCE = 10_000  # rows in one run: 400 calls
 
 
 class Producers(Protocol):
@@ -26,8 +27,8 @@ class Producers(Protocol):
     def get(self, log_id: str, producer_id: str) -> Producer | None:
         """Returns the row of a producer; None if there is none."""
 
-    def purge(self, log_id: str) -> None:
-        """Removes every row of a log."""
+    def purge(self, log_id: str) -> bool:
+        """Removes rows of a log, at most `PURGED_AT_ONCE`. Returns whether none are left."""
 
 
 def producer_item(log_id: str, producer: Producer) -> Item:
@@ -100,9 +101,9 @@ class DynamoProducers:
             return None
         return Producer(item["producer"]["S"], int(item["epoch"]["N"]), int(item["seq"]["N"]))
 
-    def purge(self, log_id: str) -> None:
-        """Removes the rows of a log with queries and batched deletes, until there are none."""
-        self._store.purge(self._table, log_id, "producer")
+    def purge(self, log_id: str) -> bool:
+        """Removes rows of a log with queries and batched deletes. Returns whether none are left."""
+        return self._store.purge(self._table, log_id, "producer", PURGED_AT_ONCE)
 
 
 class MemoryProducers:
@@ -117,8 +118,10 @@ class MemoryProducers:
         with self.lock:
             return self.rows.get((log_id, producer_id))
 
-    def purge(self, log_id: str) -> None:
-        """Removes every row of a log."""
+    def purge(self, log_id: str) -> bool:
+        """Removes rows of a log. Returns whether none are left."""
         with self.lock:
-            for key in [key for key in self.rows if key[0] == log_id]:
+            keys = [key for key in self.rows if key[0] == log_id][:PURGED_AT_ONCE]
+            for key in keys:
                 del self.rows[key]
+        return len(keys) < PURGED_AT_ONCE

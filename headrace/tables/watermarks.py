@@ -11,8 +11,8 @@ Guarantees that every adapter keeps:
 Watermarks in DynamoDB. Table `watermarks`: `log_id` S (hash).
 
 Attributes of an item: `generation`, `end_slot`, `end_offset`, `sealed_bytes`, `touched_ms`, `index_generation`, and
-`requests.<name>` for each counter, all N; absent means zero. A log's note is an item of its own, `<log_id>#note`, so
-that nobody else reads it: `data` B.
+`requests.<name>` for each counter, all N; absent means zero. A log's notes are items of their own, `<log_id>#<name>`, so
+that nobody else reads them: `data` B.
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ if TYPE_CHECKING:  # it loads pynamodb, which the adapters in memory do not need
     from headrace.tables.dynamodb import Store
 
 TABLE = "watermarks"
+SURFACE_NOTE = "note"  # of a log's surface
+SEALER_NOTE = "sealer"
 
 
 class Watermark(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -76,18 +78,18 @@ class Watermarks(Protocol):
     def counts(self, log_id: str) -> dict[str, int]:
         """Returns the log's request counters; counters that are zero are left out."""
 
-    def note(self, log_id: str) -> bytes | None:
-        """Returns the note that a surface stores beside a log (templates of waiters); None if there is none. Losing it
-        loses no record. At most 300 KB.
+    def note(self, log_id: str, name: str = SURFACE_NOTE) -> bytes | None:
+        """Returns a note that a surface (templates of waiters) or the sealer stores beside a log; None if there is none.
+        Losing it loses no record. At most 300 KB.
         """
 
-    def set_note(self, log_id: str, data: bytes, replaces: bytes | None) -> bool:
-        """Writes the note if the stored one equals `replaces` (None: if there is none). Returns False, and changes
+    def set_note(self, log_id: str, data: bytes, replaces: bytes | None, name: str = SURFACE_NOTE) -> bool:
+        """Writes a note if the stored one equals `replaces` (None: if there is none). Returns False, and changes
         nothing, otherwise.
         """
 
-    def drop_note(self, log_id: str) -> None:
-        """Removes the note."""
+    def drop_note(self, log_id: str, name: str = SURFACE_NOTE) -> None:
+        """Removes a note."""
 
     def delete(self, log_id: str) -> None:
         """Removes the row and its counters, after everything else of the log was purged."""
@@ -95,7 +97,6 @@ class Watermarks(Protocol):
 
 _FIELDS = ("generation", "end_slot", "end_offset", "sealed_bytes", "touched_ms", "index_generation")
 _COUNTER = "requests."
-_NOTE = "#note"
 
 
 class TouchUnchanged(Guard, frozen=True):
@@ -194,13 +195,13 @@ class DynamoWatermarks:
             if attribute.startswith(_COUNTER)
         }
 
-    def note(self, log_id: str) -> bytes | None:
-        """Returns the note of a log, None if there is none; costs one consistent read."""
-        data = self._item(log_id + _NOTE).get("data")
+    def note(self, log_id: str, name: str = SURFACE_NOTE) -> bytes | None:
+        """Returns a note of a log, None if there is none; costs one consistent read."""
+        data = self._item(f"{log_id}#{name}").get("data")
         return bytes(data["B"]) if data is not None else None
 
-    def set_note(self, log_id: str, data: bytes, replaces: bytes | None) -> bool:
-        """Writes the note with one conditional update, if the stored one equals `replaces`; returns whether it did."""
+    def set_note(self, log_id: str, data: bytes, replaces: bytes | None, name: str = SURFACE_NOTE) -> bool:
+        """Writes a note with one conditional update, if the stored one equals `replaces`; returns whether it did."""
         values: Item = {":data": {"B": data}}
         if replaces is not None:
             values[":replaces"] = {"B": replaces}
@@ -209,7 +210,7 @@ class DynamoWatermarks:
                 "UpdateItem",
                 {
                     "TableName": self._table,
-                    "Key": {"log_id": s(log_id + _NOTE)},
+                    "Key": {"log_id": s(f"{log_id}#{name}")},
                     "UpdateExpression": "SET #data = :data",
                     "ConditionExpression": "attribute_not_exists(#data)" if replaces is None else "#data = :replaces",
                     "ExpressionAttributeNames": {"#data": "data"},
@@ -220,9 +221,9 @@ class DynamoWatermarks:
             return False
         return True
 
-    def drop_note(self, log_id: str) -> None:
-        """Removes the note with one delete."""
-        self._store.call("DeleteItem", {"TableName": self._table, "Key": {"log_id": s(log_id + _NOTE)}})
+    def drop_note(self, log_id: str, name: str = SURFACE_NOTE) -> None:
+        """Removes a note with one delete."""
+        self._store.call("DeleteItem", {"TableName": self._table, "Key": {"log_id": s(f"{log_id}#{name}")}})
 
     def delete(self, log_id: str) -> None:
         """Removes the row, and the counters in it, with one delete."""
@@ -252,7 +253,7 @@ class MemoryWatermarks:
         self.lock = lock or threading.RLock()
         self.rows: dict[str, Watermark] = {}
         self.counters: dict[str, Counter[str]] = {}
-        self.notes: dict[str, bytes] = {}
+        self.notes: dict[tuple[str, str], bytes] = {}
 
     def get(self, log_id: str) -> Watermark:
         """Returns the row of a log; zeros if there is none."""
@@ -294,23 +295,23 @@ class MemoryWatermarks:
         with self.lock:
             return dict(self.counters.get(log_id, {}))
 
-    def note(self, log_id: str) -> bytes | None:
-        """Returns the note of a log; None if there is none."""
+    def note(self, log_id: str, name: str = SURFACE_NOTE) -> bytes | None:
+        """Returns a note of a log; None if there is none."""
         with self.lock:
-            return self.notes.get(log_id)
+            return self.notes.get((log_id, name))
 
-    def set_note(self, log_id: str, data: bytes, replaces: bytes | None) -> bool:
-        """Writes the note if the stored one equals `replaces`; returns whether it did."""
+    def set_note(self, log_id: str, data: bytes, replaces: bytes | None, name: str = SURFACE_NOTE) -> bool:
+        """Writes a note if the stored one equals `replaces`; returns whether it did."""
         with self.lock:
-            if self.notes.get(log_id) != replaces:
+            if self.notes.get((log_id, name)) != replaces:
                 return False
-            self.notes[log_id] = data
+            self.notes[log_id, name] = data
             return True
 
-    def drop_note(self, log_id: str) -> None:
-        """Removes the note."""
+    def drop_note(self, log_id: str, name: str = SURFACE_NOTE) -> None:
+        """Removes a note."""
         with self.lock:
-            self.notes.pop(log_id, None)
+            self.notes.pop((log_id, name), None)
 
     def delete(self, log_id: str) -> None:
         """Removes the row and its counters."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+import json
+from collections import Counter
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any
@@ -23,14 +26,15 @@ from hypothesis import strategies as st
 from headrace.errors import Damaged, StoreThrottled, StoreTimeout
 from headrace.tables.catalog import row_item
 from headrace.tables.dynamodb import Store, signed
-from headrace.tables.items import s
+from headrace.tables.items import n, s
 from headrace.tables.producers import PutProducer
 from headrace.wal.dynamodb import DynamoWal
 from headrace.wal.entry import entry_item
 from headrace.wal.state import Producer
 from tests.contract.conftest import Ports, dynamodb_ports
-from tests.support.aws import in_process_aws
+from tests.support.aws import REGION, in_process_aws
 from tests.support.builders import first_entry, log_id, row
+from tests.support.clocks import ManualClock
 from tests.support.counting import AwsCalls
 
 URL = "https://dynamodb.us-east-1.amazonaws.com/"
@@ -115,7 +119,7 @@ def every_method(ports: Ports) -> dict[str, Callable[[], object]]:
         "purged": lambda: ports.wal.purged("x", 1),
         "get row": lambda: ports.catalog.get("streams", "n"),
         "living": lambda: ports.catalog.living("streams", limit=1),
-        "due": lambda: ports.catalog.due(1, limit=1),
+        "due": lambda: list(ports.catalog.due(1)),
         "mark_ended": lambda: ports.catalog.mark_ended(name),
         "set_hints": lambda: ports.catalog.set_hints(name, deadline_ms=1),
         "get watermark": lambda: ports.watermarks.get("x"),
@@ -210,12 +214,32 @@ def test_what_each_method_sends(dynamo: Ports, store: Store) -> None:
         "publish": {"UpdateItem": 1},
         "touch": {"UpdateItem": 1},
         "get producer": {"GetItem": 1},
-        "purge": {"Query": 2, "BatchWriteItem": 1},  # until nothing is left
+        "purge": {"Query": 1, "BatchWriteItem": 1},
     }
     for method, sent in expected.items():
         with calls.during() as made:
             every_method(dynamo)[method]()
         assert dict(made) == sent, method
+
+
+def test_deletions_that_are_not_processed_are_repeated_after_pauses_and_not_for_ever(
+    dynamo: Ports, store: Store, breaks: Breaks
+) -> None:
+    """707,239 calls were made in half a second."""
+    clock, refused = ManualClock(), Counter[str]()
+    patient = Store(REGION, store.connection, clock=clock, refused=lambda: refused.update(["call"]))
+    keys = [{"log_id": s("x"), "slot": n(slot)} for slot in range(60)]
+    left = f'{{"UnprocessedItems":{{"t":[{{"DeleteRequest":{{"Key":{json.dumps(keys[0])}}}}}]}}}}'
+    breaks.with_status(200, left)
+    with pytest.raises(StoreThrottled, match="left=60"):
+        patient.delete("t", keys)
+    assert 20 <= clock.monotonic() < 21 and 80 < breaks.sent < 200
+    assert refused == {"call": breaks.sent}
+    answers = itertools.chain([left] * 5, itertools.repeat("{}"))
+    breaks.answer = lambda: AWSResponse(URL, 200, {"x-amz-crc32": ""}, _Raw(next(answers).encode()))
+    breaks.sent = 0
+    patient.delete("t", keys)
+    assert breaks.sent == 3 + 5
 
 
 @pytest.mark.parametrize("damage", [{"v": {"N": "2"}}, {"state": s("{")}, {"config": s("[]")}, {"ids": None}])

@@ -108,6 +108,8 @@ def test_list_is_in_byte_order_and_only_of_the_prefix(objects: Objects) -> None:
     found = list(objects.list("logs/a/"))
     assert found == ["logs/a/1", "logs/a/10", "logs/a/2", "logs/a/Z", "logs/a/z", "logs/a/é"]
     assert list(objects.list("nothing/")) == []
+    assert list(objects.list("logs/a/", after=found[0])) == found[1:]
+    assert list(objects.list("logs/a/", after=found[-1])) == []
 
 
 def test_many_objects_are_listed_and_deleted(objects: Objects) -> None:

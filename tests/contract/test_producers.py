@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+from headrace.tables import producers as table
 from headrace.tables.producers import PutProducer
 from headrace.wal.state import Producer
 from tests.contract.conftest import Ports
@@ -26,7 +29,16 @@ def test_a_purge_drops_all_of_one_log(ports: Ports) -> None:
     log, other = log_id(), log_id()
     put(ports, log, *(Producer(f"p{n}", 0, n) for n in range(60)))
     put(ports, other, Producer("p0", 0, 0))
-    ports.producers.purge(log)
-    ports.producers.purge(log)
+    assert ports.producers.purge(log)
+    assert ports.producers.purge(log)
     assert [ports.producers.get(log, f"p{n}") for n in range(60)] == [None] * 60
     assert ports.producers.get(other, "p0") == Producer("p0", 0, 0)
+
+
+def test_a_purge_of_many_is_done_in_parts(ports: Ports, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(table, "PURGED_AT_ONCE", 40)
+    log = log_id()
+    put(ports, log, *(Producer(f"p{n:02}", 0, n) for n in range(60)))
+    assert not ports.producers.purge(log)
+    assert sum(ports.producers.get(log, f"p{n:02}") is not None for n in range(60)) == 20
+    assert ports.producers.purge(log)

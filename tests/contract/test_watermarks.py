@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.tables.watermarks import Watermark
+from headrace.tables.watermarks import SEALER_NOTE, Watermark
 from tests.contract.conftest import Ports
 from tests.support.builders import log_id
 
@@ -94,8 +94,10 @@ def test_a_note_is_replaced_only_by_who_read_it(ports: Ports) -> None:
     assert ports.watermarks.set_note(log, b"b", b"a")
     assert ports.watermarks.note(log) == b"b"
     assert ports.watermarks.get(log) == Watermark()
+    ports.watermarks.set_note(log, b"other", None, SEALER_NOTE)
     ports.watermarks.drop_note(log)
     ports.watermarks.drop_note(log)
+    assert (ports.watermarks.note(log), ports.watermarks.note(log, SEALER_NOTE)) == (None, b"other")
     assert ports.watermarks.note(log) is None
 
 

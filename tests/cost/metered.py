@@ -151,10 +151,10 @@ class MeteredObjects:
         self.spent["put_bytes"] += len(data)
         self.written[key] = len(data)
 
-    def list(self, prefix: str) -> Iterator[str]:
+    def list(self, prefix: str, *, after: str = "") -> Iterator[str]:
         """Lists keys; counts one LIST."""
         self.spent["list"] += 1
-        return self.inner.list(prefix)
+        return self.inner.list(prefix, after=after)
 
     def delete(self, keys: Iterable[str]) -> None:
         """Free of charge."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace as with_fields
 from typing import Any
 
@@ -266,7 +266,7 @@ class NeverMissing(Exception):
     """In the place of the error that says that a segment is gone."""
 
 
-def purge_without_watermark(parts: Any, log_id: str) -> bool:
+def purge_without_watermark(parts: Any, log_id: str) -> purging.Purged:
     """Entries that were never sealed go while the watermark is below them."""
     watermarks = parts.stores.watermarks
 
@@ -274,18 +274,18 @@ def purge_without_watermark(parts: Any, log_id: str) -> bool:
         def get(self, log: str) -> Any:
             return replace(watermarks.get(log), end_slot=2**80)
 
-        def drop_note(self, log: str) -> None:
-            watermarks.drop_note(log)
+        def drop_note(self, log: str, name: str) -> None:
+            watermarks.drop_note(log, name)
 
     unraised: Any = Unraised()
     return purging.purge(with_fields(parts, stores=with_fields(parts.stores, watermarks=unraised)), log_id)
 
 
-def payloads_without_age(parts: Any, log_id: str) -> Iterator[str]:
+def payloads_without_age(parts: Any, newest: Entry) -> list[str]:
     """Whatever no entry names, goes."""
-    found = list(parts.stores.objects.list(f"{keys.log_prefix(log_id)}wal/"))
-    named = {entry.payload_key for entry in parts.stores.wal.read(log_id).entries}
-    yield from (key for key in found if key not in named)
+    found = list(parts.stores.objects.list(f"{keys.log_prefix(newest.log_id)}wal/"))
+    named = {entry.payload_key for entry in parts.stores.wal.read(newest.log_id).entries}
+    return [key for key in found if key not in named]
 
 
 # Answers.

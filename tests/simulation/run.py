@@ -11,7 +11,7 @@ from typing import Any
 
 from emr_jobs import stores
 from functions import worker
-from functions.sealer import audit, seal, trim
+from functions.sealer import purge, seal, trim
 from headrace import clock
 from headrace.log import context, join, seam
 from headrace.log import join as tail
@@ -80,7 +80,8 @@ _SMALL: tuple[tuple[Any, str, Any], ...] = (
     (bucket, "KEPT_MS", 7_200_000),
     (wal_memory, "_PAGE_BYTES", 1800),
     (seal, "MAX_ROUNDS", 3),
-    (audit, "MAX_ROWS", 2),
+    (purge, "PAGE_OBJECTS", 5),
+    (trim, "_PAYLOADS", 2),
     (worker, "AUDIT_ROWS", 2),
     (worker, "AUDITORS", clock.Threads(1, "audit")),
     (worker, "_APART_MS", 0),

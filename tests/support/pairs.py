@@ -66,10 +66,11 @@ class Tags:
         """Puts a row, whatever is there."""
         self.rows.add((log_id, tag))
 
-    def purge(self, log_id: str) -> None:
+    def purge(self, log_id: str) -> bool:
         """Drops every row of a log."""
         with self.lock:
             self.rows = {row for row in self.rows if row[0] != log_id}
+        return True
 
 
 class DynamoTags:
@@ -93,9 +94,9 @@ class DynamoTags:
         """Puts a row, whatever is there."""
         self._store.call("PutItem", {"TableName": self._table, "Item": {"log_id": s(log_id), "tag": s(tag)}})
 
-    def purge(self, log_id: str) -> None:
+    def purge(self, log_id: str) -> bool:
         """Drops every row of a log."""
-        self._store.purge(self._table, log_id, "tag")
+        return self._store.purge(self._table, log_id, "tag", 100)
 
 
 class PutTag(Guard, frozen=True):

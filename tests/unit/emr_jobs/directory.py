@@ -51,9 +51,9 @@ class DirectoryObjects:
             whole.unlink()
         return True
 
-    def list(self, prefix: str) -> Iterator[str]:
+    def list(self, prefix: str, *, after: str = "") -> Iterator[str]:
         found = (unquote(one.name) for one in self._path.iterdir() if not one.name.startswith("."))
-        return iter(sorted((key for key in found if key.startswith(prefix)), key=str.encode))
+        return iter(sorted((key for key in found if key.startswith(prefix) and key > after), key=str.encode))
 
     def delete(self, keys: Iterable[str]) -> None:
         for key in list(keys):

@@ -66,8 +66,8 @@ class Watched:
     def create(self, key: str, data: bytes) -> Any:
         return self._call(lambda: self.target.create(key, data))
 
-    def list(self, prefix: str) -> Iterator[str]:
-        return self.target.list(prefix)
+    def list(self, prefix: str, *, after: str = "") -> Iterator[str]:
+        return self.target.list(prefix, after=after)
 
     def delete(self, keys: Any) -> None:
         self.target.delete(keys)

@@ -5,10 +5,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from functions.queue import Message
 from functions.sealer.audit import audit, sweep
 from functions.sealer.handler import hints_by_log
-from functions.sealer.purge import purge
+from functions.sealer.purge import Purged, purge
 from headrace.clock import Budget
 from headrace.errors import Damaged, OutcomeUnknown
 from headrace.log.commit import Attempt
@@ -57,10 +56,7 @@ def test_a_purge_of_a_main_log_removes_its_companions() -> None:
     row = fill(world)
     other = world.pairs.create("q")
     world.pairs.log.delete("p")
-    assert not purge(world.parts, row.log_id)
-    assert (
-        Message("purge", row.log_id, not_before_ms=world.clock.now_ms() + SETTINGS.trim_age_ms) in world.queue.waiting
-    )
+    assert purge(world.parts, row.log_id) == Purged(False, world.clock.now_ms() + SETTINGS.trim_age_ms)
     world.wait(AGE_S)
     assert not purge(world.parts, row.companions[0].log_id)  # its main log's does it
     assert purge(world.parts, row.log_id)

@@ -42,13 +42,15 @@ def test_purge_waits_for_the_trim_age() -> None:
     world.logs.delete("a")
     before = world.entries(log_id)
     world.wait(AGE_S - 1)
-    assert not purge(world.parts, log_id)
+    sealer, _ = dispatcher(world.parts)
+    sealer.run(Message("purge", log_id))
     assert world.entries(log_id) == before
     (message,) = world.queue.waiting
     assert message.verb == "purge"
     world.wait(1)
     assert world.queue.receive(world.clock.now_ms()) == [message]
-    assert purge(world.parts, log_id)
+    sealer.run(message)
+    assert len(world.entries(log_id)) == 1
 
 
 def test_purge_leaves_the_end_and_a_tombstone() -> None:

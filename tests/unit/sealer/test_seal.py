@@ -122,10 +122,9 @@ def test_a_long_backlog_is_handed_over() -> None:
     world = World(replace(SETTINGS, seal_records=1))
     log_id = world.create("a")
     written = world.fill("a", MAX_ROUNDS + 5, records=1)
-    assert world.seal(log_id).generations == MAX_ROUNDS
-    (rest,) = [message for message in world.queue.waiting if message.verb == "seal"]
-    assert rest.force and rest.not_before_ms == 0
-    world.seal(log_id)
+    sealed = world.seal(log_id)
+    assert (sealed.generations, sealed.is_done) == (MAX_ROUNDS, False)
+    assert world.seal(log_id).is_done
     assert world.published(log_id) == written
 
 

@@ -11,9 +11,9 @@ from msgspec.structs import replace
 
 from functions import worker
 from functions.queue import Message
-from functions.sealer import audit as schedule
 from functions.sealer import seal as sealing
-from functions.sealer.audit import audit, sweep
+from functions.sealer import trim as trimming
+from functions.sealer.audit import SWEEP_S, audit, sweep
 from functions.sealer.context import assemble
 from functions.sealer.trim import sweep_orphans, trim
 from functions.worker import Audited
@@ -47,10 +47,10 @@ def test_what_is_due_ends_and_what_was_renewed_moves() -> None:
     assert sweep(world.parts)[:2] == (1, 0)
 
 
-def test_a_full_sweep_goes_on_and_a_poisoned_row_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(schedule, "MAX_ROWS", 3)
+def test_one_sweep_ends_all_that_is_due_and_no_message_asks_for_another() -> None:
+    """A full page sent a message to go on, each minute another one, and each repeat of one, too: chains of sweeps."""
     world = World()
-    names = [f"n{number}" for number in range(7)]
+    names = [f"n{number}" for number in range(250)]
     for name in names:
         world.create(name, ttl_ms=TTL_MS)
     world.wait(TTL_MS / 1000)
@@ -61,14 +61,19 @@ def test_a_full_sweep_goes_on_and_a_poisoned_row_holds_nobody_up(monkeypatch: py
             raise RuntimeError("poisoned")
         return healthy(row)
 
-    parts = dataclasses.replace(world.parts, expire_if_due=expire)
-    failed = 0
-    for _ in range(5):
-        swept = sweep(parts)
-        failed += len(swept.failed)
-    assert failed == 5
-    assert world.queue.receive(world.clock.now_ms())[0] == Message("sweep")
+    swept = sweep(dataclasses.replace(world.parts, expire_if_due=expire))
+    assert (swept.ended, len(swept.failed)) == (249, 1)
     assert [row.name for row in world.stores.catalog.living(STREAMS, limit=9)] == ["n0"]
+    assert world.queue.waiting == []
+
+
+def test_a_sweep_ends_in_time_and_the_next_goes_on() -> None:
+    world = World()
+    for number in range(10):
+        world.create(f"n{number}", ttl_ms=TTL_MS)
+    world.wait(TTL_MS / 1000)
+    slow = world.watched(lambda name, after: world.wait(SWEEP_S / 4) if name == "mark_ended" and after else None)
+    assert [sweep(slow).ended for _ in range(4)] == [4, 4, 2, 0]
 
 
 def test_an_audit_finds_what_was_missed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,7 +181,10 @@ def test_orphans_go_and_what_is_named_stays() -> None:
     world.objects.put(racing, b"in flight")
     world.objects.put(pending, b"in flight")
     named = {key for key in world.keys(log_id) if "orphan" not in key and keys.generation(key) is None}
-    assert sweep_orphans(world.parts, log_id) == 2  # payloads wait a day
+    assert sweep_orphans(world.parts, log_id) == 2  # payloads wait for two sweeps that are a day apart
+    assert sweep_orphans(world.parts, log_id) == 0
+    world.wait(DAY_S)
+    assert sweep_orphans(world.parts, log_id) == 0
     world.wait(DAY_S)
     assert sweep_orphans(world.parts, log_id) == 1
     left = set(world.keys(log_id))
@@ -186,6 +194,39 @@ def test_orphans_go_and_what_is_named_stays() -> None:
     world.seal(log_id)
     assert sweep_orphans(world.parts, log_id) == 1
     assert racing not in world.keys(log_id)
+
+
+def test_a_sweep_of_orphans_does_not_read_a_busy_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headrace.wal.memory._PAGE_BYTES", 1000)
+    world = World()
+    log_id = world.create("a")
+    reads: Counter[str] = Counter()
+    parts = world.watched(lambda name, after: reads.update([name]))
+    for day in range(4):
+        world.objects.put(keys.payload(log_id, day * 2 * 10**11, f"orphan-{day}"), b"")
+        world.fill("a", 200, records=1, size=400)
+        world.seal(log_id)
+        trim(world.parts, log_id)
+        reads.clear()
+        assert sweep_orphans(parts, log_id) == (1 if day >= 2 else 0)
+        assert reads["read"] <= 4, "of 60 pages"
+        world.wait(DAY_S)
+    assert [key[-1] for key in world.keys(log_id, "wal/") if "orphan" in key] == ["2", "3"]
+
+
+def test_a_sweep_of_many_payloads_goes_on_where_it_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trimming, "_PAYLOADS", 4)
+    world = World()
+    log_id = world.create("a")
+    world.fill("a", 3)
+    for number in range(10):
+        world.objects.put(keys.payload(log_id, number, "orphan"), b"")
+    removed = []
+    for day in range(6):
+        world.wait(0 if 3 <= day < 5 else DAY_S)
+        removed.append(sweep_orphans(world.parts, log_id))
+    assert removed == [0, 0, 4, 4, 2, 0]
+    assert world.keys(log_id, "wal/") == []
 
 
 def test_orphaned_manifest_pages_go(monkeypatch: pytest.MonkeyPatch) -> None:
