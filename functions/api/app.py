@@ -61,7 +61,6 @@ def create_app(context: Context | None = None) -> FastAPI:
         access=context.access,
         meter=context.meter,
         traffic=context.traffic,
-        began=context.request_began,
         ended=context.request_ended,
     )
     return app

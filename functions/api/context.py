@@ -35,6 +35,9 @@ if TYPE_CHECKING:  # at run time it would cost every process the import of numpy
 
 DYNAMODB_TIMEOUT_S = 2.0  # timeout of one call to a store: an append has time for a second try
 OBJECT_STORE_TIMEOUT_S = 2.0
+SPARE_MS = (
+    10_000  # more than writing counts (1 s and a call) and metrics (an append's time) takes when stores are slow
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +52,7 @@ class Context:
         counts: counts of requests to the object store.
         metrics: writes what was measured to the metrics stream.
         traffic: counts the requests in progress.
-        is_server: whether background work runs in threads of its own; in a Lambda function, requests start it.
+        is_server: whether background work runs in threads of its own; in a Lambda function, invocations end with it.
         random_below: returns a random integer from 0 to its argument, exclusive.
     """
 
@@ -66,13 +69,17 @@ class Context:
     traffic: Traffic = field(kw_only=True)
     is_server: bool = field(kw_only=True)
 
-    def request_began(self) -> None:
-        """Starts background work that is due (writing request counts and metrics) in a thread, if the process is a
-        Lambda function; does nothing in a server. Must be called at the start of each request. Returns at once.
+    def invocation_ended(self, left_ms: float) -> None:
+        """Does background work that is due (writing request counts and metrics), if the process is a Lambda function and
+        has the time; does nothing in a server. Must be called at the end of each invocation, before Lambda is told that it
+        is over: then the process is frozen, in whatever it does.
+
+        Args:
+            left_ms: milliseconds until Lambda ends the invocation.
         """
-        if not self.is_server:
-            self.counts.request_began()
-            self.metrics.request_began()
+        if not self.is_server and left_ms >= SPARE_MS:
+            self.counts.invocation_ended()
+            self.metrics.invocation_ended()
 
     def request_ended(self) -> None:
         """Writes the metrics that were counted since the last call; must be called at the end of each request. Calls no

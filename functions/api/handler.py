@@ -20,4 +20,4 @@ def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
     try:
         return _mangum(event, context)
     finally:
-        instance.end()
+        instance.end(context.get_remaining_time_in_millis())

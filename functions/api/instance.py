@@ -20,6 +20,9 @@ def begin(request_id: str | None) -> None:
     logger.append_keys(request_id=request_id)
 
 
-def end() -> None:
-    """Writes the metrics that were counted since the last answer, in case the request got no answer."""
+def end(left_ms: float) -> None:
+    """Ends an invocation that Lambda would end in `left_ms`: writes the metrics that were counted since the last answer, in
+    case the request got no answer, and does background work that is due.
+    """
+    _context.invocation_ended(left_ms)
     _context.meter.flush()

@@ -1,6 +1,7 @@
 """The Lambda entry of the sealer: which verbs an event asks for, and which metrics each writes.
 
-Stream: events are hints that name logs. Delayed messages are sent first, then each log is looked at. A log that fails
+Stream: events are hints that name logs. Delayed messages are sent first, then each log is looked at that may be due, as
+its entries say. A log that fails
 is tried again by a delayed message and the batch succeeds, because otherwise the stream would repeat everything behind
 it. The batch fails only if that message can't be sent.
 
@@ -13,6 +14,8 @@ import functools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
+import msgspec
+
 from functions.metrics import Metric, SealerMetric
 from functions.queue import Message, NotQueued
 from functions.sealer import memo, policy
@@ -24,6 +27,7 @@ from functions.sealer.seal import seal
 from functions.sealer.trim import sweep_orphans, trim
 from functions.wiring import make_logger
 from functions.worker import Json, Worker
+from headrace.wal.state import offset_of_slot
 
 
 class Sealer(Worker[Context]):
@@ -35,8 +39,8 @@ class Sealer(Worker[Context]):
     poisoned = SealerMetric.PoisonedLogs
 
     def on_stream(self, records: Sequence[Json]) -> None:
-        """Sends the delayed messages that new entries need, then seals each log as far as it is due. A log that fails
-        gets a message to try again 15 seconds later.
+        """Sends the delayed messages that new entries need, then seals the logs that are due. A log whose entries alone say
+        that it can't be due costs no call.
         """
         hints = hints_by_log(records)
         now_ms = self.context.now_ms()
@@ -49,8 +53,11 @@ class Sealer(Worker[Context]):
             for log_id, its_hints in hints.items()
             for message in policy.messages(log_id, its_hints, now_ms, self.context.limits)
         ]
-        self.context.queue.send(wanted, now_ms)
-        failed = self.run_each([Message("seal", log_id) for log_id in hints])
+        if wanted:
+            self.context.queue.send(wanted, now_ms)
+        limits = self.context.limits
+        due = [log_id for log_id, its_hints in hints.items() if policy.may_be_due(its_hints, now_ms, limits)]
+        failed = self.run_each([Message("seal", log_id) for log_id in due])
         if failed:
             raise NotQueued(f"logs failed, and so did asking for another try: count={len(failed)} first={failed[0]}")
 
@@ -140,6 +147,15 @@ class Sealer(Worker[Context]):
             self.logger.error(what, log_id=log_id, exc_info=exc)
 
 
+class _Totals(msgspec.Struct, frozen=True):
+    """What a hint needs of the state in an entry."""
+
+    total_bytes: int = 0
+
+
+_totals = msgspec.json.Decoder(_Totals)
+
+
 def hints_by_log(records: Sequence[Json]) -> dict[str, list[Hint]]:
     """Returns what the records of a stream batch say about new entries, by log id. Records of removals are left out."""
     hints: dict[str, list[Hint]] = {}
@@ -148,11 +164,14 @@ def hints_by_log(records: Sequence[Json]) -> dict[str, list[Hint]]:
         image = change.get("NewImage")
         if image is None:
             continue
+        offset = offset_of_slot(int(image["slot"]["N"]))
         hint = Hint(
             kind=image["kind"]["S"],
             committed_ms=int(image["committed"]["N"]),
             prev_slot=int(image["prev"]["N"]),
             prev_committed_ms=int(image["prev_committed"]["N"]),
+            records=(offset, offset + int(image["count"]["N"])),
+            total_bytes=(int(image["prev_bytes"]["N"]), _totals.decode(image["state"]["S"]).total_bytes),
         )
         hints.setdefault(change["Keys"]["log_id"]["S"], []).append(hint)
     return hints

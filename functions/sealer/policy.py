@@ -14,6 +14,7 @@ from typing import NamedTuple
 from functions.queue import Message
 from headrace.wal.state import LogState
 
+_LOOKS = 4  # at a log, while it collects data for one segment
 _SLACK_MS = 1000  # servers' clocks differ: a late one may still commit into a bucket that seems to be over
 # unfork: perhaps the last fork of a log that has ended; recover: perhaps of one whose purge was lost
 _MAY_END_LOG = frozenset({"delete", "expire", "unfork", "recover"})
@@ -29,12 +30,16 @@ class SealLimits(NamedTuple):
 
 
 class Hint(NamedTuple):
-    """What a stream event says about one entry. `prev_slot` is -1 for the first entry of a log."""
+    """What a stream event says about one entry. `prev_slot` is -1 for the first entry of a log. `records` and `total_bytes`
+    are ranges: how many the log had before the entry, and has after it.
+    """
 
     kind: str
     committed_ms: int
     prev_slot: int
     prev_committed_ms: int
+    records: tuple[int, int] = (0, 0)
+    total_bytes: tuple[int, int] = (0, 0)
 
 
 def due_by_size(unsealed_bytes: int, unsealed_records: int, limits: SealLimits) -> bool:
@@ -78,11 +83,30 @@ def opens_bucket(hint: Hint, age_ms: int) -> bool:
     return is_first or hint.committed_ms // age_ms != hint.prev_committed_ms // age_ms
 
 
+def may_be_due(hints: Sequence[Hint], now_ms: int, limits: SealLimits) -> bool:
+    """Returns whether a log may be due, as new entries of it say: an entry passes a multiple of a quarter of the limit of
+    bytes or records, or is as old as the limit already. Between multiples the log is not looked at, so it is found to be
+    due at most a quarter of a limit late.
+    """
+    return any(
+        _passes(*hint.total_bytes, limits.payload_bytes)
+        or _passes(*hint.records, limits.records)
+        or due_by_age(hint.committed_ms, now_ms, limits)
+        for hint in hints
+    )
+
+
+def _passes(before: int, after: int, limit: int) -> bool:
+    step = max(1, limit // _LOOKS)
+    return before // step != after // step
+
+
 def messages(log_id: str, hints: Sequence[Hint], now_ms: int, limits: SealLimits) -> list[Message]:
     """Returns the delayed messages that new entries of one log need, each at most once: to seal it when they are old
     enough, and to purge it if an entry may have ended it.
 
-    A message to seal whose time has passed already is left out, because the log is looked at right afterwards.
+    A message to seal whose time has passed already is left out, because the log is looked at right afterwards
+    (`may_be_due`).
     """
     alarms = {hint.committed_ms + limits.age_ms for hint in hints if opens_bucket(hint, limits.age_ms)}
     slack_ms = min(_SLACK_MS, limits.age_ms // 10)

@@ -250,6 +250,7 @@ def control_entry(newest: Entry, kind: str, state: LogState, request_ids: tuple[
         prev_slot=newest.slot,
         prev_id=newest.id,
         prev_committed_ms=newest.committed_ms,
+        prev_bytes=newest.state.total_bytes,
     )
 
 

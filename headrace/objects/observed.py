@@ -13,7 +13,7 @@ from itertools import islice
 from typing import Literal, NamedTuple
 
 from headrace.clock import Clock
-from headrace.errors import StoreThrottled, StoreTimeout
+from headrace.errors import DeadlineExceeded, StoreThrottled, StoreTimeout
 from headrace.objects import ObjectMissing, Objects, Range, keys
 from headrace.tables.watermarks import Watermarks
 
@@ -160,10 +160,10 @@ class RequestCounts:
             self.on_first()
 
     def flush(self, watermarks: Watermarks) -> None:
-        """Adds the counts to the durable counters, with one update for each log. Must not be called while a client
-        waits for an answer.
+        """Adds the counts to the durable counters, with one update for each log.
 
-        Counts that the store refuses are kept for the next time. Counts for which it gives no answer are dropped: they
+        Counts that the store refuses, and those that the caller's deadline leaves no time for, are kept for the next time.
+        Counts for which it gives no answer are dropped: they
         may have been added already, and nothing must be counted twice.
         """
         with self._lock:
@@ -171,7 +171,7 @@ class RequestCounts:
         for log_id, counts in taken.items():
             try:
                 watermarks.count(log_id, counts)
-            except StoreThrottled:
+            except (StoreThrottled, DeadlineExceeded):
                 self.add(log_id, counts)
             except StoreTimeout:
                 pass

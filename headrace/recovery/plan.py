@@ -285,6 +285,7 @@ class _Planner:
             prev_slot=manifest.last_slot,
             prev_id=manifest.last_id,
             prev_committed_ms=manifest.last_committed_ms,
+            prev_bytes=manifest.state.total_bytes,
         )
 
     def _status(self, state: LogState, needs_entry: bool) -> Status:

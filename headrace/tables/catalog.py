@@ -87,6 +87,10 @@ class Row(msgspec.Struct, frozen=True, omit_defaults=True):
         """The rows of all logs of the name, the main one first."""
         return (self, *self.companions)
 
+    def is_due(self, now_ms: int) -> bool:
+        """Returns whether the deadline has passed."""
+        return self.deadline_ms is not None and self.deadline_ms <= now_ms
+
     def log(self, role: str) -> Row | None:
         """Returns the row of the log with this role ("" for the main log); None if there is none."""
         return next((one for one in self.logs if one.config.role == role), None)
@@ -132,7 +136,7 @@ class Catalog(Protocol):
 
 LIVING = "living"  # the index of the names that have not ended: their whole rows, in order
 EXPIRY = "expiry"
-_DUE_PAGE = 200  # keys of one query: a sweep may not reach more of them in its time
+_DUE_PAGE = 200  # keys of one query: a sweep may not reach more
 _config_decoder = msgspec.json.Decoder(LogConfig)
 _encode = msgspec.json.Encoder().encode
 
@@ -211,10 +215,6 @@ class PutRow(Guard, frozen=True):
 _LIVING = {"IndexName": LIVING}
 
 
-def _is_due(row: Row, now_ms: int) -> bool:
-    return row.deadline_ms is not None and row.deadline_ms <= now_ms
-
-
 class DynamoCatalog:
     """The port `headrace.tables.catalog.Catalog` on DynamoDB."""
 
@@ -285,12 +285,11 @@ class DynamoCatalog:
             if not after.startswith(prefix):
                 return  # it sorts behind every name with the prefix; as a start key the store would refuse it
             query["ExclusiveStartKey"] = {"bucket": s(bucket), "name": s(after), key: s(bucket)}
-        rows = map(item_row, self._store.query(query))
-        yield from (row for row in rows if row.name > after)
+        yield from (row for row in map(item_row, self._store.query(query)) if row.name > after)
 
     def due(self, now_ms: int) -> Iterator[Row]:
-        """Yields the due rows, with one index query per shard and page, and a read of each row. Begins with another shard
-        each minute, so that rows that fail keep no others waiting.
+        """Yields the due rows, with a query per shard and page, and a read of each. Begins with another shard each minute:
+        rows that fail keep no others waiting.
         """
         first = now_ms // 60_000 % len(BUCKETS)
         for shard in BUCKETS[first:] + BUCKETS[:first]:
@@ -302,9 +301,8 @@ class DynamoCatalog:
                 "Limit": _DUE_PAGE,
             }
             for key in self._store.query(query):
-                surface = key["bucket"]["S"].rpartition("#")[0]
-                row = self.get(surface, key["name"]["S"])
-                if row is not None and _is_due(row, now_ms):
+                row = self.get(key["bucket"]["S"].rpartition("#")[0], key["name"]["S"])
+                if row is not None and row.is_due(now_ms):
                     yield row
 
     def mark_ended(self, row: Row) -> None:
@@ -379,8 +377,8 @@ class MemoryCatalog:
     def due(self, now_ms: int) -> Iterator[Row]:
         """Yields the rows whose deadline has passed, as they are when they are asked for."""
         with self.lock:
-            found = [key for key, row in self.rows.items() if _is_due(row, now_ms)]
-        yield from (row for row in map(self.rows.get, found) if row is not None and _is_due(row, now_ms))
+            found = sorted(key for key, row in self.rows.items() if row.is_due(now_ms))
+        yield from (row for row in map(self.rows.get, found) if row is not None and row.is_due(now_ms))
 
     def mark_ended(self, row: Row) -> None:
         """Marks the row as ended, if it is still of the same log."""

@@ -7,8 +7,9 @@ The sparse index `purge` holds the keys of the entries after which a log may be 
 digit of the log id), `committed` N (range).
 
 Attributes of an item: `kind` S, `count` N, `ids` S (comma separated), `prev` N, `prev_id` S, `prev_committed` N,
-`committed` N (ms), `state` S (JSON of LogState), and where they apply `payload` B or `payload_key` S, `times` S (JSON
-runs), `config` S (JSON of LogConfig), `purge_shard` S (until the log is purged). `v` N is the version of this layout.
+`prev_bytes` N, `committed` N (ms), `state` S (JSON of LogState), and where they apply `payload` B or `payload_key` S,
+`times` S (JSON runs), `config` S (JSON of LogConfig), `purge_shard` S (until the log is purged). `v` N is the version of
+this layout.
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ def entry_item(entry: Entry) -> Item:
         "prev": n(entry.prev_slot),
         "prev_id": s(entry.prev_id),
         "prev_committed": n(entry.prev_committed_ms),
+        "prev_bytes": n(entry.prev_bytes),
         "committed": n(entry.committed_ms),
         "state": s(_encode(entry.state).decode()),
     }
@@ -82,6 +84,7 @@ def item_entry(item: Item) -> Entry:
             prev_slot=int(item["prev"]["N"]),
             prev_id=item["prev_id"]["S"],
             prev_committed_ms=int(item["prev_committed"]["N"]),
+            prev_bytes=int(item["prev_bytes"]["N"]),
             committed_ms=int(item["committed"]["N"]),
             state=_state_decoder.decode(item["state"]["S"]),
             payload=bytes(payload["B"]) if payload is not None else None,

@@ -334,6 +334,8 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
         slot: its slot; it has `count` records, at offsets from `offset` on.
         prev_slot, prev_id: slot and first request id of its predecessor (-1 and "" for the first entry). The id
             distinguishes the predecessor from a dead item that a late writer put into a trimmed slot.
+        prev_committed_ms, prev_bytes: its predecessor's `committed_ms` and total of bytes, for the sealer: an entry alone
+            tells it whether the log may be due.
         payload, payload_key: compressed frames, or the key of the object that holds them; neither without records.
         times: append times of the records, as runs of equal times.
         request_ids: the requests that this entry answers; the first is the entry's identity.
@@ -350,6 +352,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     prev_slot: int = -1
     prev_id: str = ""
     prev_committed_ms: int = 0
+    prev_bytes: int = 0
     count: int = 0
     payload: bytes | None = None
     payload_key: str | None = None

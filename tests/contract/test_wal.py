@@ -48,6 +48,7 @@ def test_an_entry_comes_back_as_it_was(ports: Ports) -> None:
         prev_slot=2**40 * SPAN + 7,
         prev_id="z",
         prev_committed_ms=12,
+        prev_bytes=2**53,
         times=(TimeRun(1, 5), TimeRun(1, 6)),
         payload_key="logs/x/wal/1-n",
         config=config(

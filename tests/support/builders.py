@@ -43,7 +43,12 @@ def first_entry(log: str, *data: bytes, **fields: Any) -> Entry:
 
 def next_entry(before: Entry, *data: bytes, **fields: Any) -> Entry:
     """Returns the entry after `before`: data, or a close when there are none."""
-    chain = {"prev_slot": before.slot, "prev_id": before.id, "prev_committed_ms": before.committed_ms}
+    chain = {
+        "prev_slot": before.slot,
+        "prev_id": before.id,
+        "prev_committed_ms": before.committed_ms,
+        "prev_bytes": before.state.total_bytes,
+    }
     return _entry(before.log_id, before.next_slot(), "data" if data else "close", data, {**chain, **fields})
 
 

@@ -1,7 +1,7 @@
 """Background work that no request waits for, done at intervals while there is something to do.
 
-A server does it in a thread of its own. A Lambda function is frozen between requests, so there a request that finds the
-interval over starts a thread, which works while the request runs.
+A server does it in a thread of its own. A Lambda function is frozen once its invocation is over, so there the work is done
+within an invocation, at its end: a thread that outlived it would be frozen in mid-write, and go on hours later.
 """
 
 from __future__ import annotations
@@ -10,9 +10,11 @@ import logging
 import threading
 from collections.abc import Callable
 
-from headrace.clock import Clock
+from headrace.clock import Clock, within_deadline
 from headrace.objects.observed import RequestCounts
 from headrace.tables.watermarks import Watermarks
+
+FLUSH_MS = 1_000  # for calls to begin: on Lambda the client of one request in an interval waits for them
 
 _log = logging.getLogger(__name__)
 
@@ -30,7 +32,7 @@ class Periodic:
         interval_ms: int,
         runs_between_requests: bool,
     ) -> None:
-        """Creates the work; `begun` or `request_began` starts it later.
+        """Creates the work; `begun` or `invocation_ended` starts it later.
 
         Args:
             work: does everything that is pending; it never raises.
@@ -59,14 +61,17 @@ class Periodic:
             timer = threading.Timer(self._interval_s, self._work)
             timer.daemon = True
             timer.name = self._name
-            self._start(timer)
+            try:
+                timer.start()
+            except RuntimeError:  # the interpreter is shutting down, or there are too many threads
+                _log.warning("background work is not done: no thread: name=%s", self._name)
 
-    def request_began(self) -> None:
-        """Starts the work in a thread, on Lambda, if an interval has passed and something is pending; in a server does
-        nothing. Must be called at the start of each request. Returns at once.
+    def invocation_ended(self) -> None:
+        """Does the work, on Lambda, if an interval has passed and something is pending; in a server does nothing. Must be
+        called at the end of each invocation, before Lambda is told that it is over.
         """
         if self._on_request and self._is_due():
-            self._start(threading.Thread(target=self._work, name=self._name, daemon=True))
+            self._work()
 
     def _is_due(self) -> bool:
         with self._lock:
@@ -77,12 +82,6 @@ class Periodic:
                 return False
             self._last = now
             return True
-
-    def _start(self, thread: threading.Thread) -> None:
-        try:
-            thread.start()
-        except RuntimeError:  # the interpreter is shutting down, or there are too many threads
-            _log.warning("background work is not done: no thread: name=%s", self._name)
 
 
 class CountKeeper:
@@ -110,17 +109,16 @@ class CountKeeper:
         )
         counts.on_first = self._periodic.begun
 
-    def request_began(self) -> None:
-        """Starts `flush` in a thread, on Lambda, if it is due; in a server does nothing. Must be called at the start of
-        each request. Returns at once.
-        """
-        self._periodic.request_began()
+    def invocation_ended(self) -> None:
+        """Calls `flush`, on Lambda, if it is due; as `Periodic.invocation_ended`."""
+        self._periodic.invocation_ended()
 
     def flush(self) -> None:
-        """Adds what was counted so far to the durable counters of the streams. Never raises: no request fails because
-        of a counter.
+        """Adds what was counted so far to the durable counters of the streams, as far as 1 s goes; the rest next time.
+        Never raises: no request fails because of a counter.
         """
         try:
-            self.counts.flush(self._watermarks)
+            with within_deadline(FLUSH_MS):
+                self.counts.flush(self._watermarks)
         except Exception:  # noqa: BLE001 - as said
             _log.exception("request counts were not added")

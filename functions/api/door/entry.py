@@ -278,7 +278,6 @@ class Door:
         access: Access,
         meter: Meter[ApiMetric],
         traffic: Traffic,
-        began: Callable[[], None] = lambda: None,
         ended: Callable[[], None] = lambda: None,
     ) -> None:
         exposed = ", ".join((*_EXPOSED, *surface.exposed))
@@ -290,14 +289,12 @@ class Door:
         self._access = access
         self._meter = meter
         self._traffic = traffic
-        self._began = began
         self._ended = ended
 
     async def __call__(self, scope: Asgi, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        self._began()
         try:
             writes = self._surface.is_write(scope)
             with self._traffic.request(receive, writes=writes) as counted:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 import time
 
 import pytest
 
 from functions.api.context import assemble
+from functions.api.door import background
 from functions.api.door.background import CountKeeper
 from functions.api.door.entry import Access
-from headrace.clock import SystemClock
+from headrace.clock import SystemClock, check_deadline
 from headrace.log.stores import Stores
 from headrace.memory import memory_stores
 from headrace.objects.observed import RequestCounts
 from headrace.settings import Settings
+from headrace.streams.values import SYSTEM_STREAM
 from headrace.tables.watermarks import MemoryWatermarks
 from tests.support.clocks import ManualClock
 from tests.support.faults import Faulty
@@ -41,30 +44,70 @@ def test_a_server_adds_an_interval_after_the_first_count() -> None:
     assert len(counts) == 0
 
 
-def test_a_function_adds_beside_a_request_that_finds_the_interval_over() -> None:
+def test_a_function_adds_at_the_end_of_an_invocation_that_finds_the_interval_over() -> None:
+    """A thread did it beside the next request, and was frozen with it in mid-write."""
     counts, clock = RequestCounts(), ManualClock()
     watermarks = Faulty(MemoryWatermarks())
     keeper = CountKeeper(counts, watermarks, clock, interval_ms=10_000, runs_between_requests=False)
-    entered, left = threading.Event(), threading.Event()
+    writers = []
+    watermarks.on("count", lambda: writers.append(threading.current_thread()))
+    for seconds in (0, 9.9, 0.2, 0.1):
+        clock.advance(seconds)
+        counts.note("logs/a/wal/1-x", "put")
+        keeper.invocation_ended()
+    assert writers == [threading.current_thread()]
+    assert watermarks.target.counts("a") == {"wal_payload.put": 3} and len(counts) == 1
 
-    def store_is_slow() -> None:
-        entered.set()
-        assert left.wait(5)
 
-    watermarks.on("count", store_is_slow)
-    counts.note("logs/a/wal/1-x", "put")
-    keeper.request_began()
-    clock.advance(9.9)
-    keeper.request_began()
-    assert not entered.is_set()
-    clock.advance(0.2)
-    keeper.request_began()  # returns, although the store does not
-    assert entered.wait(5)
-    counts.note("logs/a/wal/1-x", "put")
-    keeper.request_began()
-    left.set()
-    eventually(lambda: watermarks.target.counts("a") == {"wal_payload.put": 1})
-    assert watermarks.calls["count"] == 1
+def test_a_function_writes_no_longer_than_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the time does not reach is counted at the next interval."""
+    monkeypatch.setattr(background, "FLUSH_MS", 0)
+    counts, clock, watermarks = RequestCounts(), ManualClock(), InTime(MemoryWatermarks())
+    keeper = CountKeeper(counts, watermarks, clock, interval_ms=1, runs_between_requests=False)
+    for log in "ab":
+        counts.note(f"logs/{log}/wal/1-x", "put")
+    keeper.flush()
+    assert len(counts) == 2
+    monkeypatch.setattr(background, "FLUSH_MS", 60_000)
+    keeper.flush()
+    assert len(counts) == 0 and watermarks.target.counts("b") == {"wal_payload.put": 1}
+
+
+class InTime:
+    """A port whose calls begin within the request's time or not at all, as those of the real adapters."""
+
+    def __init__(self, target: MemoryWatermarks) -> None:
+        self.target = target
+
+    def __getattr__(self, name: str) -> object:
+        """Returns a method that checks the deadline first."""
+        check_deadline()
+        return getattr(self.target, name)
+
+
+@pytest.mark.parametrize(("left_ms", "written"), [(28_000, 1), (2_000, 0)])
+def test_on_lambda_nothing_is_written_after_an_invocation_and_nothing_in_a_thread(
+    left_ms: int, written: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_LAMBDA_FUNCTION_NAME", "api")
+    monkeypatch.setenv("AWS_LAMBDA_RUNTIME_API", "localhost")
+    clock, settings = ManualClock(), Settings(request_counts_ms=1000, metrics_interval_ms=1000)
+    stores = memory_stores(settings, clock)
+    watermarks = Faulty(stores.watermarks)
+    parts = assemble(dataclasses.replace(stores, watermarks=watermarks), Access({}))
+    assert not parts.is_server
+    server, threads = Server(parts=parts), threading.active_count()
+    for _ in range(3):
+        server("PUT", "/v1/stream/s", TEXT)
+        server("POST", "/v1/stream/s", TEXT, SPILLED)
+        clock.advance(2)
+    assert not watermarks.calls["count"] and stores.catalog.get("streams", SYSTEM_STREAM) is None
+    parts.invocation_ended(left_ms)  # begins the interval
+    clock.advance(2)
+    parts.invocation_ended(left_ms)
+    assert watermarks.calls["count"] == written
+    assert (stores.catalog.get("streams", SYSTEM_STREAM) is not None) == bool(written)
+    assert threading.active_count() == threads
 
 
 def test_a_function_without_new_counts_starts_nothing() -> None:
@@ -72,7 +115,7 @@ def test_a_function_without_new_counts_starts_nothing() -> None:
     keeper = CountKeeper(RequestCounts(), watermarks, clock, interval_ms=1, runs_between_requests=False)
     clock.advance(60)
     threads = threading.active_count()
-    keeper.request_began()
+    keeper.invocation_ended()
     assert threading.active_count() == threads
     assert not watermarks.calls
 
@@ -84,7 +127,7 @@ def test_it_can_be_switched_off(runs_between_requests: bool) -> None:
     threads = threading.active_count()
     counts.note("logs/a/wal/1-x", "put")
     clock.advance(60)
-    keeper.request_began()
+    keeper.invocation_ended()
     assert threading.active_count() == threads
     assert not watermarks.calls
 

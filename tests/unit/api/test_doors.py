@@ -154,9 +154,11 @@ def test_a_poll_on_lambda_waits_and_ends() -> None:
 def import_handler(**environment: str) -> subprocess.CompletedProcess[str]:
     code = (
         "import functions.api.handler as h\n"
+        "from types import SimpleNamespace\n"
         "from tests.unit.api.test_doors import gateway_event\n"
-        "print(h.handler(gateway_event('GET', '/health'), None)['statusCode'])\n"
-        "print(h.handler(gateway_event('GET', '/v1/streams'), None)['statusCode'])\n"
+        "context = SimpleNamespace(aws_request_id='r', get_remaining_time_in_millis=lambda: 29000)\n"
+        "print(h.handler(gateway_event('GET', '/health'), context)['statusCode'])\n"
+        "print(h.handler(gateway_event('GET', '/v1/streams'), context)['statusCode'])\n"
     )
     fixed = {
         "AWS_LAMBDA_FUNCTION_NAME": "api",

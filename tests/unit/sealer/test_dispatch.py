@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections import Counter
 from typing import Any
 
 import msgspec
 import pytest
 
 from functions.queue import MemoryQueue, Message, NotQueued, Queue, SqsQueue, delay_s
+from headrace.settings import Settings
 from headrace.streams.values import STREAMS
+from headrace.wal.entry import entry_item
+from headrace.wal.state import LogState
+from tests.support.builders import first_entry, next_entry
 from tests.unit.sealer.world import SETTINGS, World, dispatcher
 
 
@@ -101,6 +106,41 @@ def test_an_unreadable_message_is_reported_and_equal_ones_run_once() -> None:
     assert world.manifest(good) is not None
 
 
+def logs_of_one_entry_more(count: int, committed_ms: int) -> dict[str, Any]:
+    """Returns the stream event of an entry of 100 records in each of so many logs, none of them their first."""
+    records = []
+    for number in range(count):
+        created = first_entry(
+            f"{number:032x}", *[b"x"] * 100, committed_ms=committed_ms, state=LogState(total_bytes=100)
+        )
+        entry = next_entry(
+            created, *[b"x"] * 100, committed_ms=committed_ms + 1, state=LogState(next_offset=200, total_bytes=200)
+        )
+        keys = {"log_id": {"S": entry.log_id}, "slot": {"N": str(entry.slot)}}
+        change = {"Keys": keys, "NewImage": entry_item(entry)}
+        records.append({"eventSource": "aws:dynamodb", "eventName": "INSERT", "dynamodb": change})
+    return {"Records": records}
+
+
+def test_a_thousand_entries_of_distinct_logs_cost_no_read() -> None:
+    """Each hinted log was read three times, due or not: 3,000 reads, one after another."""
+    world = World(Settings())
+    calls: Counter[str] = Counter()
+    parts = world.watched(lambda name, after: calls.update([name]))
+    client = FakeSqs()
+    sealer, told = dispatcher(dataclasses.replace(parts, queue=SqsQueue(client, "url")))
+    now_ms = world.clock.now_ms()
+    start_of_bucket_ms = now_ms - now_ms % Settings().seal_age_ms
+    sealer.dispatch(logs_of_one_entry_more(1000, start_of_bucket_ms + 1))
+    assert (calls, len(client.batches)) == ({}, 0)
+    sealer.dispatch(logs_of_one_entry_more(1000, start_of_bucket_ms - 1))  # each opens a bucket
+    assert (calls, len(client.batches)) == ({}, 100)
+    assert told.counts["StreamEvents"] == 2000
+    world.wait(Settings().seal_age_ms / 1000)
+    sealer.dispatch(logs_of_one_entry_more(10, start_of_bucket_ms + 1))  # late: the sealer was off
+    assert calls["newest"] == 2 * 10
+
+
 def test_an_early_message_waits_again() -> None:
     world = World()
     log_id = world.create("a")
@@ -140,7 +180,8 @@ def test_the_sqs_queue_sends_tens_and_bounds_the_delay() -> None:
     client = FakeSqs()
     messages = [Message("seal", f"{n}", not_before_ms=n * 100_500) for n in range(23)]
     SqsQueue(client, "url").send(messages, 0)
-    sent = [entry for batch in client.batches for entry in batch]
+    batches = sorted(client.batches, key=lambda batch: int(json.loads(batch[0]["MessageBody"])["log_id"]))
+    sent = [entry for batch in batches for entry in batch]
     assert [json.loads(entry["MessageBody"])["log_id"] for entry in sent] == [m.log_id for m in messages]
     assert [entry["DelaySeconds"] for entry in sent][:10] == [0, 101, 201, 302, 402, 503, 603, 704, 804, 900]
     with pytest.raises(NotQueued):

@@ -48,3 +48,27 @@ def test_what_may_end_a_log_asks_for_one_purge() -> None:
         hints = [Hint(kind, T, 5, T), Hint(kind, T + 1, 6, T)]
         assert policy.messages("a", hints, T, LIMITS) == [Message("purge", "a", not_before_ms=T + 900_001)]
     assert policy.messages("a", [Hint("release", T, 5, T)], T, LIMITS) == []
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 90), st.integers(0, 9)), min_size=1, max_size=60))
+def test_a_log_is_looked_at_before_it_has_a_quarter_more_than_a_segment(sizes: list[tuple[int, int]]) -> None:
+    """Entries come one by one, and a look seals everything if there is enough for a segment."""
+    total = sealed = (0, 0)
+    looks = 0
+    for number, size in enumerate(sizes):
+        before, total = total, (total[0] + size[0], total[1] + size[1])
+        hint = Hint("data", T, number, T, (before[1], total[1]), (before[0], total[0]))
+        if policy.may_be_due([hint], T, LIMITS):
+            looks += 1
+            if policy.due_by_size(total[0] - sealed[0], total[1] - sealed[1], LIMITS):
+                sealed = total
+        assert total[0] - sealed[0] < LIMITS.payload_bytes + LIMITS.payload_bytes // 4
+        assert total[1] - sealed[1] < LIMITS.records + max(1, LIMITS.records // 4) + 1
+    assert looks <= total[0] // 25 + total[1] // 2
+
+
+def test_what_is_late_is_looked_at_whatever_its_size() -> None:
+    hint = Hint("data", T, 0, T)
+    assert not policy.may_be_due([hint], T + LIMITS.age_ms - 1, LIMITS)
+    assert policy.may_be_due([hint], T + LIMITS.age_ms, LIMITS)

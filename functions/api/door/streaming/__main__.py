@@ -191,10 +191,11 @@ def main() -> None:
 
 
 def serve(
-    app: ASGIApp, api: RuntimeApi, clock: Clock, *, begin: Callable[[str], None], end: Callable[[], None]
+    app: ASGIApp, api: RuntimeApi, clock: Clock, *, begin: Callable[[str], None], end: Callable[[float], None]
 ) -> None:
     """Answers one invocation after the other and never returns. Calls `begin` with the request's id before each, and
-    `end` after it.
+    `end` with the milliseconds that are left after it, when its answer is sent; Lambda freezes the process only when the
+    next invocation is asked for.
 
     Raises:
         RuntimeApiError, OSError: the Runtime API is gone.
@@ -206,7 +207,7 @@ def serve(
             try:
                 runner.run(answer(app, api, invocation, clock))
             finally:
-                end()
+                end(invocation.deadline_ms - clock.now_ms())
 
 
 if __name__ == "__main__":

@@ -82,11 +82,9 @@ class Emitter:
         )
         recorder.on_first = self._periodic.begun
 
-    def request_began(self) -> None:
-        """Starts `flush` in a thread, on Lambda, if it is due; in a server does nothing. Must be called at the start of
-        each request. Returns at once.
-        """
-        self._periodic.request_began()
+    def invocation_ended(self) -> None:
+        """Calls `flush`, on Lambda, if it is due; as `Periodic.invocation_ended`."""
+        self._periodic.invocation_ended()
 
     def flush(self) -> None:
         """Appends what was measured so far. Never raises: no request fails because of a metric.
