@@ -17,7 +17,7 @@ from __future__ import annotations
 import hashlib
 import heapq
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -212,9 +212,6 @@ class PutRow(Guard, frozen=True):
         tables[TABLE].rows[self.row.surface, self.row.name] = self.row
 
 
-_LIVING = {"IndexName": LIVING}
-
-
 class DynamoCatalog:
     """The port `headrace.tables.catalog.Catalog` on DynamoDB."""
 
@@ -239,24 +236,21 @@ class DynamoCatalog:
         """Returns up to `limit` rows that have not ended, in byte order of the name, by merging 16 ordered queries of the
         index that has no others.
         """
-        least = max(8, limit // 8)
-        return self._merged(
-            [self._walk(_LIVING, f"{surface}#{digit}", after, prefix, least) for digit in BUCKETS], limit
-        )
+        return self._merged({"IndexName": LIVING}, surface, after, prefix, limit)
 
     def part(self, surface: str, bucket: str, *, after: str = "", limit: int) -> list[Row]:
         """Returns up to `limit` rows of one bucket that have not ended, in byte order of the name, with one query a
         megabyte.
         """
-        return list(islice(self._walk(_LIVING, f"{surface}#{bucket}", after, "", limit), limit))
+        return list(islice(self._walk({"IndexName": LIVING}, f"{surface}#{bucket}", after, "", limit), limit))
 
     def every(self, surface: str, *, after: str = "", limit: int) -> list[Row]:
         """Returns up to `limit` rows, ended or not, in byte order of the name, by merging 16 ordered queries."""
-        least = max(8, limit // 8)
-        return self._merged([self._walk({}, f"{surface}#{digit}", after, "", least) for digit in BUCKETS], limit)
+        return self._merged({}, surface, after, "", limit)
 
-    @staticmethod
-    def _merged(streams: Sequence[Iterator[Row]], limit: int) -> list[Row]:
+    def _merged(self, index: Mapping[str, str], surface: str, after: str, prefix: str, limit: int) -> list[Row]:
+        least = max(8, limit // 8)
+        streams = [self._walk(index, f"{surface}#{digit}", after, prefix, least) for digit in BUCKETS]
         return list(islice(heapq.merge(*streams, key=lambda row: row.name.encode()), limit))
 
     def _walk(self, index: Mapping[str, str], bucket: str, after: str, prefix: str, limit: int) -> Iterator[Row]:
