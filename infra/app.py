@@ -113,6 +113,7 @@ class HeadraceStack(Stack):
             environment={**stores, "HEADRACE_DELAY_QUEUE_URL": queues.delay.queue_url},
             memory_mb=environment.memory_mb,
             log_retention=environment.log_retention,
+            reserved_concurrency=environment.sealer_reserved_concurrency,
             # Only the sweep is asynchronous, and the next tick repeats it.
             retry_attempts=0,
         )

@@ -84,6 +84,11 @@ class Environment:
         "steady rate that the HTTP API admits; above it clients get 429", least=1, most=100_000
     )
     request_burst: int = _value("requests admitted at once above the steady rate", least=1, most=100_000)
+    account_concurrency: int = _value(
+        "Lambda's limit for account and region (`aws lambda get-account-settings`); below 500 a preset reserves nothing",
+        least=10,
+        most=1_000_000,
+    )
     api_reserved_concurrency: int = _value(
         "instances of the api at most, which no other function can take; 0: what the account has",
         least=0,
@@ -115,6 +120,11 @@ class Environment:
     hosted_zone_id: str = _value("Route 53 zone that gets the domain's record; empty: you make it", form=_ZONE)
     sealer_invocations_per_shard: int = _value(
         "concurrent sealer runs for one shard of the WAL's stream; items of one log stay in order", least=1, most=10
+    )
+    sealer_reserved_concurrency: int = _value(
+        "instances that are the sealer's alone, and its most; 0: what others leave",
+        least=0,
+        most=100_000,
     )
     sealer_queue_concurrency: int = _value(
         "concurrent sealer runs for the delayed queue: a backlog must leave Lambdas to the api", least=2, most=1000
@@ -160,12 +170,22 @@ class Environment:
             Settings.from_environment(self.variables)
         except SettingsError as exc:
             raise BadEnvironment(str(exc)) from exc
+        self._check_reservations()
         if self.termination_protection and not self.keep_data:
             raise BadEnvironment("keep_data=false is for a stack without termination_protection")
         needed = SPARK_DRIVER_VCPUS + self.spark_warm_executors * SPARK_EXECUTOR_VCPUS
         if self.spark_warm_executors and needed > self.spark_maximum_vcpus:
             raise BadEnvironment(
                 f"spark_warm_executors need more than spark_maximum_vcpus: {needed} > {self.spark_maximum_vcpus}"
+            )
+
+    def _check_reservations(self) -> None:
+        """Lambda refuses a reservation that would leave the account's other functions fewer than 100 instances."""
+        reserved = sum(getattr(self, name) for name in RESERVATIONS)
+        if reserved and reserved + UNRESERVED > self.account_concurrency:
+            raise BadEnvironment(
+                f"{', '.join(RESERVATIONS)} leave fewer than {UNRESERVED} of account_concurrency: "
+                f"{reserved} of {self.account_concurrency}"
             )
 
     @property
@@ -193,6 +213,13 @@ def settings() -> list[Field[Any]]:
     """Returns the fields of `Environment` that are settings by themselves."""
     return [one for one in fields_of(Environment) if one.metadata]
 
+
+RESERVATIONS = ("api_reserved_concurrency", "streaming_reserved_concurrency", "sealer_reserved_concurrency")
+# What Lambda keeps for functions without a reservation.
+# https://docs.aws.amazon.com/lambda/latest/dg/configuration-concurrency.html
+UNRESERVED = 100
+# New accounts have a limit of 10, and a first deployment that reserves anything there fails.
+LEAST_FOR_RESERVATIONS = 500
 
 # Every number of the engine but one, which follows from `streaming_seconds`.
 ENGINE = tuple(name for name, kind in Settings.__annotations__.items() if kind == "int" and name != "sse_seconds")
@@ -237,6 +264,7 @@ DEV = Environment(
     termination_protection=False,
     requests_per_second=500,
     request_burst=500,
+    account_concurrency=10,
     api_reserved_concurrency=0,
     api_provisioned_concurrency=0,
     memory_mb=1769,
@@ -249,6 +277,7 @@ DEV = Environment(
     certificate_arn="",
     hosted_zone_id="",
     sealer_invocations_per_shard=1,
+    sealer_reserved_concurrency=0,
     sealer_queue_concurrency=2,
     indexer_queue_concurrency=2,
     spark_maximum_vcpus=16,
@@ -268,6 +297,10 @@ PROD = replace(
     requests_per_second=5_000,
     request_burst=5_000,
     snap_start=True,
+    account_concurrency=1_000,
+    # A third for readers that stay, a tenth for what must go on whatever readers do; the rest is the api's and indexer's.
+    streaming_reserved_concurrency=300,
+    sealer_reserved_concurrency=100,
     sealer_invocations_per_shard=4,
     sealer_queue_concurrency=20,
     indexer_queue_concurrency=4,
@@ -323,6 +356,9 @@ def environment_of(context: Mapping[str, Any]) -> Environment:
             advice = f"did you mean {PREFIX}{near[0]}?" if near else f"known={','.join([*kinds, *ENGINE])}"
             raise BadEnvironment(f"unknown value {key}: {advice}")
         given[name] = _parsed(kinds[name], value)
+    limit = given.get("account_concurrency", ENVIRONMENTS[preset].account_concurrency)
+    if type(limit) is int and limit < LEAST_FOR_RESERVATIONS:
+        given = {**dict.fromkeys(RESERVATIONS, 0), **given}
     return replace(ENVIRONMENTS[preset], **given, engine=engine)
 
 

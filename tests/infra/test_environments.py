@@ -16,6 +16,7 @@ from infra.app import build_app
 from infra.environments import (
     DEV,
     PROD,
+    RESERVATIONS,
     SPARK_DRIVER_VCPUS,
     SPARK_EXECUTOR_VCPUS,
     BadEnvironment,
@@ -71,7 +72,11 @@ def test_the_context_names_a_preset_and_replaces_its_values() -> None:
         ({"headrace:certificate_arn": "arn:aws:iam::1:x"}, r"certificate_arn is not an ARN"),
         ({"headrace:hosted_zone_id": "Z1"}, r"hosted_zone_id is for a domain_name"),
         (
-            {"headrace:api_reserved_concurrency": 5, "headrace:api_provisioned_concurrency": 6},
+            {
+                "environment": "prod",
+                "headrace:api_reserved_concurrency": 5,
+                "headrace:api_provisioned_concurrency": 6,
+            },
             r"api_provisioned_concurrency is above api_reserved_concurrency: 6 > 5",
         ),
         ({"environment": "prod", "headrace:keep_data": "false"}, r"keep_data=false is for a stack without"),
@@ -88,6 +93,29 @@ def test_the_app_reads_the_context(tmp_path: Path) -> None:
         build_app(context={"environment": "staging"}, outdir=str(tmp_path))
     with pytest.raises(BadEnvironment, match=r"did you mean"):
         build_app(context={"headrace:nmae": "x"}, outdir=str(tmp_path))
+
+
+def test_readers_that_stay_are_bounded_and_the_sealer_has_instances_of_its_own(resources_of: Synth) -> None:
+    production = resources_of()
+    assert production.function("streaming")["ReservedConcurrentExecutions"] == 300
+    assert production.function("sealer")["ReservedConcurrentExecutions"] == 100
+    for name in ("api", "indexer"):
+        assert "ReservedConcurrentExecutions" not in production.function(name)
+
+
+def test_nothing_is_reserved_where_the_accounts_limit_is_too_low_for_it() -> None:
+    """New accounts have 10, and Lambda would refuse the first deployment."""
+    reserved = [name for name in RESERVATIONS if getattr(PROD, name)]
+    assert reserved
+    for limit in (10, 499):
+        found = environment_of({"environment": "prod", "headrace:account_concurrency": limit})
+        assert not [name for name in RESERVATIONS if getattr(found, name)]
+    assert not [name for name in RESERVATIONS if getattr(DEV, name)]
+    message = "leave fewer than 100 of account_concurrency: 5 of 10"
+    with pytest.raises(BadEnvironment, match=message):
+        environment_of({"headrace:streaming_reserved_concurrency": 5})
+    with pytest.raises(BadEnvironment, match="leave fewer than 100 of account_concurrency: 400 of 499"):
+        replace(PROD, account_concurrency=499)
 
 
 def test_numbers_reach_the_resources(resources_of: Synth) -> None:

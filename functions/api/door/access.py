@@ -1,8 +1,8 @@
 """Bearer keys: their configuration, and how a running process learns of changed keys. `entry` checks what a key allows.
 
 The configuration is a comma-separated list of `key[:scopes[:prefixes]]`: scopes joined by `+` (empty: all), name
-prefixes joined by `|` (empty: any name). Only SHA-256 digests of keys are kept. With a malformed entry the process does
-not start.
+prefixes joined by `|` (empty: any name). Only SHA-256 digests of keys are kept. With a malformed entry a process that is
+given the keys themselves does not start, and one that reads them from a secret serves nobody.
 
 The secret with the configuration is read again from time to time, so that keys can be changed without a deployment. A
 change takes effect when a process next reads the secret: at most `keys_age_ms` later, or with the first request after a
@@ -20,6 +20,7 @@ from collections.abc import Callable, Collection
 from functions.api.door.entry import ALL, ANY_HOST, Access, Grant, Scope
 from functions.api.door.requests import host_of, is_loopback
 from headrace.clock import Clock
+from headrace.errors import StoreError
 
 
 class AccessError(ValueError):
@@ -124,16 +125,20 @@ def parse_hosts(text: str, *, allow_insecure: bool) -> frozenset[str]:
 _log = logging.getLogger(__name__)
 
 
+# How soon keys that could never be read are asked for again: until then every request waits for them in vain.
+_FIRST_RETRY_MS = 1_000
+
+
 class Keyring(Access):
-    """Keys of a server that are read again from time to time.
+    """Keys of a server that are read with the first request, and again from time to time. Not before: what a process
+    reads while a snapshot of it is taken, it may not be allowed to read yet, and a new instance would find it old.
+
+    Until they could be read once, nobody is served.
 
     Args:
         read: returns the configuration text; it may raise any error.
         check: raises AccessError for keys with which the server must not run.
         hosts: as for `Access`.
-
-    Raises:
-        AccessError: the first text is malformed or refused. Errors of the first `read` are raised, too.
     """
 
     def __init__(
@@ -145,34 +150,58 @@ class Keyring(Access):
         check: Callable[[Access], None] = lambda _: None,
         hosts: Collection[str] = (),
     ) -> None:
+        super().__init__({}, hosts)
         self._read = read
         self._check = check
         self._clock = clock
         self._age_ms = age_ms
         self._reading = threading.Lock()
-        super().__init__(self._load(), hosts)
+        self._is_known = False
         # Wall clock: the monotonic one may stop while a process is frozen or kept as a snapshot.
-        self._read_at_ms = clock.now_ms()
+        self._read_at_ms: int | None = None
+
+    @property
+    def restricted(self) -> bool:
+        """Whether requests need a key; they do until it is known that there are none."""
+        return not self._is_known or super().restricted
 
     @property
     def is_stale(self) -> bool:
-        """Whether it is time to read the keys again; also if the clock was set back."""
-        return not 0 <= self._clock.now_ms() - self._read_at_ms < self._age_ms
+        """Whether it is time to read the keys, or to read them again; also if the clock was set back."""
+        if self._read_at_ms is None:
+            return True
+        age_ms = self._age_ms if self._is_known else _FIRST_RETRY_MS
+        return not 0 <= self._clock.now_ms() - self._read_at_ms < age_ms
+
+    def check_sender(self, host: str | None, origin: str | None) -> None:
+        """Checks the headers as `Access` does, once it is known whether there are keys."""
+        if self._is_known:
+            super().check_sender(host, origin)
+
+    def grant(self, authorization: str | None) -> Grant:
+        """Returns what `Access` returns. Raises StoreError if the keys could not be read yet, besides Unauthorized."""
+        if not self._is_known:
+            raise StoreError("the API keys could not be read yet: repeat the request")
+        return super().grant(authorization)
 
     def refresh(self) -> None:
-        """Reads the keys again, unless another thread is doing it. If that fails, the error is logged and the old keys
-        stay. Blocks; never raises.
+        """Reads the keys, unless another thread is doing it; for the first keys it waits for that thread. If reading
+        fails, the error is logged and the old keys stay. Blocks; never raises.
         """
-        if not self._reading.acquire(blocking=False):
+        if not self._reading.acquire(blocking=not self._is_known):
             return
         try:
-            self.grants = self._load()
+            if self.is_stale:  # another thread may just have read them
+                self.grants = self._load()
+                self._is_known = True
+                self._read_at_ms = self._clock.now_ms()
         except AccessError as exc:
             _log.error("keys were not changed: the secret is malformed: %s", exc)
+            self._read_at_ms = self._clock.now_ms()
         except Exception as exc:  # noqa: BLE001 - the store of secrets is away: later, then
             _log.warning("keys were not read again: error=%s", type(exc).__name__)
+            self._read_at_ms = self._clock.now_ms()  # a store that is away is not asked at once
         finally:
-            self._read_at_ms = self._clock.now_ms()  # also after a failure: a store that is away is not asked at once
             self._reading.release()
 
     def _load(self) -> dict[bytes, Grant]:

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from functions.api.context import assemble
-from functions.api.door.access import AccessError, Keyring, check_exposure
+from functions.api.door.access import Keyring, check_exposure
 from functions.api.door.entry import Access
 from functions.api.door.errors import Unauthorized
 from headrace.memory import memory_stores
@@ -39,6 +39,7 @@ def on_lambda(access: Access) -> None:
 
 def serve(secret: Secret, clock: ManualClock) -> Server:
     keys = Keyring(secret, clock, age_ms=AGE_MS, check=on_lambda)
+    keys.refresh()
     return Server(parts=assemble(memory_stores(Settings(metrics_interval_ms=0)), keys))
 
 
@@ -97,14 +98,44 @@ def test_keys_stay_while_the_store_of_secrets_is_away_which_is_asked_no_more_oft
 def test_a_clock_that_was_set_back_does_not_keep_old_keys() -> None:
     secret, clock = Secret("old"), ManualClock()
     keys = Keyring(secret, clock, age_ms=AGE_MS)
+    keys.refresh()
     clock.set_back(3600)
     assert keys.is_stale
 
 
-def test_a_server_does_not_start_with_keys_that_it_would_refuse_later() -> None:
-    for text in ("", "key:typo"):
-        with pytest.raises(AccessError):
-            Keyring(Secret(text), ManualClock(), age_ms=AGE_MS, check=on_lambda)
+def lazy(secret: Secret, clock: ManualClock) -> Server:
+    """A server that has had no request yet."""
+    keys = Keyring(secret, clock, age_ms=AGE_MS, check=on_lambda)
+    return Server(parts=assemble(memory_stores(Settings(metrics_interval_ms=0)), keys))
+
+
+def test_the_secret_is_read_with_the_first_request_and_not_before() -> None:
+    """A version's snapshot is taken before the role of the function may be known everywhere."""
+    secret, clock = Secret("key"), ManualClock()
+    secret.error = PermissionError("AccessDenied")
+    server = lazy(secret, clock)
+    assert secret.readings == 0
+    secret.error = None
+    assert [status(server, key) for key in ("key", "other")] == [200, 401]
+    assert secret.readings == 1
+
+
+def test_nobody_is_served_until_the_secret_was_read_once() -> None:
+    secret, clock = Secret("key"), ManualClock()
+    secret.error = PermissionError("AccessDenied")
+    server = lazy(secret, clock)
+    assert [status(server, key) for key in ("key", "other", "")] == [503] * 3
+    assert server("GET", "/v1/streams").status == 503
+    assert secret.readings == 1, "a store that is away is not asked with each request"
+    secret.error = None
+    clock.advance(1)
+    assert [status(server, key) for key in ("key", "other")] == [200, 401]
+
+
+@pytest.mark.parametrize("text", ["", "key:typo"])
+def test_a_server_serves_nobody_with_keys_that_it_would_refuse_later(text: str) -> None:
+    server = lazy(Secret(text), ManualClock())
+    assert [server("GET", "/v1/streams").status, status(server, "key")] == [503, 503]
 
 
 def test_one_thread_reads_and_the_others_go_on_with_what_they_have() -> None:
@@ -119,6 +150,7 @@ def test_one_thread_reads_and_the_others_go_on_with_what_they_have() -> None:
 
     clock = ManualClock()
     keys = Keyring(slow, clock, age_ms=AGE_MS)
+    keys.refresh()
     texts[0] = "new"
     clock.advance(AGE_MS / 1000)
     reader = threading.Thread(target=keys.refresh)
