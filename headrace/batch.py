@@ -24,7 +24,7 @@ from typing import NamedTuple, TypeVar
 
 import zstandard
 
-from headrace.errors import Damaged
+from headrace.errors import Damaged, refuse_newer
 
 MAX_KEY_BYTES = 4096
 MAX_PAYLOAD_BYTES = 128 * 1024 * 1024  # bound on what a reader allocates for one payload
@@ -242,6 +242,7 @@ def decode_frames(payload: bytes, source: str) -> Batch:
         source: names where the payload was read from, for the error message.
 
     Raises:
+        NewerFormat: a newer release wrote the payload.
         Damaged: the payload is truncated, altered or of another version.
     """
     try:
@@ -255,7 +256,7 @@ def decode_frames(payload: bytes, source: str) -> Batch:
     except zstandard.ZstdError as exc:
         raise Damaged(f"payload does not decompress: source={source}") from exc
     try:
-        return _Frames(raw).batch()
+        return _Frames(raw, source).batch()
     except (struct.error, ValueError) as exc:  # UnicodeDecodeError is one
         raise Damaged(f"payload contradicts itself: source={source} reason={exc}") from exc
 
@@ -263,8 +264,9 @@ def decode_frames(payload: bytes, source: str) -> Batch:
 class _Frames:
     """A parser of decompressed frames."""
 
-    def __init__(self, raw: bytes) -> None:
+    def __init__(self, raw: bytes, source: str) -> None:
         self._raw = raw
+        refuse_newer(raw[0], _VERSION, source)
         version, kinds, count = _HEAD.unpack_from(raw)
         self._kinds: int = kinds
         self._count: int = count

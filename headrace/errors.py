@@ -10,6 +10,7 @@
     ├── Overloaded            nothing was written; repeat later
     ├── OutcomeUnknown        it may have been written; look before repeating
     ├── RequestTimeout        a read did not finish in time; repeat
+    ├── NewerFormat           stored data was written by a newer release; upgrade this one
     └── Damaged               stored data contradicts itself; an operator must look
         └── SegmentMissing    the same, if the newest manifest still names it
 
@@ -91,6 +92,23 @@ class RequestTimeout(HeadraceError):
 
     def __init__(self, message: str = "request timed out") -> None:
         super().__init__(message)
+
+
+class NewerFormat(HeadraceError):
+    """Stored data has a format version above those that this release knows. Nothing is wrong with it."""
+
+    code = "unavailable"
+    retryable = True  # by a process of the newer release
+
+
+def refuse_newer(found: int, known: int, source: str) -> None:
+    """Checks the format version of something stored.
+
+    Raises:
+        NewerFormat: it is above the one that this release knows.
+    """
+    if found > known:
+        raise NewerFormat(f"written by a newer release: upgrade: source={source} version={found} known={known}")
 
 
 class Damaged(HeadraceError):

@@ -12,9 +12,10 @@ from typing import Any, TypeVar
 import msgspec
 import zstandard
 
-from headrace.errors import Damaged, StoreThrottled, StoreTimeout
+from headrace.errors import Damaged, StoreThrottled, StoreTimeout, refuse_newer
 from headrace.objects import ObjectMissing, Objects
 
+_VERSION = 1  # of every object that has a field `version`
 _LEVEL = 3
 _MAX_BYTES = 512 * 1024 * 1024  # bound on what a reader allocates: a key page of 100,000 keys of 4 KB fits
 
@@ -41,12 +42,16 @@ def decode(data: bytes, type_: type[T], source: str, dec_hook: Callable[[type, A
         dec_hook: msgspec's hook for custom types.
 
     Raises:
+        NewerFormat: a newer release wrote the object.
         Damaged: the object is truncated or altered, or is not a value of this type.
     """
     raw = unframe(data, source)
     try:
-        return msgspec.json.decode(raw, type=type_, dec_hook=dec_hook)
+        found = msgspec.json.decode(raw, type=type_, dec_hook=dec_hook)
+        refuse_newer(getattr(found, "version", _VERSION), _VERSION, source)
+        return found
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
+        _refuse_newer(raw, msgspec.json.decode, source)
         raise Damaged(f"object is not what it should be: object={source} reason={exc}") from exc
 
 
@@ -54,9 +59,27 @@ def decode_msgpack(data: bytes, type_: type[T], source: str) -> T:
     """Decodes a value from the bytes that `encode_msgpack` returned; otherwise like `decode`."""
     raw = unframe(data, source)
     try:
-        return msgspec.msgpack.decode(raw, type=type_)
+        found = msgspec.msgpack.decode(raw, type=type_)
+        refuse_newer(getattr(found, "version", _VERSION), _VERSION, source)
+        return found
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
+        _refuse_newer(raw, msgspec.msgpack.decode, source)
         raise Damaged(f"object is not what it should be: object={source} reason={exc}") from exc
+
+
+class _Versioned(msgspec.Struct):
+    """What every format keeps, whatever else it changes."""
+
+    version: int
+
+
+def _refuse_newer(raw: bytes, decode: Callable[..., _Versioned], source: str) -> None:
+    """Raises NewerFormat if the reason why an object does not decode is that a newer release wrote it."""
+    try:
+        found = decode(raw, type=_Versioned).version
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return
+    refuse_newer(found, _VERSION, source)
 
 
 def frame(raw: bytes) -> bytes:

@@ -18,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from headrace.errors import Damaged
+from headrace.errors import Damaged, refuse_newer
 from headrace.tables.items import Guard, Item, Member, MemoryTables, Names, Refusal, n, s
 from headrace.wal.state import Entry, LogConfig, LogState, TimeRun, decode_extension
 
@@ -66,9 +66,12 @@ def item_entry(item: Item) -> Entry:
     """Converts an item of the DynamoDB table to an entry.
 
     Raises:
+        NewerFormat: a newer release wrote the item.
         Damaged: the item is not one that this version writes; the message names it.
     """
+    where = f"log_id={item.get('log_id')} slot={item.get('slot')}"
     try:
+        refuse_newer(int(item["v"]["N"]), VERSION, where)
         if item["v"]["N"] != str(VERSION):
             raise ValueError(f"unknown version {item['v']['N']}")
         payload = item.get("payload")
@@ -93,7 +96,6 @@ def item_entry(item: Item) -> Entry:
             config=_config_decoder.decode(config["S"]) if config is not None else None,
         )
     except (KeyError, ValueError, RecursionError, msgspec.MsgspecError) as exc:
-        where = f"log_id={item.get('log_id')} slot={item.get('slot')}"
         raise Damaged(f"entry does not parse: {where}") from exc
 
 

@@ -23,6 +23,7 @@ from headrace.errors import (
     Gone,
     HeadraceError,
     InvalidRequest,
+    NewerFormat,
     NotFound,
     OutcomeUnknown,
     Overloaded,
@@ -76,6 +77,7 @@ _ROWS = (
     Row(OutcomeUnknown, 408),
     Row(BodyTimeout, 408, lambda _: {"Connection": "close"}),
     Row(RequestTimeout, 408),
+    Row(NewerFormat, 503, lambda _: {"Retry-After": str(_RESTART_S)}),
 )
 _HTTP_CODES = {404: "not_found", 405: "method_not_allowed"}
 
