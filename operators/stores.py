@@ -16,7 +16,7 @@ import msgspec
 from cli.errors import BadInput, CliError, Unreachable
 from cli.output import steps_bar
 from cli.terminal import print_document
-from headrace.errors import StoreError
+from headrace.errors import NewerFormat, StoreError
 from headrace.settings import Settings, SettingsError, child_environment
 
 if TYPE_CHECKING:  # half a second that `--help` need not wait for
@@ -107,6 +107,10 @@ def store_errors(what: str) -> Iterator[None]:
         yield
     except StoreError as exc:
         raise Unreachable(f"{what}: {exc}", "run the command again: it continues what is unfinished") from exc
+    except NewerFormat as exc:
+        raise CliError(
+            f"{what}: {exc}", "install the release of the deployment: pip install -U 'headrace[operators]'"
+        ) from exc
     except (ClientError, BotoCoreError) as exc:
         raise CliError(f"{what}: {exc}", "check the names, the region and your permissions") from exc
 

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from headrace.definition import Definition, Definitions, Document
-from headrace.errors import Conflict, Damaged, InvalidRequest, PayloadTooLarge
+from headrace.errors import Conflict, Damaged, InvalidRequest, NewerFormat, PayloadTooLarge
 from headrace.json import jsontext, lens, registry, validate
 from headrace.json.registry import Registry
 from headrace.objects import keys, packed
@@ -234,7 +234,7 @@ def definition(data: bytes) -> None:
     objects.put(key, changed)
     try:
         found = Definitions(objects).of(LOG, LogState(next_offset=1, definition=ref))
-    except Damaged as exc:
+    except (Damaged, NewerFormat) as exc:
         assert key in str(exc), f"does not name the object: {exc}"
         return
     assert how != EDITED or found == _definition(), "wrong data"

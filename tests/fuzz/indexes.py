@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from headrace.errors import Damaged
+from headrace.errors import Damaged, NewerFormat
 from headrace.index import descriptors, families, fetching
 from headrace.index import manifest as index_manifests
 from headrace.index.descriptors import Descriptor, Run
@@ -87,7 +87,7 @@ def index_part(data: bytes) -> None:
         altered.put(key, edited(value, data[1:]) if key == victim else value)
     try:
         found = _answers(altered, made)
-    except Damaged as exc:
+    except (Damaged, NewerFormat) as exc:
         assert victim in str(exc) or made.descriptor in str(exc)
         return
     whole = MemoryObjects()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from headrace.errors import Damaged, InvalidRequest
+from headrace.errors import Damaged, InvalidRequest, NewerFormat
 from headrace.json import jsontext, search_config
 from headrace.query.language import canonical, grammar, query
 from headrace.query.language.canonical import Value
@@ -83,7 +83,7 @@ def touches(data: bytes) -> None:
     else:
         try:
             book = templates.load(rest if number & 64 else jsontext.dumps(_edited(vocabulary.BOOK, rest)))
-        except Damaged:
+        except (Damaged, NewerFormat):
             return
         assert templates.load(templates.dump(book)) == book
 

@@ -10,7 +10,7 @@ import msgspec
 import zstandard
 
 from headrace.batch import Batch, Record, encode_frames
-from headrace.errors import Damaged
+from headrace.errors import Damaged, NewerFormat
 from headrace.manifest import manifest as manifests
 from headrace.manifest.manifest import Manifest, ManifestPage
 from headrace.objects.memory import MemoryObjects
@@ -63,7 +63,7 @@ def named(source: str, decode: Callable[[], object]) -> object | None:
     """Returns what `decode` returns; None if it says that the object is damaged, and names it."""
     try:
         return decode()
-    except Damaged as exc:
+    except (Damaged, NewerFormat) as exc:
         assert source in str(exc), f"does not name the object: {exc}"
         return None
 

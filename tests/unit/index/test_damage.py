@@ -149,7 +149,7 @@ def test_a_descriptor_that_contradicts_itself_is_damaged(stored: tuple[MemoryObj
     descriptor = descriptors.decode(objects.get(run.descriptor), run.descriptor)
     part = descriptor.parts["kw"][0]
     for wrong in (
-        replace(descriptor, version=2),
+        replace(descriptor, version=0),
         replace(descriptor, end_offset=descriptor.first_offset),
         replace(descriptor, first_offset=-1),
         replace(descriptor, parts={"kw": (replace(part, footer=b""),)}),

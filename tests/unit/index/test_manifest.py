@@ -150,7 +150,7 @@ def test_gaps_are_what_no_run_covers(found: list[tuple[int, int]], start: int, n
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"version": 2},
+        {"version": 0},
         {"runs": (run("a", 0, 10), run("b", 9, 20))},
         {"runs": (run("a", 10, 20), run("b", 0, 10))},
         {"runs": (run("a", 0, 10), run("a", 10, 20))},
