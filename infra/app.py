@@ -9,6 +9,7 @@ application has no state: it may be destroyed and deployed again at any time.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -236,5 +237,14 @@ def build_app(*, context: Mapping[str, Any] | None = None, outdir: str | None = 
     return app
 
 
+def main() -> None:
+    """Synthesizes the app for the CDK's command line. Ends with a sentence if the context is wrong."""
+    try:
+        app = build_app()
+    except ValueError as exc:
+        sys.exit(f"headrace: {exc}")
+    app.synth()
+
+
 if __name__ == "__main__":
-    build_app().synth()
+    main()
