@@ -39,7 +39,8 @@ class Part(msgspec.Struct, frozen=True):
         footer: the last bytes of the object (its Parquet footer with length and magic), so that opening costs no GET.
         first: per row group, the sort key of its first row, cut to `families.CUT` bytes: terms of `kw` and `fts`,
             routing keys of `lex`, empty for the other families.
-        chunks: per row group, the chunk of its first row; empty for a part written before chunks were recorded.
+        chunks: per row group, the chunk of its first row; empty as `first` is.
+        sums: per row group and Parquet column, the CRC-32 of all bytes of its column chunk, page headers included.
     """
 
     key: str
@@ -47,8 +48,9 @@ class Part(msgspec.Struct, frozen=True):
     sha256: str
     rows: int
     footer: bytes
-    first: tuple[bytes, ...] = ()
-    chunks: tuple[int, ...] = ()
+    first: tuple[bytes, ...]
+    chunks: tuple[int, ...]
+    sums: tuple[int, ...]
 
 
 class FieldStats(msgspec.Struct, frozen=True):
@@ -166,7 +168,7 @@ def decode(data: bytes, source: str) -> Descriptor:
     for family, parts in found.parts.items():
         for part in parts:
             says_where = bool(part.first) == (family in _SORTED)
-            says_where = says_where and len(part.chunks) in (0, len(part.first))
+            says_where = says_where and len(part.chunks) == len(part.first)
             if not (says_where and part.rows > 0 and 12 <= len(part.footer) + 4 <= part.size):
                 raise Damaged(f"index run has a part that can't be: object={source} part={part.key}")
         firsts = [first for part in parts for first in part.first]

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import io
 import operator
+import zlib
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -42,6 +43,8 @@ class PartReader:
             found = pq.read_metadata(pa.BufferReader(self.part.footer))
         if found.num_rows != self.part.rows:
             raise Damaged(f"index part has other rows: object={self.part.key} rows={found.num_rows}")
+        if found.num_row_groups * found.num_columns != len(self.part.sums):
+            raise Damaged(f"index part has other column chunks: object={self.part.key} sums={len(self.part.sums)}")
         return found
 
     @cached_property
@@ -85,12 +88,9 @@ class PartReader:
         row_group = self._metadata.row_group(group)
         for column in columns:
             for number in self._leaves_of(column):
-                chunk = row_group.column(number)
-                begin = chunk.data_page_offset
-                if chunk.has_dictionary_page and chunk.dictionary_page_offset:
-                    begin = min(begin, chunk.dictionary_page_offset)
+                begin, size = extent(row_group.column(number))
                 starts.append(begin)
-                ends.append(begin + chunk.total_compressed_size)
+                ends.append(begin + size)
         start, end = min(starts), max(ends)
         if not 0 < start < end <= self.part.size - len(self.part.footer):
             raise Damaged(f"index part says it ends elsewhere: object={self.part.key} range={start}-{end}")
@@ -103,12 +103,13 @@ class PartReader:
             spans: the fetched bytes, by the start of their range.
         """
         leaves = [number for column in columns for number in self._leaves_of(column)]
+        fetched = _Sparse(self.part, spans)
         with damage(self.part.key):
+            self._check(fetched, groups, leaves)
             file = pq.ParquetFile(
-                pa.PythonFile(_Sparse(self.part, spans), mode="r"),
+                pa.PythonFile(fetched, mode="r"),
                 metadata=self._metadata,
                 read_dictionary=self._texts(columns),
-                page_checksum_verification=True,
                 pre_buffer=False,  # otherwise it would also fetch what is between the column chunks
             )
             found = file.reader.read_row_groups(list(groups), column_indices=leaves, use_threads=False)
@@ -116,6 +117,18 @@ class PartReader:
         if found.num_rows != sum(map(self.rows, groups)):
             raise Damaged(f"index part has other rows: object={self.part.key} rows={found.num_rows}")
         return found
+
+    def _check(self, fetched: _Sparse, groups: Sequence[int], leaves: Sequence[int]) -> None:
+        """Raises Damaged unless the column chunks have their checksums. Those of Parquet's pages leave out page headers,
+        so that an altered header could give other values.
+        """
+        for group in groups:
+            row_group = self._metadata.row_group(group)
+            for number in leaves:
+                begin, size = extent(row_group.column(number))
+                fetched.seek(begin)
+                if zlib.crc32(fetched.read(size)) != self.part.sums[group * self._metadata.num_columns + number]:
+                    raise Damaged(f"index part is altered: object={self.part.key} row_group={group} column={number}")
 
     def _texts(self, columns: Sequence[str]) -> list[str]:
         return [name for name in columns if name in self._types and pa.types.is_string(self._types[name])]
@@ -131,6 +144,14 @@ class PartReader:
         if found is None:
             raise Damaged(f"index part lacks a column: object={self.part.key} column={column}")
         return found
+
+
+def extent(chunk: Any) -> tuple[int, int]:
+    """Returns where a column chunk begins in its object, and its size, by its metadata."""
+    begin = chunk.data_page_offset
+    if chunk.has_dictionary_page and chunk.dictionary_page_offset:
+        begin = min(begin, chunk.dictionary_page_offset)
+    return begin, chunk.total_compressed_size
 
 
 @contextmanager

@@ -95,7 +95,7 @@ class RunReader:
         self._chunks: dict[Family, tuple[int, ...]] = {
             family: tuple(chunk for part in parts for chunk in part.chunks)
             for family, parts in descriptor.parts.items()
-            if all(part.chunks for part in parts)
+            if family in families.POSTINGS
         }
 
     def postings(self, requests: Sequence[TermRequest]) -> Routine[list[Postings]]:
@@ -233,10 +233,9 @@ class RunReader:
     def _candidates(self, request: TermRequest) -> range:
         firsts = self._firsts.get(request.family, ())
         groups = postings.groups_of(firsts, request.low, request.high)
-        chunks = self._chunks.get(request.family)
-        if request.chunks is None or request.high is not None or chunks is None:
+        if request.chunks is None or request.high is not None:
             return groups
-        return postings.narrow(groups, firsts, chunks, request.low, request.chunks)
+        return postings.narrow(groups, firsts, self._chunks.get(request.family, ()), request.low, request.chunks)
 
     def _family(self, family: Family) -> tuple[_Group, ...]:
         """Returns the row groups of a family in all its parts, in order."""

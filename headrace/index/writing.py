@@ -8,7 +8,9 @@ small in families where single terms are looked up.
 from __future__ import annotations
 
 import hashlib
+import zlib
 from collections.abc import Callable, Iterable, Iterator
+from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,6 +21,7 @@ from numpy.typing import NDArray
 
 from headrace.index import families
 from headrace.index.descriptors import Family, Part
+from headrace.index.parts import extent
 
 PART_BYTES = 64 * 1024 * 1024
 COLUMN_ROWS = 1_000_000  # rows of one row group of `col`: a column is one ranged read
@@ -110,8 +113,17 @@ class _Open:
             footer=footer,
             first=tuple(self._first),
             chunks=tuple(self._chunks),
+            sums=tuple(_sums(data, pq.read_metadata(pa.BufferReader(footer)))),
         )
         return WrittenPart(part, data)
+
+
+def _sums(data: bytes, metadata: Any) -> Iterator[int]:
+    """Yields the CRC-32 of each column chunk, by row group and Parquet column."""
+    view = memoryview(data)
+    for group, column in product(range(metadata.num_row_groups), range(metadata.num_columns)):
+        begin, size = extent(metadata.row_group(group).column(column))
+        yield zlib.crc32(view[begin : begin + size])
 
 
 def _options(family: Family, schema: pa.Schema, sample: pa.Table) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from itertools import product
 from typing import Any
 
 import pyarrow as pa
@@ -13,6 +14,7 @@ from headrace.errors import Damaged
 from headrace.index import descriptors, families, fetching
 from headrace.index.descriptors import Run
 from headrace.index.fetching import CachedRanges
+from headrace.index.parts import PartReader
 from headrace.index.postings import TermRequest
 from headrace.index.reading import RunReader
 from headrace.objects import ObjectMissing, Range
@@ -95,6 +97,28 @@ def test_an_altered_object_is_told_or_says_the_same(stored: tuple[MemoryObjects,
     assert found == expected
 
 
+def test_every_altered_byte_of_a_column_chunk_is_noticed(stored: tuple[MemoryObjects, Run]) -> None:
+    """Bytes of page headers too, which the checksums of Parquet's pages leave out: a header without its checksum, or with
+    another number of values, can be decoded to other values.
+    """
+    objects, run = stored
+    for family, parts in descriptors.decode(objects.get(run.descriptor), run.descriptor).parts.items():
+        for part, columns in ((part, families.POSTINGS.get(family)) for part in parts):
+            reader = PartReader(part)
+            names = (
+                columns.names if columns is not None else families.AGG.names if family == "agg" else ["k", "i", "f"]
+            )
+            for group, name in product(range(reader.groups), names):
+                span = reader.span(group, [name])
+                data = bytearray(objects.get_range(*span))
+                assert reader.table([group], [name], {span.start: bytes(data)}).num_rows == reader.rows(group)
+                for at in range(len(data)):
+                    data[at] ^= 1 << at % 8
+                    with pytest.raises(Damaged, match=part.key):
+                        reader.table([group], [name], {span.start: bytes(data)})
+                    data[at] ^= 1 << at % 8
+
+
 def test_a_lost_object_is_damage(stored: tuple[MemoryObjects, Run]) -> None:
     original, run = stored
     for lost in original.list(""):
@@ -145,7 +169,9 @@ def test_parts_that_are_not_as_the_descriptor_says_are_damaged(stored: tuple[Mem
         replace(part, footer=part.footer[:-1] + b"?"),
         replace(part, footer=part.footer[5:]),
         replace(part, first=(*part.first, b"zzz")),
-        replace(part, first=(*part.first, b"zzz"), chunks=()),
+        replace(part, first=(*part.first, b"zzz"), chunks=(*part.chunks, 7)),
+        replace(part, sums=part.sums[1:]),
+        replace(part, sums=part.sums[::-1]),
         replace(part, chunks=(*part.chunks, 7)),
         replace(part, size=len(part.footer) + 20),
         descriptor.parts["col"][0],

@@ -117,7 +117,7 @@ class World(sealer.World):
             greatest_timestamp=None,
             schema_version=0,
             inputs=tuple(run.id for run in task.inputs),
-            parts={"lex": (Part(part, len(_PART), "", 1, _PART[-8:], (b"k",)),)},
+            parts={"lex": (Part(part, len(_PART), "", 1, _PART[-8:], (b"k",), (0,), ()),)},
             fields={},
             rollups=(),
             created_ms=created_ms,

@@ -50,7 +50,7 @@ def index_all(world: Ruins, log_id: str) -> None:
     for number, end_offset in enumerate((1, manifest.end_offset)):
         key = keys.run_part(log_id, f"r{number}", "lex", 0, "n")
         rows = b"rows of a part"
-        part = Part(key, len(rows), hashlib.sha256(rows).hexdigest(), 1, rows[-8:], (b"k",))
+        part = Part(key, len(rows), hashlib.sha256(rows).hexdigest(), 1, rows[-8:], (b"k",), (0,), ())
         world.objects.put(key, rows)
         descriptor = Descriptor(
             *(1, log_id, f"r{number}", number, "p", 0, end_offset, 0, 0, None, None, 0, ()),
