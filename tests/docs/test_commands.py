@@ -102,8 +102,12 @@ class Shell:
 
 @pytest.fixture(scope="module")
 def shared_server() -> Iterator[DevServer]:
-    """Yields the emulator of the pages that ask for no options of their own."""
-    with dev_server(*SOON, runs_jobs=True) as server:
+    """Yields the emulator of the pages that ask for no options of their own.
+
+    It forgets everything after each request: what a search fetches would otherwise depend on whether the search before it
+    came before the index.
+    """
+    with dev_server(*SOON, "--cold", runs_jobs=True) as server:
         yield server
 
 

@@ -68,6 +68,13 @@ def named(source: str, decode: Callable[[], object]) -> object | None:
         return None
 
 
+def check_edits(source: str, valid: bytes, edits: bytes, decode: Callable[[bytes], object]) -> None:
+    """Edits an object whose hash is known elsewhere: it is taken if it is the same, and only then."""
+    changed = edited(valid, edits)
+    found = named(source, lambda: decode(changed))
+    assert (found is not None) == (changed == valid), "an altered object passes"
+
+
 @cache
 def batch() -> Batch:
     """Records of every shape, in more than one zstd block's worth of text."""

@@ -20,10 +20,8 @@ from headrace.json import jsontext
 from headrace.json.lens.closed import DATE_TIME, Fragment
 from headrace.json.lens.ops import Convert, Transform
 
-if TYPE_CHECKING:
-    from headrace.json.lens.shapes import (
-        Shapes,
-    )  # jsonschema-rs comes with it, which functions that only convert lack
+if TYPE_CHECKING:  # it loads jsonschema-rs, which functions that only convert do not ship
+    from headrace.json.lens.shapes import Shapes
 
 Transformation = Callable[[Any], Any]
 

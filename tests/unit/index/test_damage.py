@@ -103,11 +103,10 @@ def test_every_altered_byte_of_a_column_chunk_is_noticed(stored: tuple[MemoryObj
     """
     objects, run = stored
     for family, parts in descriptors.decode(objects.get(run.descriptor), run.descriptor).parts.items():
-        for part, columns in ((part, families.POSTINGS.get(family)) for part in parts):
+        schema = families.AGG if family == "agg" else families.POSTINGS.get(family)
+        names = schema.names if schema is not None else ["k", "i", "f"]
+        for part in parts:
             reader = PartReader(part)
-            names = (
-                columns.names if columns is not None else families.AGG.names if family == "agg" else ["k", "i", "f"]
-            )
             for group, name in product(range(reader.groups), names):
                 span = reader.span(group, [name])
                 data = bytearray(objects.get_range(*span))
