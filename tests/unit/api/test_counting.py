@@ -36,8 +36,8 @@ def test_a_server_adds_an_interval_after_the_first_count() -> None:
     for round_ in (1, 2):
         counts.note("logs/a/wal/1-x", "put")
         counts.note("logs/a/wal/1-x", "put")
-        assert watermarks.counts("a").get("wal_payload.put", 0) == 2 * round_ - 2
-        eventually(lambda round_=round_: watermarks.counts("a").get("wal_payload.put") == 2 * round_)
+        assert watermarks.usage("a").requests.get("wal_payload.put", 0) == 2 * round_ - 2
+        eventually(lambda round_=round_: watermarks.usage("a").requests.get("wal_payload.put") == 2 * round_)
     assert len(counts) == 0
 
 
@@ -63,7 +63,7 @@ def test_a_function_adds_beside_a_request_that_finds_the_interval_over() -> None
     counts.note("logs/a/wal/1-x", "put")
     keeper.request_began()
     left.set()
-    eventually(lambda: watermarks.target.counts("a") == {"wal_payload.put": 1})
+    eventually(lambda: watermarks.target.usage("a").requests == {"wal_payload.put": 1})
     assert watermarks.calls["count"] == 1
 
 
@@ -109,7 +109,7 @@ def test_no_route_writes_counts_before_its_answer() -> None:
     assert watermarks.calls["count"] == 0
     server.parts.counts.flush()
     log_id = server.parts.logs().head("s").log_id
-    assert stores.watermarks.counts(log_id) == {"wal_payload.put": 1, "wal_payload.get": 1}
+    assert stores.watermarks.usage(log_id).requests == {"wal_payload.put": 1, "wal_payload.get": 1}
     assert len(server.parts.counts.counts) == 0
 
 
