@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from headrace.clock import SystemClock
 from headrace.log.stores import Stores
 from headrace.objects.fast import FastObjects
 from headrace.objects.s3 import S3Objects, make_client
@@ -46,7 +47,8 @@ def aws_stores(
             written through obstore, which only its package has.
     """
     tables = settings.table_names
-    store = Store(region, timeout_s=dynamodb_timeout_s, refused=refused, fast=fast)
+    clock = SystemClock()
+    store = Store(region, timeout_s=dynamodb_timeout_s, refused=refused, fast=fast, clock=clock)
     client = make_client(read_timeout_s=s3_read_timeout_s)
     objects = FastObjects(settings.bucket, client, timeout_s=s3_read_timeout_s) if fast else None
     return Stores(
@@ -56,5 +58,6 @@ def aws_stores(
         producers=DynamoProducers(store, tables["producers"]),
         objects=S3Objects(settings.bucket, client, fast=objects),
         settings=settings,
+        clock=clock,
         surfaces=(STREAMS,),
     )

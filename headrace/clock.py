@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
+from email.utils import parsedate_to_datetime
+from functools import lru_cache
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from headrace.errors import DeadlineExceeded, Overloaded
@@ -34,8 +36,8 @@ class Clock(Protocol):
 
 
 class Moment(NamedTuple):
-    """A point in time on both clocks, monotonic seconds and epoch milliseconds. Both are needed: a frozen process stops the
-    monotonic clock, and setting the wall clock moves only that one.
+    """A point in time on both clocks, monotonic seconds and epoch milliseconds. Both are needed: while a host is suspended,
+    either may stand still.
     """
 
     monotonic: float
@@ -53,12 +55,46 @@ def age_s(clock: Clock, since: Moment) -> float:
     return max(clock.monotonic() - since.monotonic, wall_ms / 1000) if wall_ms >= 0 else math.inf
 
 
+_OFF_MS = 2_000  # a store's answer tells its time in whole seconds
+
+
 class SystemClock:
-    """The clock of the machine."""
+    """The clock of the machine, corrected by the time that a store tells. So a wall clock that is wrong, or that
+    stopped while its host was suspended, is right again with the first answer of the store.
+    """
+
+    def __init__(self) -> None:
+        self._correction_ms = 0
+
+    def wall_ms(self) -> int:
+        """Returns the machine's wall clock time in epoch milliseconds, without the correction."""
+        return time.time_ns() // 1_000_000
 
     def now_ms(self) -> int:
         """Returns the wall clock time in epoch milliseconds."""
-        return time.time_ns() // 1_000_000
+        return self.wall_ms() + self._correction_ms
+
+    def follow(self, sent_ms: int, told_ms: int) -> bool:
+        """Corrects this clock if it is more than 2 s off. Call it as soon as a store has answered. Thread-safe.
+
+        Args:
+            sent_ms: `wall_ms` when the request was sent.
+            told_ms: the time of the answer by the store's clock, epoch milliseconds, cut to a whole second.
+
+        Returns:
+            Whether the clock was corrected.
+        """
+        received_ms = self.wall_ms()
+        least_ms, most_ms = told_ms - received_ms - _OFF_MS, told_ms + 1_000 - sent_ms + _OFF_MS
+        if least_ms <= self._correction_ms <= most_ms:
+            return False
+        self._correction_ms = told_ms + 500 - received_ms
+        return True
+
+    def follow_date(self, sent_ms: int, date: str | None) -> bool:
+        """Corrects this clock as `follow` does, by the `Date` header of an answer; does nothing if it has none."""
+        told_ms = _parse_date(date) if date is not None else None
+        return told_ms is not None and self.follow(sent_ms, told_ms)
 
     def monotonic(self) -> float:
         """Returns monotonic seconds."""
@@ -67,6 +103,15 @@ class SystemClock:
     def sleep(self, seconds: float) -> None:
         """Blocks the calling thread for a number of seconds."""
         time.sleep(seconds)
+
+
+@lru_cache(maxsize=8)
+def _parse_date(text: str) -> int | None:
+    """Returns a time of RFC 9110 in epoch milliseconds; None if it is none."""
+    try:
+        return round(parsedate_to_datetime(text).timestamp() * 1000)
+    except (TypeError, ValueError, OverflowError):
+        return None
 
 
 _until: ContextVar[float | None] = ContextVar("until", default=None)

@@ -129,7 +129,11 @@ class StoreError(Exception):
 
 
 class StoreThrottled(StoreError):
-    """The store refused because of load or contention; nothing was written."""
+    """The store refused, in most cases because of load or contention; nothing was written."""
+
+
+class SignatureExpired(StoreThrottled):
+    """The store refused a call because of the time with which it was signed; nothing was written."""
 
 
 class StoreTimeout(StoreError):

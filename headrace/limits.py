@@ -12,7 +12,9 @@ MAX_PRODUCER_ID_BYTES = 256  # eight of them are in every entry
 MAX_SEQ_BYTES = 256  # Stream-Seq is in every entry
 MAX_SAFE_INTEGER = 2**53 - 1  # producer epoch and seq, for JavaScript clients (protocol § 5.2.1)
 PRODUCERS_IN_STATE = 8  # the rest live in their own table; keeps entries small
-MAX_COMPANIONS = 48  # of a name: it ends in one transaction, of at most 100 items, with two for each of its logs
+MAX_COMPANIONS = (
+    48  # of a name: it ends in one transaction of at most 100 items, two for each of its logs and one more
+)
 MAX_FORK_DEPTH = 64  # a lineage is carried whole in the catalog row and each manifest
 
 PAGE_BYTES = 4 * 1024 * 1024  # maximum record data in a page of a read; a buffered door lowers it further

@@ -19,6 +19,7 @@ import socket
 import sys
 from collections.abc import Callable
 from contextvars import ContextVar
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import unquote_to_bytes
 from xml.sax.saxutils import escape
@@ -33,6 +34,9 @@ from local.supervisor import exit_with_parent
 
 LOOK_AGAIN_SECONDS = 0.05
 DRAIN_SECONDS = 1
+SIGNATURE_AGE = timedelta(minutes=5)
+BAD_SIGNATURE = "InvalidSignatureException"
+_SIGNED = "%Y%m%dT%H%M%SZ"
 Answer = tuple[int, list[tuple[bytes, bytes]], bytes]
 Handler = Callable[..., Any]
 
@@ -86,7 +90,7 @@ class MotoApp:
         if access.is_foreign(environ.get("HTTP_HOST", ""), environ.get("HTTP_ORIGIN")):
             return _access_denied(environ, access.FOREIGN)
         reason = self._door.denied(environ.get("HTTP_AUTHORIZATION", ""), lambda: _calls(environ, body))
-        return _access_denied(environ, reason) if reason else None
+        return _access_denied(environ, reason) if reason else _untimely(environ)
 
     def _refusal_of_absence(self, environ: dict[str, Any]) -> Answer | None:
         """Returns the 403 response that S3 sends instead of a 404 to a caller that may not list the bucket; None if it
@@ -166,6 +170,27 @@ def _access_denied(environ: dict[str, Any], reason: str) -> Answer:
         headers = [(b"content-type", b"application/xml"), (b"content-length", str(len(text)).encode())]
         return 403, headers, b"" if environ["REQUEST_METHOD"] == "HEAD" else text
     content = json.dumps({"__type": "AccessDeniedException", "message": reason}).encode()
+    return 400, _headers({"content-type": "application/x-amz-json-1.0"}, content, head=False), content
+
+
+def _untimely(environ: dict[str, Any]) -> Answer | None:
+    """Returns the response of DynamoDB (and other JSON services) to a call that was signed more than 5 minutes from now;
+    None if it was not. "In most cases, a request must reach AWS within five minutes of the time stamp in the request" (IAM
+    User Guide, AWS Signature Version 4 for API requests); the text is that of DynamoDB.
+    """
+    text = environ.get("HTTP_X_AMZ_DATE", "")
+    if not text or not environ.get("HTTP_X_AMZ_TARGET"):
+        return None
+    now = datetime.now(UTC)
+    signed = datetime.strptime(text, _SIGNED).replace(tzinfo=UTC)
+    if abs(now - signed) <= SIGNATURE_AGE:
+        return None
+    if signed < now:
+        edge, relation, sign = now - SIGNATURE_AGE, "expired: {} is now earlier than", "-"
+    else:
+        edge, relation, sign = now + SIGNATURE_AGE, "not yet current: {} is still later than", "+"
+    message = f"Signature {relation.format(text)} {edge:{_SIGNED}} ({now:{_SIGNED}} {sign} 5 min.)"
+    content = json.dumps({"__type": f"com.amazon.coral.service#{BAD_SIGNATURE}", "message": message}).encode()
     return 400, _headers({"content-type": "application/x-amz-json-1.0"}, content, head=False), content
 
 

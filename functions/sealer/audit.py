@@ -51,7 +51,9 @@ def _missed(parts: Context, message: Message, row: Row, now_ms: int) -> list[Mes
     if policy.may_seal(newest.state) and newest.slot >= end_slot and idle_ms >= 2 * limits.age_ms:
         wanted.append(Message("seal", row.log_id, force=True))
     is_trimmable = oldest.slot < min(end_slot, newest.slot)
-    if is_trimmable and now_ms - oldest.committed_ms >= 2 * limits.trim_age_ms:
+    if (
+        is_trimmable and now_ms - page.entries[-1].committed_ms >= 2 * limits.trim_age_ms
+    ):  # its successor, too, is old
         wanted.append(Message("trim", row.log_id))
     if is_its_day(message, row.log_id, idle_ms, now_ms):
         wanted.append(Message("orphans", row.log_id))

@@ -1,7 +1,12 @@
 """The verbs trim and orphans: they remove what a living log no longer needs.
 
-Trim removes entries that are published and old, oldest first: only entries below the watermark, committed at least the
-trim age ago, and never the newest. A crash between pages, or between entries and their payloads, leaves entries that
+Trim removes entries that are published and old, oldest first: only entries below the watermark, and only if they *and
+their successors* were committed at least the trim age ago; so never the newest. Commit times are those at which entries
+were decided. An entry whose put was held up (a frozen writer, a slow network) is younger than it says, but its successor
+was decided when it was there: so each entry stays for at least the trim age, and a picture from before it is old by then.
+
+A dead item goes with the entries around it. Its payload may be that of an entry of the chain, so it is left to the orphan
+sweep, which looks at every entry. A crash between pages, or between entries and their payloads, leaves entries that
 the next trim removes, or payloads that the orphan sweep removes.
 
 The orphan sweep removes objects that nothing names and nothing can name later. This is known without the age of an
@@ -27,7 +32,7 @@ Orphans at the very end of an idle log remain until the log continues, or is pur
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import islice, takewhile
+from itertools import islice, pairwise, takewhile
 from typing import NamedTuple
 
 import msgspec
@@ -56,49 +61,34 @@ class Trimmed(NamedTuple):
 
 
 def trim(parts: Context, log_id: str) -> Trimmed:
-    """Removes the log's entries that are published and older than the trim age, never the newest, and their payload
-    objects.
+    """Removes the log's entries that are published and that, with their successors, are older than the trim age, and their
+    payload objects.
     """
     wal = parts.stores.wal
     newest = wal.newest(log_id)
     if newest is None:
         return Trimmed()
-    end_slot = min(parts.stores.watermarks.get(log_id).end_slot, newest.slot)
+    last_slot = min(parts.stores.watermarks.get(log_id).end_slot, newest.slot)
     oldest_kept_ms = parts.now_ms() - parts.limits.trim_age_ms
     removed = Trimmed()
     for _ in range(MAX_PAGES):
-        page = wal.read(log_id, end=end_slot)
-        removable = list(takewhile(lambda entry: entry.committed_ms <= oldest_kept_ms, page.entries))
-        if removable:
-            payloads = list(_payloads(parts, page.entries, removable))
-            wal.remove(log_id, [entry.slot for entry in removable])
-            if payloads:
-                parts.stores.objects.delete(payloads)
-            lag_ms = max(removed.lag_ms, oldest_kept_ms - removable[0].committed_ms)
-            removed = Trimmed(removed.items + len(removable), lag_ms)
-        if page.complete or len(removable) < len(page.entries):
+        page = wal.read(log_id, end=last_slot + 1)
+        old = list(takewhile(lambda entry: entry.committed_ms <= oldest_kept_ms, page.entries))
+        named = {entry.slot for entry, after in pairwise(page.entries) if join.chained(entry, after)}
+        # What is in the last slot is no dead item either: it is the newest, or nothing was trimmed there yet.
+        kept_slot = max((entry.slot for entry in old if entry.slot in {*named, last_slot}), default=0)
+        removable = [entry for entry in old if entry.slot < kept_slot]
+        if not removable:
+            return removed
+        wal.remove(log_id, [entry.slot for entry in removable])
+        payloads = [entry.payload_key for entry in removable if entry.payload_key and entry.slot in named]
+        if payloads:
+            parts.stores.objects.delete(payloads)
+        lag_ms = max(removed.lag_ms, oldest_kept_ms - removable[0].committed_ms)
+        removed = Trimmed(removed.items + len(removable), lag_ms)
+        if page.complete or len(old) < len(page.entries):
             return removed
     return removed._replace(is_done=False)
-
-
-def _payloads(parts: Context, entries: list[Entry], removable: list[Entry]) -> Iterator[str]:
-    """Yields the payload keys of those entries to remove that are part of the chain.
-
-    An item that a late writer put into a trimmed slot is not in the chain, but may share its payload with an entry that
-    is. So its payload is left to the orphan sweep, which looks at every entry.
-    """
-    last = removable[-1]
-    after = entries[len(removable) : len(removable) + 1]
-    if not after and last.payload_key is not None:
-        after = parts.stores.wal.read(last.log_id, start=last.slot + 1, limit=1).entries
-    followers = [*removable[1:], after[0] if after else None]
-    for entry, follower in zip(removable, followers, strict=True):
-        is_in_chain = follower is not None and (follower.prev_slot, follower.prev_id) == (
-            entry.slot,
-            entry.id,
-        )
-        if entry.payload_key is not None and is_in_chain:
-            yield entry.payload_key
 
 
 _DAY_MS = 20 * 3600 * 1000  # less than a day, so that daily sweeps are a day apart

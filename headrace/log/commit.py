@@ -17,6 +17,7 @@ nothing else; otherwise one catalog read and one query come before it.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -28,20 +29,22 @@ from headrace.batch import Batch, concat, encode_frames
 from headrace.clock import Budget, Moment
 from headrace.errors import HeadraceError, OutcomeUnknown, Overloaded, StoreError, StoreThrottled, StoreTimeout
 from headrace.log.context import Context, Picture, Sized, Ticket
-from headrace.log.join import chained
+from headrace.log.join import verify
 from headrace.log.seam import Decision, Draft, NamedObject, Which, split
 from headrace.objects import keys
 from headrace.tables.catalog import PutRow
 from headrace.tables.items import Guard
+from headrace.tables.watermarks import Unpublished
 from headrace.wal import Committed, Outcome, SlotTaken
-from headrace.wal.entry import Follows, PutEntry
+from headrace.wal.entry import PutEntry
 from headrace.wal.state import Entry, LogState, first_slot
 
 if TYPE_CHECKING:  # `Controls.ensure_alive` is asked for only when a deadline has passed
     from headrace.log.control import Controls
 
+_log = logging.getLogger(__name__)
+
 _LEAST_BUDGET_MS = 500  # for a batch whose first request has waited in the queue
-_VERIFY_ENTRIES = 64  # entries per query of the ack fence; it rarely needs more than the next one
 
 
 class Found(NamedTuple):
@@ -101,10 +104,10 @@ class Attempt:
         for draft in decision.entries:
             ids = tuple(request_ids[number] for number in draft.requests) if request_ids else ()
             before = newest[draft.log_id] if draft.config is None else None
-            entries.append(self.entry(draft, before, ids or (context.stores.request_ids(),), now_ms))
-        guards = decision.guards
-        if len(entries) > 1:
-            guards = (*guards, Follows(entries[0]), *map(PutEntry, entries[1:]))
+            entries.append(self._entry(draft, before, ids or (context.stores.request_ids(),), now_ms, found.read))
+        guards = (*decision.guards, *map(PutEntry, entries[1:]))
+        if guards:  # what they write must not outlive an entry that is dead
+            guards += tuple(Unpublished(one.log_id, one.slot) for one in entries if one.prev_slot >= 0)
         sent = context.pictures.read_time()
         outcome = self.put(entries[0], guards, found.read)
         if found.is_named and isinstance(outcome, Committed):
@@ -127,9 +130,11 @@ class Attempt:
                 self._context.stores.objects.put(one.key, one.data)
                 self._written.add(one.key)
 
-    def entry(self, draft: Draft, before: Entry | None, request_ids: tuple[str, ...], now_ms: int) -> Entry:
-        """Builds the entry of a draft that follows `before` (None if it is the log's first), and writes its payload to
-        the bucket if it is large.
+    def _entry(
+        self, draft: Draft, before: Entry | None, request_ids: tuple[str, ...], now_ms: int, read: Moment
+    ) -> Entry:
+        """Builds the entry of a draft that follows `before` (None if it is the log's first), as it was read at `read`, and
+        writes its payload to the bucket if it is large.
         """
         if before is not None:
             entry = control_entry(before, draft.kind, draft.state, request_ids, now_ms)
@@ -147,23 +152,26 @@ class Attempt:
         count = sum(map(len, draft.batches))
         if not count:
             return entry
-        payload = self._payload(draft.log_id, entry.slot, draft.batches)
+        payload = self._payload(draft.log_id, entry.slot, draft.batches, read)
         return replace(entry, count=count, times=draft.times, payload=payload.inline, payload_key=payload.key)
 
-    def _payload(self, log_id: str, slot: int, batches: Sequence[Batch]) -> _Payload:
-        """Returns the encoded batches, inline or, if they are large, as the key of an object that it writes. The same
-        batches are encoded and written only once for each log, because its objects are removed with the log.
+    def _payload(self, log_id: str, slot: int, batches: Sequence[Batch], read: Moment) -> _Payload:
+        """Returns the encoded batches, inline or, if they are large, as the key of an object that it writes.
+
+        The same batches are written once for each log, because its objects are removed with the log; and again if the
+        picture that gave the key its slot is old, because the orphan sweep judges an object by the slot in its key.
         """
         known = self._payloads.get(log_id)
-        if known is not None and list(map(id, known.batches)) == list(map(id, batches)):
+        is_same = known is not None and list(map(id, known.batches)) == list(map(id, batches))
+        if known is not None and is_same and not self._context.pictures.is_old(known.read):
             return known
         stores, frames = self._context.stores, encode_frames(concat(batches))
         if len(frames) <= stores.settings.spill_bytes:
-            payload = _Payload(batches, inline=frames)
+            payload = _Payload(batches, read, inline=frames)
         else:
             key = keys.payload(log_id, slot, stores.request_ids())
             stores.objects.put(key, frames)
-            payload = _Payload(batches, key=key)
+            payload = _Payload(batches, read, key=key)
         self._payloads[log_id] = payload
         return payload
 
@@ -178,60 +186,55 @@ class Attempt:
             Overloaded: the store refused until the budget was spent; nothing was written.
             OutcomeUnknown: the store gave no answer, or the ack fence could not prove that the entry is in the chain.
         """
-        unknown = False
-        attempt = 0
+        outcome, is_certain = self._send(entry, guards, read.wall_ms)
+        if not self._context.pictures.is_old(read):
+            return outcome
+        if isinstance(outcome, Committed):
+            entries = [entry, *(second for guard in guards for second in guard.entries)]
+            verdicts = [self.verify_slot(one) for one in entries]  # each, so that every dead one is removed
+            is_certain = all(verdicts)
+        if not is_certain:
+            raise OutcomeUnknown()  # also of a try that may have been stored, sealed and trimmed meanwhile
+        return outcome
+
+    def _send(self, entry: Entry, guards: Sequence[Guard], read_ms: int) -> tuple[Outcome, bool]:
+        """Sends `entry` until the store says what became of it. Returns that, and whether every try was answered."""
+        is_certain, attempt = True, 0
         while True:
             try:
-                outcome = self._context.stores.wal.commit(entry, guards)
+                outcome = self._context.stores.wal.commit(entry, guards, read_ms)
             except (StoreThrottled, StoreTimeout) as exc:
-                unknown = unknown or isinstance(exc, StoreTimeout)
+                is_certain = is_certain and not isinstance(exc, StoreTimeout)
                 if self.budget.spent:
-                    raise (OutcomeUnknown() if unknown else Overloaded("the store is throttling")) from exc
+                    raise (Overloaded("the store is throttling") if is_certain else OutcomeUnknown()) from exc
                 attempt += 1
                 self.budget.pause(attempt)
                 continue
+            except Exception as exc:
+                if is_certain:
+                    raise
+                raise OutcomeUnknown() from exc  # an earlier try may have been stored
             if isinstance(outcome, SlotTaken) and outcome.entry.request_ids == entry.request_ids:
                 outcome = Committed()  # an earlier try of ours got through
-            if unknown and not isinstance(outcome, Committed) and self._context.pictures.is_old(read):
-                raise OutcomeUnknown()  # an earlier try may have been stored, sealed and trimmed meanwhile
-            if isinstance(outcome, Committed) and self._context.pictures.is_old(read):
-                entries = [entry, *(second for guard in guards for second in guard.entries)]
-                verdicts = [self.verify_slot(one) for one in entries]  # each, so that every dead one is removed
-                if not all(verdicts):
-                    raise OutcomeUnknown()
-            return outcome
+            return outcome, is_certain
 
     def verify_slot(self, entry: Entry) -> bool:
-        """Returns whether `entry`, which is stored in its slot, is part of its log's chain; False also if the store does
-        not answer.
-
-        It is part of the chain in two cases. Its slot is not below the published end: then the slot was never used before,
-        since only published entries are trimmed. Or successors lead from it, each naming the one before, to such an entry
-        or to the newest, which is never trimmed. One step is not enough, since two dead items may name each other.
-        Otherwise the entry is a dead item in a trimmed slot, and is removed.
-        """
-        wal = self._context.stores.wal
+        """Returns whether `entry`, which is stored in its slot, is part of its log's chain; False also if a store fails."""
+        context = self._context
         try:
-            end_slot = self._context.stores.watermarks.get(entry.log_id).end_slot
-            last = entry
-            while last.slot < end_slot:
-                page = wal.read(entry.log_id, start=last.slot + 1, limit=_VERIFY_ENTRIES)
-                for after in page.entries:
-                    if not chained(last, after):
-                        wal.remove_dead(entry)
-                        return False
-                    last = after
-                if page.complete:
-                    return True
-        except (StoreThrottled, StoreTimeout):
+            return verify(context.stores, context.manifests, entry)
+        except Exception as exc:  # noqa: BLE001 - whatever it is, the entry is stored
+            _log.warning("entry can't be verified: log_id=%s slot=%s reason=%r", entry.log_id, entry.slot, exc)
             return False
-        return True
 
 
 class _Payload(NamedTuple):
-    """Batches, and where their encoded bytes are: inline if they are small, otherwise in the object with the given key."""
+    """Batches, and where their encoded bytes are: inline if they are small, otherwise in the object with the given key,
+    which has the slot after a picture that was read at `read`.
+    """
 
     batches: Sequence[Batch]
+    read: Moment
     inline: bytes | None = None
     key: str | None = None
 
@@ -326,12 +329,8 @@ class Appender:
             if isinstance(outcome, Committed):
                 break
             budget.again(f"others keep appending to this {surface.noun}")
-            if isinstance(outcome, SlotTaken) and budget.tries == 1 and len(looked) == 1:
-                # What is in our slot is the state to decide on, unless more came after it: so it is as old as the
-                # picture that it follows, or the fence would trust a slot that was used and trimmed.
-                looked, fresh = [context.pictures.remember(looked[0].row, outcome.entry, found.read)], False
-            else:
-                looked, fresh = self._look(logs), True
+            next_one = self._follow(looked, outcome, found.read) if budget.tries == 1 else None
+            looked, fresh = ([next_one], False) if next_one is not None else (self._look(logs), True)
         for ticket, answer in zip(tickets, decision.answers, strict=True):
             ticket.tries = budget.tries + 1
             if isinstance(answer, HeadraceError):
@@ -342,6 +341,15 @@ class Appender:
         for log, picture in zip(logs, looked, strict=True):
             if log == which or picture.row.log_id in written:
                 self.wakeups.notify(log)
+
+    def _follow(self, looked: Sequence[Picture], outcome: Outcome, read: Moment) -> Picture | None:
+        """Returns a picture of the entry that is in our slot: the state to decide on, unless more came after it. So it is
+        no younger than the picture that it follows. None if there is no such entry; or if that picture is old, because
+        what is in the slot may be a dead item then.
+        """
+        if not isinstance(outcome, SlotTaken) or len(looked) > 1 or self._context.pictures.is_old(read):
+            return None
+        return self._context.pictures.remember(looked[0].row, outcome.entry, read)
 
     def _look(self, logs: Sequence[Which]) -> list[Picture]:
         """Reads fresh pictures of these logs."""

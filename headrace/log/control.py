@@ -186,7 +186,7 @@ class Controls:
         def find() -> Found:
             nonlocal touched_ms
             read = self._pictures.read_time()
-            touched_ms = self._stores.watermarks.get(row.log_id).touched_ms
+            touched_ms = self._stores.watermarks.usage(row.log_id).touched_ms
             self._pictures.remember_touch(row.log_id, touched_ms)
             newest = [(one, self._stores.wal.newest(one.log_id)) for one in row.logs]
             return Found(tuple(Picture(one, last, read) if last is not None else None for one, last in newest), read)

@@ -13,6 +13,7 @@ answer ever has a gap. Reads, times, searches, the sealer and the indexer all us
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import chain, repeat
 from types import MappingProxyType
 from typing import NamedTuple
@@ -32,6 +33,7 @@ RECENT = 10  # entries a cold reader takes from the end: most followers find the
 _FEWEST = 4  # entries a catch-up read asks for: the last of them is only there to confirm the one before
 LOOKS = 4  # the sealer can publish and trim between two of our looks, but not for ever
 _PAGE = 100  # entries a query takes on its way back from the end
+_VERIFY_ENTRIES = 64  # entries per query of the ack fence; it rarely needs more than the next one
 
 
 class Tail(NamedTuple):
@@ -251,6 +253,42 @@ def forward(wal: Wal, log_id: str, known: Manifest | None, through_slot: int) ->
         if page.complete or not page.entries:
             return
         start = page.entries[-1].slot + 1
+
+
+def verify(stores: Stores, manifests: ManifestStore, entry: Entry) -> bool:
+    """Returns whether `entry`, which is stored in its slot, is part of its log's chain: the ack fence. If it is certain
+    that it is dead, it is removed.
+
+    A slot at or above the published end was never used before, since only published entries are trimmed. There the entry is
+    in the chain if the chain leads from the published end to it: so its predecessor must be in it, too.
+    """
+    for _ in range(LOOKS):  # it may be sealed and trimmed while we look
+        watermark = stores.watermarks.get(entry.log_id)
+        if entry.slot < watermark.end_slot:
+            return _is_followed(stores.wal, entry, watermark.end_slot)
+        known = manifests.load(entry.log_id, watermark.generation) if watermark.generation else None
+        with suppress(NotJoined):
+            chain = [page[-1] for page in forward(stores.wal, entry.log_id, known, entry.slot)]
+            return bool(chain) and (chain[-1].slot, chain[-1].id) == (entry.slot, entry.id)
+    return False
+
+
+def _is_followed(wal: Wal, entry: Entry, end_slot: int) -> bool:
+    """Returns whether successors lead from an entry, each naming the one before, to the published end or to the newest,
+    which is never trimmed. One step is not enough, since two dead items may name each other. Otherwise the entry is a dead
+    item in a trimmed slot, and is removed.
+    """
+    last = entry
+    while last.slot < end_slot:
+        page = wal.read(entry.log_id, start=last.slot + 1, limit=_VERIFY_ENTRIES)
+        for after in page.entries:
+            if not chained(last, after):
+                wal.remove_dead(entry)
+                return False
+            last = after
+        if page.complete:
+            return True
+    return True
 
 
 def backward(wal: Wal, log_id: str) -> Iterator[Entry]:

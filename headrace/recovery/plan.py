@@ -257,8 +257,7 @@ class _Planner:
         return source is None or source.is_lost or self._judged.standing.get(source.log_id) == "superseded"
 
     def _deadline_ms(self, state: LogState) -> int | None:
-        touched_ms = self._facts.watermark.touched_ms
-        return None if state.ended else seam.deadline_ms(self._config, state, touched_ms)
+        return None if state.ended else seam.deadline_ms(self._config, state, self._facts.touched_ms)
 
     def _entry(self, state: LogState) -> Entry:
         facts, manifest = self._facts, self._facts.manifest

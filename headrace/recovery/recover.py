@@ -156,27 +156,19 @@ class _Run:
         moved it meanwhile.
         """
         marks, log_id, standing = self._stores.watermarks, plan.facts.log_id, plan.facts.watermark
-        wanted = Watermark(touched_ms=standing.touched_ms)
+        wanted = Watermark()
         if plan.facts.tombstone is not None:
             last = plan.entry or plan.facts.newest
             if last is None or standing.end_slot >= last.slot:
                 return False
             wanted = Watermark(standing.generation + 1, last.slot, plan.state.next_offset, plan.state.total_bytes)
         elif manifest is not None:
-            wanted = Watermark(
-                manifest.generation,
-                manifest.end_slot,
-                manifest.end_offset,
-                manifest.sealed_bytes,
-                standing.touched_ms,
-            )
+            wanted = Watermark(manifest.generation, manifest.end_slot, manifest.end_offset, manifest.sealed_bytes)
         if wanted == standing:
             return False
         if not self._dry_run:
             if wanted.generation <= standing.generation:  # it is wrong, not behind
                 marks.delete(log_id)
-                if standing.touched_ms:
-                    marks.touch(log_id, standing.touched_ms)
             if wanted.generation:
                 fields = (wanted.generation, wanted.end_slot, wanted.end_offset, wanted.sealed_bytes)
                 if not marks.publish(log_id, *fields) and marks.get(log_id).end_slot < wanted.end_slot:

@@ -57,6 +57,7 @@ class Facts(msgspec.Struct, frozen=True):
         has_older: whether there are entries before it.
         tail: how the write-ahead log relates to the manifest: it is empty; its newest entry is before the published
             end; it continues the manifest (or nothing is published); it has another history.
+        touched_ms: when a read last renewed its sliding TTL (epoch ms); 0 if it has none.
         row: the catalog row of the log's name, perhaps for another log.
         damage: why the bucket's objects can't be trusted; empty if they can.
     """
@@ -69,6 +70,7 @@ class Facts(msgspec.Struct, frozen=True):
     has_older: bool = False
     tail: Tail = "none"
     watermark: Watermark = Watermark()
+    touched_ms: int = 0
     row: Row | None = None
     payload_slot: int | None = None
     damage: str = ""
@@ -173,8 +175,10 @@ def look(stores: Stores, listed: Listed, row: Row | None = None) -> Facts:
     newest = stores.wal.newest(log_id)
     oldest = stores.wal.read(log_id, limit=1).entries if newest is not None else []
     config = _config(manifest, tombstone, description, row, *oldest)
+    touched_ms = 0
     if config is not None:
         row = stores.catalog.get(config.surface, config.name)
+        touched_ms = stores.watermarks.usage(log_id).touched_ms if config.ttl_ms is not None else 0
     return Facts(
         log_id=log_id,
         config=config,
@@ -184,6 +188,7 @@ def look(stores: Stores, listed: Listed, row: Row | None = None) -> Facts:
         has_older=newest is not None and oldest[0].slot < newest.slot,
         tail=_tail(stores, newest, manifest, oldest, is_gone=listed.tombstoned),
         watermark=stores.watermarks.get(log_id),
+        touched_ms=touched_ms,
         row=row,
         payload_slot=listed.payload_slot,
         damage=damage,

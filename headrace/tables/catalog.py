@@ -191,15 +191,15 @@ class PutRow(Guard, frozen=True):
         """Refuses the row of a companion, which would replace that of its main log."""
         assert not self.row.config.role, "a row stands for a main log"
 
-    def members(self, names: Names) -> list[Member]:
-        """Returns a conditional put of the row, as a part of a transaction."""
+    def member(self, names: Names) -> Member:
+        """Returns a conditional put of the row, as a member of a transaction."""
         put: Member = {"TableName": names[TABLE], "Item": row_item(self.row)}
         if self.replaces is None:
             put["ConditionExpression"] = "attribute_not_exists(log_id)"
         else:
             put["ConditionExpression"] = "log_id = :replaces"
             put["ExpressionAttributeValues"] = {":replaces": s(self.replaces)}
-        return [{"Put": put}]
+        return {"Put": put}
 
     def check(self, tables: MemoryTables) -> Refusal | None:
         """Returns a refusal unless the name's current log is the one to replace; None if it is."""

@@ -8,7 +8,9 @@ pynamodb's public `put` can't return the item because of which a condition faile
 from __future__ import annotations
 
 import hmac
+import re
 import ssl
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
@@ -28,8 +30,8 @@ from botocore.httpsession import create_urllib3_context, get_cert_path
 from pynamodb.connection import Connection
 from pynamodb.exceptions import PynamoDBException
 
-from headrace.clock import Budget, Clock, SystemClock, check_deadline
-from headrace.errors import StoreThrottled, StoreTimeout
+from headrace.clock import Budget, SystemClock, check_deadline
+from headrace.errors import SignatureExpired, StoreThrottled, StoreTimeout
 from headrace.tables.items import ConditionFailed, Item, TransactionCancelled, s
 
 # botocore would put its own name together again for each call, at a seventh of the CPU of a put.
@@ -47,6 +49,8 @@ _THROTTLES = frozenset(
         "LimitExceededException",
     }
 )
+_BAD_SIGNATURE = "InvalidSignatureException"  # also of a call that arrives more than 5 minutes after it was signed
+_BAD_TIME = re.compile("Signature (expired|not yet current)")
 _CONTENTION = frozenset({"TransactionInProgressException", "TransactionConflictException"})
 _CANCEL_THROTTLES = frozenset({"TransactionConflict", "ThrottlingError", "ProvisionedThroughputExceeded"})
 
@@ -60,7 +64,7 @@ class Store:
         timeout_s: timeout of one call. The commit protocol retries; botocore does not.
         refused: called for each call that was refused because of load, but not because of a collision.
         fast: makes its calls through `Wire`.
-        clock: times the repeats of deletions; by default the system's.
+        clock: follows the time that answers tell, and times the repeats of deletions; by default the system's.
     """
 
     def __init__(
@@ -71,10 +75,11 @@ class Store:
         refused: Callable[[], None] = lambda: None,
         *,
         fast: bool = False,
-        clock: Clock | None = None,
+        clock: SystemClock | None = None,
     ) -> None:
         self._refused = refused
         self._clock = clock or SystemClock()
+        self._sent = threading.local()
         if connection is None:
             connection = Connection(
                 region=region,
@@ -87,21 +92,31 @@ class Store:
             connection.session.set_default_client_config(Config(user_agent=_USER_AGENT))
             connection.client  # noqa: B018 - created by being asked for
         self.connection = connection
-        self._dispatch: Callable[[str, dict[str, Any]], dict[str, Any]] = connection.dispatch
+        self._wire: Wire | None = None
         if fast:
-            self._dispatch = Wire(connection.client, connection.session, timeout_s).call
+            self._wire = Wire(connection.client, connection.session, timeout_s, self._clock)
+        else:
+            connection.client.meta.events.register("response-received.dynamodb", self._hear)
 
-    def call(self, operation: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    def call(self, operation: str, arguments: Mapping[str, Any], signed_ms: int | None = None) -> dict[str, Any]:
         """Makes one API call and returns its answer.
+
+        Args:
+            signed_ms: the time (epoch ms) with which `Wire` signs it; None: now.
 
         Raises:
             ConditionFailed, TransactionCancelled: a condition did not hold; nothing changed.
-            StoreThrottled: the call was refused; nothing changed.
+            StoreThrottled: the call was refused, perhaps because of its age (`SignatureExpired`); nothing changed.
             StoreTimeout: the outcome is unknown. `DeadlineExceeded`: the request's deadline had passed before the call.
         """
         check_deadline()
+        self._sent.wall_ms = self._clock.wall_ms()
+        asked = {"ReturnConsumedCapacity": "NONE", **arguments}
         try:
-            return self._dispatch(operation, {"ReturnConsumedCapacity": "NONE", **arguments})
+            if self._wire is not None:
+                return self._wire.call(operation, asked, signed_ms)
+            answer: dict[str, Any] = self.connection.dispatch(operation, asked)
+            return answer
         except ClientError as exc:
             response = _response(exc)
             if _is_for_load(response):
@@ -119,6 +134,11 @@ class Store:
             if not answer.get("LastEvaluatedKey"):
                 return
             start = {"ExclusiveStartKey": answer["LastEvaluatedKey"]}
+
+    def _hear(self, response_dict: Mapping[str, Any] | None = None, **_: Any) -> None:
+        """Takes the time from an answer; a handler of botocore's event."""
+        sent_ms = getattr(self._sent, "wall_ms", self._clock.wall_ms())
+        self._clock.follow_date(sent_ms, (response_dict or {}).get("headers", {}).get("Date"))
 
     def delete(self, table: str, keys: Iterable[Item]) -> None:
         """Deletes rows in batches; repeats those that the store did not process, after growing pauses. Missing rows are
@@ -189,6 +209,8 @@ def _translate(exc: Exception, response: Mapping[str, Any]) -> Exception:
         return TransactionCancelled(reasons)
     if code in _THROTTLES:
         return StoreThrottled(code)
+    if code == _BAD_SIGNATURE and _BAD_TIME.search(str(exc)):
+        return SignatureExpired(str(exc))
     if status >= 500 or not status:
         return StoreTimeout(f"{code} {status}")
     return exc  # a mistake of ours (validation, missing table, access): let it be seen
@@ -251,17 +273,18 @@ class Wire:
     """Calls of DynamoDB at half the CPU of a botocore client: each is encoded, signed, sent and decoded in one step.
 
     Endpoint, region, credentials and trusted certificates are those of a client, and its handlers of `before-send` see
-    every request. Proxies are not used, and nothing is tried twice. Thread-safe.
+    every request. Proxies are not used. Nothing is tried twice, except what was refused because of a wrong clock, which
+    the refusal has corrected. Thread-safe.
     """
 
-    def __init__(self, client: Any, session: Any, timeout_s: float, now: Callable[[], float] = time.time) -> None:
+    def __init__(self, client: Any, session: Any, timeout_s: float, clock: SystemClock) -> None:
         """Opens no connection yet.
 
         Args:
             client: the botocore client to stand in for.
             session: its botocore session.
             timeout_s: longest silence within an answer; a connection has to open within 1 s.
-            now: seconds since the epoch, for signatures.
+            clock: the time of signatures; follows the time that answers tell.
         """
         self._url, self._region = _place(client)
         parts = urlsplit(self._url)
@@ -270,13 +293,13 @@ class Wire:
         self._host = parts.netloc.removesuffix(":443" if is_tls else ":80")  # as it is sent
         self._events = client.meta.events
         self._session = session
-        self._now = now
+        self._clock = clock
         trust = {"ssl_context": _trust(session), "cert_reqs": "CERT_REQUIRED"} if is_tls else {}
         timeout = urllib3.Timeout(connect=1.0, read=timeout_s)
         self._pool = urllib3.connection_from_url(self._url, timeout=timeout, maxsize=64, retries=False, **trust)
 
-    def call(self, operation: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Makes one API call and returns its answer.
+    def call(self, operation: str, arguments: Mapping[str, Any], signed_ms: int | None = None) -> dict[str, Any]:
+        """Makes one API call, signed with the time `signed_ms` (None: now), and returns its answer.
 
         Raises:
             ClientError: DynamoDB refuses or fails; it has code, message and items as botocore's has.
@@ -286,14 +309,11 @@ class Wire:
         credentials = self._session.get_credentials()
         if credentials is None:
             raise NoCredentialsError
-        body = msgspec.json.encode(arguments)
-        frozen = credentials.get_frozen_credentials()
-        headers = signed(frozen, self._region, self._host, self._path, _TARGET + operation, body, self._now())
-        headers["User-Agent"] = _USER_AGENT
-        request = AWSPreparedRequest("POST", self._url, HeadersDict(headers), body, stream_output=False)
-        _, answer = self._events.emit_until_response(f"before-send.dynamodb.{operation}", request=request)
-        if answer is None:
-            answer = self.send(request)
+        body, frozen = msgspec.json.encode(arguments), credentials.get_frozen_credentials()
+        answer, was_corrected = self._exchange(operation, body, frozen, signed_ms)
+        was_refused = answer.status_code == 400 and _BAD_SIGNATURE.encode() in answer.content
+        if signed_ms is None and was_corrected and was_refused:
+            answer, _ = self._exchange(operation, body, frozen)  # it was not executed
         try:
             content: Any = _content.decode(answer.content)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
@@ -306,6 +326,19 @@ class Wire:
         error = {"Code": code, "Message": content.get("message") or content.get("Message") or ""}
         told = {"HTTPStatusCode": answer.status_code, "RequestId": answer.headers.get("x-amzn-requestid", "")}
         raise ClientError({**content, "Error": error, "ResponseMetadata": told}, operation)
+
+    def _exchange(
+        self, operation: str, body: bytes, credentials: ReadOnlyCredentials, signed_ms: int | None = None
+    ) -> tuple[Answer, bool]:
+        """Signs and sends a call once. Returns the answer, and whether the clock was corrected by it."""
+        sent_ms, at_ms = self._clock.wall_ms(), self._clock.now_ms() if signed_ms is None else signed_ms
+        headers = signed(credentials, self._region, self._host, self._path, _TARGET + operation, body, at_ms / 1000)
+        headers["User-Agent"] = _USER_AGENT
+        request = AWSPreparedRequest("POST", self._url, HeadersDict(headers), body, stream_output=False)
+        _, answer = self._events.emit_until_response(f"before-send.dynamodb.{operation}", request=request)
+        if answer is None:
+            answer = self.send(request)
+        return answer, self._clock.follow_date(sent_ms, answer.headers.get("Date"))
 
     def send(self, request: AWSPreparedRequest) -> Answer:
         """Sends a request and returns its answer. Raises StoreTimeout if none comes, or not all of it."""

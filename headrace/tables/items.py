@@ -1,6 +1,6 @@
 """Items of DynamoDB tables as values, and the base of guards: rows, entries and conditions that join a commit.
 
-A guard is defined beside its rows, and describes itself in two ways: as members of a DynamoDB transaction, and as a
+A guard is defined beside its rows, and describes itself in two ways: as a member of a DynamoDB transaction, and as a
 condition and an effect on tables in memory. Adapters of the write-ahead log know no guard by name.
 """
 
@@ -33,8 +33,9 @@ class Guard(msgspec.Struct, frozen=True):
         """The entries of other logs (`headrace.wal.state.Entry`) that the guard writes."""
         return ()
 
-    def members(self, names: Names) -> list[Member]:
-        """Returns the guard as members of a DynamoDB transaction; the guard is refused if one of them is.
+    def member(self, names: Names) -> Member:
+        """Returns the guard as a member of a DynamoDB transaction. No two members of a transaction may be about the same
+        item.
 
         Args:
             names: the deployed name of each table, by the name that guards use.
@@ -42,7 +43,7 @@ class Guard(msgspec.Struct, frozen=True):
         raise NotImplementedError
 
     def standing(self, item: Item | None) -> Any:  # noqa: ARG002
-        """Returns the existing row or entry that a refusal reports, from the item of the first member; None if there is
+        """Returns the existing row or entry that a refusal reports, from the item that refused it; None if there is
         nothing to report.
         """
         return None

@@ -50,21 +50,19 @@ class PutProducer(Guard, frozen=True):
     log_id: str
     producer: Producer
 
-    def members(self, names: Names) -> list[Member]:
-        """Returns a conditional put of the producer's row, as a part of a transaction."""
+    def member(self, names: Names) -> Member:
+        """Returns a conditional put of the producer's row, as a member of a transaction."""
         no_row = "attribute_not_exists(log_id)"
         older_epoch = "epoch < :epoch"
         no_newer_write = "(epoch = :epoch AND seq <= :seq)"
-        return [
-            {
-                "Put": {
-                    "TableName": names[TABLE],
-                    "Item": producer_item(self.log_id, self.producer),
-                    "ConditionExpression": f"{no_row} OR {older_epoch} OR {no_newer_write}",
-                    "ExpressionAttributeValues": {":epoch": n(self.producer.epoch), ":seq": n(self.producer.seq)},
-                }
+        return {
+            "Put": {
+                "TableName": names[TABLE],
+                "Item": producer_item(self.log_id, self.producer),
+                "ConditionExpression": f"{no_row} OR {older_epoch} OR {no_newer_write}",
+                "ExpressionAttributeValues": {":epoch": n(self.producer.epoch), ":seq": n(self.producer.seq)},
             }
-        ]
+        }
 
     def check(self, tables: MemoryTables) -> Refusal | None:
         """Returns a refusal if the row has a newer write; else None."""

@@ -1,18 +1,21 @@
-"""The table of watermarks: for each log, how far it is published, when it was last touched, and counters of requests
-for its objects.
+"""The table of watermarks: for each log, how far it is published, how it is used (its last counted read, and counters
+of requests for its objects), and a note of its surface.
 
 Guarantees that every adapter keeps:
  1. The published part is raised only by a newer generation of the same log, and its end never falls; a repeat changes
     nothing. (A sealer that was frozen while its log was purged may publish a newer generation with a lower end.)
  2. `touched_ms` and `index_generation` never fall.
- 3. `get` and `counts` are strongly consistent.
- 4. Counts only grow, and touch nothing else of the row. After `StoreTimeout` from `count` they may have been added.
+ 3. `get` and `usage` are strongly consistent.
+ 4. Counts only grow, and touch nothing else. After `StoreTimeout` from `count` they may have been added.
 
-Watermarks in DynamoDB. Table `watermarks`: `log_id` S (hash).
+Watermarks in DynamoDB. Table `watermarks`: `log_id` S (hash). A log has up to three items, so that writers of one do not
+collide with transactions that check another:
 
-Attributes of an item: `generation`, `end_slot`, `end_offset`, `sealed_bytes`, `touched_ms`, `index_generation`, and
-`requests.<name>` for each counter, all N; absent means zero. A log's notes are items of their own, `<log_id>#<name>`, so
-that nobody else reads them: `data` B.
+    <log_id>         `generation`, `end_slot`, `end_offset`, `sealed_bytes`, `index_generation`; all N
+    <log_id>#usage   `touched_ms`, and `requests.<name>` for each counter; all N
+    <log_id>#<name>  a note, `data` B
+
+Absent numbers mean zero.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import msgspec
 
@@ -42,7 +45,6 @@ class Watermark(msgspec.Struct, frozen=True, omit_defaults=True):
         end_slot: slot after the last published entry.
         end_offset: offset after the last published record.
         sealed_bytes: published logical bytes.
-        touched_ms: time of the last counted read of a log with a sliding TTL, in epoch milliseconds.
         index_generation: number of the newest index manifest known here (0 means none); the bucket may have a newer
             one.
     """
@@ -51,8 +53,19 @@ class Watermark(msgspec.Struct, frozen=True, omit_defaults=True):
     end_slot: int = 0
     end_offset: int = 0
     sealed_bytes: int = 0
-    touched_ms: int = 0
     index_generation: int = 0
+
+
+class Usage(NamedTuple):
+    """How a log is used.
+
+    Attributes:
+        touched_ms: time of the last counted read of a log with a sliding TTL, in epoch milliseconds; 0 if there was none.
+        requests: counters of requests for its objects, by name; counters that are zero are left out.
+    """
+
+    touched_ms: int
+    requests: dict[str, int]
 
 
 class Watermarks(Protocol):
@@ -69,14 +82,14 @@ class Watermarks(Protocol):
     def publish_index(self, log_id: str, generation: int) -> None:
         """Raises `index_generation` to `generation`, if the log is published and not purged."""
 
+    def usage(self, log_id: str) -> Usage:
+        """Returns how a log is used; zero and no counters if nothing is known."""
+
     def touch(self, log_id: str, now_ms: int) -> None:
         """Raises `touched_ms` to `now_ms`; does nothing if it is as high already."""
 
     def count(self, log_id: str, requests: Mapping[str, int]) -> None:
         """Adds these numbers of requests, by name, to the log's counters of requests."""
-
-    def counts(self, log_id: str) -> dict[str, int]:
-        """Returns the log's request counters; counters that are zero are left out."""
 
     def note(self, log_id: str, name: str = SURFACE_NOTE) -> bytes | None:
         """Returns a note that a surface (templates of waiters) or the sealer stores beside a log; None if there is none.
@@ -92,11 +105,37 @@ class Watermarks(Protocol):
         """Removes a note."""
 
     def delete(self, log_id: str) -> None:
-        """Removes the row and its counters, after everything else of the log was purged."""
+        """Removes the row of a log; its usage and its note stay. Only a recovery does, if the row is wrong."""
 
 
-_FIELDS = ("generation", "end_slot", "end_offset", "sealed_bytes", "touched_ms", "index_generation")
+_FIELDS = ("generation", "end_slot", "end_offset", "sealed_bytes", "index_generation")
 _COUNTER = "requests."
+_USAGE = "#usage"
+
+
+class Unpublished(Guard, frozen=True):
+    """A guard with the condition that a log is not published beyond a slot. Then the slot was never used before, since
+    only published entries are trimmed.
+
+    Without it, a commit into a slot that was trimmed would leave a dead entry, and what its other guards wrote would count.
+    """
+
+    log_id: str
+    slot: int
+
+    def member(self, names: Names) -> Member:
+        """Returns a condition check of the log's row, as a member of a transaction."""
+        check = {
+            "TableName": names[TABLE],
+            "Key": {"log_id": s(self.log_id)},
+            "ConditionExpression": "attribute_not_exists(end_slot) OR end_slot <= :slot",
+            "ExpressionAttributeValues": {":slot": n(self.slot)},
+        }
+        return {"ConditionCheck": check}
+
+    def check(self, tables: MemoryTables) -> Refusal | None:
+        """Returns a refusal if the log is published beyond the slot; else None."""
+        return None if tables[TABLE].get(self.log_id).end_slot <= self.slot else Refusal()
 
 
 class TouchUnchanged(Guard, frozen=True):
@@ -105,19 +144,19 @@ class TouchUnchanged(Guard, frozen=True):
     log_id: str
     touched_ms: int
 
-    def members(self, names: Names) -> list[Member]:
-        """Returns a condition check of the log's row, as a part of a transaction."""
-        check: Member = {"TableName": names[TABLE], "Key": {"log_id": s(self.log_id)}}
+    def member(self, names: Names) -> Member:
+        """Returns a condition check of the log's usage, as a member of a transaction."""
+        check: Member = {"TableName": names[TABLE], "Key": {"log_id": s(self.log_id + _USAGE)}}
         if self.touched_ms:
             check["ConditionExpression"] = "touched_ms = :touched"
             check["ExpressionAttributeValues"] = {":touched": n(self.touched_ms)}
         else:
             check["ConditionExpression"] = "attribute_not_exists(touched_ms)"
-        return [{"ConditionCheck": check}]
+        return {"ConditionCheck": check}
 
     def check(self, tables: MemoryTables) -> Refusal | None:
         """Returns a refusal if a read has renewed the TTL since; else None."""
-        return None if tables[TABLE].get(self.log_id).touched_ms == self.touched_ms else Refusal()
+        return None if tables[TABLE].usage(self.log_id).touched_ms == self.touched_ms else Refusal()
 
 
 class DynamoWatermarks:
@@ -160,10 +199,20 @@ class DynamoWatermarks:
             {":number": generation},
         )
 
+    def usage(self, log_id: str) -> Usage:
+        """Returns how a log is used, with one consistent read."""
+        item = self._item(log_id + _USAGE)
+        requests = {
+            attribute.removeprefix(_COUNTER): int(value["N"])
+            for attribute, value in item.items()
+            if attribute.startswith(_COUNTER)
+        }
+        return Usage(int(item["touched_ms"]["N"]) if "touched_ms" in item else 0, requests)
+
     def touch(self, log_id: str, now_ms: int) -> None:
         """Raises `touched_ms` to `now_ms` with one conditional update; does nothing if it is as high already."""
         self._update(
-            log_id,
+            log_id + _USAGE,
             "SET touched_ms = :now",
             "attribute_not_exists(touched_ms) OR touched_ms < :now",
             {":now": now_ms},
@@ -180,20 +229,12 @@ class DynamoWatermarks:
             "UpdateItem",
             {
                 "TableName": self._table,
-                "Key": {"log_id": s(log_id)},
+                "Key": {"log_id": s(log_id + _USAGE)},
                 "UpdateExpression": "ADD " + ", ".join(f"#c{number} :c{number}" for number, _ in added),
                 "ExpressionAttributeNames": {f"#c{number}": _COUNTER + name for number, (name, _) in added},
                 "ExpressionAttributeValues": {f":c{number}": n(count) for number, (_, count) in added},
             },
         )
-
-    def counts(self, log_id: str) -> dict[str, int]:
-        """Returns the log's request counters by name, with one consistent read."""
-        return {
-            attribute.removeprefix(_COUNTER): int(value["N"])
-            for attribute, value in self._item(log_id).items()
-            if attribute.startswith(_COUNTER)
-        }
 
     def note(self, log_id: str, name: str = SURFACE_NOTE) -> bytes | None:
         """Returns a note of a log, None if there is none; costs one consistent read."""
@@ -226,16 +267,16 @@ class DynamoWatermarks:
         self._store.call("DeleteItem", {"TableName": self._table, "Key": {"log_id": s(f"{log_id}#{name}")}})
 
     def delete(self, log_id: str) -> None:
-        """Removes the row, and the counters in it, with one delete."""
+        """Removes the row with one delete; usage and note stay."""
         self._store.call("DeleteItem", {"TableName": self._table, "Key": {"log_id": s(log_id)}})
 
-    def _update(self, log_id: str, update: str, condition: str, values: dict[str, int]) -> bool:
+    def _update(self, key: str, update: str, condition: str, values: dict[str, int]) -> bool:
         try:
             self._store.call(
                 "UpdateItem",
                 {
                     "TableName": self._table,
-                    "Key": {"log_id": s(log_id)},
+                    "Key": {"log_id": s(key)},
                     "UpdateExpression": update,
                     "ConditionExpression": condition,
                     "ExpressionAttributeValues": {name: n(value) for name, value in values.items()},
@@ -252,6 +293,7 @@ class MemoryWatermarks:
     def __init__(self, lock: threading.RLock | None = None) -> None:
         self.lock = lock or threading.RLock()
         self.rows: dict[str, Watermark] = {}
+        self.touches: dict[str, int] = {}
         self.counters: dict[str, Counter[str]] = {}
         self.notes: dict[tuple[str, str], bytes] = {}
 
@@ -278,22 +320,20 @@ class MemoryWatermarks:
             if current.generation and generation > current.index_generation:
                 self.rows[log_id] = msgspec.structs.replace(current, index_generation=generation)
 
+    def usage(self, log_id: str) -> Usage:
+        """Returns how a log is used."""
+        with self.lock:
+            return Usage(self.touches.get(log_id, 0), dict(self.counters.get(log_id, {})))
+
     def touch(self, log_id: str, now_ms: int) -> None:
         """Raises `touched_ms` to `now_ms`; does nothing if it is as high already."""
         with self.lock:
-            current = self.get(log_id)
-            if now_ms > current.touched_ms:
-                self.rows[log_id] = msgspec.structs.replace(current, touched_ms=now_ms)
+            self.touches[log_id] = max(now_ms, self.touches.get(log_id, 0))
 
     def count(self, log_id: str, requests: Mapping[str, int]) -> None:
         """Adds these numbers of requests, by name, to the log's counters."""
         with self.lock:
             self.counters.setdefault(log_id, Counter()).update(requests)
-
-    def counts(self, log_id: str) -> dict[str, int]:
-        """Returns the log's request counters by name."""
-        with self.lock:
-            return dict(self.counters.get(log_id, {}))
 
     def note(self, log_id: str, name: str = SURFACE_NOTE) -> bytes | None:
         """Returns a note of a log; None if there is none."""
@@ -314,7 +354,6 @@ class MemoryWatermarks:
             self.notes.pop((log_id, name), None)
 
     def delete(self, log_id: str) -> None:
-        """Removes the row and its counters."""
+        """Removes the row; usage and note stay."""
         with self.lock:
             self.rows.pop(log_id, None)
-            self.counters.pop(log_id, None)

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, Protocol
 from headrace.tables.items import Guard
 from headrace.wal.state import Entry
 
-MAX_GUARDS = 90  # a DynamoDB transaction holds 100 items
+MAX_GUARDS = 99  # a DynamoDB transaction holds 100 items, one of them the entry
 
 
 def check_guards(guards: Sequence[Guard]) -> None:
@@ -47,7 +47,11 @@ class GuardRefused(NamedTuple):
     standing: Any = None
 
 
-Outcome = Committed | SlotTaken | GuardRefused
+class TooLate(NamedTuple):
+    """The outcome that the picture is too old for the store to accept what was decided on it; nothing changed."""
+
+
+Outcome = Committed | SlotTaken | GuardRefused | TooLate
 
 
 class Page(NamedTuple):
@@ -62,9 +66,14 @@ class Wal(Protocol):
     transaction collides with another).
     """
 
-    def commit(self, entry: Entry, guards: Sequence[Guard] = ()) -> Outcome:
+    def commit(self, entry: Entry, guards: Sequence[Guard] = (), read_ms: int | None = None) -> Outcome:
         """Puts `entry` into its slot if the slot is free and the condition of every guard holds; otherwise changes nothing,
         and returns what prevented it.
+
+        Args:
+            read_ms: when the state was read on which `entry` was decided (epoch ms, by this process). Where calls are
+                signed, this one is signed with that time, so that it is refused if it arrives much later, however long it
+                was held up by a suspended host or the network. If None, it is signed with the current time.
 
         Raises:
             ValueError: there are more than `MAX_GUARDS` guards.

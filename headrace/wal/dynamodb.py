@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from headrace.errors import SignatureExpired
 from headrace.tables.items import ConditionFailed, Guard, Names, TransactionCancelled, n, s
-from headrace.wal import Committed, GuardRefused, Outcome, Page, SlotTaken, check_guards
+from headrace.wal import Committed, GuardRefused, Outcome, Page, SlotTaken, TooLate, check_guards
 from headrace.wal.entry import PURGE_INDEX, PURGE_SHARDS, TABLE, item_entry, present, put_entry
 from headrace.wal.state import Entry
 
@@ -24,41 +25,32 @@ class DynamoWal:
         self._store = store
         self._names = names
 
-    def commit(self, entry: Entry, guards: Sequence[Guard] = ()) -> Outcome:
-        """Commits with one conditional put, or with one transaction if there are guards. Returns the outcome; nothing
-        changed unless it is `Committed`.
+    def commit(self, entry: Entry, guards: Sequence[Guard] = (), read_ms: int | None = None) -> Outcome:
+        """Commits with one conditional put, or with one transaction if there are guards; signed with the time `read_ms`.
+        Returns the outcome; nothing changed unless it is `Committed`.
         """
-        if guards:
-            check_guards(guards)
-            return self._commit_guarded(entry, guards)
         try:
-            self._store.call("PutItem", put_entry(entry, self._names))
+            if guards:
+                check_guards(guards)
+                return self._commit_guarded(entry, guards, read_ms)
+            self._store.call("PutItem", put_entry(entry, self._names), read_ms)
+        except SignatureExpired:
+            return TooLate()
         except ConditionFailed as exc:
             return SlotTaken(item_entry(present(exc.item)))
         return Committed()
 
-    def _commit_guarded(self, entry: Entry, guards: Sequence[Guard]) -> Outcome:
-        members, owners = [{"Put": put_entry(entry, self._names)}], []
-        for index, guard in enumerate(guards):
-            for number, member in enumerate(guard.members(self._names)):
-                members.append(member)
-                owners.append((index, number))
+    def _commit_guarded(self, entry: Entry, guards: Sequence[Guard], read_ms: int | None) -> Outcome:
+        members = [{"Put": put_entry(entry, self._names)}, *(guard.member(self._names) for guard in guards)]
         try:
-            self._store.call("TransactWriteItems", {"TransactItems": members})
+            self._store.call("TransactWriteItems", {"TransactItems": members}, read_ms)
         except TransactionCancelled as exc:
-            code, item = exc.reasons[0]
-            if code == _REFUSED:
-                return SlotTaken(item_entry(present(item)))
-            refused = [
-                (number, index, item)
-                for (index, number), (code, item) in zip(owners, exc.reasons[1:], strict=True)
-                if code == _REFUSED
-            ]
-            if not refused:
-                raise
-            # of several members of one guard, the first says most
-            number, index, item = min(refused, key=lambda one: one[:2])
-            return GuardRefused(index, guards[index].standing(item) if number == 0 else None)
+            for number, (code, item) in enumerate(exc.reasons):
+                if code == _REFUSED and number == 0:
+                    return SlotTaken(item_entry(present(item)))
+                if code == _REFUSED:
+                    return GuardRefused(number - 1, guards[number - 1].standing(item))
+            raise
         return Committed()
 
     def newest(self, log_id: str, *, below: int | None = None) -> Entry | None:

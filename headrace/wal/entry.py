@@ -122,37 +122,8 @@ def present(item: Item | None) -> Item:
     return item
 
 
-class Follows(Guard, frozen=True):
-    """A guard that holds while an entry's predecessor exists (always, for the first entry of a log).
-
-    A free slot may have been used and trimmed before. Without the guard, one entry of a commit of several could become a
-    dead item there, and the others not.
-    """
-
-    entry: Entry
-
-    def members(self, names: Names) -> list[Member]:
-        """Returns a check that the predecessor exists; none for the first entry of a log."""
-        entry = self.entry
-        if entry.prev_slot < 0:
-            return []
-        check = {
-            "TableName": names[TABLE],
-            "Key": {"log_id": s(entry.log_id), "slot": n(entry.prev_slot)},
-            "ConditionExpression": "ids = :id OR begins_with(ids, :first)",
-            "ExpressionAttributeValues": {":id": s(entry.prev_id), ":first": s(entry.prev_id + ",")},
-        }
-        return [{"ConditionCheck": check}]
-
-    def check(self, tables: MemoryTables) -> Refusal | None:
-        """Returns a refusal if the predecessor is missing; else None."""
-        before = tables[TABLE].at(self.entry.log_id, self.entry.prev_slot)
-        exists = before is not None and before.id == self.entry.prev_id
-        return None if self.entry.prev_slot < 0 or exists else Refusal()
-
-
 class PutEntry(Guard, frozen=True):
-    """A guard that commits another log's entry, too, if its slot is free and its predecessor exists."""
+    """A guard that commits another log's entry, too, if its slot is free."""
 
     entry: Entry
 
@@ -161,18 +132,18 @@ class PutEntry(Guard, frozen=True):
         """The entry that the guard writes."""
         return (self.entry,)
 
-    def members(self, names: Names) -> list[Member]:
-        """Returns a put of the entry, and a check of its predecessor."""
-        return [{"Put": put_entry(self.entry, names)}, *Follows(self.entry).members(names)]
+    def member(self, names: Names) -> Member:
+        """Returns a put of the entry, as a member of a transaction."""
+        return {"Put": put_entry(self.entry, names)}
 
     def standing(self, item: Item | None) -> Entry:
         """Converts the item that is already in the slot to an entry."""
         return item_entry(present(item))
 
     def check(self, tables: MemoryTables) -> Refusal | None:
-        """Returns a refusal if the slot is taken or the predecessor is missing; else None."""
+        """Returns a refusal if the slot is taken; else None."""
         standing = tables[TABLE].at(self.entry.log_id, self.entry.slot)
-        return Refusal(standing) if standing is not None else Follows(self.entry).check(tables)
+        return Refusal(standing) if standing is not None else None
 
     def apply(self, tables: MemoryTables) -> None:
         """Puts the entry into the write-ahead log in memory, without checking (see `check`)."""

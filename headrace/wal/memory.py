@@ -46,7 +46,7 @@ class MemoryWal:
         self._entries: dict[tuple[str, int], Entry] = {}
         self._marks: dict[tuple[str, int], int] = {}  # when marked entries were committed
 
-    def commit(self, entry: Entry, guards: Sequence[Guard] = ()) -> Outcome:
+    def commit(self, entry: Entry, guards: Sequence[Guard] = (), read_ms: int | None = None) -> Outcome:  # noqa: ARG002
         """Checks the slot and all guards, and writes everything if all conditions hold, otherwise nothing. Returns the
         outcome.
         """

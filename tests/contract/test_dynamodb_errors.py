@@ -126,7 +126,7 @@ def every_method(ports: Ports) -> dict[str, Callable[[], object]]:
         "publish": lambda: ports.watermarks.publish("x", 1, 1, 1, 1),
         "touch": lambda: ports.watermarks.touch("x", 1),
         "count": lambda: ports.watermarks.count("x", {"a": 1}),
-        "counts": lambda: ports.watermarks.counts("x"),
+        "usage": lambda: ports.watermarks.usage("x"),
         "delete watermark": lambda: ports.watermarks.delete("x"),
         "get producer": lambda: ports.producers.get("x", "p"),
         "purge": lambda: ports.producers.purge("x"),

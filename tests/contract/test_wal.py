@@ -13,7 +13,7 @@ from headrace.errors import StoreThrottled
 from headrace.streams.values import StreamState
 from headrace.tables.catalog import PutRow
 from headrace.tables.producers import PutProducer
-from headrace.tables.watermarks import TouchUnchanged
+from headrace.tables.watermarks import TouchUnchanged, Unpublished
 from headrace.wal import MAX_GUARDS, Committed, GuardRefused, SlotTaken, Wal
 from headrace.wal.entry import PutEntry
 from headrace.wal.state import Ancestor, DefinitionRef, Entry, ForkSource, LogState, Producer, TimeRun
@@ -114,17 +114,23 @@ def test_a_refused_entry_guard_says_what_stands_there_and_nothing_changes(ports:
     assert ports.wal.newest(standing.log_id) == standing
 
 
-def test_an_entry_guard_needs_its_predecessor(ports: Ports) -> None:
-    """Its slot is free too when it was used and trimmed."""
+def test_a_guarded_commit_below_the_published_end_writes_nothing(ports: Ports) -> None:
+    """Its slot is free when it was used and trimmed."""
     log = chain(ports.wal, 3)
-    ports.wal.remove(log[0].log_id, [entry.slot for entry in log[:2]])
-    entry = first_entry(log_id())
-    other = replace(log[1], request_ids=("late",))
-    assert ports.wal.commit(entry, [PutProducer("x", Producer("p", 0, 0)), PutEntry(other)]) == GuardRefused(1)
-    another = replace(next_entry(log[2]), prev_id="another")
-    assert ports.wal.commit(entry, [PutEntry(another)]) == GuardRefused(0)
-    assert ports.wal.newest(entry.log_id) is None
-    assert ports.wal.commit(entry, [PutEntry(next_entry(log[2]))]) == Committed()
+    name, end_slot = log[0].log_id, log[2].slot
+    ports.wal.remove(name, [entry.slot for entry in log[:2]])
+    late = replace(log[1], request_ids=("late",))
+    guards = [PutProducer(name, Producer("p", 0, 0)), Unpublished(name, late.slot)]
+    ports.watermarks.publish(name, 1, end_slot, 2, 2)
+    assert ports.wal.commit(late, guards) == GuardRefused(1)
+    assert ports.wal.read(name).entries == log[2:]
+    assert ports.producers.get(name, "p") is None
+    after = next_entry(log[2])
+    assert (
+        ports.wal.commit(after, [Unpublished(name, end_slot), PutProducer(name, Producer("p", 0, 0))]) == Committed()
+    )
+    new = first_entry(log_id())
+    assert ports.wal.commit(new, [Unpublished(new.log_id, new.slot)]) == Committed()
 
 
 @pytest.mark.parametrize("current", [None, "other"])
@@ -154,13 +160,14 @@ def test_a_row_is_replaced_when_it_stands_for_the_named_log(ports: Ports) -> Non
 
 def test_a_touch_guard_holds_only_while_the_touch_stands(ports: Ports) -> None:
     entry = first_entry(log_id())
-    ports.watermarks.publish(entry.log_id, 1, 5, 0, 0)
+    ports.watermarks.publish(entry.log_id, 1, 0, 0, 0)
     assert ports.wal.commit(entry, [TouchUnchanged(entry.log_id, 9)]) == GuardRefused(0)
     ports.watermarks.touch(entry.log_id, 9)
     assert ports.wal.commit(entry, [TouchUnchanged(entry.log_id, 0)]) == GuardRefused(0)
     assert ports.wal.commit(entry, [TouchUnchanged(entry.log_id, 8)]) == GuardRefused(0)
     assert ports.wal.newest(entry.log_id) is None
-    assert ports.wal.commit(entry, [TouchUnchanged(entry.log_id, 9)]) == Committed()
+    both = [TouchUnchanged(entry.log_id, 9), Unpublished(entry.log_id, entry.slot)]
+    assert ports.wal.commit(entry, both) == Committed()
 
 
 def test_the_slot_is_named_before_a_guard_when_both_refuse(ports: Ports) -> None:

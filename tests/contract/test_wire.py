@@ -6,6 +6,7 @@ import ipaddress
 import ssl
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -20,9 +21,14 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from headrace.errors import StoreThrottled, StoreTimeout
+from headrace.clock import SystemClock
+from headrace.errors import SignatureExpired, StoreThrottled, StoreTimeout
 from headrace.tables.dynamodb import Store
-from headrace.tables.items import ConditionFailed, TransactionCancelled
+from headrace.tables.items import ConditionFailed, Guard, TransactionCancelled
+from headrace.tables.watermarks import Unpublished
+from headrace.wal import Committed, TooLate
+from headrace.wal.dynamodb import DynamoWal
+from tests.support.builders import first_entry
 from tests.support.standin import in_place_of_aws
 
 GET = {"TableName": "t", "Key": {"k": {"S": "a"}}}
@@ -40,6 +46,7 @@ class _Server(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.script: list[tuple[int, str]] = [(200, "{}")]
         self.requests: list[tuple[str, dict[str, str], bytes]] = []
+        self.ahead_s = 0.0  # of this machine's clock
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -63,6 +70,9 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(text.encode())
         self.close_connection = status == CUT
+
+    def date_time_string(self, timestamp: float | None = None) -> str:
+        return super().date_time_string(time.time() + self.server.ahead_s if timestamp is None else timestamp)
 
     def log_message(self, format: str, *args: object) -> None:
         pass
@@ -111,6 +121,60 @@ def test_an_answer_that_no_rule_knows_is_shown(server: _Server, status: int) -> 
         opened().call("GetItem", GET)
     assert not isinstance(raised.value, StoreThrottled | StoreTimeout)
     assert len(server.requests) == 1
+
+
+HOUR_S = 3600.0
+EXPIRED = (
+    400,
+    f'{{"__type":"{ERROR}InvalidSignatureException","message":"Signature expired: 2 is now earlier than 3"}}',
+)
+
+
+def signed_at(request: tuple[str, dict[str, str], bytes]) -> float:
+    """Returns the time with which a request was signed."""
+    at = datetime.strptime(request[1]["X-Amz-Date"], "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
+    return at.timestamp()
+
+
+@pytest.mark.parametrize("fast", [True, False])
+@pytest.mark.parametrize("ahead_s", [HOUR_S, -HOUR_S, 0.0])
+def test_a_clock_follows_the_time_that_answers_tell(server: _Server, fast: bool, ahead_s: float) -> None:
+    server.ahead_s = ahead_s
+    clock = SystemClock()
+    store = Store("eu-west-1", fast=fast, clock=clock)
+    for answer in ((200, "{}"), (400, f'{{"__type":"{ERROR}ThrottlingException"}}')):
+        server.script = [answer]
+        with suppress(StoreThrottled):
+            store.call("GetItem", GET)
+        assert abs(clock.now_ms() - time.time() * 1000 - ahead_s * 1000) < 2_000
+    assert ahead_s or clock.now_ms() - clock.wall_ms() == 0
+    if fast:
+        assert abs(signed_at(server.requests[-1]) - time.time() - ahead_s) < 60
+
+
+def test_a_call_that_is_refused_because_of_a_wrong_clock_is_signed_again(server: _Server) -> None:
+    server.ahead_s = HOUR_S
+    server.script = [EXPIRED, (200, "{}")]
+    assert opened().call("GetItem", GET) == {}
+    refused, repeated = map(signed_at, server.requests)
+    assert HOUR_S - 60 < repeated - refused < HOUR_S + 60
+
+
+def test_a_call_that_is_refused_although_the_clock_is_right_is_not_repeated(server: _Server) -> None:
+    server.script = [EXPIRED]
+    with pytest.raises(SignatureExpired):
+        opened().call("GetItem", GET)
+    assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize("guards", [(), (Unpublished("x", 1),)], ids=["put", "transaction"])
+def test_a_commit_is_signed_with_the_time_of_its_picture(server: _Server, guards: tuple[Guard, ...]) -> None:
+    wal, entry, read_s = DynamoWal(opened(), {"wal": "w", "watermarks": "m"}), first_entry("x"), time.time() - 70
+    assert wal.commit(entry, guards, round(read_s * 1000)) == Committed()
+    server.ahead_s, server.script = HOUR_S, [EXPIRED]  # the host was suspended, and neither clock shows it
+    assert wal.commit(entry, guards, round(read_s * 1000)) == TooLate()
+    assert len(server.requests) == 2
+    assert all(abs(signed_at(request) - read_s) <= 1 for request in server.requests)
 
 
 def test_nobody_there_is_a_timeout(server: _Server, monkeypatch: pytest.MonkeyPatch) -> None:

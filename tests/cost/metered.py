@@ -50,10 +50,10 @@ class Metered(Store):
         super().__init__("us-east-1", connection=inner.connection)
         self.spent: Counter[str] = Counter()
 
-    def call(self, operation: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    def call(self, operation: str, arguments: Mapping[str, Any], signed_ms: int | None = None) -> dict[str, Any]:
         """Counts, then calls."""
         doomed = self._doomed(operation, arguments)
-        answer = super().call(operation, arguments)
+        answer = super().call(operation, arguments, signed_ms)
         self.spent[operation] += 1
         self.spent["write_units"] += self._written(operation, arguments) + sum(map(write_units, doomed))
         self.spent["read_units"] += self._read(operation, arguments, answer)
@@ -70,11 +70,19 @@ class Metered(Store):
                 return write_units(size_of(found["Item"]))
             case "TransactWriteItems":
                 puts = [member["Put"] for member in arguments["TransactItems"] if "Put" in member]
-                assert len(puts) == len(arguments["TransactItems"]), "nothing else is measured"
+                checks = [one["ConditionCheck"] for one in arguments["TransactItems"] if "ConditionCheck" in one]
+                assert len(puts) + len(checks) == len(arguments["TransactItems"]), "nothing else is measured"
                 listed = [put["Item"] for put in puts if "living_in" in put["Item"]]
                 in_index = sum(write_units(_INDEX_BYTES + size_of(item)) for item in listed)
-                return 2 * sum(write_units(size_of(put["Item"])) for put in puts) + in_index
+                items = [put["Item"] for put in puts] + [self._checked(check) for check in checks]
+                return 2 * sum(write_units(size_of(item)) for item in items) + in_index
         return 0
+
+    def _checked(self, check: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the item that a condition is about: a check is billed as a write of it."""
+        key = {"TableName": check["TableName"], "Key": check["Key"]}
+        item: dict[str, Any] = super().call("GetItem", key).get("Item", {})
+        return item
 
     def _doomed(self, operation: str, arguments: Mapping[str, Any]) -> list[int]:
         """Sizes of what a call deletes: that is what a delete is billed by."""

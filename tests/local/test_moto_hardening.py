@@ -14,7 +14,13 @@ from uuid import uuid4
 import pytest
 from botocore.exceptions import ClientError
 
+from headrace.aws import aws_stores
+from headrace.errors import SignatureExpired
+from headrace.settings import Settings
+from headrace.wal import Committed, TooLate
+from headrace.wal.entry import PutEntry
 from local.moto_hardening import SUPPORTED_VERSION, UnsupportedMoto, require_supported_version
+from tests.support.builders import first_entry
 from tests.support.emulated_cloud import Cloud
 
 THREADS, ROUNDS = 8, 50
@@ -331,3 +337,21 @@ def test_another_version_of_moto_is_refused_with_what_to_do() -> None:
     require_supported_version(SUPPORTED_VERSION)
     with pytest.raises(UnsupportedMoto, match=rf"{SUPPORTED_VERSION} is required, found 9\.9\.9"):
         require_supported_version("9.9.9")
+
+
+@pytest.mark.parametrize("guarded", [False, True])
+def test_what_was_signed_long_ago_is_refused_and_changes_nothing(
+    cloud: Cloud, monkeypatch: pytest.MonkeyPatch, guarded: bool
+) -> None:
+    """As AWS does, so that a put of a suspended host does not arrive where it was decided hours ago."""
+    for name, value in cloud.environment.items():
+        monkeypatch.setenv(name, value)
+    settings = Settings.from_environment(cloud.environment)
+    stores = aws_stores(settings, "us-east-1", dynamodb_timeout_s=5, s3_read_timeout_s=5, fast=True)
+    entry, now_ms = first_entry(uuid4().hex), round(time.time() * 1000)
+    guards = (PutEntry(first_entry(uuid4().hex)),) if guarded else ()
+    assert stores.wal.commit(entry, guards, now_ms - 330_000) == TooLate()
+    assert stores.wal.newest(entry.log_id) is None
+    assert stores.wal.commit(entry, guards, now_ms - 240_000) == Committed()
+    with pytest.raises(SignatureExpired, match="not yet current"):
+        stores.wal._store.call("ListTables", {}, now_ms + 330_000)  # type: ignore[attr-defined]

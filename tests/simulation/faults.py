@@ -13,6 +13,7 @@ READS = (
     "catalog.get",
     "watermarks.get",
     "watermarks.note",
+    "watermarks.usage",
     "producers.get",
     "objects.get",
     "objects.get_range",
@@ -37,7 +38,15 @@ WRITES = (
 BATCHES = ("wal.remove", "objects.delete", "queue.send")
 
 RECOVERY = "recovery:"  # before the names of the store calls that a recovery makes
-_READ_BY_RECOVERY = ("wal.newest", "wal.read", "catalog.get", "watermarks.get", "objects.get", "objects.list")
+_READ_BY_RECOVERY = (
+    "wal.newest",
+    "wal.read",
+    "catalog.get",
+    "watermarks.get",
+    "watermarks.usage",
+    "objects.get",
+    "objects.list",
+)
 _WRITTEN_BY_RECOVERY = ("wal.commit", "catalog.mark_ended", "watermarks.publish", "producers.purge")
 
 POSSIBLE: dict[str, tuple[str, ...]] = {
@@ -54,24 +63,24 @@ POSSIBLE: dict[str, tuple[str, ...]] = {
 # Calls that few operations make meet faults more often, so that each pair is exercised.
 _RARE = {
     "wal.remove_dead": 20.0,
-    **dict.fromkeys(("catalog.set_hints", "watermarks.touch"), 10.0),
+    **dict.fromkeys(("catalog.set_hints", "watermarks.touch"), 15.0),
     **dict.fromkeys((*INDEXES, "producers.purge", "watermarks.drop_note"), 4.0),
     "objects.get_ranges": 4.0,
     **dict.fromkeys(("wal.commit", "wal.remove", "objects.list", "objects.delete", "objects.create"), 3.0),
-    **dict.fromkeys(("catalog.mark_ended", "watermarks.get"), 3.0),
+    **dict.fromkeys(("catalog.mark_ended", "watermarks.get", "watermarks.usage"), 3.0),
     # A recovery reads much before it writes anything: most of its runs should come so far.
-    **{f"{RECOVERY} {call}": 0.5 for call in _READ_BY_RECOVERY},
-    **{f"{RECOVERY} {call}": 10.0 for call in _WRITTEN_BY_RECOVERY},
+    **{f"{RECOVERY} {call}": 0.7 for call in _READ_BY_RECOVERY},
+    **{f"{RECOVERY} {call}": 12.0 for call in _WRITTEN_BY_RECOVERY},
     f"{RECOVERY} objects.list": 1.0,
     f"{RECOVERY} producers.purge": 4.0,
-    f"{RECOVERY} objects.create": 5.0,
-    f"{RECOVERY} wal.commit": 3.0,
+    f"{RECOVERY} objects.create": 6.0,
+    f"{RECOVERY} wal.commit": 4.0,
     f"{RECOVERY} catalog.mark_ended": 95.0,
 }
 _LIKELIEST = 0.6
 _LIKELIER = {f"{RECOVERY} catalog.mark_ended": 0.95}  # rare, even so
 # On a commit, these are where the protocol's hazards are.
-_TELLING = ("pause_before", "lost_answer", "arrives_later", "arrives_twice")
+_TELLING = ("pause_before", "suspend_before", "lost_answer", "arrives_later", "arrives_twice")
 
 
 class Dice:

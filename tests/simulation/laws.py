@@ -41,7 +41,9 @@ class Judge(Answers):
 
     # The write-ahead log.
 
-    def after_wal_commit(self, outcome: Outcome, entry: Entry, guards: Sequence[Guard] = ()) -> None:
+    def after_wal_commit(
+        self, outcome: Outcome, entry: Entry, guards: Sequence[Guard] = (), read_ms: int | None = None
+    ) -> None:
         """The model follows."""
         if not isinstance(outcome, Committed):
             return
@@ -59,7 +61,7 @@ class Judge(Answers):
         for guard in guards:
             match guard:
                 case PutEntry(other):
-                    world.model.commit(other, step)
+                    in_chain = world.model.commit(other, step) and in_chain
                     world.stream.setdefault(other.log_id, []).append(other)
                 case PutRow(row, _):
                     world.model.name_given(row.name, row.log_id, step)
@@ -70,6 +72,10 @@ class Judge(Answers):
                     if (producer.epoch, producer.seq) < before and not is_gone:
                         self._broken(self.law, f"{log_id[-8:]} {producer} row={before}")
                     self._rows[log_id, producer.id] = (producer.epoch, producer.seq)
+        if guards and not world.model.recovering:
+            self._law("what joins a commit counts as its entry does")
+            if not in_chain:
+                self._broken(self.law, f"{entry.log_id[-8:]} at {entry.slot} is dead, and {guards} took effect")
 
     def _defines(self, entry: Entry) -> None:
         """The definition that an entry names is there for anyone who reads the entry."""
@@ -105,7 +111,7 @@ class Judge(Answers):
             return log.config.expires_at_ms
         if log.config.ttl_ms is None:
             return 2**60
-        touched_ms: int = self._world.raw["watermarks"].get(log.log_id).touched_ms
+        touched_ms: int = self._world.raw["watermarks"].usage(log.log_id).touched_ms
         renewals = [one.committed_ms for one in log.entries if one.kind in ("create", "data", "close")]
         renewals += [
             one.committed_ms

@@ -14,7 +14,8 @@ from unittest.mock import patch
 
 from emr_jobs import segments
 from functions.sealer import seal, trim
-from headrace.log import context, control, read, seam
+from headrace.clock import SystemClock
+from headrace.log import commit, context, control, read, seam
 from headrace.log import join as tail
 from headrace.log.commit import Attempt
 from headrace.manifest import merging
@@ -90,8 +91,7 @@ def _watermark_raised_by_any(raw: dict[str, Any]) -> None:
     watermarks = raw["watermarks"]
 
     def publish(log_id: str, generation: int, end_slot: int, end_offset: int, sealed_bytes: int) -> bool:
-        touched_ms = watermarks.get(log_id).touched_ms
-        watermarks.rows[log_id] = Watermark(generation, end_slot, end_offset, sealed_bytes, touched_ms)
+        watermarks.rows[log_id] = Watermark(generation, end_slot, end_offset, sealed_bytes)
         return True
 
     watermarks.publish = publish
@@ -101,7 +101,7 @@ def _guards_may_fail(raw: dict[str, Any]) -> None:
     wal = raw["wal"]
     whole = wal.commit
 
-    def commit(entry: Any, guards: Any = ()) -> Any:
+    def commit(entry: Any, guards: Any = (), read_ms: Any = None) -> Any:
         taken = [guard for guard in guards if guard.entries and guard.check(wal.tables)]
         return whole(entry, [guard for guard in guards if guard not in taken])
 
@@ -114,12 +114,12 @@ ALL: dict[str, Mutant] = {
         Mutant(
             "request ids not compared",
             "lost answer: an entry of ours in the slot is taken for another writer's",
-            (Attempt, "put", steps.put_without_comparing),
+            (Attempt, "_send", steps.send_without_comparing),
         ),
         Mutant(
             "regrouped after an unknown outcome",
             "an entry whose fate is unknown is decided again instead of sent again",
-            (Attempt, "put", steps.put_regrouping),
+            (Attempt, "_send", steps.send_regrouping),
         ),
         Mutant(
             "no ack fence",
@@ -130,6 +130,17 @@ ALL: dict[str, Mutant] = {
             "fence by the monotonic clock alone",
             "a frozen process does not notice how old its picture is",
             (context.Pictures, "is_old", steps.is_old_by_monotonic),
+        ),
+        Mutant(
+            "clock that follows no store",
+            "a suspended host: neither clock shows how old a picture is",
+            (SystemClock, "follow", steps.follow_no_store),
+        ),
+        Mutant(
+            "guards without the published end",
+            "half of a transaction: a producer's row outlives a dead entry",
+            (commit, "Unpublished", steps.no_guard),
+            (Attempt, "put", steps.put_without_none_guards),
         ),
         Mutant("trim before publish", "trim", *steps.everywhere("trim", steps.trim_unpublished)),
         Mutant("newest item trimmed", "trim", *steps.everywhere("trim", steps.trim_newest)),

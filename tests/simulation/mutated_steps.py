@@ -40,66 +40,64 @@ def everywhere(name: str, value: Any) -> tuple[tuple[Any, str, Any], ...]:
 # The commit.
 
 
-def _put(
+_put = Attempt.put
+
+
+def _send(
     self: Attempt,
     entry: Entry,
     guards: Sequence[Any],
-    read: Any,
+    read_ms: int,
     *,
     compares: bool = True,
     regroups: bool = False,
-    fences: bool = True,
-) -> Outcome:
-    unknown = False
-    attempt = 0
-    guards = [guard for guard in guards if guard is not None]
+) -> tuple[Outcome, bool]:
+    is_certain, attempt = True, 0
     while True:
         try:
-            outcome = self._context.stores.wal.commit(entry, guards)
+            outcome = self._context.stores.wal.commit(entry, guards, read_ms)
         except (StoreThrottled, StoreTimeout) as exc:
             if regroups and isinstance(exc, StoreTimeout):
-                return GuardRefused(0)
-            unknown = unknown or isinstance(exc, StoreTimeout)
+                return GuardRefused(0), True
+            is_certain = is_certain and not isinstance(exc, StoreTimeout)
             if self.budget.spent:
-                raise (OutcomeUnknown() if unknown else Overloaded("the store is throttling")) from exc
+                raise (Overloaded("the store is throttling") if is_certain else OutcomeUnknown()) from exc
             attempt += 1
             self.budget.pause(attempt)
             continue
         if compares and isinstance(outcome, SlotTaken) and outcome.entry.request_ids == entry.request_ids:
             outcome = Committed()
-        if fences and unknown and not isinstance(outcome, Committed) and self._context.pictures.is_old(read):
-            raise OutcomeUnknown
-        if fences and isinstance(outcome, Committed) and self._context.pictures.is_old(read):
-            entries = [entry, *(second for guard in guards for second in guard.entries)]
-            verdicts = [self.verify_slot(one) for one in entries]
-            if not all(verdicts):
-                raise OutcomeUnknown
-        return outcome
+        return outcome, is_certain
 
 
-def put_without_comparing(self: Attempt, entry: Entry, guards: Any, read: Any) -> Outcome:
+def send_without_comparing(self: Attempt, entry: Entry, guards: Any, read_ms: int) -> tuple[Outcome, bool]:
     """Whatever is in the slot is another's."""
-    return _put(self, entry, guards, read, compares=False)
+    return _send(self, entry, guards, read_ms, compares=False)
 
 
-def put_regrouping(self: Attempt, entry: Entry, guards: Any, read: Any) -> Outcome:
+def send_regrouping(self: Attempt, entry: Entry, guards: Any, read_ms: int) -> tuple[Outcome, bool]:
     """After a timeout, decide again."""
-    return _put(self, entry, guards, read, regroups=True)
+    return _send(self, entry, guards, read_ms, regroups=True)
 
 
 def put_without_fence(self: Attempt, entry: Entry, guards: Any, read: Any) -> Outcome:
     """Acknowledges whatever is committed."""
-    return _put(self, entry, guards, read, fences=False)
+    return self._send(entry, guards, read.wall_ms)[0]
 
 
 def put_without_none_guards(self: Attempt, entry: Entry, guards: Any, read: Any) -> Outcome:
     """As it should be; for mutants that make no guard where there should be one."""
-    return _put(self, entry, guards, read)
+    return _put(self, entry, [guard for guard in guards if guard is not None], read)
 
 
 def put_definition_without_row(self: Attempt, entry: Entry, guards: Any, read: Any) -> Outcome:
     """Commits a change of the definition to the log alone, without its row."""
     return _put(self, entry, [] if entry.kind == "define" else guards, read)
+
+
+def follow_no_store(self: Any, sent_ms: int, told_ms: int) -> bool:
+    """Leaves the clock as the machine has it."""
+    return False
 
 
 def no_guard(*_: Any) -> None:

@@ -69,7 +69,6 @@ class _Api:
     def __init__(self, world: World, process: Process, running: Running) -> None:
         self._world = world
         self._logs: Streams = process.logs
-        self._clock = process.clock
         self._running = running
         self._op = running.op
         self._dice = running.op.dice
@@ -202,7 +201,7 @@ class _Api:
         ttl_ms = int(1_500 + self._dice[5] ** 2 * 40_000) if roll < expiring * 0.8 else None
         expires_at_ms = None
         if expiring * 0.8 <= roll < expiring:
-            expires_at_ms = self._clock.now_ms() + int(self._dice[5] * 120_000)
+            expires_at_ms = self._world.true_ms + int(self._dice[5] * 120_000)
         is_json = self._dice[4] < 0.2
         self._create(
             CreateRequest(

@@ -39,15 +39,28 @@ MERGING = (0, 0.1, 0.3)  # merges for each other operation
 DEFINING = (0, 0.02, 0.1)  # changes of definitions for each other operation
 OUTSIDE = {"check": 4, "snapshot": 1, "restore": 1}
 
-ANYWHERE = ("crash_before", "crash_after", "timeout", "throttle", "pause_before", "pause_after", "clock_set")
+ANYWHERE = (
+    "crash_before",
+    "crash_after",
+    "timeout",
+    "throttle",
+    "pause_before",
+    "pause_after",
+    "suspend_before",
+    "suspend_after",
+    "clock_set",
+)
 ON_WRITES = ("lost_answer", "arrives_later", "arrives_twice")
 ON_BATCHES = ("in_part",)
 ON_CREATE = ("refused_own",)
 ON_INDEXES = ("stale",)
 KINDS = ANYWHERE + ON_WRITES + ON_BATCHES + ON_CREATE + ON_INDEXES
 
+# A twelfth of 5 and of 15 minutes (see World.settings), and half of what is a day here: no commit is held up for longer.
+SIGNATURE_MS = (25_000, 75_000, 1_800_000, 1_800_000, 1_800_000, 1_800_000)
+
 TABLES = ("wal", "catalog", "watermarks", "producers")
-_DISASTERS = 0.3  # the share of runs that have one
+_DISASTERS = 0.4  # the share of runs that have one
 _LEAST_OPERATIONS = 20  # a shorter run has nothing to lose
 _SKEW_STEPS = 9  # how far apart the moments are to which the tables of one disaster go back
 
@@ -75,6 +88,7 @@ class Weather:
         slow: probability of a slow call.
         skew_ms: how far a clock may be from the true time, either way.
         expiring: the share of streams that expire.
+        signature_ms: how long after it was signed the store accepts a commit.
     """
 
     rate: float
@@ -82,6 +96,7 @@ class Weather:
     slow: float
     skew_ms: int
     expiring: float
+    signature_ms: int
 
 
 @dataclass(frozen=True)
@@ -128,6 +143,7 @@ def make(seed: int, operations: int) -> Plan:
         slow=dice.choice((0.0, 0.02, 0.1)),
         skew_ms=dice.choice((0, 500, 2500)),
         expiring=dice.choice((0.1, 0.4, 0.4, 0.9)),
+        signature_ms=dice.choice(SIGNATURE_MS),
     )
     slots: list[tuple[str, str]] = []
     actors: list[tuple[str, str, str]] = []

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.errors import StoreThrottled, StoreTimeout
 from headrace.wal import SlotTaken
+from tests.simulation.plan import TABLES
 from tests.simulation.scheduler import Killed
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ class Port:
         if not process.alive:
             raise Killed
         if world.calm:
+            self._hear(process.clock.wall_ms(), world.true_ms)
             return world.effect(call, args, kwargs)
         actor = world.scheduler.current
         assert actor is not None
@@ -55,18 +57,34 @@ class Port:
             world.struck.append((world.running(actor).op.id, number))
         if world.tracing:
             world.trace(f"{call}{world.show(args, kwargs)}" + (f"   <- {fault} (call {number})" if fault else ""))
+        sent_ms, told_ms = process.clock.wall_ms(), list[int]()
         world.scheduler.sleep(dice.latency())
-        answer = self._meet(fault, call, args, kwargs)
+        answer = self._meet(fault, call, args, kwargs, told_ms)
         if world.tracing and fault is None and call == "wal.commit" and isinstance(answer, SlotTaken):
             world.trace(f"   slot is taken by {answer.entry.id}")
         if fault is not None or dice.roll() < 0.4:
             world.scheduler.sleep(dice.latency())
+        if told_ms:
+            self._hear(sent_ms, told_ms[0])
         return answer
 
-    def _meet(self, fault: str | None, call: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Makes the call with its fault; every branch that changes something says when it takes effect."""
+    def _hear(self, sent_ms: int, told_ms: int) -> None:
+        """The answers of tables tell the time, cut to a second."""
+        if self._name in TABLES:
+            self._process.clock.follow(sent_ms, told_ms // 1000 * 1000)
+
+    def _meet(
+        self, fault: str | None, call: str, args: tuple[Any, ...], kwargs: dict[str, Any], told_ms: list[int]
+    ) -> Any:
+        """Makes the call with its fault; every branch that changes something says when it takes effect. The true time of
+        that is added to `told_ms`.
+        """
         world, process = self._world, self._process
-        effect = world.effect
+
+        def effect(*sent: Any) -> Any:
+            told_ms.append(world.true_ms)
+            return world.effect(*sent)
+
         failed: type[Exception] = QueueFailed if call == "queue.send" else StoreTimeout
         match fault:
             case None:
@@ -88,6 +106,13 @@ class Port:
             case "pause_after":
                 answer = effect(call, args, kwargs)
                 process.freeze()
+                return answer
+            case "suspend_before":
+                process.suspend()
+                return effect(call, args, kwargs)
+            case "suspend_after":
+                answer = effect(call, args, kwargs)
+                process.suspend()
                 return answer
             case "clock_set":
                 answer = effect(call, args, kwargs)

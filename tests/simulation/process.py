@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from functions.sealer.context import assemble
 from functions.sealer.handler import Sealer
+from headrace.clock import SystemClock
 from headrace.log.stores import Stores
 from headrace.streams.verbs import Streams
 from tests.simulation.faults import RECOVERY
@@ -19,17 +20,21 @@ if TYPE_CHECKING:
 EPOCH_MS = 1_700_000_000_000
 
 
-class ProcessClock:
-    """A clock that is off by a bounded amount, may be set, and loses time while its process is frozen."""
+class ProcessClock(SystemClock):
+    """A clock that is off by a bounded amount, may be set, loses time while its process or host is frozen, and follows the
+    time that tables tell.
+    """
 
     def __init__(self, world: World, skew_ms: int) -> None:
+        super().__init__()
         self._world = world
         self.skew_ms = skew_ms
+        self.behind = 0  # microseconds that the wall clock did not see
         self.lost = 0  # microseconds that the monotonic clock did not see
 
-    def now_ms(self) -> int:
-        """Wall clock."""
-        return EPOCH_MS + self._world.scheduler.now // 1000 + self.skew_ms
+    def wall_ms(self) -> int:
+        """Wall clock, as the machine has it."""
+        return EPOCH_MS + (self._world.scheduler.now - self.behind) // 1000 + self.skew_ms
 
     def monotonic(self) -> float:
         """Seconds."""
@@ -50,6 +55,7 @@ class Process:
     def __init__(self, world: World, slot: str, kind: str) -> None:
         self._world = world
         self.slot = slot
+        self.host = int(slot[-1]) % 2 if slot[-1].isdigit() else -1  # the operator's is a machine of its own
         self.kind = kind
         self.prefix = f"{RECOVERY} " if kind == "operator" else ""  # its store calls are counted apart
         self.alive = True
@@ -76,8 +82,10 @@ class Process:
             self.logs = Streams(self.stores)
 
     def enter(self, actor: Actor) -> None:
-        """An actor begins a verb."""
+        """An actor begins a verb. Perhaps the host has set its wall clock right since it stood still."""
         self.inside.append(actor)
+        if self.clock.behind and self._world.dice(actor).roll() < 0.5:
+            self.clock.behind = 0
         actor.frozen_until = lambda: self.frozen_until
 
     def exit(self, actor: Actor) -> None:
@@ -98,16 +106,33 @@ class Process:
 
     def freeze(self) -> None:
         """Freezes this process for a long time. Half of the time its monotonic clock stops, too."""
+        dice = self._world.running().dice
+        self._freeze([self], dice.long(), stops_monotonic=dice.roll() < 0.5, stops_wall=False)
+
+    def suspend(self) -> None:
+        """Suspends the host of this process, with all its processes, for a long time: its monotonic clock, its wall clock,
+        or both stand still.
+        """
+        dice = self._world.running().dice
+        duration, roll = dice.long(), dice.roll()
+        processes = [one for one in self._world.slots.values() if one.host == self.host] or [self]
+        self._freeze(processes, duration, stops_monotonic=roll < 0.7, stops_wall=roll >= 0.4)
+
+    def _freeze(self, processes: list[Process], duration: int, *, stops_monotonic: bool, stops_wall: bool) -> None:
         scheduler = self._world.scheduler
-        actor = scheduler.current
-        assert actor is not None
-        dice = self._world.dice(actor)
-        duration, stops = dice.long(), dice.roll() < 0.5
-        self.frozen_until = max(self.frozen_until, scheduler.now + duration)
-        if stops:
-            self.clock.lost += duration
+        until = scheduler.now + duration
+        for process in processes:
+            more = until - max(scheduler.now, process.frozen_until)
+            if more > 0:
+                process.frozen_until = until
+                process.clock.lost += more * stops_monotonic
+                process.clock.behind += more * stops_wall
         if self._world.tracing:
-            self._world.trace(f"   frozen for {duration / 1e6:.1f} s" + (", monotonic clock too" if stops else ""))
+            still = [name for name, stops in (("monotonic", stops_monotonic), ("wall", stops_wall)) if stops]
+            slots = ", ".join(process.slot for process in processes)
+            self._world.trace(
+                f"   frozen for {duration / 1e6:.1f} s: {slots}; stands still: {' '.join(still) or 'none'}"
+            )
         scheduler.sleep(duration)
 
 

@@ -13,7 +13,7 @@ from emr_jobs import stores
 from functions import worker
 from functions.sealer import purge, seal, trim
 from headrace import clock
-from headrace.log import context, join, seam
+from headrace.log import commit, context, join, seam
 from headrace.log import join as tail
 from headrace.manifest import manifest, merging
 from headrace.recovery import bucket, survey
@@ -69,6 +69,7 @@ _jitter: list[Any] = [None]
 # Sizes and pauses at which the engine pages, folds and forgets, made small enough to happen in a short run.
 _SMALL: tuple[tuple[Any, str, Any], ...] = (
     (context, "threading", _threading),
+    (commit._log, "disabled", True),
     (seal, "ThreadPoolExecutor", _InTurn),
     (seam, "PRODUCERS_IN_STATE", 2),
     (tail, "RECENT", 3),
@@ -156,6 +157,8 @@ def _work(world: World, ops: list[Op]) -> None:
 def _heal(world: World) -> None:
     """Faults end. Without any hand, everything must come to rest: sealed, trimmed, purged, readable."""
     world.calm = True
+    for process in world.slots.values():  # which have heard of a table since
+        process.clock.follow(process.clock.wall_ms(), world.true_ms)
     scheduler: Scheduler = world.scheduler
     number = HEALER
     for turn in range(HEALING_ROUNDS):

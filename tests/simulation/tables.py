@@ -15,6 +15,8 @@ def copy_of(raw: Raw, table: str) -> Any:
         wal = raw["wal"]
         slots = {log_id: list(slots) for log_id, slots in wal._slots.items()}
         return slots, dict(wal._entries), dict(wal._marks)
+    if table == "watermarks":
+        return dict(raw[table].rows), dict(raw[table].touches)
     return dict(raw[table].rows)
 
 
@@ -24,6 +26,9 @@ def put_back(raw: Raw, table: str, copy: Any) -> None:
         slots, entries, marks = copy or ({}, {}, {})
         raw["wal"]._slots = {log_id: list(own) for log_id, own in slots.items()}
         raw["wal"]._entries, raw["wal"]._marks = dict(entries), dict(marks)
+    elif table == "watermarks":
+        rows, touches = copy or ({}, {})
+        raw[table].rows, raw[table].touches = dict(rows), dict(touches)
     else:
         raw[table].rows = dict(copy or {})
 

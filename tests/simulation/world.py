@@ -14,6 +14,7 @@ from headrace.memory import memory_stores
 from headrace.settings import Settings
 from headrace.streams.values import AppendRequest, CreateRequest
 from headrace.tables.catalog import MemoryCatalog, Row
+from headrace.wal import TooLate
 from headrace.wal.state import Entry
 from tests.simulation.faults import Dice
 from tests.simulation.laws import Judge
@@ -135,13 +136,17 @@ class World:
         before = getattr(self.judge, f"before_{port}_{method}", None)
         if before is not None:
             before(*args, **kwargs)
-        answer = getattr(self.raw[port], method)(*args, **kwargs)
+        answer = TooLate() if self._is_late(call, args) else getattr(self.raw[port], method)(*args, **kwargs)
         after = getattr(self.judge, f"after_{port}_{method}", None)
         if after is not None:
             after(answer, *args, **kwargs)
         if port in ("wal", "catalog") and method in ("commit", "mark_ended", "set_hints"):
             self._catalogs.append((self.scheduler.now, dict(self.raw["catalog"].rows)))
         return iter(answer) if method == "list" else answer
+
+    def _is_late(self, call: str, args: tuple[Any, ...]) -> bool:
+        """Whether the store refuses a commit because of the time with which it is signed."""
+        return call == "wal.commit" and self.true_ms - args[2] > self.plan.weather.signature_ms
 
     def later(self, call: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """A store call takes effect some time from now, whatever became of its sender."""

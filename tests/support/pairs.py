@@ -105,14 +105,14 @@ class PutTag(Guard, frozen=True):
     log_id: str
     tag: str
 
-    def members(self, names: Names) -> list[Member]:
+    def member(self, names: Names) -> Member:
         """Returns a conditional put."""
         put = {
             "TableName": names[TAGS],
             "Item": {"log_id": s(self.log_id), "tag": s(self.tag)},
             "ConditionExpression": "attribute_not_exists(log_id)",
         }
-        return [{"Put": put}]
+        return {"Put": put}
 
     def check(self, tables: MemoryTables) -> Refusal | None:
         """Returns the refusal if the log has the tag."""

@@ -39,8 +39,8 @@ def test_a_server_adds_an_interval_after_the_first_count() -> None:
     for round_ in (1, 2):
         counts.note("logs/a/wal/1-x", "put")
         counts.note("logs/a/wal/1-x", "put")
-        assert watermarks.counts("a").get("wal_payload.put", 0) == 2 * round_ - 2
-        eventually(lambda round_=round_: watermarks.counts("a").get("wal_payload.put") == 2 * round_)
+        assert watermarks.usage("a").requests.get("wal_payload.put", 0) == 2 * round_ - 2
+        eventually(lambda round_=round_: watermarks.usage("a").requests.get("wal_payload.put") == 2 * round_)
     assert len(counts) == 0
 
 
@@ -56,7 +56,7 @@ def test_a_function_adds_at_the_end_of_an_invocation_that_finds_the_interval_ove
         counts.note("logs/a/wal/1-x", "put")
         keeper.invocation_ended()
     assert writers == [threading.current_thread()]
-    assert watermarks.target.counts("a") == {"wal_payload.put": 3} and len(counts) == 1
+    assert watermarks.target.usage("a").requests == {"wal_payload.put": 3} and len(counts) == 1
 
 
 def test_a_function_writes_no_longer_than_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,7 +70,7 @@ def test_a_function_writes_no_longer_than_a_second(monkeypatch: pytest.MonkeyPat
     assert len(counts) == 2
     monkeypatch.setattr(background, "FLUSH_MS", 60_000)
     keeper.flush()
-    assert len(counts) == 0 and watermarks.target.counts("b") == {"wal_payload.put": 1}
+    assert len(counts) == 0 and watermarks.target.usage("b").requests == {"wal_payload.put": 1}
 
 
 class InTime:
@@ -152,7 +152,7 @@ def test_no_route_writes_counts_before_its_answer() -> None:
     assert watermarks.calls["count"] == 0
     server.parts.counts.flush()
     log_id = server.parts.logs().head("s").log_id
-    assert stores.watermarks.counts(log_id) == {"wal_payload.put": 1, "wal_payload.get": 1}
+    assert stores.watermarks.usage(log_id).requests == {"wal_payload.put": 1, "wal_payload.get": 1}
     assert len(server.parts.counts.counts) == 0
 
 

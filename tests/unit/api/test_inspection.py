@@ -307,7 +307,7 @@ def test_looking_does_not_renew_a_deadline() -> None:
     log_id = server.parts.logs().head("s").log_id
     for _ in range(3):
         details(server)
-    assert server.stores.watermarks.get(log_id).touched_ms == 0
+    assert server.stores.watermarks.usage(log_id).touched_ms == 0
     assert details(server)["stream"]["expires_at"] == before
 
 

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from unittest.mock import Mock
 
 import pytest
 
 from headrace.errors import NotFound, Overloaded
 from headrace.limits import MAX_COMPANIONS
+from headrace.log.control import worker_controls
 from headrace.log.requests import JSON, At
 from headrace.log.seam import Which, name_companions
 from headrace.memory import memory_stores
 from headrace.tables.catalog import PutRow, Row
-from headrace.tables.watermarks import TouchUnchanged
-from headrace.wal.entry import Follows, PutEntry
+from headrace.wal import MAX_GUARDS
 from headrace.wal.state import BEGINNING
-from tests.support.builders import BYTES, config, first_entry, next_entry
+from tests.support.builders import BYTES, config, first_entry, log_id
 from tests.support.clocks import ManualClock
 from tests.support.faults import Faulty
 from tests.support.pairs import NOTES, PAIRS, Pairs, pairs_wal
@@ -163,13 +164,16 @@ def test_a_name_that_is_created_again_has_new_logs() -> None:
 
 
 def test_the_end_of_a_name_with_the_most_companions_fits_a_transaction() -> None:
-    entry = next_entry(first_entry("l"))
-    names = {"wal": "w", "watermarks": "m"}
-    main, ends = Follows(entry).members(names), PutEntry(entry).members(names)
-    unchanged = TouchUnchanged("l", 1).members(names)
-    assert 1 + len(main) + len(unchanged) + MAX_COMPANIONS * len(ends) <= 100
+    world, ids = World(), Mock(log=log_id)
+    most = name_companions(config("n", ttl_ms=1_000), {str(role): BYTES for role in range(MAX_COMPANIONS)}, ids)
+    row = Row(log_id(), most)
+    for one in row.logs:
+        world.memory.commit(first_entry(one.log_id, config=one.config))
+    world.clock.advance(2)
+    assert worker_controls(replace(world.stores, wal=world.wal)).expire_if_due(row) is None
+    assert [len(arguments[1]) for method, arguments in world.wal.seen if method == "commit"] == [MAX_GUARDS - 1]
     with pytest.raises(ValueError, match="too many"):
-        name_companions(config(), {str(role): BYTES for role in range(MAX_COMPANIONS + 1)}, Mock())
+        name_companions(config(), {str(role): BYTES for role in range(MAX_COMPANIONS + 1)}, ids)
 
 
 def test_the_row_of_a_companion_is_never_put() -> None:

@@ -43,7 +43,7 @@ def flushed(counts: RequestCounts, log_id: str) -> dict[str, int]:
     """Flushes the counts and returns those of a log."""
     watermarks = MemoryWatermarks()
     counts.flush(watermarks)
-    return watermarks.counts(log_id)
+    return watermarks.usage(log_id).requests
 
 
 def test_every_method_is_counted_and_does_what_it_did() -> None:
@@ -85,8 +85,8 @@ def test_counts_are_added_once_for_each_log() -> None:
     counts.flush(watermarks)
     counts.flush(watermarks)
     assert watermarks.calls["count"] == 2
-    assert watermarks.counts("a") == {"manifest.get": 2}
-    assert watermarks.counts("b") == {"manifest.get": 1}
+    assert watermarks.usage("a").requests == {"manifest.get": 2}
+    assert watermarks.usage("b").requests == {"manifest.get": 1}
 
 
 def test_what_is_refused_is_added_later_and_what_is_unknown_never_twice() -> None:
@@ -98,7 +98,7 @@ def test_what_is_refused_is_added_later_and_what_is_unknown_never_twice() -> Non
     watermarks.fail("count", StoreTimeout, after=True)
     counts.flush(watermarks)
     counts.flush(watermarks)
-    assert watermarks.counts("a") == {"manifest.get": 1}
+    assert watermarks.usage("a").requests == {"manifest.get": 1}
 
 
 def test_the_first_count_after_a_flush_is_told() -> None:

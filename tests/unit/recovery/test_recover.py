@@ -569,8 +569,8 @@ def test_entries_that_came_back_without_their_payloads_are_read_from_segments_on
     data = world.fill("a", 4)  # the fourth is spilled
     earlier = world.snapshot()
     world.seal(log_id)
-    world.wait(AGE_S)
     world.append("a", b"lost")
+    world.wait(AGE_S)
     trim(world.parts, log_id)
     world.rewind(earlier)
     world.recover(rewound=True)

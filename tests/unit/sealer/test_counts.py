@@ -18,7 +18,7 @@ def test_they_are_added_at_the_end_of_an_invocation(monkeypatch: pytest.MonkeyPa
     world.append("s", b"x")
     monkeypatch.setattr(handler, "worker", lambda: dispatcher(world.parts)[0])
     handler.handler({"verb": "seal", "log_id": log_id, "force": True}, None)
-    counts = world.stores.watermarks.counts(log_id)
+    counts = world.stores.watermarks.usage(log_id).requests
     assert (counts["segment.put"], counts["key_page.put"], counts["manifest.put"]) == (1, 1, 1)
     assert len(world.parts.counts) == 0
 

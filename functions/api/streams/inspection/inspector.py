@@ -37,6 +37,7 @@ class Version(NamedTuple):
     log_id: str
     state: LogState
     watermark: Watermark
+    deadline_ms: int | None
     index_generation: int = 0
 
 
@@ -165,7 +166,7 @@ class Inspector:
         self._size = lru_cache(_REMEMBERED)(self._read_size)
 
     def version(self, name: str) -> Version:
-        """Reads the current version of the stream's documents. Costs one query and one item read.
+        """Reads the current version of the stream's documents. Costs one query and one item read; one more if it has a TTL.
 
         If something is published, it sometimes costs a GET that finds nothing, too; the newest runs may be seen about
         250 ms late.
@@ -179,11 +180,12 @@ class Inspector:
         index = None
         if published:
             index = self._indexes.recent(head.log_id, AGE_S, named) or self._indexes.look(head.log_id, named)
-        return Version(head.log_id, head.state, watermark, index.generation if index is not None else 0)
+        deadline_ms = self._deadline_ms(head.log_id, head.config, head.state)
+        return Version(head.log_id, head.state, watermark, deadline_ms, index.generation if index is not None else 0)
 
     def look(self, name: str) -> tuple[Version, Seen]:
-        """Reads the facts about a stream at one moment. Costs one query more than `version`, a GET that finds nothing
-        if there are segments, and a GET for each object that is not cached.
+        """Reads the facts about a stream at one moment. Costs one query more than `version`, one item read if it has a TTL,
+        a GET that finds nothing if there are segments, and a GET for each object that is not cached.
 
         Raises:
             NotFound, Gone: there is no such stream.
@@ -212,36 +214,41 @@ class Inspector:
                 config=config,
                 state=state,
                 committed_ms=newest.committed_ms,
-                deadline_ms=seam.deadline_ms(config, state, watermark.touched_ms),
+                deadline_ms=self._deadline_ms(head.log_id, config, state),
                 published=published,
                 definition=definition,
                 definition_bytes=self._definition_bytes(head.log_id, state),
                 indexed=self._indexed(head.log_id, published, definition, index),
             )
-            return Version(head.log_id, state, watermark, index.generation), seen
+            return Version(head.log_id, state, watermark, seen.deadline_ms, index.generation), seen
         raise Damaged(f"stream can't be looked at: name={name}")
 
     def requests(self, log_id: str) -> dict[str, int]:
         """Returns the log's counters of requests to the object store, by `<kind>.<operation>`."""
-        return self._stores.watermarks.counts(log_id)
+        return self._stores.watermarks.usage(log_id).requests
 
     def listed(self, row: Row) -> Listed | None:
-        """Returns what a listing shows of a catalog row; None if the stream has ended or expired. Costs one query, and
-        one item read if it has records or a TTL.
+        """Returns what a listing shows of a catalog row; None if the stream has ended or expired. Costs one query, one item
+        read if it has records, and one if it has a TTL.
         """
         newest = self._stores.wal.newest(row.log_id)
         if newest is None or newest.state.ended:
             return None
         config, state = row.config, newest.state
         is_empty = state.next_offset == config.base_offset
-        watermark = Watermark() if is_empty and config.ttl_ms is None else self._stores.watermarks.get(row.log_id)
-        deadline_ms = seam.deadline_ms(config, state, watermark.touched_ms)
+        watermark = Watermark() if is_empty else self._stores.watermarks.get(row.log_id)
+        deadline_ms = self._deadline_ms(row.log_id, config, state)
         if deadline_ms is not None and deadline_ms <= self._stores.clock.now_ms():
             return None
         # The watermark was read after the entry: it may know of records that the entry does not.
         sealed_end = min(max(watermark.end_offset, config.base_offset), state.next_offset)
         incarnation = incarnation_of(config, state)
         return Listed(config, state.label, incarnation, state.next_offset, sealed_end - 1, deadline_ms)
+
+    def _deadline_ms(self, log_id: str, config: LogConfig, state: LogState) -> int | None:
+        """Returns when a stream expires (epoch ms), None if never; costs one item read if it has a TTL."""
+        touched_ms = self._stores.watermarks.usage(log_id).touched_ms if config.ttl_ms is not None else 0
+        return seam.deadline_ms(config, state, touched_ms)
 
     def _indexed(self, log_id: str, published: Published, definition: Definition, index: IndexManifest) -> Indexed:
         """Computes how far the stream is indexed. Segments are counted by pages of the manifest; a page that runs cover
