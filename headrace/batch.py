@@ -24,7 +24,7 @@ from typing import NamedTuple, TypeVar
 
 import zstandard
 
-from headrace.errors import Damaged, refuse_newer
+from headrace.errors import Damaged, NewerFormat
 
 MAX_KEY_BYTES = 4096
 MAX_PAYLOAD_BYTES = 128 * 1024 * 1024  # bound on what a reader allocates for one payload
@@ -266,7 +266,8 @@ class _Frames:
 
     def __init__(self, raw: bytes, source: str) -> None:
         self._raw = raw
-        refuse_newer(raw[0], _VERSION, source)
+        if raw and raw[0] > _VERSION:
+            raise NewerFormat(source, raw[0], _VERSION)
         version, kinds, count = _HEAD.unpack_from(raw)
         self._kinds: int = kinds
         self._count: int = count

@@ -95,20 +95,13 @@ class RequestTimeout(HeadraceError):
 
 
 class NewerFormat(HeadraceError):
-    """Stored data has a format version above those that this release knows. Nothing is wrong with it."""
+    """Stored data has a format version above the one that this release knows. Nothing is wrong with it."""
 
     code = "unavailable"
     retryable = True  # by a process of the newer release
 
-
-def refuse_newer(found: int, known: int, source: str) -> None:
-    """Checks the format version of something stored.
-
-    Raises:
-        NewerFormat: it is above the one that this release knows.
-    """
-    if found > known:
-        raise NewerFormat(f"written by a newer release: upgrade: source={source} version={found} known={known}")
+    def __init__(self, source: str, found: int, known: int) -> None:
+        super().__init__(f"written by a newer release: upgrade: source={source} version={found} known={known}")
 
 
 class Damaged(HeadraceError):

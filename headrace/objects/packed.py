@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import msgspec
 import zstandard
 
-from headrace.errors import Damaged, StoreThrottled, StoreTimeout, refuse_newer
+from headrace.errors import Damaged, NewerFormat, StoreThrottled, StoreTimeout
 from headrace.objects import ObjectMissing, Objects
 
 _VERSION = 1  # of every object that has a field `version`
@@ -48,7 +48,9 @@ def decode(data: bytes, type_: type[T], source: str, dec_hook: Callable[[type, A
     raw = unframe(data, source)
     try:
         found = msgspec.json.decode(raw, type=type_, dec_hook=dec_hook)
-        refuse_newer(getattr(found, "version", _VERSION), _VERSION, source)
+        version: int = getattr(found, "version", _VERSION)
+        if version > _VERSION:
+            raise NewerFormat(source, version, _VERSION)
         return found
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
         _refuse_newer(raw, msgspec.json.decode, source)
@@ -60,7 +62,9 @@ def decode_msgpack(data: bytes, type_: type[T], source: str) -> T:
     raw = unframe(data, source)
     try:
         found = msgspec.msgpack.decode(raw, type=type_)
-        refuse_newer(getattr(found, "version", _VERSION), _VERSION, source)
+        version: int = getattr(found, "version", _VERSION)
+        if version > _VERSION:
+            raise NewerFormat(source, version, _VERSION)
         return found
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
         _refuse_newer(raw, msgspec.msgpack.decode, source)
@@ -79,7 +83,8 @@ def _refuse_newer(raw: bytes, decode: Callable[..., _Versioned], source: str) ->
         found = decode(raw, type=_Versioned).version
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return
-    refuse_newer(found, _VERSION, source)
+    if found > _VERSION:
+        raise NewerFormat(source, found, _VERSION)
 
 
 def frame(raw: bytes) -> bytes:

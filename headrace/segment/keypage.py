@@ -18,7 +18,7 @@ from io import BytesIO
 from itertools import accumulate, groupby, pairwise, starmap
 
 from headrace.batch import Batch
-from headrace.errors import Damaged, refuse_newer
+from headrace.errors import Damaged, NewerFormat
 from headrace.objects import packed
 from headrace.wal.state import TimeRun
 
@@ -139,7 +139,8 @@ def decode(data: bytes, *, sha256: str, count: int, source: str) -> KeyPage:
     if found != sha256:
         raise Damaged(f"key page is not the one published: object={source} expected={sha256} found={found}")
     raw = packed.unframe(data, source)
-    refuse_newer(raw[0], VERSION, source)
+    if raw and raw[0] > VERSION:
+        raise NewerFormat(source, raw[0], VERSION)
     try:
         return _parsed(raw, count)
     except (struct.error, ValueError) as exc:  # UnicodeDecodeError is one

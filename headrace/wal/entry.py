@@ -18,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from headrace.errors import Damaged, refuse_newer
+from headrace.errors import Damaged, NewerFormat
 from headrace.tables.items import Guard, Item, Member, MemoryTables, Names, Refusal, n, s
 from headrace.wal.state import Entry, LogConfig, LogState, TimeRun, decode_extension
 
@@ -71,7 +71,8 @@ def item_entry(item: Item) -> Entry:
     """
     where = f"log_id={item.get('log_id')} slot={item.get('slot')}"
     try:
-        refuse_newer(int(item["v"]["N"]), VERSION, where)
+        if int(item["v"]["N"]) > VERSION:
+            raise NewerFormat(where, int(item["v"]["N"]), VERSION)
         if item["v"]["N"] != str(VERSION):
             raise ValueError(f"unknown version {item['v']['N']}")
         payload = item.get("payload")

@@ -8,6 +8,7 @@ import pytest
 
 from functions.api.app import describe
 from functions.api.door import errors
+from functions.api.door.requests import BodyTimeout
 from functions.api.streams.records import ERRORS
 from headrace import errors as library
 from headrace.errors import HeadraceError, StoreThrottled, StoreTimeout
@@ -94,6 +95,8 @@ def test_every_error_of_the_library_has_its_own_answer() -> None:
         library.Overloaded("m"): 429,
         library.OutcomeUnknown(): 408,
         library.RequestTimeout(): 408,
+        BodyTimeout(): 408,
+        library.NewerFormat("m", 2, 1): 503,
         library.Damaged("m"): 500,
         library.SegmentMissing("m"): 500,
     }

@@ -68,7 +68,7 @@ def test_a_version_that_never_was_is_damage(version: object) -> None:
 
 
 def test_clients_are_told_to_come_again_and_workers_try_again() -> None:
-    error = NewerFormat("written by a newer release: upgrade: source=x version=2 known=1")
+    error = NewerFormat("x", 2, 1)
     answer = response_to(error, "GET")
     assert answer.status_code == 503
     assert b"written by a newer release: upgrade" in answer.body

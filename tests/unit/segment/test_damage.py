@@ -12,7 +12,7 @@ import msgspec
 import pytest
 import zstandard
 
-from headrace.errors import Damaged
+from headrace.errors import Damaged, NewerFormat
 from headrace.objects import keys, packed
 from headrace.objects.memory import MemoryObjects
 from headrace.segment import descriptor, keypage
@@ -160,7 +160,7 @@ def test_an_altered_or_missing_key_page_is_damaged() -> None:
 def test_a_key_page_of_another_version_or_segment_is_damaged() -> None:
     data = keypage.encode(batch_of(mixed(9)))
     later = packed.frame(b"\x02" + packed.unframe(data, "k")[1:])
-    with pytest.raises(Damaged, match="version"):
+    with pytest.raises(NewerFormat, match="version"):
         keypage.decode(later, sha256=_sha256(later), count=9, source="k")
     with pytest.raises(Damaged, match="rows"):
         keypage.decode(data, sha256=_sha256(data), count=8, source="k")
