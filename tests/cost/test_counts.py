@@ -54,8 +54,9 @@ def test_the_size_of_an_item_follows_the_documented_rules() -> None:
 
 
 def test_sealing_and_trimming_read_each_entry_once() -> None:
+    """But trims read the last entry of a page again, since they keep it until they have seen its successor."""
     full, small = counts.counted().seal_full, counts.counted().seal
     for step in ("seal", "trim"):
         read = getattr(full, step)["read_units"] - getattr(small, step)["read_units"]
-        assert read == pytest.approx(full.entry_bytes / 4096, rel=0.02)
+        assert read == pytest.approx(full.entry_bytes / 4096, rel=0.02 if step == "seal" else 0.04)
     assert small.seal["put"] == 4  # the log's description, once; segment, key page, manifest
