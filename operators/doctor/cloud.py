@@ -89,6 +89,7 @@ class CloudDoctor:
             job_in_hand_ms=in_hand,
             jobs=jobs,
             jobs_error=jobs_error,
+            has_alarms=self._resources.has_alarms,
             alarms=alarms or (),
             alarms_error=alarms_error,
             seal_age_ms=self._settings.seal_age_ms,

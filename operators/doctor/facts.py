@@ -15,6 +15,7 @@ from cli.errors import BadInput
 from headrace.settings import SETTING_OF_OUTPUT
 
 _APPLICATION = "AWS::EMRServerless::Application"
+_ALARM = "AWS::CloudWatch::Alarm"
 # Ends the name of the stack with the data (`infra/environments.py`).
 DATA_SUFFIX = "-data"
 _DEAD_LETTERS = {
@@ -32,12 +33,14 @@ class Resources(NamedTuple):
         dead_letters: URLs of dead-letter queues, by the name to show.
         url: the server's URL; empty if it is not known.
         stack: name of the CloudFormation stack, with which the names of alarms begin.
+        has_alarms: whether its template has alarms; those of `dev` have none.
     """
 
     settings: Mapping[str, str]
     dead_letters: Mapping[str, str]
     url: str = ""
     stack: str = ""
+    has_alarms: bool = False
 
 
 def of_state_file(path: Path) -> Resources:
@@ -71,11 +74,13 @@ def of_stack(cloudformation: Any, name: str) -> Resources:
         if "does not exist" not in str(exc):
             raise
         return Resources(settings, _dead_letters(outputs), "", name)
+    has_alarms = False
     for page in cloudformation.get_paginator("list_stack_resources").paginate(StackName=name):
         for resource in page["StackResourceSummaries"]:
             if resource["ResourceType"] == _APPLICATION:
                 settings["HEADRACE_SPARK_APPLICATION"] = resource["PhysicalResourceId"]
-    return Resources(settings, _dead_letters(outputs), outputs.get("ApiUrl", ""), name)
+            has_alarms |= resource["ResourceType"] == _ALARM
+    return Resources(settings, _dead_letters(outputs), outputs.get("ApiUrl", ""), name, has_alarms)
 
 
 def _outputs(cloudformation: Any, name: str) -> dict[str, str]:
@@ -206,6 +211,7 @@ class CloudFacts(msgspec.Struct, frozen=True):
         logs: the logs that were looked at, first by name; `more_logs` says whether there are others.
         job_in_hand_ms: how long the job that holds the first place for job runs has been in its phase; None if the
             place is free, or that is unknown.
+        has_alarms: whether the deployment's template has alarms.
     """
 
     is_emulated: bool
@@ -220,6 +226,7 @@ class CloudFacts(msgspec.Struct, frozen=True):
     job_in_hand_ms: int | None = None
     jobs: tuple[JobFacts, ...] | None = None
     jobs_error: str = ""
+    has_alarms: bool = False
     alarms: tuple[AlarmFacts, ...] = ()
     alarms_error: str = ""
     seal_age_ms: int = 300_000

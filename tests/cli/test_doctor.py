@@ -108,7 +108,7 @@ def test_a_deployment_that_is_well_has_no_findings() -> None:
             "1 FAILED",
         ),
         (changed(alarms=(AlarmFacts("x-late", "ALARM", "too late"),)), "alarms", "fail", "x-late: too late"),
-        (changed(alarms=()), "alarms", "warn", "none"),
+        (changed(alarms=(), has_alarms=True), "alarms", "warn", "none"),
         (changed(alarms_error="denied"), "alarms", "warn", "denied"),
     ],
 )
@@ -125,6 +125,10 @@ def test_each_fault_is_one_finding_with_advice_and_a_page(
         page, _, anchor = found.docs.partition("#")
         titles = re.findall(r"^#+ (.*)$", (ROOT / page).read_text(), re.MULTILINE)
         assert anchor in {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def test_a_deployment_without_alarms_misses_none() -> None:
+    assert levels(rules.cloud(changed(alarms=()))) == {}
 
 
 def test_an_emulator_keeps_no_protections_and_no_alarms() -> None:
