@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from aws_cdk import Stack
+from aws_cdk import Duration, Stack
 from aws_cdk import aws_cloudwatch as cloudwatch
 from aws_cdk import aws_cloudwatch_actions as actions
 from aws_cdk import aws_iam as iam
@@ -41,7 +41,7 @@ class Rule(NamedTuple):
 
     name: str
     promise: str
-    metrics: Mapping[str, cloudwatch.IMetric]
+    metrics: Mapping[str, cloudwatch.Metric]
     expression: str
     threshold: float
     breaching: int = 1
@@ -252,39 +252,13 @@ class Alarms(Construct):
     ) -> None:
         super().__init__(scope, construct_id)
         self.topic = self._topic() if notify else None
-        self.alarms = [
-            self._alarm(rule) for rule in rules(Own(Stack.of(self)), functions=functions, dead_letters=dead_letters)
-        ]
-
-    def _alarm(self, rule: Rule) -> cloudwatch.Alarm:
-        compare, treatment = cloudwatch.ComparisonOperator, cloudwatch.TreatMissingData
-        alarm = cloudwatch.Alarm(
-            self,
-            "".join(word.capitalize() for word in rule.name.split("-")),
-            # The slash is in no stack's name, so no stack's alarms begin as those of another.
-            alarm_name=f"{Stack.of(self).stack_name}/{rule.name}",
-            alarm_description=f"{rule.promise} Runbook: {RUNBOOK}{rule.anchor or rule.name}",
-            metric=self._metric(rule),
-            threshold=rule.threshold,
-            comparison_operator=(
-                compare.LESS_THAN_THRESHOLD if rule.below else compare.GREATER_THAN_OR_EQUAL_TO_THRESHOLD
-            ),
-            datapoints_to_alarm=rule.breaching,
-            evaluation_periods=rule.periods,
-            treat_missing_data=treatment.BREACHING if rule.missing_is_bad else treatment.NOT_BREACHING,
-        )
+        found = rules(Own(Stack.of(self)), functions=functions, dead_letters=dead_letters)
+        self.alarms = [build_alarm(self, rule) for rule in found]
         if self.topic is not None:
             action = actions.SnsAction(self.topic)
-            alarm.add_alarm_action(action)
-            alarm.add_ok_action(action)
-        return alarm
-
-    def _metric(self, rule: Rule) -> cloudwatch.IMetric:
-        if list(rule.metrics) == [rule.expression]:
-            return rule.metrics[rule.expression]
-        return cloudwatch.MathExpression(
-            expression=rule.expression, using_metrics=dict(rule.metrics), period=PERIOD, label=rule.name
-        )
+            for alarm in self.alarms:
+                alarm.add_alarm_action(action)
+                alarm.add_ok_action(action)
 
     def _topic(self) -> sns.Topic:
         """Creates the topic that people subscribe to, and lets the account's alarms publish to it. Messages name alarms
@@ -301,3 +275,32 @@ class Alarms(Construct):
             )
         )
         return topic
+
+
+def build_alarm(scope: Construct, rule: Rule, *, period: Duration = PERIOD) -> cloudwatch.Alarm:
+    """Creates an alarm that looks at its metrics in steps of `period`, and tells nobody."""
+    compare, treatment = cloudwatch.ComparisonOperator, cloudwatch.TreatMissingData
+    return cloudwatch.Alarm(
+        scope,
+        "".join(word.capitalize() for word in rule.name.split("-")),
+        # The slash is in no stack's name, so no stack's alarms begin as those of another.
+        alarm_name=f"{Stack.of(scope).stack_name}/{rule.name}",
+        alarm_description=f"{rule.promise} Runbook: {RUNBOOK}{rule.anchor or rule.name}",
+        metric=_metric(rule, period),
+        threshold=rule.threshold,
+        comparison_operator=(
+            compare.LESS_THAN_THRESHOLD if rule.below else compare.GREATER_THAN_OR_EQUAL_TO_THRESHOLD
+        ),
+        datapoints_to_alarm=rule.breaching,
+        evaluation_periods=rule.periods,
+        treat_missing_data=treatment.BREACHING if rule.missing_is_bad else treatment.NOT_BREACHING,
+    )
+
+
+def _metric(rule: Rule, period: Duration) -> cloudwatch.IMetric:
+    """Returns the one metric of a rule, or the math over several, whose period is that of each."""
+    if list(rule.metrics) == [rule.expression]:
+        return rule.metrics[rule.expression].with_(period=period)
+    return cloudwatch.MathExpression(
+        expression=rule.expression, using_metrics=dict(rule.metrics), period=period, label=rule.name
+    )

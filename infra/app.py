@@ -19,6 +19,7 @@ from constructs import Construct
 from infra import findings
 from infra.alarms import Alarms
 from infra.bundle import PythonFunction
+from infra.canary import Canary
 from infra.dashboard import Dashboard
 from infra.data import DataStack
 from infra.doors import MODULE, WRAPPER, HttpDoor, StreamingDoor
@@ -28,6 +29,7 @@ from infra.permissions import api_statements, indexer_statements, sealer_stateme
 from infra.queues import INDEXER_TIMEOUT, SEALER_TIMEOUT
 from infra.spark import Spark
 from infra.triggers import IndexerTriggers, SealerTriggers
+from infra.versions import Versions
 
 STACK_ID = "Headrace"
 DATA_STACK_ID = "HeadraceData"
@@ -82,9 +84,9 @@ class HeadraceStack(Stack):
             provisioned_concurrency=environment.api_provisioned_concurrency,
         )
         api.grant(api_statements(tables=tables, bucket=bucket, key=key, api_keys=api_keys))
-        door = HttpDoor(self, "Door", function=api.invoke_target, environment=environment)
+        door = HttpDoor(self, "Door", function=api.live, environment=environment)
         streaming_urls = {}
-        functions = {"api": api.function}
+        doors = {"api": api}
         if environment.streaming_door:
             streaming = PythonFunction(
                 self,
@@ -100,9 +102,9 @@ class HeadraceStack(Stack):
                 reserved_concurrency=environment.streaming_reserved_concurrency,
                 provisioned_concurrency=environment.streaming_provisioned_concurrency,
             )
-            functions["streaming"] = streaming.function
+            doors["streaming"] = streaming
             streaming.grant(api_statements(tables=tables, bucket=bucket, key=key, api_keys=api_keys))
-            streaming_door = StreamingDoor(self, "StreamingDoor", function=streaming.invoke_target)
+            streaming_door = StreamingDoor(self, "StreamingDoor", function=streaming.live)
             streaming_urls["StreamingUrl"] = streaming_door.url
 
         sealer = PythonFunction(
@@ -130,7 +132,7 @@ class HeadraceStack(Stack):
         SealerTriggers(
             self,
             "SealerTriggers",
-            function=sealer.invoke_target,
+            function=sealer.live,
             wal=tables.wal,
             delay=queues.delay,
             stream_dead_letters=queues.stream_dead_letters,
@@ -173,13 +175,32 @@ class HeadraceStack(Stack):
         IndexerTriggers(
             self,
             "IndexerTriggers",
-            function=indexer.invoke_target,
+            function=indexer.live,
             queue=queues.index,
             application=spark.application,
             queue_concurrency=environment.indexer_queue_concurrency,
         )
 
-        functions |= {"sealer": sealer.function, "indexer": indexer.function}
+        Versions(
+            self,
+            "Versions",
+            functions=[*doors.values(), sealer, indexer],
+            kept_days=environment.earlier_version_days,
+            log_retention=environment.log_retention,
+            machine=machine,
+        )
+        if environment.canary_minutes:
+            Canary(
+                self,
+                "Canary",
+                doors=doors,
+                workers=[sealer, indexer],
+                api_id=door.api.api_id,
+                minutes=environment.canary_minutes,
+            )
+
+        deployed = {**doors, "sealer": sealer, "indexer": indexer}
+        functions = {name: one.function for name, one in deployed.items()}
         dead_letters = {
             "delay": queues.delay_dead_letters,
             "stream": queues.stream_dead_letters,

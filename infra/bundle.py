@@ -80,8 +80,15 @@ def copy_packages(folders: Iterable[str], target: Path) -> None:
 ARCHITECTURES = {ARM: lambda_.Architecture.ARM_64, X86: lambda_.Architecture.X86_64}
 
 
+LIVE = "live"
+
+
 class PythonFunction(Construct):
     """A Lambda function from `functions/<artifact>/handler.py`, with a role and a log group of its own.
+
+    Each change of it publishes a version, and everything calls it through `live`, an alias of the newest one. Earlier
+    versions stay when a deployment replaces them, so that the alias can be put back; `infra/versions.py` removes them
+    in the end.
 
     The role may write to that log group and nothing else; the stack grants the rest.
     """
@@ -112,15 +119,14 @@ class PythonFunction(Construct):
                 1 GB of room to the sealer, which holds 16 MiB of payload a few times over (items, rows, Arrow columns,
                 file).
             snap_start: whether new instances resume from a snapshot of the initialised process.
-            provisioned_concurrency: how many instances are kept ready. Lambda allows this or
-                `snap_start`, for published versions alone: callers must then use `invoke_target`.
+            provisioned_concurrency: how many instances are kept ready. Lambda allows this or `snap_start`.
             reserved_concurrency: the most instances that may run; 0 sets no bound.
             retry_attempts: bounds the repeats of an asynchronous invocation (0 to 2).
             handler: replaces the usual one.
             same_code_as: a function of the same artifact, which is then bundled once.
         """
         super().__init__(scope, construct_id)
-        runtime = lambda_.Runtime(f"python{machine.python}", lambda_.RuntimeFamily.PYTHON, supports_snap_start=True)
+        runtime = runtime_of(machine)
         self.log_group = logs.LogGroup(self, "Log", retention=log_retention, removal_policy=RemovalPolicy.DESTROY)
         self.role = iam.Role(self, "Role", assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"))
         self.code: lambda_.Code = same_code_as.code if same_code_as else _code(artifact, runtime, machine)
@@ -143,7 +149,9 @@ class PythonFunction(Construct):
             },
             snap_start=lambda_.SnapStartConf.ON_PUBLISHED_VERSIONS if snap_start else None,
             reserved_concurrent_executions=reserved_concurrency or None,
-            retry_attempts=retry_attempts,
+            # Not RETAIN: that would keep the version of a deployment that was rolled back, too, and Lambda publishes no
+            # other one for the same code, so that the same deployment could not be tried again.
+            current_version_options=lambda_.VersionOptions(removal_policy=RemovalPolicy.RETAIN_ON_UPDATE_OR_DELETE),
         )
         self.grant(
             [
@@ -154,16 +162,15 @@ class PythonFunction(Construct):
                 )
             ]
         )
-        self.invoke_target: lambda_.IFunction = self.function
-        if snap_start or provisioned_concurrency:
-            # Only published versions have snapshots or instances at the ready, and the alias follows the newest.
-            self.invoke_target = lambda_.Alias(
-                self,
-                "Live",
-                alias_name="live",
-                version=self.function.current_version,
-                provisioned_concurrent_executions=provisioned_concurrency or None,
-            )
+        self.live = lambda_.Alias(
+            self,
+            "Live",
+            alias_name=LIVE,
+            version=self.function.current_version,
+            provisioned_concurrent_executions=provisioned_concurrency or None,
+            # Of the alias, since Lambda keeps this by what was invoked.
+            retry_attempts=retry_attempts,
+        )
         if snap_start:
             Annotations.of(self.function).acknowledge_warning(
                 "@aws-cdk/aws-lambda:snapStartRequirePublish", "the alias publishes one"
@@ -173,6 +180,16 @@ class PythonFunction(Construct):
         """Adds permissions to the function's role."""
         for statement in statements:
             self.role.add_to_policy(statement)
+
+
+def runtime_of(machine: Machine) -> lambda_.Runtime:
+    """Returns the runtime of a machine's Python."""
+    return lambda_.Runtime(
+        f"python{machine.python}",
+        lambda_.RuntimeFamily.PYTHON,
+        supports_snap_start=True,
+        supports_inline_code=True,
+    )
 
 
 def _code(artifact: str, runtime: lambda_.Runtime, machine: Machine) -> lambda_.Code:

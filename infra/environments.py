@@ -130,6 +130,15 @@ class Environment:
         "concurrent sealer runs for the delayed queue: a backlog must leave Lambdas to the api", least=2, most=1000
     )
     indexer_queue_concurrency: int = _value("concurrent indexer runs for its queue", least=2, most=1000)
+    canary_minutes: int = _value(
+        "how long a tenth of the requests alone goes to a new version of a door; 0: all at once",
+        one_of=(0, 5, 10, 15, 30),
+    )
+    earlier_version_days: int = _value(
+        "how long after a deployment one earlier version of each function stays; a snapshot of it is paid for",
+        least=1,
+        most=365,
+    )
     spark_maximum_vcpus: int = _value(
         "vCPUs of all index jobs at once: a bound on what a backlog costs", least=8, most=4000
     )
@@ -280,6 +289,8 @@ DEV = Environment(
     sealer_reserved_concurrency=0,
     sealer_queue_concurrency=2,
     indexer_queue_concurrency=2,
+    canary_minutes=0,
+    earlier_version_days=14,
     spark_maximum_vcpus=16,
     alarms=False,
     notify=False,
@@ -304,6 +315,7 @@ PROD = replace(
     sealer_invocations_per_shard=4,
     sealer_queue_concurrency=20,
     indexer_queue_concurrency=4,
+    canary_minutes=10,
     spark_maximum_vcpus=128,
     alarms=True,
     notify=True,

@@ -27,7 +27,8 @@ _OPEN_ROUTE = "the application checks bearer keys, scopes and prefixes itself, a
 class Finding:
     """An accepted finding of a rule at a construct (its path in the stack) or below it.
 
-    `resource` is the ARN pattern in a permission, relative to the ARN of the construct at `of`; only for rule IAM5.
+    `resource` is the ARN pattern in a permission; with `of`, what follows the ARN of the construct there, after a slash
+    unless it is a colon. Only for rule IAM5.
     """
 
     path: str
@@ -40,6 +41,8 @@ class Finding:
         """Returns the id under which cdk-nag reports it; one of the stacks has the construct at `of`."""
         if not self.resource:
             return f"{PACK}-{self.rule}"
+        if not self.of:
+            return f"{PACK}-{self.rule}[Resource::{self.resource}]"
         named = _found(stacks, self.of)
         element = named if isinstance(named, CfnResource) else named.node.default_child
         assert isinstance(element, CfnResource)
@@ -48,7 +51,8 @@ class Finding:
             arn = f"<{stack.get_logical_id(element)}.Arn>"
         else:
             arn = stack.resolve(stack.export_value(element.get_att("Arn")))["Fn::ImportValue"]
-        return f"{PACK}-{self.rule}[Resource::{arn}/{self.resource}]"
+        between = "" if self.resource.startswith(":") else "/"
+        return f"{PACK}-{self.rule}[Resource::{arn}{between}{self.resource}]"
 
 
 def _objects(path: str, reason: str, *patterns: str) -> tuple[Finding, ...]:
@@ -60,6 +64,23 @@ ACKNOWLEDGED = (
     Finding("Streaming/Function", "L1", _RUNTIME),
     Finding("Sealer/Function", "L1", _RUNTIME),
     Finding("Indexer/Function", "L1", _RUNTIME),
+    Finding("Versions/Function", "L1", _RUNTIME),
+    *(
+        Finding(
+            "Versions/Role",
+            "IAM5",
+            "a version gets its number when it is published; the function without a number is not meant",
+            of=f"{name}/Function",
+            resource=":*",
+        )
+        for name in ("Api", "Streaming", "Sealer", "Indexer")
+    ),
+    Finding(
+        "Canary/Role",
+        "IAM5",
+        "CloudWatch lists alarms, and knows no permission to list some of them",
+        resource="arn:<AWS::Partition>:cloudwatch:<AWS::Region>:<AWS::AccountId>:alarm:*",
+    ),
     Finding("Door/Api/ANY--", "APIG4", _OPEN_ROUTE),
     Finding("Door/Api/ANY--{proxy+}", "APIG4", _OPEN_ROUTE),
     Finding(
@@ -122,6 +143,7 @@ LINT_ACKNOWLEDGED = (
     Finding("Streaming/Function", "W3005", _NEEDLESS),
     Finding("Sealer/Function", "W3005", _NEEDLESS),
     Finding("Indexer/Function", "W3005", _NEEDLESS),
+    Finding("Versions/Function", "W3005", _NEEDLESS),
 )
 
 
@@ -144,8 +166,12 @@ def acknowledge(*stacks: Stack) -> None:
 
 
 def of(stacks: Sequence[Stack], findings: Sequence[Finding]) -> list[Finding]:
-    """Returns the findings whose construct exists in one of the stacks."""
-    return [finding for finding in findings if _stack_of(stacks, finding.path) is not None]
+    """Returns the findings whose constructs exist in one of the stacks."""
+    return [
+        finding
+        for finding in findings
+        if all(_stack_of(stacks, path) is not None for path in (finding.path, finding.of or finding.path))
+    ]
 
 
 def _found(stacks: Sequence[Stack], path: str) -> IConstruct:

@@ -22,7 +22,7 @@ class Own:
     def __call__(
         self, service: str, name: str, statistic: str = "Sum", label: str | None = None
     ) -> cloudwatch.Metric:
-        """Returns a metric of one service, in periods of five minutes."""
+        """Returns a metric of one service, in periods of five minutes, as the other functions here do."""
         return cloudwatch.Metric(
             namespace=NAMESPACE,
             metric_name=name,

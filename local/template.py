@@ -27,6 +27,7 @@ DEPLOYED_TYPES = frozenset({"AWS::DynamoDB::Table", "AWS::S3::Bucket", "AWS::SQS
 _PSEUDO_PREFIX = "AWS::"
 # `${Name}` and `${Name.Attribute}`; `${!Literal}` refers to nothing.
 _IN_TEXT = re.compile(r"\$\{([^!}.][^}.]*)[^}]*\}")
+EMR = "emr-serverless.amazonaws.com"
 _RESOLVED_OUTPUT = "Resolved{}"
 # The value of a reference to a resource that the emulator runs itself, or does without: `{}` is its logical id.
 _MADE_UP = {
@@ -98,6 +99,7 @@ def deploy(template: Json, endpoint: str) -> Deployment:
     Raises UnusableTemplate if the stack can't be created, or an element is not supported, such as a trigger that refers
     to something that was not deployed.
     """
+    template = {**template, "Resources": _without_administration(template["Resources"])}
     triggers = _parts_of_type(template, "AWS::Lambda::EventSourceMapping")
     rules = _parts_of_type(template, "AWS::Events::Rule")
     functions = _parts_of_type(template, "AWS::Lambda::Function")
@@ -137,6 +139,30 @@ def deploy(template: Json, endpoint: str) -> Deployment:
         schedules=tuple(s for name, part in rules.items() for s in reader.schedules(name, part["Properties"])),
         events=tuple(e for name, part in rules.items() for e in reader.events(name, part["Properties"])),
     )
+
+
+def _without_administration(resources: Json) -> Json:
+    """Returns the resources without what administers a deployment on AWS, and has nothing to do here: functions whose
+    code is in the template itself, rules that call them, and roles that neither a function nor a job has.
+    """
+    functions = {name: part for name, part in resources.items() if part["Type"] == "AWS::Lambda::Function"}
+    inline = {name for name, part in functions.items() if "ZipFile" in part["Properties"].get("Code", {})}
+    own = {
+        name for one in functions.keys() - inline for name in _references(functions[one]["Properties"].get("Role"))
+    }
+
+    def is_kept(name: str, part: Json) -> bool:
+        properties = part.get("Properties", {})
+        match part["Type"]:
+            case "AWS::Events::Rule":
+                return not inline & set(_references(properties.get("Targets")))
+            case "AWS::IAM::Role":
+                return name in own or EMR in json.dumps(properties)
+            case "AWS::IAM::Policy":
+                return all(is_kept(role, resources[role]) for role in _references(properties["Roles"]))
+        return name not in inline
+
+    return {name: part for name, part in resources.items() if is_kept(name, part)}
 
 
 def deployable_part(template: Json) -> Json:

@@ -21,13 +21,15 @@ def figures(environment: str) -> dict[str, Any]:
     resources = json.loads(synthesize(environment))["Resources"].values()
     kinds = Counter(resource["Type"] for resource in resources)
     functions = [
-        r["Properties"] for r in resources if r["Type"] == "AWS::Lambda::Function" and "Runtime" in r["Properties"]
+        r["Properties"]
+        for r in resources
+        if r["Type"] == "AWS::Lambda::Function" and "S3Key" in r["Properties"]["Code"]
     ]
     (memory_mb,) = {function["MemorySize"] for function in functions}
     return {
         "keys": kinds["AWS::KMS::Key"],
         "secrets": kinds["AWS::SecretsManager::Secret"],
-        "alarm_metrics": sum(_metrics(r["Properties"]) for r in resources if r["Type"] == "AWS::CloudWatch::Alarm"),
+        "alarm_metrics": sum(metrics_of(r["Properties"]) for r in resources if r["Type"] == "AWS::CloudWatch::Alarm"),
         "dashboards": kinds["AWS::CloudWatch::Dashboard"],
         "tables": kinds["AWS::DynamoDB::Table"],
         "memory_mb": memory_mb,
@@ -44,7 +46,7 @@ def _a_day(rule: dict[str, Any]) -> float:
     return 1440 / (int(found[1]) * _MINUTES[found[2]]) if found else 0
 
 
-def _metrics(alarm: dict[str, Any]) -> int:
+def metrics_of(alarm: dict[str, Any]) -> int:
     """Returns how many metrics an alarm looks at. Math itself is not billed."""
     return sum("MetricStat" in query for query in alarm["Metrics"]) if "Metrics" in alarm else 1
 

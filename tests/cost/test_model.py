@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import msgspec
@@ -10,12 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.settings import Settings
+from infra.environments import PROD
 from operators.cost import show, units
 from operators.cost.counts import counted
 from operators.cost.model import Estimate, bill, jobs
 from operators.cost.prices import BadPrices, Ledger, Prices, parse, standard
 from operators.cost.workload import DAYS, SECONDS, Workload
 from tests.cost import deployed_template
+from tests.cost.page import PAGE
+from tests.infra.synths import synthesize
 
 WORKLOADS = st.builds(
     Workload,
@@ -141,6 +145,22 @@ def test_an_idle_sandbox_costs_less_than_three_dollars_and_production_what_the_p
     assert dev.usd < 3
     paid = {line.price for line in prod.lines} - {line.price for line in dev.lines}
     assert paid == {*("kms.key", "kms.request", "cloudwatch.alarm", "cloudwatch.dashboard", "lambda.snapshot_cache")}
+
+
+def test_the_page_says_what_an_earlier_versions_snapshot_costs() -> None:
+    """It is billed until the version is removed. https://aws.amazon.com/lambda/pricing/, SnapStart"""
+    a_day = bill(estimated(Workload())).of("standing", "lambda.snapshot_cache") / DAYS
+    said = f"{PROD.earlier_version_days} days of it are\nUSD {a_day * PROD.earlier_version_days:.2f}, one day {a_day:.2f}."
+    assert said in PAGE.read_text()
+
+
+def test_the_page_counts_the_alarms_of_production() -> None:
+    parts = json.loads(synthesize())["Resources"].items()
+    alarms = {name: part["Properties"] for name, part in parts if part["Type"] == "AWS::CloudWatch::Alarm"}
+    canary = {name: alarm for name, alarm in alarms.items() if name.startswith("Canary")}
+    metrics = [sum(map(deployed_template.metrics_of, found.values())) for found in (alarms, canary)]
+    said = f"({metrics[0]} in {len(alarms)} alarms; {metrics[1]} in {len(canary)} of them end a canary)"
+    assert said in " ".join(PAGE.read_text().split())
 
 
 def test_alarms_are_billed_by_the_metrics_that_they_look_at() -> None:

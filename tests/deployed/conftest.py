@@ -28,9 +28,10 @@ from tests.deployed.template import Reduced, without
 
 SPARK_TYPE = "AWS::EMRServerless::Application"
 ALARM_TYPE = "AWS::CloudWatch::Alarm"
+CANARY_TYPES = {"AWS::CodeDeploy::Application", "AWS::CodeDeploy::DeploymentGroup"}
 ARCHITECTURES = {"x86_64": X86, "aarch64": ARM}
 FIRST = ("artifacts", "template", "protocol", "flow")
-LAST = ("latency", "removal")
+LAST = ("latency", "rollback", "removal")
 FINDINGS = pytest.StashKey[dict[str, Any]]()
 ADMIN_KEY_TYPE = "AWS::SecretsManager::Secret"
 SNAPSHOT_S = 90
@@ -123,10 +124,12 @@ def interpreter(machine: Machine) -> str:
 
 
 def lacked(resource: dict[str, Any]) -> bool:
-    """Returns whether ministack does not make a resource: Spark applications, and alarms over several metrics, which
-    tests/observability has.
+    """Returns whether ministack does not make a resource: Spark applications, CodeDeploy's, and alarms over several
+    metrics, which tests/observability has.
     """
-    return resource["Type"] == SPARK_TYPE or (resource["Type"] == ALARM_TYPE and "Metrics" in resource["Properties"])
+    if resource["Type"] == ALARM_TYPE:
+        return "Metrics" in resource["Properties"]
+    return resource["Type"] in {SPARK_TYPE, *CANARY_TYPES}
 
 
 @pytest.fixture(scope="session")
@@ -138,10 +141,15 @@ def reduced(assembly: Assembly, findings: dict[str, Any]) -> tuple[Reduced, Redu
             # The emulator heeds this spelling of the same wish, and not `ExcludePunctuation`.
             resource["Properties"]["GenerateSecretString"]["ExcludeCharacters"] = string.punctuation
             data.changed[f"{id_}/Properties/GenerateSecretString/ExcludeCharacters"] = string.punctuation
+    for id_, resource in application.template["Resources"].items():
+        if resource.pop("UpdatePolicy", None):  # aliases move at once, without CodeDeploy
+            application.changed[f"{id_}/UpdatePolicy"] = ""
+            del application.placeholders[f"{id_}/UpdatePolicy/CodeDeployLambdaAliasUpdate/ApplicationName"]
+            del application.placeholders[f"{id_}/UpdatePolicy/CodeDeployLambdaAliasUpdate/DeploymentGroupName"]
     findings["resources"] = {
         "removed": application.removed,
         "placeholders": application.placeholders,
-        "changed": data.changed,
+        "changed": data.changed | application.changed,
     }
     assert not data.removed, "everything of the data is made"
     return (data, application)

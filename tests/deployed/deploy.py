@@ -84,6 +84,22 @@ def deploy(assembly: Assembly, reduced: Sequence[Reduced], emulator: Emulator) -
     return described(emulator, tuple(stack.name for stack in assembly.stacks))
 
 
+def update(stack: Stack, template: dict[str, Any]) -> Stack:
+    """Updates the application to another template, whose assets are uploaded already. Raises DeploymentFailed when that
+    fails.
+    """
+    emulator, name = stack.emulator, stack.names[-1]
+    account = emulator.client("sts").get_caller_identity()["Account"]
+    s3 = emulator.client("s3")
+    bucket = BUCKET.format(account=account, region=s3.meta.region_name)
+    s3.put_object(Bucket=bucket, Key=QUALIFIED_TEMPLATE, Body=json.dumps(template).encode())
+    cloudformation = emulator.client("cloudformation")
+    url = f"{emulator.endpoint}/{bucket}/{QUALIFIED_TEMPLATE}"
+    cloudformation.update_stack(StackName=name, TemplateURL=url, Capabilities=["CAPABILITY_IAM"])
+    _wait(cloudformation, "stack_update_complete", name)
+    return described(emulator, stack.names)
+
+
 def described(emulator: Emulator, names: tuple[str, ...]) -> Stack:
     """Returns the deployed stacks of these names as one."""
     cloudformation = emulator.client("cloudformation")
@@ -97,8 +113,11 @@ def described(emulator: Emulator, names: tuple[str, ...]) -> Stack:
 
 
 def remove(emulator: Emulator, name: str) -> None:
-    """Deletes a stack and waits. Raises DeploymentFailed when that fails, ClientError if it is refused."""
+    """Takes away a stack's protection, deletes it, and waits. Raises DeploymentFailed when that fails, ClientError if it
+    is refused.
+    """
     cloudformation = emulator.client("cloudformation")
+    cloudformation.update_termination_protection(StackName=name, EnableTerminationProtection=False)
     cloudformation.delete_stack(StackName=name)
     _wait(cloudformation, "stack_delete_complete", name)
 

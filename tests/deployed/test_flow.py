@@ -104,6 +104,6 @@ def test_schedules_tick(stack: Stack) -> None:
 def test_nothing_ended_as_a_dead_letter(stack: Stack) -> None:
     queues = stack.emulator.client("sqs")
     for output, url in stack.outputs.items():
-        if "DeadLetter" in output:
+        if output.endswith("DeadLetterQueueUrl"):
             answer = queues.get_queue_attributes(QueueUrl=url, AttributeNames=["ApproximateNumberOfMessages"])
             assert answer["Attributes"]["ApproximateNumberOfMessages"] == "0", output

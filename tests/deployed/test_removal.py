@@ -74,7 +74,6 @@ def test_data_stay_when_their_stack_goes_and_the_rest_goes(
     assert {resources[id_]["Type"] for id_ in kept} == KEPT_TYPES
     cloud, (data, application) = stack.emulator, stack.names
     remove(cloud, application)
-    cloud.client("cloudformation").update_termination_protection(StackName=data, EnableTerminationProtection=False)
     remove(cloud, data)
 
     names = {id_: stack.resources[id_]["PhysicalResourceId"] for id_ in kept}

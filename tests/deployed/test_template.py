@@ -10,20 +10,20 @@ from typing import Any
 import pytest
 
 from infra.assembly import Assembly
-from tests.deployed.conftest import ALARM_TYPE, SPARK_TYPE
+from tests.deployed.conftest import ALARM_TYPE, CANARY_TYPES, SPARK_TYPE
 from tests.deployed.deploy import Stack
 from tests.deployed.template import Reduced, without
 
 SEE_PLACEHOLDERS = ("Indexer", "Dashboard")  # the one names the Spark application, the other every alarm
 
 
-def test_everything_but_spark_and_alarms_over_several_metrics_is_made(
+def test_everything_but_spark_code_deploy_and_alarms_over_several_metrics_is_made(
     assembly: Assembly, reduced: tuple[Reduced, Reduced], stack: Stack
 ) -> None:
     removed = reduced[1].removed
     alarms = [id_ for id_, type_ in removed.items() if type_ == ALARM_TYPE]
-    assert set(removed.values()) == {SPARK_TYPE, ALARM_TYPE}
-    assert len(removed) == 1 + len(alarms)
+    assert set(removed.values()) == {SPARK_TYPE, ALARM_TYPE, *CANARY_TYPES}
+    assert len(removed) == 1 + 3 + len(alarms), "of CodeDeploy an application, and a group for each door"
     for id_ in alarms:
         assert assembly.application.template["Resources"][id_]["Properties"]["Metrics"], id_
     assert ALARM_TYPE in stack.types, "alarms over one metric are made"
@@ -56,7 +56,7 @@ def test_a_reference_in_a_text_is_not_overlooked() -> None:
 def test_functions_run_the_uploaded_artifacts(stack: Stack, reduced: tuple[Reduced, Reduced]) -> None:
     functions = stack.emulator.client("lambda")
     for id_, resource in reduced[1].template["Resources"].items():
-        if resource["Type"] == "AWS::Lambda::Function":
+        if resource["Type"] == "AWS::Lambda::Function" and "S3Key" in resource["Properties"]["Code"]:
             name = stack.resources[id_]["PhysicalResourceId"]
             packed = stack.emulator.scratch / resource["Properties"]["Code"]["S3Key"]
             digest = base64.b64encode(hashlib.sha256(packed.read_bytes()).digest()).decode()
@@ -71,10 +71,11 @@ def test_rules_are_enabled_and_lead_to_functions(stack: Stack, reduced: tuple[Re
             name = stack.resources[id_]["PhysicalResourceId"]
             described = events.describe_rule(Name=name)
             targets = events.list_targets_by_rule(Rule=name)["Targets"]
-            wanted = "Sealer" if id_.startswith("Sealer") else "Indexer"
+            (wanted,) = (name for name in ("Sealer", "Indexer", "Versions") if id_.startswith(name))
             function = stack.physical("AWS::Lambda::Function", holding=wanted)
+            called = function if wanted == "Versions" else f"{function}:live"
             assert described["State"] == "ENABLED"
-            assert [target["Arn"].rpartition(":")[2] for target in targets] == [function], id_
+            assert [target["Arn"].partition(":function:")[2] for target in targets] == [called], id_
             schedules.append((wanted, described.get("ScheduleExpression", "an event")))
     assert sorted(schedules) == [
         ("Indexer", "an event"),
@@ -83,6 +84,7 @@ def test_rules_are_enabled_and_lead_to_functions(stack: Stack, reduced: tuple[Re
         ("Sealer", "rate(1 day)"),
         ("Sealer", "rate(1 hour)"),
         ("Sealer", "rate(1 minute)"),
+        ("Versions", "rate(1 day)"),
     ]
 
 

@@ -54,6 +54,20 @@ class Resources:
         )
         return dict(found)
 
+    def called(self, target: Any) -> dict[str, Any]:
+        """Properties of the function that is called through the alias that `target` refers to."""
+        text = json.dumps(target)
+        (alias,) = (one["Properties"] for key, one in self.of("Lambda::Alias").items() if f'"{key}"' in text)
+        return dict(self.by_id[alias["FunctionName"]["Ref"]]["Properties"])
+
+    @property
+    def serving(self) -> dict[str, dict[str, Any]]:
+        """Properties of the functions of the product by their logical ids: all but the one that removes versions, whose
+        code is in the template.
+        """
+        functions = {key: one["Properties"] for key, one in self.of("Lambda::Function").items()}
+        return {key: one for key, one in functions.items() if "ZipFile" not in one["Code"]}
+
     def statements(self, function: str) -> Iterator[Statement]:
         """Yields the statements of the function's role."""
         role = self.function(function)["Role"]["Fn::GetAtt"][0]

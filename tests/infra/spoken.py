@@ -14,6 +14,8 @@ ROLES = {
     "sealer": "SealerRole",
     "indexer": "IndexerRole",
     "job": "SparkRole",
+    "versions": "VersionsRole",
+    "canary": "CanaryRole",
 }
 _NAMES = {
     r"Tables(\w+?)[0-9A-F]{8}": "table {}",
@@ -23,7 +25,8 @@ _NAMES = {
     r"DataKey[0-9A-F]{8}": "key",
     r"SparkApplication[0-9A-F]{8}": "application",
     r"SparkRole[0-9A-F]{8}": "role of jobs",
-    r"(?:Api|Streaming|Sealer|Indexer)Log[0-9A-F]{8}": "log group",
+    r"(?:Api|Streaming|Sealer|Indexer|Versions)Log[0-9A-F]{8}": "log group",
+    r"(Api|Streaming|Sealer|Indexer)Function[0-9A-F]{8}": "function {}",
 }
 _LOG = "logs/" + "?" * 32
 
@@ -60,6 +63,8 @@ def _actions(statement: Statement) -> str:
 def _resource(target: str) -> str:
     if "-assets-${AWS::AccountId}" in target:  # of the CDK's bootstrap; names change with what they hold
         return "assets of this deployment" if '"/' in target else "bucket of assets"
+    if ":alarm:*" in target:
+        return "alarms of account and region"
     match json.loads(target):
         case {"Fn::Join": ["", [inner, str(rest)]]}:
             path = rest.removeprefix("/").replace(_LOG, "logs/LOG")

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from tests.infra.resources import Resources
 from tests.infra.synths import synthesize
 
 
 def test_every_alarm_tells_the_topic_when_it_begins_and_when_it_is_over(resources: Resources) -> None:
+    """But for those that end a canary, which say nothing of a deployment that is not under way."""
     (topic,) = resources.of("SNS::Topic")
-    for name, alarm in resources.of("CloudWatch::Alarm").items():
+    for name, alarm in _promises(resources).items():
         assert alarm["Properties"]["AlarmActions"] == [{"Ref": topic}], name
         assert alarm["Properties"]["OKActions"] == [{"Ref": topic}], name
 
@@ -26,7 +29,7 @@ def test_only_alarms_of_this_account_may_speak_on_the_topic(resources: Resources
 
 def test_a_sandbox_has_the_same_alarms_if_it_asks_and_tells_nobody(resources: Resources) -> None:
     sandbox = Resources.parse(synthesize("dev", alarms=True, name="prod"))
-    ours, theirs = resources.of("CloudWatch::Alarm"), sandbox.of("CloudWatch::Alarm")
+    ours, theirs = _promises(resources), sandbox.of("CloudWatch::Alarm")
     assert ours.keys() == theirs.keys()
     assert not [part for part in sandbox.by_id.values() if part["Type"] == "AWS::SNS::Topic"]
     for name, alarm in theirs.items():
@@ -41,4 +44,9 @@ def test_no_period_is_shorter_than_what_is_free(resources: Resources) -> None:
     for name, alarm in resources.of("CloudWatch::Alarm").items():
         stats = [part["MetricStat"] for part in alarm["Properties"].get("Metrics", ()) if "MetricStat" in part]
         periods = {stat["Period"] for stat in stats} or {alarm["Properties"]["Period"]}
-        assert periods == {300}, name
+        assert periods == {60 if name.startswith("Canary") else 300}, name
+
+
+def _promises(resources: Resources) -> dict[str, dict[str, Any]]:
+    alarms = resources.of("CloudWatch::Alarm")
+    return {name: alarm for name, alarm in alarms.items() if not name.startswith("Canary")}

@@ -24,7 +24,7 @@ def test_the_api_answers_before_the_door_gives_up(resources: Resources) -> None:
 
 
 def test_the_door_calls_the_snapshot_and_not_the_latest_code(resources: Resources) -> None:
-    alias, _ = resources.one("Lambda::Alias")
+    alias, _ = resources.one("Lambda::Alias", "Api")
     _, integration = resources.one("ApiGatewayV2::Integration")
     assert integration["IntegrationUri"] == {"Ref": alias}
     assert integration["PayloadFormatVersion"] == "2.0"
@@ -67,10 +67,13 @@ def test_responses_stream_through_a_url_that_anybody_may_call(resources: Resourc
     assert "Cors" not in url, "the door would answer preflights in the application's place"
     target = url["TargetFunctionArn"]
     assert resources.by_id[target["Fn::GetAtt"][0]]["Properties"] == resources.function("streaming")
+    assert url["Qualifier"] == "live"
     public = [
         p["Properties"] for p in resources.of("Lambda::Permission").values() if p["Properties"]["Principal"] == "*"
     ]
-    assert all(permission["FunctionName"] == target for permission in public)
+    assert all(
+        resources.called(permission["FunctionName"]) == resources.function("streaming") for permission in public
+    )
     assert {permission["Action"] for permission in public} == {"lambda:InvokeFunctionUrl", "lambda:InvokeFunction"}
     (invoke,) = [permission for permission in public if permission["Action"] == "lambda:InvokeFunction"]
     assert invoke["InvokedViaFunctionUrl"] is True, "anybody could call the function past its URL"
@@ -99,7 +102,7 @@ def test_the_streaming_door_can_be_left_out(resources_of: Synth) -> None:
     found = resources_of(streaming_door="false")
     kinds = {resource["Type"] for resource in found.by_id.values()}
     assert "AWS::Lambda::Url" not in kinds
-    assert len(found.of("Lambda::Function")) == 3
+    assert len(found.serving) == 3
     assert not [p for p in found.of("Lambda::Permission").values() if p["Properties"]["Principal"] == "*"]
     assert "StreamingUrl" not in found.outputs
 

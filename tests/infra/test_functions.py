@@ -63,8 +63,8 @@ def _referred(value: dict[str, Any]) -> str:
 def test_every_variable_is_a_setting_and_every_name_that_settings_want_is_given(resources: Resources) -> None:
     given = {
         name
-        for function in resources.of("Lambda::Function").values()
-        for name in function["Properties"]["Environment"]["Variables"]
+        for function in resources.serving.values()
+        for name in function["Environment"]["Variables"]
         if name.startswith(PREFIX)
     }
     defaults = zip(Settings.__struct_fields__, Settings.__struct_defaults__, strict=True)
@@ -101,10 +101,10 @@ def test_functions_are_python_on_arm_with_a_whole_vcpu(resources: Resources, fun
 
 def test_logs_end_and_belong_to_the_stack(resources: Resources) -> None:
     groups = resources.of("Logs::LogGroup")
-    assert len(groups) == 5
+    assert len(groups) == 6
     for group in groups.values():
         assert group["Properties"]["RetentionInDays"] == 90
         assert group["DeletionPolicy"] == "Delete"
     used = {f["Properties"]["LoggingConfig"]["LogGroup"]["Ref"] for f in resources.of("Lambda::Function").values()}
-    assert len(used) == 4
+    assert len(used) == 5
     assert used < set(groups)

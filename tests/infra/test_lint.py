@@ -70,7 +70,7 @@ def test_what_is_acknowledged_of_cfn_lint_is_what_it_finds(lint: Callable[..., l
 def test_each_finding_has_a_reason_of_its_own_place() -> None:
     for finding in (*findings.ACKNOWLEDGED, *findings.LINT_ACKNOWLEDGED):
         assert len(finding.reason) > 20
-    places = [(finding.path, finding.rule, finding.resource) for finding in findings.ACKNOWLEDGED]
+    places = [(finding.path, finding.rule, finding.of, finding.resource) for finding in findings.ACKNOWLEDGED]
     assert len(places) == len(set(places))
 
 

@@ -64,7 +64,7 @@ def test_functions_are_called_by_the_door_and_by_rules_of_this_stack(deployed: R
         properties = permission["Properties"]
         if properties["Principal"] == "*":
             # The streaming door is public, as the other one is; the application checks keys behind both.
-            assert properties["FunctionName"]["Fn::GetAtt"][0].startswith("StreamingFunction")
+            assert properties["FunctionName"]["Ref"].startswith("StreamingLive")
             through_url = (
                 properties.get("FunctionUrlAuthType") == "NONE" or properties.get("InvokedViaFunctionUrl") is True
             )
@@ -92,7 +92,7 @@ def test_every_trigger_ends_in_dead_letters_or_in_the_next_tick(deployed: Resour
     kept = {key for key in deployed.of("SQS::Queue") if "DeadLetters" in key}
     assert dead_letters == kept
     scheduled = [one for one in deployed.of("Events::Rule").values() if "ScheduleExpression" in one["Properties"]]
-    assert len(scheduled) == 5
+    assert len(scheduled) == 6
     assert all(rule["Properties"]["State"] == "ENABLED" for rule in scheduled)
 
 

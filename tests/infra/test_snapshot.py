@@ -125,10 +125,10 @@ def test_instances_of_one_snapshot_serve_and_make_different_ids(snapshot: dict[s
 
 def test_what_is_called_is_a_version_that_was_snapshotted(resources: Resources) -> None:
     """SnapStart knows no `$LATEST`."""
-    _, version = resources.one("Lambda::Version")
-    _, alias = resources.one("Lambda::Alias")
+    _, version = resources.one("Lambda::Version", "Api")
+    _, alias = resources.one("Lambda::Alias", "Api")
     assert resources.by_id[version["FunctionName"]["Ref"]]["Properties"] == resources.function("api")
-    key, _ = resources.one("Lambda::Version")
+    key, _ = resources.one("Lambda::Version", "Api")
     assert alias["FunctionVersion"] == {"Fn::GetAtt": [key, "Version"]}
     assert resources.function("api")["SnapStart"] == {"ApplyOn": "PublishedVersions"}
     assert "ProvisionedConcurrencyConfig" not in alias, "Lambda refuses both together"

@@ -67,7 +67,7 @@ def test_the_sweep_runs_every_minute(resources: Resources) -> None:
     assert rule["ScheduleExpression"] == "rate(1 minute)"
     assert rule["State"] == "ENABLED"
     (target,) = rule["Targets"]
-    assert resources.by_id[target["Arn"]["Fn::GetAtt"][0]]["Properties"] == resources.function("sealer")
+    assert resources.called(target["Arn"]) == resources.function("sealer")
 
 
 def test_what_is_to_be_purged_is_looked_for_every_hour(resources: Resources) -> None:
@@ -75,7 +75,7 @@ def test_what_is_to_be_purged_is_looked_for_every_hour(resources: Resources) -> 
     assert (rule["ScheduleExpression"], rule["State"]) == ("rate(1 hour)", "ENABLED")
     (target,) = rule["Targets"]
     assert target["Input"] == '{"verb":"overdue"}'
-    assert resources.by_id[target["Arn"]["Fn::GetAtt"][0]]["Properties"] == resources.function("sealer")
+    assert resources.called(target["Arn"]) == resources.function("sealer")
 
 
 def test_the_audit_runs_every_day_with_its_own_message(resources: Resources) -> None:
@@ -84,12 +84,12 @@ def test_the_audit_runs_every_day_with_its_own_message(resources: Resources) -> 
     assert rule["State"] == "ENABLED"
     (target,) = rule["Targets"]
     assert target["Input"] == '{"verb":"audit"}'
-    assert resources.by_id[target["Arn"]["Fn::GetAtt"][0]]["Properties"] == resources.function("sealer")
+    assert resources.called(target["Arn"]) == resources.function("sealer")
 
 
 def test_stream_and_delayed_queue_call_the_sealer_and_the_index_queue_the_indexer(resources: Resources) -> None:
     called = {
-        key: resources.by_id[m["Properties"]["FunctionName"]["Ref"]]["Properties"]["Handler"]
+        key: resources.called(m["Properties"]["FunctionName"])["Handler"]
         for key, m in resources.of("Lambda::EventSourceMapping").items()
     }
     assert {key.partition("Triggers")[0].lower(): handler for key, handler in called.items()} == {
@@ -150,8 +150,7 @@ def test_a_job_run_that_is_over_wakes_the_indexer_and_so_does_every_minute(resou
     assert audit["Targets"][0]["Input"] == '{"verb":"audit"}'
     for one in (rule, tick, audit):
         (target,) = one["Targets"]
-        called = resources.by_id[target["Arn"]["Fn::GetAtt"][0]]["Properties"]
-        assert called == resources.function("indexer")
+        assert resources.called(target["Arn"]) == resources.function("indexer")
 
 
 def test_the_application_stops_when_idle_and_has_a_limit(resources: Resources) -> None:

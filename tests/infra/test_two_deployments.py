@@ -31,8 +31,8 @@ def test_each_metric_of_ours_is_that_of_one_stack(deployments: list[Resources]) 
         _, dashboard = deployment.one("CloudWatch::Dashboard")
         body = json.dumps(dashboard["DashboardBody"])
         assert body.count(rf"\"{NAMESPACE}\",") == body.count(rf"\"{STACK_DIMENSION}\",\"headrace-{name}\"") > 20
-        for function in deployment.of("Lambda::Function").values():
-            assert function["Properties"]["Environment"]["Variables"]["HEADRACE_STACK"] == f"headrace-{name}"
+        for function in deployment.serving.values():
+            assert function["Environment"]["Variables"]["HEADRACE_STACK"] == f"headrace-{name}"
 
 
 def test_no_graph_and_no_alarm_is_of_the_whole_account(deployments: list[Resources]) -> None:

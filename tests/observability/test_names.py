@@ -28,12 +28,12 @@ REGISTERED = {(metrics.service, metric.name): metric for metrics in REGISTRY for
 # https://docs.aws.amazon.com/apigateway/latest/developerguide/http-api-metrics.html
 OF_AWS = {
     "AWS/Lambda": (
-        {"Invocations", "Errors", "Throttles", "Duration", "ConcurrentExecutions", "IteratorAge"},
+        {"Invocations", "Errors", "Throttles", "Duration", "ConcurrentExecutions", "IteratorAge", "Url5xxCount"},
         {"FunctionName"},
     ),
     "AWS/SQS": ({"ApproximateNumberOfMessagesVisible"}, {"QueueName"}),
     "AWS/DynamoDB": ({"ConsumedWriteCapacityUnits"}, {"TableName"}),
-    "AWS/ApiGateway": ({"Latency", "5xx"}, {"ApiId"}),
+    "AWS/ApiGateway": ({"Count", "Latency", "5xx"}, {"ApiId"}),
 }
 STATISTIC = re.compile(r"Sum|Average|Maximum|Minimum|SampleCount|p\d{2}")
 

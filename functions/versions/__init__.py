@@ -1,0 +1,1 @@
+"""Removes versions of the functions that no rollback needs."""
