@@ -89,7 +89,7 @@ async def door_to(app: App, *, timeout_s: float = 30) -> AsyncIterator[Door]:
 
     def instance() -> None:
         with suppress(RuntimeApiError):
-            serve(TruePath(app), Client(endpoint.address), SystemClock(), begin=lambda _: None, end=lambda: None)
+            serve(TruePath(app), Client(endpoint.address), SystemClock(), begin=lambda _: None, end=lambda _: None)
 
     thread = threading.Thread(target=instance, daemon=True)
     thread.start()
