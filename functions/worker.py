@@ -82,10 +82,16 @@ class Audited(NamedTuple, Generic[A]):
     failed: list[tuple[str, Exception]]
 
 
-def audit(context: Context[Any], message: Message, look: Callable[[Row], A]) -> Audited[A]:
-    """Runs one message of an audit: calls `look` for each log of one page of names, several at a time, and sends the
-    message for the next page. The message of the schedule, which names no part of the names, is replaced by one for each
-    part: they run at the same time, as far as the function may.
+def audit(
+    context: Context[Any],
+    message: Message,
+    look: Callable[[Row], A],
+    wanted: Callable[[Audited[A]], Sequence[Message]],
+) -> Audited[A]:
+    """Runs one message of an audit: calls `look` for each log of one page of names, several at a time, sends the messages
+    that are `wanted` for what it found, and last the message for the next page: what fails before is tried again, and
+    must not begin the rest of the names twice. The message of the schedule, which names no part of the names, is replaced
+    by one for each part: they run at the same time, as far as the function may.
     """
     queue, now_ms = context.queue, context.now_ms()
     if not message.surface:
@@ -115,6 +121,7 @@ def audit(context: Context[Any], message: Message, look: Callable[[Row], A]) -> 
             found.failed.append((log.log_id, result))
         else:
             found.found.append(result)
+    queue.send(wanted(found), now_ms)
     if len(rows) == AUDIT_ROWS:
         queue.send([msgspec.structs.replace(message, after=rows[-1].name, not_before_ms=0)], now_ms)
     return found

@@ -55,6 +55,7 @@ def age_s(clock: Clock, since: Moment) -> float:
     return max(clock.monotonic() - since.monotonic, wall_ms / 1000) if wall_ms >= 0 else math.inf
 
 
+_SIGNATURE_MS = 900_000  # the longest that AWS accepts a signature (Common Errors of its API references)
 _OFF_MS = 2_000  # a store's answer tells its time in whole seconds
 
 
@@ -91,10 +92,17 @@ class SystemClock:
         self._correction_ms = told_ms + 500 - received_ms
         return True
 
-    def follow_date(self, sent_ms: int, date: str | None) -> bool:
-        """Corrects this clock as `follow` does, by the `Date` header of an answer; does nothing if it has none."""
+    def follow_date(self, sent_ms: int, date: str | None, signed_ms: int | None) -> bool:
+        """Corrects this clock as `follow` does, by the `Date` header of an answer; does nothing if it has none.
+
+        Args:
+            signed_ms: the time with which the call was signed. A date that is more than 15 minutes from it is wrong, since
+                the call would have been refused. None: it was refused.
+        """
         told_ms = _parse_date(date) if date is not None else None
-        return told_ms is not None and self.follow(sent_ms, told_ms)
+        if told_ms is None or (signed_ms is not None and abs(told_ms - signed_ms) > _SIGNATURE_MS):
+            return False
+        return self.follow(sent_ms, told_ms)
 
     def monotonic(self) -> float:
         """Returns monotonic seconds."""

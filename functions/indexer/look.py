@@ -155,8 +155,9 @@ def audit(context: Context, message: Message) -> Audited[bool]:
             return None
         return row.log_id, look(context, row.log_id)
 
-    audited = worker.audit(context, message, looked)
-    found = [one for one in audited.found if one is not None]
-    sweepable = [log_id for log_id, _ in found] + [log_id for log_id, _ in audited.failed]
-    context.queue.send([Message("orphans", log_id) for log_id in sweepable], now_ms)
-    return Audited([waits for _, waits in found], audited.failed)
+    def sweeps(audited: Audited[tuple[str, bool] | None]) -> list[Message]:
+        looked_at = [one[0] for one in audited.found if one is not None]
+        return [Message("orphans", log_id) for log_id in looked_at + [log_id for log_id, _ in audited.failed]]
+
+    audited = worker.audit(context, message, looked, sweeps)
+    return Audited([one[1] for one in audited.found if one is not None], audited.failed)

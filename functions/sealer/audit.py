@@ -27,8 +27,12 @@ def audit(parts: Context, message: Message) -> Audited[int]:
     sweep of orphans. The result has the number of messages for missed work for each log.
     """
     now_ms = parts.now_ms()
-    audited = worker.audit(parts, message, lambda row: _missed(parts, message, row, now_ms))
-    parts.queue.send([one for wanted in audited.found for one in wanted], now_ms)
+    audited = worker.audit(
+        parts,
+        message,
+        lambda row: _missed(parts, message, row, now_ms),
+        lambda audited: [one for missed in audited.found for one in missed],
+    )
     return Audited([sum(one.verb != "orphans" for one in wanted) for wanted in audited.found], audited.failed)
 
 

@@ -71,7 +71,7 @@ class Sealer(Worker[Context]):
         if message.verb != "seal":
             return False
         try:
-            memo.try_again(self.context, message)
+            memo.go_on(self.context, message, has_failed=True)
         except Exception:  # noqa: BLE001 - then its event or message is repeated
             self.note_failure("try again", message.log_id)
             return False

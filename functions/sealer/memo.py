@@ -3,9 +3,10 @@ or failed work, and how far the orphan sweep came. Losing it loses no work: the 
 
 One message to go on: a verb that is not finished, or failed, is asked for again by one message, numbered by the note. A
 message is followed by the next only if no newer one is on its way, so that repeats of a message, events of a busy log and
-schedules never multiply: chains that began apart become one at the next link. The next message is sent before the note
-says so, since a crash in between only sends it twice. One that seems lost (`_LOST_MS`) is replaced by the next that
-fails.
+schedules never multiply: chains that began apart become one at the next link. Otherwise the note says that work was left
+to the newer one: it may have looked already, and is then followed by one more when it finishes. The next message is sent
+before the note says so, since a crash in between only sends it twice. One that seems lost (`_LOST_MS`) is replaced by the
+next that fails.
 """
 
 from __future__ import annotations
@@ -28,10 +29,21 @@ _TRIES = 4
 
 
 class Turn(msgspec.Struct, frozen=True, array_like=True):
-    """The newest message that goes on with a verb: its number, and when it counts as lost, in epoch milliseconds."""
+    """The newest message that goes on with a verb.
+
+    Attributes:
+        number: counts these messages.
+        lost_ms: when it counts as lost, in epoch milliseconds.
+        failures: how many tries in a row have failed.
+        again: whether other work was left to it, perhaps after it had looked: it must be followed by one more.
+        force: whether that other work was asked for with `force`.
+    """
 
     number: int
     lost_ms: int
+    failures: int = 0
+    again: bool = False
+    force: bool = False
 
 
 class Memo(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -61,67 +73,83 @@ def read(parts: Context, log_id: str) -> tuple[Memo, bytes | None]:
     return (_decoder.decode(data) if data is not None else Memo()), data
 
 
-def change(parts: Context, log_id: str, edit: Callable[[Memo], Memo]) -> None:
+def change(parts: Context, log_id: str, edit: Callable[[Memo], Memo]) -> bool:
     """Replaces the memo of a log by the result of `edit`, which may be called again if another process changes the memo
-    meanwhile. Removes an empty memo. After a few tries it gives up: see above for what a lost memo costs.
+    meanwhile. Removes an empty memo. After a few tries it gives up, and returns False: see above for what a lost memo
+    costs.
     """
     watermarks = parts.stores.watermarks
     for _ in range(_TRIES):
         memo, data = read(parts, log_id)
         edited = edit(memo)
         if edited == memo:
-            return
+            return True
         if edited == Memo():
-            watermarks.drop_note(log_id, SEALER_NOTE)
-            return
-        if watermarks.set_note(log_id, _encode(edited), data, SEALER_NOTE):
-            return
+            if watermarks.drop_note(log_id, SEALER_NOTE, data):
+                return True
+        elif watermarks.set_note(log_id, _encode(edited), data, SEALER_NOTE):
+            return True
+    return False
 
 
-def go_on(parts: Context, message: Message, *, not_before_ms: int = 0) -> bool:
-    """Sends a message to go on with the work of `message`, unless one is on its way. Returns whether it sent one.
+def go_on(parts: Context, message: Message, *, not_before_ms: int = 0, has_failed: bool = False) -> bool:
+    """Sends a message to go on with the work of `message`. If one is on its way, leaves the work to it instead. Returns
+    whether it sent one.
 
     Args:
         not_before_ms: the earliest time to go on; by default at once.
+        has_failed: the work failed: it goes on after 15 s, and after twice as long each time, up to 15 minutes.
     """
     now_ms = parts.now_ms()
-    memo, _ = read(parts, message.log_id)
-    newest = memo.turns.get(message.verb)
-    if newest is not None and message.turn < newest.number and now_ms < newest.lost_ms:
-        return False
-    number = max(message.turn, newest.number if newest is not None else 0) + 1
-    following = msgspec.structs.replace(message, turn=number, not_before_ms=not_before_ms)
-    parts.queue.send([following], now_ms)
-    turn = Turn(number, max(now_ms, not_before_ms) + _LOST_MS)
+    newest: Turn | None = None
 
-    def edit(memo: Memo) -> Memo:
+    def leave(memo: Memo) -> Memo:
+        nonlocal newest
         newest = memo.turns.get(message.verb)
-        if newest is not None and newest.number >= number:
+        if newest is None or newest.number <= message.turn or now_ms >= newest.lost_ms:
+            return memo
+        left = msgspec.structs.replace(newest, again=True, force=newest.force or message.force)
+        return msgspec.structs.replace(memo, turns={**memo.turns, message.verb: left})
+
+    is_left = change(parts, message.log_id, leave)
+    if is_left and newest is not None and newest.number > message.turn and now_ms < newest.lost_ms:
+        return False
+    failures = (newest.failures if newest is not None else 0) + 1 if has_failed else 0
+    if has_failed:
+        not_before_ms = now_ms + min(_LAST_RETRY_MS, _FIRST_RETRY_MS << min(failures - 1, 10))
+    number = max(message.turn, newest.number if newest is not None else 0) + 1
+    force = message.force or (newest is not None and newest.force)
+    following = msgspec.structs.replace(message, turn=number, not_before_ms=not_before_ms, force=force)
+    parts.queue.send([following], now_ms)
+    turn = Turn(number, max(now_ms, not_before_ms) + _LOST_MS, failures)
+
+    def note(memo: Memo) -> Memo:
+        known = memo.turns.get(message.verb)
+        if known is not None and known.number >= number:
             return memo
         return msgspec.structs.replace(memo, turns={**memo.turns, message.verb: turn})
 
-    change(parts, message.log_id, edit)
+    change(parts, message.log_id, note)
     return True
 
 
-def try_again(parts: Context, message: Message) -> bool:
-    """Sends a message to try `message` again, which failed, after 15 s, and after twice as long each time, up to 15
-    minutes; unless one is on its way. Returns whether it sent one.
-    """
-    pause_ms = min(_LAST_RETRY_MS, _FIRST_RETRY_MS << min(message.turn, 10))
-    return go_on(parts, message, not_before_ms=parts.now_ms() + pause_ms)
-
-
 def finish(parts: Context, message: Message) -> None:
-    """Forgets the messages that went on with the work of `message`, since it is done."""
+    """Forgets the messages that went on with the work of `message`, since it is done; but goes on if work was left to
+    them meanwhile.
+    """
     if not message.turn:
         return
+    is_left = False
 
-    def edit(memo: Memo) -> Memo:
+    def forget(memo: Memo) -> Memo:
+        nonlocal is_left
         newest = memo.turns.get(message.verb)
-        if newest is None or newest.number > message.turn:
+        is_left = newest is not None and newest.number == message.turn and newest.again
+        if newest is None or newest.number > message.turn or is_left:
             return memo
         turns = {verb: turn for verb, turn in memo.turns.items() if verb != message.verb}
         return msgspec.structs.replace(memo, turns=turns)
 
-    change(parts, message.log_id, edit)
+    change(parts, message.log_id, forget)
+    if is_left:
+        go_on(parts, message)

@@ -138,7 +138,9 @@ class Store:
     def _hear(self, response_dict: Mapping[str, Any] | None = None, **_: Any) -> None:
         """Takes the time from an answer; a handler of botocore's event."""
         sent_ms = getattr(self._sent, "wall_ms", self._clock.wall_ms())
-        self._clock.follow_date(sent_ms, (response_dict or {}).get("headers", {}).get("Date"))
+        told: Mapping[str, Any] = response_dict or {}
+        is_refused = _refuses_signature(told.get("status_code", 0), told.get("body", b""))
+        self._clock.follow_date(sent_ms, told.get("headers", {}).get("Date"), None if is_refused else sent_ms)
 
     def delete(self, table: str, keys: Iterable[Item]) -> None:
         """Deletes rows in batches; repeats those that the store did not process, after growing pauses. Missing rows are
@@ -183,6 +185,11 @@ def _response(exc: ClientError) -> Mapping[str, Any]:
     cause = exc.__cause__
     response: Mapping[str, Any] = cause.response if isinstance(cause, ClientError) else exc.response
     return response
+
+
+def _refuses_signature(status: int, content: bytes) -> bool:
+    """Returns whether an answer refuses the signature of its call, perhaps because of its time."""
+    return status == 400 and _BAD_SIGNATURE.encode() in content
 
 
 def _code(response: Mapping[str, Any]) -> str:
@@ -311,8 +318,7 @@ class Wire:
             raise NoCredentialsError
         body, frozen = msgspec.json.encode(arguments), credentials.get_frozen_credentials()
         answer, was_corrected = self._exchange(operation, body, frozen, signed_ms)
-        was_refused = answer.status_code == 400 and _BAD_SIGNATURE.encode() in answer.content
-        if signed_ms is None and was_corrected and was_refused:
+        if signed_ms is None and was_corrected and _refuses_signature(answer.status_code, answer.content):
             answer, _ = self._exchange(operation, body, frozen)  # it was not executed
         try:
             content: Any = _content.decode(answer.content)
@@ -338,7 +344,8 @@ class Wire:
         _, answer = self._events.emit_until_response(f"before-send.dynamodb.{operation}", request=request)
         if answer is None:
             answer = self.send(request)
-        return answer, self._clock.follow_date(sent_ms, answer.headers.get("Date"))
+        is_refused = _refuses_signature(answer.status_code, answer.content)
+        return answer, self._clock.follow_date(sent_ms, answer.headers.get("Date"), None if is_refused else at_ms)
 
     def send(self, request: AWSPreparedRequest) -> Answer:
         """Sends a request and returns its answer. Raises StoreTimeout if none comes, or not all of it."""

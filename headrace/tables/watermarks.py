@@ -101,8 +101,8 @@ class Watermarks(Protocol):
         nothing, otherwise.
         """
 
-    def drop_note(self, log_id: str, name: str = SURFACE_NOTE) -> None:
-        """Removes a note."""
+    def drop_note(self, log_id: str, name: str = SURFACE_NOTE, replaces: bytes | None = None) -> bool:
+        """Removes a note, if the stored one equals `replaces` (None: whatever it is); returns whether it did."""
 
     def delete(self, log_id: str) -> None:
         """Removes the row of a log; its usage and its note stay. Only a recovery does, if the row is wrong."""
@@ -262,9 +262,20 @@ class DynamoWatermarks:
             return False
         return True
 
-    def drop_note(self, log_id: str, name: str = SURFACE_NOTE) -> None:
-        """Removes a note with one delete."""
-        self._store.call("DeleteItem", {"TableName": self._table, "Key": {"log_id": s(f"{log_id}#{name}")}})
+    def drop_note(self, log_id: str, name: str = SURFACE_NOTE, replaces: bytes | None = None) -> bool:
+        """Removes a note with one delete, if the stored one equals `replaces` (None: whatever it is); returns whether it
+        did.
+        """
+        delete: dict[str, object] = {"TableName": self._table, "Key": {"log_id": s(f"{log_id}#{name}")}}
+        if replaces is not None:
+            delete["ConditionExpression"] = "#data = :replaces"
+            delete["ExpressionAttributeNames"] = {"#data": "data"}
+            delete["ExpressionAttributeValues"] = {":replaces": {"B": replaces}}
+        try:
+            self._store.call("DeleteItem", delete)
+        except ConditionFailed:
+            return False
+        return True
 
     def delete(self, log_id: str) -> None:
         """Removes the row with one delete; usage and note stay."""
@@ -348,10 +359,13 @@ class MemoryWatermarks:
             self.notes[log_id, name] = data
             return True
 
-    def drop_note(self, log_id: str, name: str = SURFACE_NOTE) -> None:
-        """Removes a note."""
+    def drop_note(self, log_id: str, name: str = SURFACE_NOTE, replaces: bytes | None = None) -> bool:
+        """Removes a note, if the stored one equals `replaces` (None: whatever it is); returns whether it did."""
         with self.lock:
+            if replaces is not None and self.notes.get((log_id, name)) != replaces:
+                return False
             self.notes.pop((log_id, name), None)
+            return True
 
     def delete(self, log_id: str) -> None:
         """Removes the row; usage and note stay."""

@@ -73,8 +73,11 @@ def test_a_note_is_replaced_only_by_who_read_it(ports: Ports) -> None:
     assert ports.watermarks.note(log) == b"b"
     assert ports.watermarks.get(log) == Watermark()
     ports.watermarks.set_note(log, b"other", None, SEALER_NOTE)
-    ports.watermarks.drop_note(log)
-    ports.watermarks.drop_note(log)
+    assert not ports.watermarks.drop_note(log, replaces=b"a")
+    assert ports.watermarks.note(log) == b"b"
+    assert ports.watermarks.drop_note(log, replaces=b"b")
+    assert not ports.watermarks.drop_note(log, replaces=b"b")
+    assert ports.watermarks.drop_note(log)
     assert (ports.watermarks.note(log), ports.watermarks.note(log, SEALER_NOTE)) == (None, b"other")
     assert ports.watermarks.note(log) is None
 

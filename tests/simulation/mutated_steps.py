@@ -272,8 +272,8 @@ def purge_without_watermark(parts: Any, log_id: str) -> purging.Purged:
         def get(self, log: str) -> Any:
             return replace(watermarks.get(log), end_slot=2**80)
 
-        def drop_note(self, log: str, name: str) -> None:
-            watermarks.drop_note(log, name)
+        def drop_note(self, log: str, name: str) -> bool:
+            return watermarks.drop_note(log, name)
 
     unraised: Any = Unraised()
     return purging.purge(with_fields(parts, stores=with_fields(parts.stores, watermarks=unraised)), log_id)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from email.utils import formatdate
+
 import pytest
 
 from headrace.clock import SystemClock, age_s, moment
@@ -61,3 +63,14 @@ def test_what_was_read_before_a_correction_is_old(off_ms: int) -> None:
     assert age_s(clock, read) == 0
     clock.follow(NOW_MS, told(NOW_MS + off_ms))
     assert age_s(clock, read) > 3_500
+
+
+@pytest.mark.parametrize("off_ms", [73 * 365 * 86_400_000, -3_600_000])
+def test_a_date_that_the_signature_contradicts_is_not_believed(off_ms: int) -> None:
+    """A proxy's wrong `Date` ended every stream with a TTL. It can be true only if the call was refused."""
+    clock = StoppedClock()
+    date = formatdate((NOW_MS + off_ms) / 1000, usegmt=True)
+    assert not clock.follow_date(NOW_MS, date, NOW_MS)
+    assert clock.now_ms() == NOW_MS
+    assert clock.follow_date(NOW_MS, date, None)
+    assert abs(clock.now_ms() - (NOW_MS + off_ms)) <= 1_000

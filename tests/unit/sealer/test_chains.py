@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
-from functions.queue import Message
+from functions import worker
+from functions.queue import MemoryQueue, Message, NotQueued
 from functions.sealer import memo
 from functions.sealer import purge as purging
 from functions.sealer import trim as trimming
@@ -90,6 +93,82 @@ def test_a_batch_is_repeated_if_another_try_can_not_be_asked_for() -> None:
         sealer.dispatch(world.events(log_id))
     message = Message("seal", log_id, force=True)
     assert sealer.dispatch(sqs(message)) == {"batchItemFailures": [{"itemIdentifier": "0"}]}
+
+
+def test_work_that_is_left_to_a_message_which_has_looked_already_is_done_by_one_more() -> None:
+    """A message of age failed while a retry sealed: it was left to the retry, which had looked before, and nothing else
+    came until the audit of the next day.
+    """
+    world = World()
+    log_id = world.create("a")
+    world.fill("a", 2)
+    world.queue.receive(2**62)
+    memo.go_on(world.parts, Message("seal", log_id), has_failed=True)
+    (retry,) = world.queue.receive(2**62)
+    failing, _ = dispatcher(world.watched(fails_to_put))
+    left = []
+
+    def meanwhile(name: str, after: bool) -> None:
+        if name == "note" and not after and not left:  # it has sealed, and is about to forget its number
+            left.append(world.append("a", b"late"))
+            assert failing.dispatch(sqs(Message("seal", log_id, force=True))) == {"batchItemFailures": []}
+
+    dispatcher(world.watched(meanwhile))[0].dispatch(sqs(replace(retry, not_before_ms=0, force=True)))
+    assert left and world.published(log_id)[-1] != b"late"
+    (another,) = retries(world)
+    assert another.force and another.turn == 2
+    world.wait(900)
+    deliver(world, dispatcher(world.parts)[0])
+    assert world.published(log_id)[-1] == b"late"
+    assert retries(world) == [] and memo.read(world.parts, log_id) == (Memo(), None)
+
+
+def fails_to_put(name: str, after: bool) -> None:
+    if name in ("put", "create") and not after:
+        raise StoreTimeout(name)
+
+
+def test_a_first_failure_waits_15_seconds_however_long_the_chain_is() -> None:
+    world = World()
+    log_id = world.create("a")
+    for turn in range(9):
+        memo.go_on(world.parts, Message("seal", log_id, turn=turn))
+    for expected in (15, 30, 60):
+        newest = max(world.queue.receive(2**62), key=lambda message: message.turn)
+        memo.go_on(world.parts, newest, has_failed=True)
+        (retry,) = retries(world)
+        assert retry.not_before_ms - world.clock.now_ms() == expected * 1000
+
+
+def test_an_audit_whose_messages_are_refused_does_not_begin_its_next_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each repeat of it began the rest of the names again: 250 messages after three pages."""
+    monkeypatch.setattr(worker, "AUDIT_ROWS", 1)
+    world = World()
+    for number in range(60):
+        world.create(f"n{number}")
+        world.fill(f"n{number}", 2)
+    world.wait(2 * SETTINGS.trim_age_ms / 1000)
+    world.queue.receive(2**62)
+    refusing = Refusing(world.queue)
+    sealer, _ = dispatcher(dataclasses.replace(world.parts, queue=refusing))
+    sealer.dispatch(sqs(Message("audit")))
+    pages = world.queue.receive(2**62)
+    refused = {page.part for page in pages if sealer.dispatch(sqs(page))["batchItemFailures"]}
+    assert refused
+    assert not any(message.part in refused for message in world.queue.receive(2**62))
+
+
+class Refusing(MemoryQueue):
+    """A queue that takes no message to seal."""
+
+    def __init__(self, target: MemoryQueue) -> None:
+        super().__init__()
+        self._target = target
+
+    def send(self, messages: Sequence[Message], now_ms: int) -> None:
+        if any(message.verb == "seal" for message in messages):
+            raise NotQueued("refused")
+        self._target.send(messages, now_ms)
 
 
 def ended(world: World) -> str:
