@@ -3,7 +3,8 @@ no I/O.
 
 Age: time is divided into buckets of `age_ms`. The first entry of a log in each bucket causes one message, delivered
 when the entry is `age_ms` old, which seals everything then present. By then the bucket is over, so the message covers
-every other entry of the bucket: each entry is sealed at most about `age_ms` after its commit, without a scan.
+every entry of the bucket that is there. One of which an event tells after the bucket's end may have come too late for it,
+and causes a message of its own: each entry is sealed at most about `age_ms` after its commit, without a scan.
 """
 
 from __future__ import annotations
@@ -108,8 +109,12 @@ def messages(log_id: str, hints: Sequence[Hint], now_ms: int, limits: SealLimits
     A message to seal whose time has passed already is left out, because the log is looked at right afterwards
     (`may_be_due`).
     """
-    alarms = {hint.committed_ms + limits.age_ms for hint in hints if opens_bucket(hint, limits.age_ms)}
-    slack_ms = min(_SLACK_MS, limits.age_ms // 10)
+    age_ms = limits.age_ms
+    alarms = {hint.committed_ms + age_ms for hint in hints if opens_bucket(hint, age_ms)}
+    late = [hint.committed_ms for hint in hints if now_ms >= (hint.committed_ms // age_ms + 1) * age_ms]
+    if late:
+        alarms.add(max(late) + age_ms)
+    slack_ms = min(_SLACK_MS, age_ms // 10)
     wanted = [
         Message("seal", log_id, not_before_ms=alarm_ms + slack_ms, force=True)
         for alarm_ms in sorted(alarms)

@@ -153,9 +153,9 @@ def test_an_audit_whose_messages_are_refused_does_not_begin_its_next_page(monkey
     sealer, _ = dispatcher(dataclasses.replace(world.parts, queue=refusing))
     sealer.dispatch(sqs(Message("audit")))
     pages = world.queue.receive(2**62)
-    refused = {page.part for page in pages if sealer.dispatch(sqs(page))["batchItemFailures"]}
+    refused = {(page.surface, page.part) for page in pages if sealer.dispatch(sqs(page))["batchItemFailures"]}
     assert refused
-    assert not any(message.part in refused for message in world.queue.receive(2**62))
+    assert not any((message.surface, message.part) in refused for message in world.queue.receive(2**62))
 
 
 class Refusing(MemoryQueue):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from functions.queue import Message
@@ -20,21 +20,38 @@ def test_each_limit_alone_makes_a_log_due() -> None:
     assert policy.due(0, 0, T, T + 60_000, LIMITS)
 
 
-@settings(deadline=None)  # a shared machine
-@given(st.lists(st.integers(0, 400_000), min_size=1, max_size=40))
-def test_every_entry_is_sealed_within_its_age_by_messages_alone(offsets_ms: list[int]) -> None:
-    """A message seals what is there when it comes. Entries come one by one, each in its own stream batch."""
-    commits = [T + offset for offset in sorted(offsets_ms)]
-    fires: list[int] = []
-    previous, slot = 0, -1
-    for committed in commits:
-        hint = Hint("data", committed, slot, previous)
-        fires += [m.not_before_ms for m in policy.messages("a", [hint], committed, LIMITS)]
-        previous, slot = committed, slot + 1
-    assert len(fires) <= 2 + (commits[-1] - commits[0]) // LIMITS.age_ms
-    for committed in commits:
-        sealed_at = min(fire for fire in fires if fire >= committed)
-        assert sealed_at - committed <= LIMITS.age_ms + 1000
+@settings(deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 400_000), st.integers(0, 20_000), st.sampled_from([0, 0, 0, 500, 90_000])),
+        min_size=1,
+        max_size=30,
+    )
+)
+@example([(40_000, 0, 0), (99_900, 2_500, 0)])  # stored when the message of its bucket had come
+def test_every_entry_is_sealed_within_its_age_by_messages_alone(entries: list[tuple[int, int, int]]) -> None:
+    """A message seals what is there when it comes. Entries come one by one, each in its own stream batch: when they were
+    decided, how much later they are stored, and how much later their event comes.
+    """
+    stored_ms, told_ms, previous, fires, expected = T, T, 0, list[int](), list[tuple[int, int]]()
+    for slot, (offset, way, lag) in enumerate(sorted(entries)):
+        committed = T + offset
+        stored_ms = max(stored_ms, committed + way)
+        told_ms = max(told_ms, stored_ms + lag)
+        hint = Hint("data", committed, slot - 1, previous)
+        wanted = [message.not_before_ms for message in policy.messages("a", [hint], told_ms, LIMITS)]
+        assert len(wanted) <= 2
+        fires += [*wanted, told_ms] if policy.may_be_due([hint], told_ms, LIMITS) else wanted
+        expected.append((stored_ms, max(committed + LIMITS.age_ms + 1000, told_ms)))
+        previous = committed
+    for stored_ms, latest_ms in expected:
+        assert min(fire for fire in fires if fire >= stored_ms) <= latest_ms
+
+
+def test_entries_that_are_stored_at_once_cost_one_message_for_each_age() -> None:
+    hints = [Hint("data", T + second * 1000, second - 1, T + (second - 1) * 1000) for second in range(600)]
+    fires = [message for hint in hints for message in policy.messages("a", [hint], hint.committed_ms, LIMITS)]
+    assert len(fires) <= 2 + 600_000 // LIMITS.age_ms
 
 
 def test_one_batch_asks_once_for_each_bucket_and_not_for_the_past() -> None:
