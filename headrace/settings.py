@@ -14,6 +14,9 @@ PREFIX = "HEADRACE_"
 # What makes a process act for a person.
 _PERSONAL = ("AWS_PROFILE", "AWS_DEFAULT_PROFILE", "AWS_SESSION_TOKEN", "AWS_SECURITY_TOKEN", "AWS_ROLE_ARN")
 
+MAX_SPILL_BYTES = 256 * 1024
+"""The most that an entry holds of its payload. So a page of a query, 1 MB, has at least three entries, which trims need."""
+
 SETTING_OF_OUTPUT = {
     "WalTableName": "HEADRACE_WAL_TABLE",
     "CatalogTableName": "HEADRACE_CATALOG_TABLE",
@@ -70,7 +73,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         state_age_ms: how long a process may decide on cached state. A writer with older state verifies its entry before
             it acknowledges (the ack fence, docs/architecture.md).
         append_timeout_ms, request_timeout_ms: time limits of an append and of any request (docs/streams.md).
-        spill_bytes: payloads larger than this (compressed) are stored in the bucket.
+        spill_bytes: payloads larger than this (compressed) are stored in the bucket; at most 256 KiB.
         seal_bytes, seal_records, seal_age_ms: a log is sealed when it has so many unsealed bytes or records, or an
             entry of this age.
         trim_age_ms: entries younger than this are never trimmed; at least `minimum_trim_age_ms`.
@@ -170,6 +173,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
                 f"{PREFIX}INDEX_SEGMENTS is below 1 or {PREFIX}COMPACT_FANOUT below 2: "
                 f"received={settings.index_segments},{settings.compact_fanout}"
             )
+        if settings.spill_bytes > MAX_SPILL_BYTES:
+            raise SettingsError(f"{PREFIX}SPILL_BYTES is above {MAX_SPILL_BYTES}: received={settings.spill_bytes}")
         if settings.merge_segments == 1 or settings.merge_segments < 0:
             raise SettingsError(
                 f"{PREFIX}MERGE_SEGMENTS is neither 0 nor at least 2: received={settings.merge_segments}"

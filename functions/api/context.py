@@ -35,9 +35,8 @@ if TYPE_CHECKING:  # at run time it would cost every process the import of numpy
 
 DYNAMODB_TIMEOUT_S = 2.0  # timeout of one call to a store: an append has time for a second try
 OBJECT_STORE_TIMEOUT_S = 2.0
-SPARE_MS = (
-    10_000  # more than writing counts (1 s and a call) and metrics (an append's time) takes when stores are slow
-)
+# More than writing counts (1 s and a call) and metrics takes when stores are slow: their stream is created first.
+SPARE_MS = 20_000
 
 
 @dataclass(frozen=True, slots=True)

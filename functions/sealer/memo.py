@@ -22,6 +22,7 @@ from headrace.tables.watermarks import SEALER_NOTE
 if TYPE_CHECKING:
     from functions.sealer.context import Context
 
+RUN_MS = 15_000  # of a run that can go on: ten, one after another, end within the function's 300 s
 _LOST_MS = 3600_000  # longer than a message waits in a queue that has a backlog
 _FIRST_RETRY_MS = 15_000
 _LAST_RETRY_MS = 900_000  # the longest delay of SQS; the alarm of a poisoned log lasts longer

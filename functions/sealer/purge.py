@@ -32,7 +32,9 @@ from typing import NamedTuple
 import msgspec
 
 from functions.queue import Message
+from functions.sealer import memo
 from functions.sealer.context import Context
+from headrace.clock import Budget
 from headrace.errors import Damaged, StoreError
 from headrace.manifest.manifest import Tombstone
 from headrace.objects import ObjectMissing, keys
@@ -182,7 +184,10 @@ def _release(parts: Context, log_id: str, config: LogConfig) -> Entry:
 
 def _remove_entries(parts: Context, newest: Entry) -> bool:
     """Removes all entries but the newest, up to a limit. Returns False if some are left for the next run."""
+    budget = Budget(parts.stores.clock, memo.RUN_MS)
     for _ in range(MAX_PAGES):
+        if budget.spent:
+            break
         page = parts.stores.wal.read(newest.log_id, end=newest.slot)
         if page.entries:
             parts.stores.wal.remove(newest.log_id, [entry.slot for entry in page.entries])
@@ -195,7 +200,10 @@ def _remove_objects(parts: Context, log_id: str) -> bool:
     """Removes all objects but two, page by page, up to a limit. Returns False if some are left for the next run."""
     kept = {keys.description(log_id), keys.tombstone(log_id)}
     found = (key for key in parts.stores.objects.list(keys.log_prefix(log_id)) if key not in kept)
+    budget = Budget(parts.stores.clock, memo.RUN_MS)
     for _ in range(MAX_PAGES):
+        if budget.spent:
+            break
         page = list(islice(found, PAGE_OBJECTS))
         if page:
             parts.stores.objects.delete(page)

@@ -40,6 +40,7 @@ import msgspec
 from functions.sealer import memo
 from functions.sealer.context import Context
 from functions.sealer.memo import Memo
+from headrace.clock import Budget
 from headrace.log import join
 from headrace.manifest import merging, store
 from headrace.manifest.manifest import Manifest, ManifestPage
@@ -70,8 +71,10 @@ def trim(parts: Context, log_id: str) -> Trimmed:
         return Trimmed()
     last_slot = min(parts.stores.watermarks.get(log_id).end_slot, newest.slot)
     oldest_kept_ms = parts.now_ms() - parts.limits.trim_age_ms
-    removed = Trimmed()
+    removed, budget = Trimmed(), Budget(parts.stores.clock, memo.RUN_MS)
     for _ in range(MAX_PAGES):
+        if budget.spent:
+            break
         page = wal.read(log_id, end=last_slot + 1)
         old = list(takewhile(lambda entry: entry.committed_ms <= oldest_kept_ms, page.entries))
         named = {entry.slot for entry, after in pairwise(page.entries) if join.chained(entry, after)}

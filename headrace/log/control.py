@@ -22,7 +22,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from headrace.clock import Budget, Moment
-from headrace.errors import Damaged, HeadraceError, NotFound, OutcomeUnknown, Overloaded, StoreError
+from headrace.errors import Damaged, HeadraceError, NotFound
 from headrace.log.commit import Attempt, Found
 from headrace.log.context import Context, Picture
 from headrace.log.seam import (
@@ -169,7 +169,7 @@ class Controls:
         if not self.run(lambda: self.find_all(name), decide):
             return False
         # It is deleted now, and that is the answer, whatever becomes of the rest: the purge does it again.
-        with suppress(StoreError, Overloaded, OutcomeUnknown):
+        with suppress(Exception):
             self._stores.catalog.mark_ended(rows[0])
             self.release_source(rows[0].log_id, rows[0].config)
         return True

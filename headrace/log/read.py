@@ -141,8 +141,8 @@ class Reader:
         """Adds records of one log to the page, from `position` on and not past `stop`. Returns the position after the
         last record looked at, which is above `position`.
         """
+        manifest = self._pictures.manifest(log_id)
         for _ in join.looks(log_id, f"position={position}"):
-            manifest = self._pictures.manifest(log_id)
             if manifest is not None and position < manifest.end_offset:
                 try:
                     return self._fill_sealed(manifest, position, stop, page)
@@ -150,6 +150,7 @@ class Reader:
                     newest = self.refresh_manifest(log_id)
                     if newest is None or newest.generation == manifest.generation:
                         raise
+                    manifest = newest
                     continue
             if end is not None and end.covers(position):
                 found = end
@@ -162,7 +163,7 @@ class Reader:
                 except PayloadTrimmed:
                     pass  # published and trimmed since we looked
             end = None
-            self.refresh_manifest(log_id)
+            manifest = self.refresh_manifest(log_id)
         raise AssertionError("the last look raises")
 
     def refresh_manifest(self, log_id: str) -> Manifest | None:

@@ -37,7 +37,7 @@ from headrace.tables.items import ConditionFailed, Item, TransactionCancelled, s
 # botocore would put its own name together again for each call, at a seventh of the CPU of a put.
 _USER_AGENT = f"headrace botocore/{botocore.__version__}"
 _BATCH = 25  # writes of one BatchWriteItem
-_DELETE_MS = 20_000  # for repeats of one deletion: a worker's next run goes on, and writers need the partition, too
+_DELETE_MS = 10_000  # for repeats of one deletion: a worker's next run goes on, and writers need the partition, too
 _THROTTLES = frozenset(
     {
         "ProvisionedThroughputExceededException",

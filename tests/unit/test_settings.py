@@ -43,6 +43,13 @@ def test_a_trim_age_that_a_fenced_writer_could_meet_is_refused() -> None:
         Settings.from_environment({**age, "HEADRACE_TRIM_AGE_MS": "6999"})
 
 
+def test_entries_of_which_two_fill_a_page_are_refused() -> None:
+    """A trim removes an entry once it has seen two that follow it: it never removed one of a page with two."""
+    with pytest.raises(SettingsError, match="HEADRACE_SPILL_BYTES is above 262144: received=262145"):
+        Settings.from_environment({"HEADRACE_SPILL_BYTES": "262145"})
+    assert Settings.from_environment({"HEADRACE_SPILL_BYTES": "262144"}).spill_bytes == 262_144
+
+
 @pytest.mark.parametrize("value", ["1", "-1"])
 def test_merging_one_segment_is_refused(value: str) -> None:
     with pytest.raises(SettingsError, match="MERGE_SEGMENTS"):

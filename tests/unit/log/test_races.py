@@ -11,9 +11,9 @@ from functions.sealer.context import assemble
 from functions.sealer.seal import seal
 from functions.sealer.trim import trim
 from headrace.clock import Budget
-from headrace.errors import OutcomeUnknown, Overloaded, StoreThrottled, StoreTimeout
+from headrace.errors import Damaged, OutcomeUnknown, Overloaded, StoreThrottled, StoreTimeout
 from headrace.log.commit import Attempt
-from headrace.log.context import Context
+from headrace.log.context import Context, Pictures
 from headrace.log.requests import At
 from headrace.objects import keys
 from headrace.streams.values import CreateRequest, ForkRequest
@@ -127,6 +127,9 @@ def test_a_delete_that_committed_is_answered_whatever_fails_after_it() -> None:
     process, _ = deleted_fork(World())
     process.catalog.fail("mark_ended")
     assert process.logs.delete("fork")
+    process, _ = deleted_fork(World())
+    process.catalog.fail("mark_ended", Damaged)
+    assert process.logs.delete("fork"), "it was told as a failure that changed nothing"
     process, source = deleted_fork(world := World())
     process.wal.fail("commit", StoreThrottled, call=2, times=float("inf"))
     assert process.logs.delete("fork")
@@ -136,6 +139,19 @@ def test_a_delete_that_committed_is_answered_whatever_fails_after_it() -> None:
     newest = world.memory.newest(source)
     assert newest is not None
     assert newest.state.forks == 0
+
+
+def test_reads_do_not_rely_on_what_the_cache_of_manifests_keeps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was dropped between two calls was told as damage."""
+    world = World()
+    process = world.process()
+    log_id = process.create("s")
+    for number in range(5):
+        process.logs.append("s", appending(b"%d" % number))
+    seal(assemble(process.stores, MemoryQueue()), log_id, force=True)
+    world.memory.remove(log_id, [entry.slot for entry in world.entries(log_id)[:-1]])
+    monkeypatch.setattr(Pictures, "manifest", lambda *_: None)
+    assert world.process().read("s") == [b"%d" % number for number in range(5)]
 
 
 def test_the_cascade_of_a_release_goes_on_from_wherever_it_stopped() -> None:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from functions.sealer.purge import purge
 from functions.sealer.trim import trim
+from headrace.settings import MAX_SPILL_BYTES
 from tests.unit.sealer.world import SETTINGS, World, noise
 
 AGE_S = SETTINGS.trim_age_ms / 1000
@@ -79,16 +83,38 @@ def test_a_dead_item_goes_and_leaves_its_payload() -> None:
 
 
 def test_trim_walks_over_pages() -> None:
-    world = World(replace(SETTINGS, seal_bytes=10**8, spill_bytes=10**6))
+    world = World(replace(SETTINGS, seal_bytes=10**8, spill_bytes=MAX_SPILL_BYTES))
     log_id = world.create("a")
     for number in range(8):
-        world.append("a", noise(str(number), 400_000))
+        world.append("a", noise(str(number), 250_000))
     assert not world.wal.read(log_id).complete
     world.seal(log_id)
     world.wait(AGE_S - 1)
     assert trim(world.parts, log_id).items == 0
     world.wait(1)
     assert trim(world.parts, log_id).items == 8
+
+
+@pytest.mark.parametrize("verb", [trim, purge])
+def test_a_run_that_the_store_holds_up_goes_on_by_a_message(verb: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hundred pages, each held up for seconds, did not end within the function's time."""
+    monkeypatch.setattr("headrace.wal.memory._PAGE_BYTES", 1000)
+    world = World()
+    log_id = world.create("a")
+    world.fill("a", 120)
+    while not world.seal(log_id).is_done:
+        pass
+    if verb is purge:
+        world.logs.delete("a")
+    world.wait(AGE_S)
+    calls = []
+
+    def slow(name: str, after: bool) -> None:
+        if name == "remove" and after:
+            calls.append(world.clock.advance(9))
+
+    assert not verb(world.watched(slow), log_id).is_done
+    assert len(calls) == 2
 
 
 def test_nothing_there_is_nothing_to_trim() -> None:
