@@ -54,9 +54,8 @@ def api_statements(
     sealed object.
     """
     return [
-        # Delete is for one case: an item of our own that turned out to be below the published end. The condition check
-        # is for another log's entry in one transaction (a fork and its source): its predecessor must exist.
-        _on_table("Wal", tables.wal, ["Query", "PutItem", "DeleteItem", "ConditionCheckItem"]),
+        # Delete is for one case: an item of our own that turned out to be below the published end.
+        _on_table("Wal", tables.wal, ["Query", "PutItem", "DeleteItem"]),
         _on_table("Catalog", tables.catalog, ["GetItem", "PutItem", "UpdateItem"]),
         _on_index("CatalogLiving", tables.catalog, LIVING_INDEX),
         # An expiry commits only if the last touch is unchanged.
@@ -86,11 +85,7 @@ def sealer_statements(
     return [
         # It ends logs and releases the sources of forks as the api does: by entries, with the same fence.
         # Update is for the mark of a log that was purged.
-        _on_table(
-            "Wal",
-            tables.wal,
-            ["Query", "PutItem", "UpdateItem", "DeleteItem", "BatchWriteItem", "ConditionCheckItem"],
-        ),
+        _on_table("Wal", tables.wal, ["Query", "PutItem", "UpdateItem", "DeleteItem", "BatchWriteItem"]),
         _on_index("WalPurge", tables.wal, PURGE_INDEX),
         _on_table("Catalog", tables.catalog, ["GetItem", "UpdateItem"]),
         _on_index("CatalogLiving", tables.catalog, LIVING_INDEX),

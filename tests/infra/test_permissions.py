@@ -107,7 +107,7 @@ def test_an_absent_object_is_seen_as_absent(resources: Resources, function: str)
 
 def test_the_api_changes_items_but_has_no_bulk_delete_and_no_scan(resources: Resources) -> None:
     assert _by_table(resources, "api") == {
-        "Wal": {"Query", "PutItem", "DeleteItem", "ConditionCheckItem"},
+        "Wal": {"Query", "PutItem", "DeleteItem"},
         "Catalog": {"GetItem", "Query", "PutItem", "UpdateItem"},
         "Watermarks": {"GetItem", "UpdateItem", "ConditionCheckItem"},
         "Producers": {"GetItem", "PutItem"},
@@ -117,7 +117,7 @@ def test_the_api_changes_items_but_has_no_bulk_delete_and_no_scan(resources: Res
 def test_the_sealer_changes_items_but_no_table_and_has_no_scan(resources: Resources) -> None:
     assert _by_table(resources, "sealer") == {
         "Wal": {
-            *("Query", "PutItem", "UpdateItem", "DeleteItem", "BatchWriteItem", "ConditionCheckItem"),
+            *("Query", "PutItem", "UpdateItem", "DeleteItem", "BatchWriteItem"),
             *("DescribeStream", "GetRecords", "GetShardIterator", "ListStreams"),
         },
         "Catalog": {"GetItem", "Query", "UpdateItem"},
