@@ -16,6 +16,7 @@ from aws_cdk import aws_cloudwatch_actions as actions
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_sns as sns
+from aws_cdk import aws_sns_subscriptions as subscriptions
 from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
@@ -249,9 +250,12 @@ class Alarms(Construct):
         functions: Mapping[str, lambda_.IFunction],
         dead_letters: Mapping[str, sqs.IQueue],
         notify: bool,
+        email: str = "",
     ) -> None:
         super().__init__(scope, construct_id)
         self.topic = self._topic() if notify else None
+        if self.topic is not None and email:
+            self.topic.add_subscription(subscriptions.EmailSubscription(email))
         found = rules(Own(Stack.of(self)), functions=functions, dead_letters=dead_letters)
         self.alarms = [build_alarm(self, rule) for rule in found]
         if self.topic is not None:

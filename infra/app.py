@@ -13,7 +13,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from aws_cdk import App, CfnOutput, DefaultStackSynthesizer, Duration, Stack
+from aws_cdk import App, CfnOutput, DefaultStackSynthesizer, Duration, Stack, Tags
 from constructs import Construct
 
 from infra import findings
@@ -25,6 +25,7 @@ from infra.data import DataStack
 from infra.doors import MODULE, WRAPPER, HttpDoor, StreamingDoor
 from infra.environments import STREAMING_SPARE_SECONDS, Environment, environment_of
 from infra.machine import LAMBDA, Machine
+from infra.notices import Budget, KeyWatch
 from infra.permissions import api_statements, indexer_statements, sealer_statements
 from infra.queues import INDEXER_TIMEOUT, SEALER_TIMEOUT
 from infra.spark import Spark
@@ -208,7 +209,25 @@ class HeadraceStack(Stack):
         }
         alarms = None
         if environment.alarms:
-            alarms = Alarms(self, "Alarms", functions=functions, dead_letters=dead_letters, notify=environment.notify)
+            alarms = Alarms(
+                self,
+                "Alarms",
+                functions=functions,
+                dead_letters=dead_letters,
+                notify=environment.notify,
+                email=environment.notify_email,
+            )
+            if alarms.topic is not None and key is not None:
+                KeyWatch(self, "KeyWatch", key=key, topic=alarms.topic)
+        if environment.monthly_budget_usd:
+            Budget(
+                self,
+                "Budget",
+                name=environment.stack_name,
+                stack_names=[environment.data_stack_name, environment.stack_name],
+                usd=environment.monthly_budget_usd,
+                email=environment.notify_email,
+            )
         if environment.dashboard:
             Dashboard(
                 self,
@@ -253,6 +272,8 @@ def build_app(*, context: Mapping[str, Any] | None = None, outdir: str | None = 
     )
     data = DataStack(app, DATA_STACK_ID, environment=environment)
     application = HeadraceStack(app, STACK_ID, environment=environment, data=data, machine=machine)
+    for name, value in environment.tag_values.items():
+        Tags.of(app).add(name, value)
     findings.acknowledge(data, application)
     findings.check(app)
     return app

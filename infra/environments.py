@@ -13,7 +13,6 @@ The settings of the engine (`headrace/settings.py`) are given in the same way: `
 from __future__ import annotations
 
 import difflib
-import re
 from collections.abc import Mapping
 from dataclasses import Field, dataclass, field, replace
 from dataclasses import fields as fields_of
@@ -23,6 +22,7 @@ from aws_cdk import aws_logs as logs
 
 from headrace.settings import PREFIX as VARIABLE
 from headrace.settings import Settings, SettingsError
+from infra.fields import CERTIFICATE, DOMAIN, EMAIL, NAME, TAGS, ZONE, BadEnvironment, allowed, check, parse, setting
 
 _RETENTION = {
     1: logs.RetentionDays.ONE_DAY,
@@ -38,125 +38,128 @@ _RETENTION = {
     731: logs.RetentionDays.TWO_YEARS,
     1827: logs.RetentionDays.FIVE_YEARS,
 }
-_NAME = re.compile(r"[a-z][a-z0-9-]{0,31}")
-_DOMAIN = re.compile(r"(?=.{4,253}$)([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z]{2,63}")
-_CERTIFICATE = re.compile(r"arn:aws[a-z-]*:acm:[a-z0-9-]+:[0-9]{12}:certificate/[0-9a-f-]+")
-_ZONE = re.compile(r"Z[A-Z0-9]{1,31}")
 DATA_SUFFIX = "-data"
 # Lambda takes no longer function than 15 minutes, and one that streams needs a while after its streams have ended.
 STREAMING_SPARE_SECONDS = 30
-
-
-class BadEnvironment(ValueError):
-    """A setting is invalid. The message names it, what is allowed, and what was given."""
-
-
-def _value(meaning: str, **bounds: Any) -> Any:
-    """Declares a setting: its meaning, and its bounds (`least` and `most` of a number, `one_of`, or the `form` of a
-    text; an empty text means none).
-    """
-    return field(metadata={"meaning": meaning, **bounds})
 
 
 @dataclass(frozen=True, kw_only=True)
 class Environment:
     """The settings of one deployment. Raises BadEnvironment if one is out of bounds, or contradicts another."""
 
-    name: str = _value(
+    name: str = setting(
         "ends the stacks' names: `headrace-<name>`, and `headrace-<name>-data`; it does not itself end in `-data`",
-        form=_NAME,
+        form=NAME,
+        called="a name",
     )
-    log_retention_days: int = _value("age at which function and access logs are dropped", one_of=tuple(_RETENTION))
-    noncurrent_version_days: int = _value(
+    log_retention_days: int = setting("age at which function and access logs are dropped", one_of=tuple(_RETENTION))
+    noncurrent_version_days: int = setting(
         "how long an overwritten or deleted object can be brought back, and how long deleted data lingers",
         least=1,
         most=3650,
     )
-    keep_data: bool = _value(
+    keep_data: bool = setting(
         "the stack with the data refuses to be deleted, and what it holds survives it; if not, the bucket alone does, "
         "and nothing can read it without the key"
     )
-    customer_key: bool = _value(
+    customer_key: bool = setting(
         "a KMS key of your own encrypts tables, bucket and secret; if not, keys of AWS do; not to be taken away later"
     )
-    termination_protection: bool = _value("the application's stack refuses to be deleted, too")
-    requests_per_second: int = _value(
+    termination_protection: bool = setting("the application's stack refuses to be deleted, too")
+    requests_per_second: int = setting(
         "steady rate that the HTTP API admits; above it clients get 429", least=1, most=100_000
     )
-    request_burst: int = _value("requests admitted at once above the steady rate", least=1, most=100_000)
-    account_concurrency: int = _value(
+    request_burst: int = setting("requests admitted at once above the steady rate", least=1, most=100_000)
+    account_concurrency: int = setting(
         "Lambda's limit for account and region (`aws lambda get-account-settings`); below 500 a preset reserves nothing",
         least=10,
         most=1_000_000,
     )
-    api_reserved_concurrency: int = _value(
+    api_reserved_concurrency: int = setting(
         "instances of the api at most, which no other function can take; 0: what the account has",
         least=0,
         most=100_000,
     )
-    api_provisioned_concurrency: int = _value(
+    api_provisioned_concurrency: int = setting(
         "instances of the api that are always there, and paid for; 0: none, and new ones start from a snapshot",
         least=0,
         most=100_000,
     )
-    streaming_door: bool = _value("a Function URL at which responses stream")
-    memory_mb: int = _value("memory of each function; Lambda gives a whole vCPU at 1,769", least=512, most=10_240)
-    snap_start: bool = _value("new instances of the api start from a snapshot, which is paid for while it is kept")
-    streaming_seconds: int = _value(
+    streaming_door: bool = setting("a Function URL at which responses stream")
+    memory_mb: int = setting("memory of each function; Lambda gives a whole vCPU at 1,769", least=512, most=10_240)
+    snap_start: bool = setting("new instances of the api start from a snapshot, which is paid for while it is kept")
+    streaming_seconds: int = setting(
         "how long an SSE response stays open there; a client that left is paid for so long",
         least=1,
         most=900 - STREAMING_SPARE_SECONDS,
     )
-    streaming_reserved_concurrency: int = _value(
+    streaming_reserved_concurrency: int = setting(
         "instances of the streaming function at most, each of which serves one reader; 0: what the account has",
         least=0,
         most=100_000,
     )
-    streaming_provisioned_concurrency: int = _value(
+    streaming_provisioned_concurrency: int = setting(
         "instances of the streaming function that are always there, and paid for", least=0, most=100_000
     )
-    domain_name: str = _value("custom domain of the HTTP API; empty: API Gateway's own", form=_DOMAIN)
-    certificate_arn: str = _value("certificate of the custom domain, of the same region", form=_CERTIFICATE)
-    hosted_zone_id: str = _value("Route 53 zone that gets the domain's record; empty: you make it", form=_ZONE)
-    sealer_invocations_per_shard: int = _value(
+    domain_name: str = setting(
+        "custom domain of the HTTP API; empty: API Gateway's own", form=DOMAIN, called="a domain"
+    )
+    certificate_arn: str = setting(
+        "certificate of the custom domain, of the same region", form=CERTIFICATE, called="an ARN"
+    )
+    hosted_zone_id: str = setting(
+        "Route 53 zone that gets the domain's record; empty: you make it", form=ZONE, called="an id"
+    )
+    sealer_invocations_per_shard: int = setting(
         "concurrent sealer runs for one shard of the WAL's stream; items of one log stay in order", least=1, most=10
     )
-    sealer_reserved_concurrency: int = _value(
+    sealer_reserved_concurrency: int = setting(
         "instances that are the sealer's alone, and its most; 0: what others leave",
         least=0,
         most=100_000,
     )
-    sealer_queue_concurrency: int = _value(
+    sealer_queue_concurrency: int = setting(
         "concurrent sealer runs for the delayed queue: a backlog must leave Lambdas to the api", least=2, most=1000
     )
-    indexer_queue_concurrency: int = _value("concurrent indexer runs for its queue", least=2, most=1000)
-    canary_minutes: int = _value(
+    indexer_queue_concurrency: int = setting("concurrent indexer runs for its queue", least=2, most=1000)
+    canary_minutes: int = setting(
         "how long a tenth of the requests alone goes to a new version of a door; 0: all at once",
         one_of=(0, 5, 10, 15, 30),
     )
-    earlier_version_days: int = _value(
+    earlier_version_days: int = setting(
         "how long after a deployment one earlier version of each function stays; a snapshot of it is paid for",
         least=1,
         most=365,
     )
-    spark_maximum_vcpus: int = _value(
+    spark_maximum_vcpus: int = setting(
         "vCPUs of all index jobs at once: a bound on what a backlog costs", least=8, most=4000
     )
-    spark_warm_executors: int = _value(
+    spark_warm_executors: int = setting(
         "executors, with one driver, that stay started until the application has been idle; they are paid for",
         least=0,
         most=64,
     )
 
-    alarms: bool = _value("one alarm for each promise; each of its metrics is paid for")
-    notify: bool = _value("alarms tell an SNS topic, which the stack then makes")
-    dashboard: bool = _value("one dashboard, which is paid for")
+    tags: str = setting(
+        "tags of everything, beside those of AWS: `team=data,cost-center=42`", form=TAGS, called="name=value,…"
+    )
+    alarms: bool = setting("one alarm for each promise; each of its metrics is paid for")
+    notify: bool = setting("alarms tell an SNS topic, which the stack then makes")
+    notify_email: str = setting(
+        "address that subscribes to the topic; it has to confirm", form=EMAIL, called="an e-mail address"
+    )
+    monthly_budget_usd: int = setting(
+        "US dollars a month of both stacks, at 80 % of which, spent or foreseen, `notify_email` is told; 0: none",
+        least=0,
+        most=10_000_000,
+    )
+    dashboard: bool = setting("one dashboard, which is paid for")
     engine: Mapping[str, int] = field(default_factory=dict)
     """Settings of the engine that were given, by their names in `headrace.settings`."""
 
     def __post_init__(self) -> None:
         for one in settings():
-            _check(one, getattr(self, one.name))
+            check(one, getattr(self, one.name))
         self._check_together()
 
     def _check_together(self) -> None:
@@ -175,6 +178,10 @@ class Environment:
                 )
         if self.notify and not self.alarms:
             raise BadEnvironment("notify is for alarms, and alarms is false")
+        if self.notify_email and not (self.notify or self.monthly_budget_usd):
+            raise BadEnvironment("notify_email is for notify or monthly_budget_usd, and there is neither")
+        if self.monthly_budget_usd and not self.notify_email:
+            raise BadEnvironment("monthly_budget_usd is told to notify_email, and there is none")
         try:
             Settings.from_environment(self.variables)
         except SettingsError as exc:
@@ -208,6 +215,12 @@ class Environment:
         return f"{self.stack_name}{DATA_SUFFIX}"
 
     @property
+    def tag_values(self) -> dict[str, str]:
+        """Returns the tags by their names."""
+        pairs = (pair.split("=", 1) for pair in self.tags.split(",") if pair)
+        return {name.strip(): value.strip() for name, value in pairs}
+
+    @property
     def variables(self) -> dict[str, str]:
         """Returns the environment variables of functions that stand for the given settings of the engine."""
         return {f"{VARIABLE}{name.upper()}": str(value) for name, value in self.engine.items()}
@@ -238,32 +251,6 @@ SPARK_DRIVER_VCPUS = 1
 SPARK_EXECUTOR_VCPUS = 4
 
 
-def _check(one: Field[Any], value: Any) -> None:
-    """Raises BadEnvironment if a setting has the wrong type or is out of bounds."""
-    expected = {"int": int, "bool": bool, "str": str}[str(one.type)]
-    if type(value) is not expected or not _is_within(one, value):
-        raise BadEnvironment(f"{one.name} is not {allowed(one)}: {value!r}")
-
-
-def _is_within(one: Field[Any], value: Any) -> bool:
-    if "form" in one.metadata:
-        return (not value and one.name != "name") or one.metadata["form"].fullmatch(value) is not None
-    if "one_of" in one.metadata:
-        return value in one.metadata["one_of"]
-    return "least" not in one.metadata or bool(one.metadata["least"] <= value <= one.metadata["most"])
-
-
-def allowed(one: Field[Any]) -> str:
-    """Describes in words what a setting may be."""
-    if "form" in one.metadata:
-        return {"name": "a name", "domain_name": "a domain", "certificate_arn": "an ARN"}.get(one.name, "an id")
-    if "one_of" in one.metadata:
-        return "one of " + ", ".join(map(str, one.metadata["one_of"]))
-    if "least" in one.metadata:
-        return f"{one.metadata['least']:,} to {one.metadata['most']:,}"
-    return "true or false"
-
-
 DEV = Environment(
     name="dev",
     log_retention_days=7,
@@ -292,8 +279,11 @@ DEV = Environment(
     canary_minutes=0,
     earlier_version_days=14,
     spark_maximum_vcpus=16,
+    tags="",
     alarms=False,
     notify=False,
+    notify_email="",
+    monthly_budget_usd=0,
     dashboard=False,
     spark_warm_executors=0,
 )
@@ -367,7 +357,7 @@ def environment_of(context: Mapping[str, Any]) -> Environment:
             near = difflib.get_close_matches(name, [*kinds, *ENGINE], n=1)
             advice = f"did you mean {PREFIX}{near[0]}?" if near else f"known={','.join([*kinds, *ENGINE])}"
             raise BadEnvironment(f"unknown value {key}: {advice}")
-        given[name] = _parsed(kinds[name], value)
+        given[name] = parse(kinds[name], value)
     limit = given.get("account_concurrency", ENVIRONMENTS[preset].account_concurrency)
     if type(limit) is int and limit < LEAST_FOR_RESERVATIONS:
         given = {**dict.fromkeys(RESERVATIONS, 0), **given}
@@ -376,24 +366,10 @@ def environment_of(context: Mapping[str, Any]) -> Environment:
 
 def _number(name: str, value: Any) -> int:
     """Returns the number that the context gives a setting of the engine."""
-    parsed = _parsed("int", value)
+    parsed = parse("int", value)
     if type(parsed) is not int or parsed < 0:
         raise BadEnvironment(f"{name} is not a number from 0 on: {value!r}")
     return parsed
-
-
-def _parsed(kind: str, value: Any) -> Any:
-    """Converts text to the number or boolean that a setting of this kind needs. Text that is neither is returned
-    unchanged, and is refused later.
-    """
-    if not isinstance(value, str):
-        return value
-    text = value.strip()
-    if kind == "bool":
-        return {"true": True, "false": False}.get(text.lower(), value)
-    if kind == "int":
-        return int(text) if text.isascii() and text.isdigit() else value
-    return text
 
 
 if __name__ == "__main__":

@@ -143,7 +143,8 @@ def deploy(template: Json, endpoint: str) -> Deployment:
 
 def _without_administration(resources: Json) -> Json:
     """Returns the resources without what administers a deployment on AWS, and has nothing to do here: functions whose
-    code is in the template itself, rules that call them, and roles that neither a function nor a job has.
+    code is in the template itself, rules that call them or tell people, and roles that neither a function nor a job
+    has.
     """
     functions = {name: part for name, part in resources.items() if part["Type"] == "AWS::Lambda::Function"}
     inline = {name for name, part in functions.items() if "ZipFile" in part["Properties"].get("Code", {})}
@@ -155,7 +156,8 @@ def _without_administration(resources: Json) -> Json:
         properties = part.get("Properties", {})
         match part["Type"]:
             case "AWS::Events::Rule":
-                return not inline & set(_references(properties.get("Targets")))
+                called = {resources.get(target, {}).get("Type") for target in _references(properties.get("Targets"))}
+                return "AWS::SNS::Topic" not in called and not inline & set(_references(properties.get("Targets")))
             case "AWS::IAM::Role":
                 return name in own or EMR in json.dumps(properties)
             case "AWS::IAM::Policy":

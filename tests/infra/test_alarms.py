@@ -16,10 +16,12 @@ def test_every_alarm_tells_the_topic_when_it_begins_and_when_it_is_over(resource
         assert alarm["Properties"]["OKActions"] == [{"Ref": topic}], name
 
 
-def test_only_alarms_of_this_account_may_speak_on_the_topic(resources: Resources) -> None:
+def test_only_alarms_of_this_account_and_rules_may_speak_on_the_topic(resources: Resources) -> None:
     _, policy = resources.one("SNS::TopicPolicy")
     statements = policy["PolicyDocument"]["Statement"]
-    (allowed,) = (statement for statement in statements if statement["Effect"] == "Allow")
+    allowed, by_rule = (statement for statement in statements if statement["Effect"] == "Allow")
+    # Of EventBridge, which tells of the key; AWS's documentation has no condition for its rules there.
+    assert (by_rule["Principal"], by_rule["Action"]) == ({"Service": "events.amazonaws.com"}, "sns:Publish")
     assert allowed["Principal"] == {"Service": "cloudwatch.amazonaws.com"}
     assert allowed["Action"] == "sns:Publish"
     assert allowed["Condition"] == {"StringEquals": {"aws:SourceAccount": {"Ref": "AWS::AccountId"}}}

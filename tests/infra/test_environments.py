@@ -19,11 +19,11 @@ from infra.environments import (
     RESERVATIONS,
     SPARK_DRIVER_VCPUS,
     SPARK_EXECUTOR_VCPUS,
-    BadEnvironment,
     environment_of,
     settings,
     table,
 )
+from infra.fields import BadEnvironment
 from tests.infra.resources import Resources
 from tests.infra.synths import synthesize
 
@@ -80,6 +80,13 @@ def test_the_context_names_a_preset_and_replaces_its_values() -> None:
             r"api_provisioned_concurrency is above api_reserved_concurrency: 6 > 5",
         ),
         ({"environment": "prod", "headrace:keep_data": "false"}, r"keep_data=false is for a stack without"),
+        ({"headrace:canary_minutes": 7}, r"canary_minutes is not one of 0, 5, 10, 15, 30: 7"),
+        ({"headrace:earlier_version_days": 0}, r"earlier_version_days is not 1 to 365: 0"),
+        ({"headrace:tags": "team"}, r"tags is not name=value,…: 'team'"),
+        ({"headrace:tags": "aws:team=data"}, r"tags is not name=value"),
+        ({"headrace:notify_email": "ops"}, r"notify_email is not an e-mail address: 'ops'"),
+        ({"headrace:notify_email": "a@b.example"}, r"notify_email is for notify or monthly_budget_usd"),
+        ({"headrace:monthly_budget_usd": 5}, r"monthly_budget_usd is told to notify_email, and there is none"),
         ({"headrace:spark_warm_executors": 4}, r"spark_warm_executors need more than spark_maximum_vcpus: 17 > 16"),
     ],
 )

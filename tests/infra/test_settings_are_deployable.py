@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from headrace.settings import PREFIX, Settings
-from infra.environments import ENGINE, BadEnvironment, environment_of, settings
+from infra.environments import ENGINE, environment_of, settings
+from infra.fields import BadEnvironment
 from tests.infra.resources import Resources
 
 ROOT = Path(__file__).parents[2]
