@@ -203,12 +203,9 @@ def load(objects: Objects, key: str) -> JobInput:
         StoreError: the object could not be read.
     """
     try:
-        job = packed.decode(stores.retry(lambda: objects.get(key)), JobInput, key)
+        return packed.decode(stores.retry(lambda: objects.get(key)), JobInput, key)
     except ObjectMissing as exc:
         raise Damaged(f"job input is missing: object={key}") from exc
-    if job.version != VERSION:
-        raise Damaged(f"job input is of an unknown version: object={key} version={job.version}")
-    return job
 
 
 def prepare(door: Door, number: int, task: Task) -> Prepared:

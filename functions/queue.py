@@ -16,6 +16,7 @@ import msgspec
 
 from headrace.clock import Threads
 from headrace.errors import StoreError
+from headrace.objects import packed
 
 MAX_DELAY_S = 900  # SQS
 _BATCH = 10  # SQS
@@ -36,6 +37,7 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
         surface, part, after: which names to audit (`headrace.tables.catalog.BUCKETS`), and where to continue; without
             them, all.
         turn: number of a message that goes on with unfinished or failed work; 0 for any other.
+        version: of this form; a message of a newer release is not run, and comes again.
     """
 
     verb: SealerVerb | IndexerVerb
@@ -46,6 +48,14 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
     part: str = ""
     after: str = ""
     turn: int = 0
+    version: int = 1
+
+
+def parse(body: str) -> Message:
+    """Decodes a message from the body of a queue message. Raises NewerFormat if a newer release sent it, Damaged if it is
+    no message.
+    """
+    return packed.parse(body, Message, "message")
 
 
 class NotQueued(StoreError):

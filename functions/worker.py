@@ -20,7 +20,7 @@ from aws_lambda_powertools import Logger
 from botocore.exceptions import BotoCoreError, ClientError
 
 from functions.metrics import Meter, Metric
-from functions.queue import Message, Queue
+from functions.queue import Message, Queue, parse
 from headrace.clock import Threads
 from headrace.errors import HeadraceError, StoreError
 from headrace.log.stores import Stores
@@ -30,7 +30,6 @@ from headrace.tables.catalog import BUCKETS, Row
 
 Json = Mapping[str, Any]
 SCHEDULED = "Scheduled Event"
-_messages = msgspec.json.Decoder(Message)
 
 
 M = TypeVar("M", bound=Metric)
@@ -180,9 +179,9 @@ class Worker(ABC, Generic[C]):
         """Returns the messages in the body of a queue message.
 
         Raises:
-            ValueError, msgspec.MsgspecError: the body is malformed.
+            ValueError, HeadraceError: the body is malformed, or of a newer release.
         """
-        return (_messages.decode(body),)
+        return (parse(body),)
 
     def run_each(self, messages: Iterable[Message]) -> list[Message]:
         """Runs the messages and returns those that failed; their errors are logged and counted, so that one poisoned

@@ -97,7 +97,7 @@ class SystemClock:
 
         Args:
             signed_ms: the time with which the call was signed. A date that is more than 15 minutes from it is wrong, since
-                the call would have been refused. None: it was refused.
+                the call would have been refused. None if it was refused.
         """
         told_ms = _parse_date(date) if date is not None else None
         if told_ms is None or (signed_ms is not None and abs(told_ms - signed_ms) > _SIGNATURE_MS):

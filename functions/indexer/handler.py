@@ -14,15 +14,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 from urllib.parse import unquote_plus
 
-import msgspec
-
 from functions.indexer.context import Context, open_context
 from functions.indexer.follow import follow
 from functions.indexer.look import audit, look
 from functions.indexer.retire import rebuild, remove_generations, sweep_orphans
 from functions.indexer.start import start
 from functions.metrics import IndexerMetric
-from functions.queue import Message
+from functions.queue import Message, parse
 from functions.wiring import make_logger
 from functions.worker import SCHEDULED, Worker
 from headrace.objects import keys
@@ -130,11 +128,11 @@ def messages(body: str) -> Iterator[Message]:
     created.
 
     Raises:
-        ValueError, msgspec.MsgspecError: the body is neither.
+        ValueError, HeadraceError: the body is neither, or of a newer release.
     """
     said = json.loads(body)
     if "verb" in said:
-        yield msgspec.convert(said, Message)
+        yield parse(body)
         return
     if said.get("Event") == "s3:TestEvent":  # S3 sends one when the notification is set
         return

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from typing import Any, Literal, Protocol, TypeVar
 
 from headrace.errors import Damaged, StoreThrottled, StoreTimeout
-from headrace.index.job import VERSION, JobInput, JobResult
+from headrace.index.job import JobInput, JobResult
 from headrace.objects import ObjectMissing, Objects, keys, packed
 from headrace.settings import Settings
 
@@ -163,6 +163,6 @@ def _load(objects: Objects, key: str, kind: type[T], job_id: str) -> T | None:
         found = packed.decode(objects.get(key), kind, key)
     except ObjectMissing:
         return None
-    if (found.version, found.job_id) != (VERSION, job_id):
-        raise Damaged(f"object is not that of the job: object={key} version={found.version} job_id={found.job_id}")
+    if found.job_id != job_id:
+        raise Damaged(f"object is not that of the job: object={key} job_id={found.job_id}")
     return found

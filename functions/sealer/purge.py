@@ -37,7 +37,7 @@ from functions.sealer.context import Context
 from headrace.clock import Budget
 from headrace.errors import Damaged, StoreError
 from headrace.manifest.manifest import Tombstone
-from headrace.objects import ObjectMissing, keys
+from headrace.objects import ObjectMissing, keys, packed
 from headrace.tables.catalog import Row
 from headrace.tables.watermarks import SEALER_NOTE, SURFACE_NOTE
 from headrace.wal.state import Entry, LogConfig, incarnation_of
@@ -49,9 +49,10 @@ _BATCH = 100  # messages
 
 
 class _Named(msgspec.Struct, frozen=True):
-    """The member that `log.json` and `deleted.json` share."""
+    """The members that `log.json` and `deleted.json` share."""
 
     config: LogConfig
+    version: int = 1
 
 
 class SourceHeld(StoreError):
@@ -158,7 +159,7 @@ def _mark_ended(parts: Context, config: LogConfig, log_id: str) -> None:
 
 def _config(parts: Context, log_id: str) -> LogConfig:
     """Returns the log's configuration: from the first entry, or `log.json`, or the tombstone of an earlier try. Raises
-    Damaged if none of them has it.
+    Damaged if none of them has it, NewerFormat if a newer release wrote it.
     """
     first = parts.stores.wal.read(log_id, limit=1).entries
     if first and first[0].config is not None:
@@ -166,11 +167,9 @@ def _config(parts: Context, log_id: str) -> LogConfig:
     objects = parts.stores.objects
     for key in (keys.description(log_id), keys.tombstone(log_id)):
         try:
-            return msgspec.json.decode(objects.get(key), type=_Named).config
+            return packed.parse(objects.get(key), _Named, key).config
         except ObjectMissing:
             continue
-        except msgspec.MsgspecError as exc:
-            raise Damaged(f"object does not parse: object={key}") from exc
     raise Damaged(f"nothing says what log this was: log_id={log_id}")
 
 

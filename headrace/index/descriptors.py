@@ -161,8 +161,6 @@ def decode(data: bytes, source: str) -> Descriptor:
         Damaged: the object is truncated, altered, of an unknown version, or contradicts itself.
     """
     found = packed.decode_msgpack(data, Descriptor, source)
-    if found.version != VERSION:
-        raise Damaged(f"index run is of an unknown version: object={source} version={found.version}")
     if not 0 <= found.first_offset < found.end_offset:
         raise Damaged(f"index run covers nothing: object={source}")
     for family, parts in found.parts.items():

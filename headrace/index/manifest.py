@@ -153,8 +153,6 @@ def decode(data: bytes, source: str) -> IndexManifest:
         Damaged: the object is truncated, altered, of an unknown version, or breaks a rule.
     """
     manifest = packed.decode(data, IndexManifest, source)
-    if manifest.version != VERSION:
-        raise Damaged(f"index manifest is of an unknown version: object={source} version={manifest.version}")
     check(manifest, source)
     return manifest
 

@@ -224,10 +224,7 @@ def decode(data: bytes, source: str) -> Manifest:
     Raises:
         Damaged: the object is truncated, altered, or of an unknown version.
     """
-    manifest = packed.decode(data, Manifest, source, decode_extension)
-    if manifest.version != VERSION:
-        raise Damaged(f"manifest is of an unknown version: object={source} version={manifest.version}")
-    return manifest
+    return packed.decode(data, Manifest, source, decode_extension)
 
 
 def encode_page(parts: Parts) -> bytes:
@@ -266,8 +263,8 @@ def decode_page(data: bytes, page: ManifestPage) -> Parts:
     value = packed.decode(data, _Page, page.key)
     parts: Parts = value.pages or value.segments
     is_one_kind = bool(value.pages) != bool(value.segments)
-    if value.version != VERSION or not is_one_kind or describe_page(page.key, data, parts) != page:
-        raise Damaged(f"page is not what the manifest says: object={page.key} version={value.version}")
+    if not is_one_kind or describe_page(page.key, data, parts) != page:
+        raise Damaged(f"page is not what the manifest says: object={page.key}")
     return parts
 
 

@@ -15,7 +15,7 @@ import zstandard
 from headrace.errors import Damaged, NewerFormat, StoreThrottled, StoreTimeout
 from headrace.objects import ObjectMissing, Objects
 
-_VERSION = 1  # of every object that has a field `version`
+VERSION = 1  # of every object that has a field `version`
 _LEVEL = 3
 _MAX_BYTES = 512 * 1024 * 1024  # bound on what a reader allocates: a key page of 100,000 keys of 4 KB fits
 
@@ -43,32 +43,35 @@ def decode(data: bytes, type_: type[T], source: str, dec_hook: Callable[[type, A
 
     Raises:
         NewerFormat: a newer release wrote the object.
-        Damaged: the object is truncated or altered, or is not a value of this type.
+        Damaged: the object is truncated or altered, or is not a value of this type, or of a version that never was.
     """
-    raw = unframe(data, source)
-    try:
-        found = msgspec.json.decode(raw, type=type_, dec_hook=dec_hook)
-        version: int = getattr(found, "version", _VERSION)
-        if version > _VERSION:
-            raise NewerFormat(source, version, _VERSION)
-        return found
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
-        _refuse_newer(raw, msgspec.json.decode, source)
-        raise Damaged(f"object is not what it should be: object={source} reason={exc}") from exc
+    return parse(unframe(data, source), type_, source, dec_hook)
+
+
+def parse(raw: bytes | str, type_: type[T], source: str, dec_hook: Callable[[type, Any], Any] | None = None) -> T:
+    """Decodes a value from JSON that is not compressed; otherwise like `decode`."""
+    return _parse(msgspec.json.decode, raw, type_, source, dec_hook)
 
 
 def decode_msgpack(data: bytes, type_: type[T], source: str) -> T:
     """Decodes a value from the bytes that `encode_msgpack` returned; otherwise like `decode`."""
-    raw = unframe(data, source)
+    return _parse(msgspec.msgpack.decode, unframe(data, source), type_, source)
+
+
+def _parse(
+    decode: Callable[..., Any],
+    raw: bytes | str,
+    type_: type[T],
+    source: str,
+    dec_hook: Callable[[type, Any], Any] | None = None,
+) -> T:
     try:
-        found = msgspec.msgpack.decode(raw, type=type_)
-        version: int = getattr(found, "version", _VERSION)
-        if version > _VERSION:
-            raise NewerFormat(source, version, _VERSION)
-        return found
+        found: T = decode(raw, type=type_, dec_hook=dec_hook)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
-        _refuse_newer(raw, msgspec.msgpack.decode, source)
+        _refuse_newer(decode, raw, source)
         raise Damaged(f"object is not what it should be: object={source} reason={exc}") from exc
+    _check(getattr(found, "version", VERSION), source)
+    return found
 
 
 class _Versioned(msgspec.Struct):
@@ -77,14 +80,21 @@ class _Versioned(msgspec.Struct):
     version: int
 
 
-def _refuse_newer(raw: bytes, decode: Callable[..., _Versioned], source: str) -> None:
+def _refuse_newer(decode: Callable[..., Any], raw: bytes | str, source: str) -> None:
     """Raises NewerFormat if the reason why an object does not decode is that a newer release wrote it."""
     try:
-        found = decode(raw, type=_Versioned).version
+        found: _Versioned = decode(raw, type=_Versioned)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return
-    if found > _VERSION:
-        raise NewerFormat(source, found, _VERSION)
+    _check(found.version, source)
+
+
+def _check(version: int, source: str) -> None:
+    """Raises NewerFormat for a version above the known one, Damaged for one that never was."""
+    if version > VERSION:
+        raise NewerFormat(source, version, VERSION)
+    if version < VERSION:
+        raise Damaged(f"object is of an unknown version: object={source} version={version}")
 
 
 def frame(raw: bytes) -> bytes:

@@ -19,7 +19,7 @@ from headrace.errors import Damaged
 from headrace.log.stores import Stores
 from headrace.manifest import invariants
 from headrace.manifest.manifest import Description, Manifest, Tombstone, decode
-from headrace.objects import ObjectMissing, Objects, keys
+from headrace.objects import ObjectMissing, Objects, keys, packed
 from headrace.recovery.report import Progress, no_progress
 from headrace.tables.catalog import Row
 from headrace.tables.watermarks import Watermark
@@ -199,14 +199,13 @@ def read_mark(objects: Objects, key: str, type_: type[M]) -> M | None:
     """Reads `log.json` or `deleted.json`; None if it does not exist.
 
     Raises:
+        NewerFormat: a newer release wrote the object.
         Damaged: the object is invalid.
     """
     try:
-        return msgspec.json.decode(objects.get(key), type=type_)
+        return packed.parse(objects.get(key), type_, key)
     except ObjectMissing:
         return None
-    except msgspec.MsgspecError as exc:
-        raise Damaged(f"object does not parse: object={key}") from exc
 
 
 def _manifest(objects: Objects, log_id: str, generation: int) -> Manifest:

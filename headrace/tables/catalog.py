@@ -24,7 +24,18 @@ from typing import TYPE_CHECKING, Any, Protocol
 import msgspec
 
 from headrace.errors import Damaged
-from headrace.tables.items import ConditionFailed, Guard, Item, Member, MemoryTables, Names, Refusal, n, s
+from headrace.tables.items import (
+    ConditionFailed,
+    Guard,
+    Item,
+    Member,
+    MemoryTables,
+    Names,
+    Refusal,
+    n,
+    refuse_newer,
+    s,
+)
 from headrace.wal.state import LogConfig
 
 if TYPE_CHECKING:  # it loads pynamodb, which the adapters in memory do not need
@@ -164,9 +175,12 @@ def item_row(item: Item) -> Row:
     """Converts an item of the DynamoDB table to a row.
 
     Raises:
+        NewerFormat: a newer release wrote the item.
         Damaged: the item is no valid row.
     """
+    where = f"bucket={item.get('bucket')} name={item.get('name')}"
     try:
+        refuse_newer(item, where)
         deadline = item.get("expires_at_ms")
         return Row(
             log_id=item["log_id"]["S"],
@@ -176,7 +190,7 @@ def item_row(item: Item) -> Row:
             label=item["label"]["S"] if "label" in item else GENERIC,
         )
     except (KeyError, ValueError, RecursionError, msgspec.MsgspecError) as exc:
-        raise Damaged(f"catalog row does not parse: bucket={item.get('bucket')} name={item.get('name')}") from exc
+        raise Damaged(f"catalog row does not parse: {where}") from exc
 
 
 class PutRow(Guard, frozen=True):

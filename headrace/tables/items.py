@@ -11,6 +11,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from headrace.errors import NewerFormat
+
+VERSION = 1  # of the items of every table but that of waiting logs and job runs, which may be emptied
+
 Item = dict[str, Any]
 Member = dict[str, Any]
 Names = Mapping[str, str]  # names of the deployed tables, by their names here
@@ -58,6 +62,13 @@ class Guard(msgspec.Struct, frozen=True):
         """Writes the guard's row or entry to tables in memory; nothing if it is only a condition. The caller holds their
         lock.
         """
+
+
+def refuse_newer(item: Item, where: str) -> None:
+    """Raises NewerFormat if a newer release wrote the item. One without the attribute `v` is of version 1."""
+    found = int(item["v"]["N"]) if "v" in item else VERSION
+    if found > VERSION:
+        raise NewerFormat(where, found, VERSION)
 
 
 class ConditionFailed(Exception):

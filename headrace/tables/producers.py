@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Protocol
 
-from headrace.tables.items import Guard, Item, Member, MemoryTables, Names, Refusal, n, s
+from headrace.tables.items import Guard, Item, Member, MemoryTables, Names, Refusal, n, refuse_newer, s
 from headrace.wal.state import Producer
 
 if TYPE_CHECKING:  # it loads pynamodb, which the adapters in memory do not need
@@ -97,6 +97,7 @@ class DynamoProducers:
         item = answer.get("Item")
         if item is None:
             return None
+        refuse_newer(item, f"producers log_id={log_id} producer={producer_id}")
         return Producer(item["producer"]["S"], int(item["epoch"]["N"]), int(item["seq"]["N"]))
 
     def purge(self, log_id: str) -> bool:

@@ -27,7 +27,18 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import msgspec
 
-from headrace.tables.items import ConditionFailed, Guard, Item, Member, MemoryTables, Names, Refusal, n, s
+from headrace.tables.items import (
+    ConditionFailed,
+    Guard,
+    Item,
+    Member,
+    MemoryTables,
+    Names,
+    Refusal,
+    n,
+    refuse_newer,
+    s,
+)
 
 if TYPE_CHECKING:  # it loads pynamodb, which the adapters in memory do not need
     from headrace.tables.dynamodb import Store
@@ -176,6 +187,7 @@ class DynamoWatermarks:
             "GetItem", {"TableName": self._table, "ConsistentRead": True, "Key": {"log_id": s(log_id)}}
         )
         item: Item = answer.get("Item", {})
+        refuse_newer(item, f"watermarks log_id={log_id}")
         return item
 
     def publish(self, log_id: str, generation: int, end_slot: int, end_offset: int, sealed_bytes: int) -> bool:

@@ -18,8 +18,8 @@ from typing import Any
 
 import msgspec
 
-from headrace.errors import Damaged, NewerFormat
-from headrace.tables.items import Guard, Item, Member, MemoryTables, Names, Refusal, n, s
+from headrace.errors import Damaged
+from headrace.tables.items import Guard, Item, Member, MemoryTables, Names, Refusal, n, refuse_newer, s
 from headrace.wal.state import Entry, LogConfig, LogState, TimeRun, decode_extension
 
 TABLE = "wal"
@@ -71,8 +71,7 @@ def item_entry(item: Item) -> Entry:
     """
     where = f"log_id={item.get('log_id')} slot={item.get('slot')}"
     try:
-        if int(item["v"]["N"]) > VERSION:
-            raise NewerFormat(where, int(item["v"]["N"]), VERSION)
+        refuse_newer(item, where)
         if item["v"]["N"] != str(VERSION):
             raise ValueError(f"unknown version {item['v']['N']}")
         payload = item.get("payload")

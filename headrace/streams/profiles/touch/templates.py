@@ -14,7 +14,7 @@ from typing import NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from headrace.errors import Damaged
+from headrace.objects import packed
 from headrace.streams.profiles.numbers import Number
 from headrace.streams.profiles.touch import keys
 from headrace.streams.profiles.touch.config import TemplateLimits
@@ -169,15 +169,10 @@ def load(data: bytes) -> TemplateBook:
     """Decodes a document from the bytes that `dump` returned.
 
     Raises:
-        Damaged: the bytes are no such document, or one of another version.
+        NewerFormat: a newer release wrote the document.
+        Damaged: the bytes are no such document.
     """
-    try:
-        book = msgspec.json.decode(data, type=TemplateBook)
-    except (msgspec.DecodeError, ValueError) as exc:
-        raise Damaged("touch templates can't be read") from exc
-    if book.version != VERSION:
-        raise Damaged(f"touch templates are of another version: version={book.version}")
-    return book
+    return packed.parse(data, TemplateBook, "touch templates")
 
 
 def _canonical(declaration: Declaration) -> list[tuple[str, str]] | None:

@@ -168,7 +168,7 @@ def test_golden_bytes_of_the_document() -> None:
     assert load(data) == book
 
 
-@pytest.mark.parametrize("data", [b"", b"{", b"[]", b'{"version":2}', b'{"version":1,"templates":[[1]]}', b"\xff"])
+@pytest.mark.parametrize("data", [b"", b"{", b"[]", b'{"version":0}', b'{"version":1,"templates":[[1]]}', b"\xff"])
 def test_a_damaged_document_is_not_read(data: bytes) -> None:
     with pytest.raises(Damaged):
         load(data)
