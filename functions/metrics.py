@@ -226,6 +226,8 @@ class Meter(Generic[M]):
         self._write = write
         self._lock = threading.Lock()
         self._values: dict[M, list[int]] = {}
+        self.fields: dict[str, str] = {}
+        """What each line says beside its metrics: fields of the log, of which no metric is made."""
 
     def add(self, metric: M, value: int = 1) -> None:
         """Adds to a counter, or records a measured value of a metric of another kind. A counter's zero is only recorded
@@ -271,7 +273,7 @@ class Meter(Generic[M]):
     def _line(self, values: Mapping[M, list[int]]) -> str:
         metrics = {metric.name: {"Unit": metric.spec.unit, "Value": some} for metric, some in values.items()}
         found: Any = self._emf.serialize_metric_set(metrics=metrics)
-        return json.dumps(found, separators=(",", ":"))
+        return json.dumps({**found, **self.fields}, separators=(",", ":"))
 
 
 def make_meter(metrics: type[M], environment: Mapping[str, str], *, stack: str = "") -> Meter[M]:

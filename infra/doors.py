@@ -29,6 +29,8 @@ ACCESS_LOG_FIELDS = {
     "status": "$context.status",
     "response_bytes": "$context.responseLength",
     "latency_ms": "$context.responseLatency",
+    # In the function's own log under `request_id`: its line of metrics there says whose key it was.
+    "function_request_id": "$context.integration.requestId",
     # What became of the function, where the door answered in its place: 429, 503, or a result that it could not take.
     "function_status": "$context.integrationStatus",
     "function_latency_ms": "$context.integrationLatency",

@@ -80,10 +80,12 @@ class Context:
             self.counts.invocation_ended()
             self.metrics.invocation_ended()
 
-    def request_ended(self) -> None:
+    def request_ended(self, key_id: str) -> None:
         """Writes the metrics that were counted since the last call; must be called at the end of each request. Calls no
-        store.
+        store. A Lambda function, which serves one request at a time, says with them whose key it was.
         """
+        if not self.is_server and key_id:
+            self.meter.fields["key_id"] = key_id
         self.meter.flush()
 
     @contextmanager

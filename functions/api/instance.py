@@ -16,8 +16,9 @@ spare_start_up()
 
 
 def begin(request_id: str | None) -> None:
-    """Adds this request's id to everything that is logged from now on, in place of the previous id."""
+    """Adds this request's id to everything that is logged from now on, in place of the previous one's fields."""
     logger.append_keys(request_id=request_id)
+    _context.meter.fields = {"request_id": request_id} if request_id else {}
 
 
 def end(left_ms: float) -> None:

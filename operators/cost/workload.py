@@ -133,7 +133,7 @@ class Assumptions:
     invocation_ms: float = 3
     record_ms: float = 0.005
     log_bytes: float = 900
-    access_log_bytes: float = 350
+    access_log_bytes: float = 410
     kms_requests: float = 50_000
     pollers: float = 5
     poll_s: float = 20

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 import os
 import subprocess
@@ -85,6 +86,11 @@ def test_the_deployed_handler_serves_streams_and_refuses_to_serve_without_keys()
         metrics = [json.loads(line) for line in done.stdout.splitlines() if line.startswith('{"_aws"')]
         assert sum(sum(line.get("Appends", [])) for line in metrics) == 1
         assert {line["_aws"]["CloudWatchMetrics"][0]["Namespace"] for line in metrics} == {"Headrace"}
+        asked = [line for line in metrics if "Requests" in line]
+        key, reader = (hashlib.sha256(text.encode()).hexdigest()[:8] for text in ("k", "reader"))
+        assert [line.get("key_id") for line in asked] == [key, key, key, reader, None, key]
+        assert {line["request_id"] for line in asked} == {"r"}
+        assert "wrong" not in done.stdout
         (another,) = answers(invoke(keys, event("GET", stream)))
         assert another["body"] == '[{"id": 1},{"id": 2}]'
         refused = invoke(cloud.environment, event("GET", stream))

@@ -47,6 +47,9 @@ def test_the_door_logs_requests_without_headers_or_queries(template: Template, r
     _, stage = resources.one("ApiGatewayV2::Stage")
     fields = json.loads(stage["AccessLogSettings"]["Format"])
     assert {"request_id", "route", "status", "latency_ms", "function_error", "door_error"} <= set(fields)
+    assert fields["function_request_id"] == "$context.integration.requestId", (
+        "the function's log says whose key it was"
+    )
     assert "header" not in str(fields).lower()
     assert "query" not in str(fields).lower()
 

@@ -13,7 +13,12 @@ from tests.infra.resources import Resources
 from tests.infra.synths import synthesize
 
 Synth = Callable[..., Resources]
-TAGS = "team=data platform,cost-center=42"
+# Of one synth, since none has to do with another.
+OPTIONS: dict[str, Any] = {
+    "tags": "team=data platform,cost-center=42",
+    "notify_email": "ops@example.com",
+    "monthly_budget_usd": 50,
+}
 # Of the types that hold data or run, each with the property that has its tags.
 TAGGED = {
     "DynamoDB::Table": "Tags",
@@ -32,7 +37,7 @@ TAGGED = {
 
 
 def test_tags_are_on_everything_of_both_stacks(resources: Resources, resources_of: Synth) -> None:
-    found = resources_of(tags=TAGS)
+    found = resources_of(**OPTIONS)
     wanted = {"team": "data platform", "cost-center": "42"}
     for kind, name in TAGGED.items():
         for key, resource in found.of(kind).items():
@@ -50,7 +55,7 @@ def test_tags_are_names_and_values(text: str) -> None:
 
 
 def test_an_address_subscribes_to_the_topic(resources: Resources, resources_of: Synth) -> None:
-    found = resources_of(notify_email="ops@example.com")
+    found = resources_of(**OPTIONS)
     _, subscription = found.one("SNS::Subscription")
     (topic,) = found.of("SNS::Topic")
     assert subscription == {"Endpoint": "ops@example.com", "Protocol": "email", "TopicArn": {"Ref": topic}}
@@ -75,22 +80,19 @@ def test_a_key_that_is_disabled_or_to_be_deleted_is_told_to_the_topic(resources:
     assert "<detail-eventName>" in json.dumps(target["InputTransformer"]["InputTemplate"])
 
 
-@pytest.mark.parametrize("without", [{"customer_key": False}, {"notify": False}])
-def test_nobody_watches_a_key_that_is_not_there_or_tells_a_topic_that_is_not(
-    resources_of: Synth, without: dict[str, Any]
-) -> None:
-    found = resources_of(**without)
+@pytest.mark.parametrize("given", [{"customer_key": True}, {"alarms": True, "notify": True}])
+def test_nobody_watches_a_key_that_is_not_there_or_tells_a_topic_that_is_not(given: dict[str, Any]) -> None:
+    found = Resources.parse(synthesize("dev", **given))
     assert not [key for key in found.of("Events::Rule") if key.startswith("KeyWatch")]
 
 
-def test_a_budget_counts_what_is_of_the_stacks_and_tells_an_address() -> None:
-    found = Resources.parse(synthesize("dev", monthly_budget_usd=50, notify_email="ops@example.com"))
-    _, properties = found.one("Budgets::Budget")
+def test_a_budget_counts_what_is_of_the_stacks_and_tells_an_address(resources_of: Synth) -> None:
+    _, properties = resources_of(**OPTIONS).one("Budgets::Budget")
     budget = properties["Budget"]
-    assert (budget["BudgetName"], budget["BudgetType"], budget["TimeUnit"]) == ("headrace-dev", "COST", "MONTHLY")
+    assert (budget["BudgetName"], budget["BudgetType"], budget["TimeUnit"]) == ("headrace-prod", "COST", "MONTHLY")
     assert budget["BudgetLimit"] == {"Amount": 50, "Unit": "USD"}
     assert budget["CostFilters"] == {
-        "TagKeyValue": [f"aws:cloudformation:stack-name${name}" for name in ("headrace-dev-data", "headrace-dev")]
+        "TagKeyValue": [f"aws:cloudformation:stack-name${name}" for name in ("headrace-prod-data", "headrace-prod")]
     }
     told = properties["NotificationsWithSubscribers"]
     assert [one["Notification"]["NotificationType"] for one in told] == ["ACTUAL", "FORECASTED"]

@@ -48,6 +48,19 @@ def test_a_flush_is_one_line_with_every_metric() -> None:
     assert (document["Appends"], document["AppendedBytes"], document["AppendMs"]) == ([2], [10], [7, 0])
 
 
+def test_a_line_says_what_it_is_told_beside_its_metrics() -> None:
+    lines: list[str] = []
+    meter = Meter(ApiMetric, lines.append)
+    meter.fields = {"key_id": "2bb80d53"}
+    meter.add(ApiMetric.Appends)
+    meter.flush()
+    document = json.loads(lines[0])
+    assert document["key_id"] == "2bb80d53"
+    (directive,) = document["_aws"]["CloudWatchMetrics"]
+    assert [metric["Name"] for metric in directive["Metrics"]] == ["Appends"], "a metric of its own would be paid for"
+    assert directive["Dimensions"] == [[STACK_DIMENSION, DIMENSION]]
+
+
 def test_a_zero_is_written_only_where_an_alarm_needs_it() -> None:
     lines: list[str] = []
     meter = Meter(SealerMetric, lines.append)

@@ -22,6 +22,9 @@ from functions.api.door.requests import host_of, is_loopback
 from headrace.clock import Clock
 from headrace.errors import StoreError
 
+# Of the key's SHA-256 digest: enough to tell keys apart, and too few to find one by.
+KEY_ID_DIGITS = 8
+
 
 class AccessError(ValueError):
     """The configuration of keys or hosts is malformed, or would leave a public server open. The message never contains a
@@ -61,7 +64,7 @@ def parse(text: str, hosts: Collection[str] = ()) -> Access:
         digest = _digest(key, number)
         if digest in grants:
             raise AccessError(f"api key is listed twice: entry={number}")
-        grants[digest] = Grant(_scopes(scopes, number), _prefixes(prefixes, number))
+        grants[digest] = Grant(_scopes(scopes, number), _prefixes(prefixes, number), digest.hex()[:KEY_ID_DIGITS])
     return Access(grants, hosts)
 
 

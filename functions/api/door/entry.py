@@ -12,7 +12,7 @@ import hashlib
 import hmac
 import logging
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from starlette.datastructures import Headers as AnswerHeaders
@@ -45,10 +45,13 @@ ALL = Scope.READ | Scope.WRITE | Scope.DELETE | Scope.ADMIN
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """What the key of one request allows: scopes, and `prefixes` of names (none means any name)."""
+    """What the key of one request allows: scopes, and `prefixes` of names (none means any name). `key_id` is what logs
+    call the key; empty if no key is needed.
+    """
 
     scopes: Scope = ALL
     prefixes: tuple[str, ...] = ()
+    key_id: str = field(default="", compare=False)
 
     def require(self, scope: Scope, name: str | None = None) -> None:
         """Checks that the key has the scope, and allows `name` if one is given.
@@ -278,7 +281,7 @@ class Door:
         access: Access,
         meter: Meter[ApiMetric],
         traffic: Traffic,
-        ended: Callable[[], None] = lambda: None,
+        ended: Callable[[str], None] = lambda _: None,
     ) -> None:
         exposed = ", ".join((*_EXPOSED, *surface.exposed))
         self._always = [*_ALWAYS, (b"access-control-expose-headers", exposed.encode())]
@@ -306,7 +309,7 @@ class Door:
 
                 await self._answer(scope, receive_checked if writes else receive, send, writes)
         finally:
-            self._ended()
+            self._ended(scope[GRANT].key_id if GRANT in scope else "")
 
     async def _answer(self, scope: Asgi, receive: Receive, send: Send, writes: bool) -> None:
         method = scope["method"]

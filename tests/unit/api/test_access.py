@@ -13,6 +13,7 @@ from tests.unit.api.asgi import TEXT, Server
 
 def test_a_bare_key_may_do_everything() -> None:
     assert access.parse("secret").grant("Bearer secret") == Grant(ALL)
+    assert access.parse("secret").grant("Bearer secret").key_id == "2bb80d53", "of its SHA-256 digest"
 
 
 @pytest.mark.parametrize(
