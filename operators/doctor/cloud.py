@@ -37,7 +37,7 @@ _LATER_MS = 6 * 3_600_000  # rows of logs that failed are due as much later at m
 _JOB_RUNS = 10
 _RECENT = timedelta(minutes=10)
 _TABLES = ("wal", "catalog", "watermarks", "producers", "jobs")
-_NO_ENCRYPTION = ("AES256", "")
+_CUSTOMER_KEY = ("aws:kms", "aws:kms:dsse")
 
 T = TypeVar("T")
 Clients = Callable[[str], Any]
@@ -90,6 +90,7 @@ class CloudDoctor:
             jobs=jobs,
             jobs_error=jobs_error,
             has_alarms=self._resources.has_alarms,
+            needs_customer_key=self._resources.has_customer_key,
             alarms=alarms or (),
             alarms_error=alarms_error,
             seal_age_ms=self._settings.seal_age_ms,
@@ -112,7 +113,7 @@ class CloudDoctor:
         name = self._settings.bucket
         if not name:
             return BucketFacts(name, error="HEADRACE_BUCKET is not set: nothing says what it is called")
-        found, error = _try(lambda: _bucket(self._clients("s3"), name, self._is_emulated))
+        found, error = _try(lambda: bucket_facts(self._clients("s3"), name, is_emulated=self._is_emulated))
         return found or BucketFacts(name, error=f"{name}: {error}")
 
     def _queues(self) -> Iterator[QueueFacts]:
@@ -236,7 +237,8 @@ def _table(dynamodb: Any, name: str, table: str) -> TableFacts:
     )
 
 
-def _bucket(s3: Any, name: str, is_emulated: bool) -> BucketFacts:
+def bucket_facts(s3: Any, name: str, *, is_emulated: bool) -> BucketFacts:
+    """Asks S3 about the bucket, of an emulator only whether it is there."""
     s3.head_bucket(Bucket=name)
     if is_emulated:
         return BucketFacts(name)
@@ -246,7 +248,8 @@ def _bucket(s3: Any, name: str, is_emulated: bool) -> BucketFacts:
     return BucketFacts(
         name,
         is_versioned=s3.get_bucket_versioning(Bucket=name).get("Status") == "Enabled",
-        is_encrypted=bool(kinds) and not kinds & set(_NO_ENCRYPTION),
+        is_encrypted=bool(kinds) and "" not in kinds,
+        has_customer_key=bool(kinds) and kinds <= set(_CUSTOMER_KEY),
         is_private=block is not None and len(block) == 4 and all(block.values()),
     )
 

@@ -12,10 +12,11 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from cli.errors import BadInput
-from headrace.settings import SETTING_OF_OUTPUT
+from headrace.settings import SETTING_OF_OUTPUT, Settings
 
 _APPLICATION = "AWS::EMRServerless::Application"
 _ALARM = "AWS::CloudWatch::Alarm"
+_KEY = "AWS::KMS::Key"
 # Ends the name of the stack with the data (`infra/environments.py`).
 DATA_SUFFIX = "-data"
 _DEAD_LETTERS = {
@@ -34,6 +35,8 @@ class Resources(NamedTuple):
         url: the server's URL; empty if it is not known.
         stack: name of the CloudFormation stack, with which the names of alarms begin.
         has_alarms: whether its template has alarms; those of `dev` have none.
+        has_customer_key: whether the template of its data has a key of the account, which `dev` has not by default; None if
+            that is not known.
     """
 
     settings: Mapping[str, str]
@@ -41,6 +44,7 @@ class Resources(NamedTuple):
     url: str = ""
     stack: str = ""
     has_alarms: bool = False
+    has_customer_key: bool | None = None
 
 
 def of_state_file(path: Path) -> Resources:
@@ -68,19 +72,24 @@ def of_stack(cloudformation: Any, name: str) -> Resources:
     settings = {setting: outputs[output] for output, setting in SETTING_OF_OUTPUT.items() if output in outputs}
     if not settings:
         raise BadInput(f"stack {name} has no outputs of a Headrace deployment", "`headrace-dev`, or `headrace-prod`?")
+    has_key = _KEY in _resources(cloudformation, f"{name}{DATA_SUFFIX}")
     try:
         outputs |= _outputs(cloudformation, name)
     except cloudformation.exceptions.ClientError as exc:
         if "does not exist" not in str(exc):
             raise
-        return Resources(settings, _dead_letters(outputs), "", name)
-    has_alarms = False
-    for page in cloudformation.get_paginator("list_stack_resources").paginate(StackName=name):
-        for resource in page["StackResourceSummaries"]:
-            if resource["ResourceType"] == _APPLICATION:
-                settings["HEADRACE_SPARK_APPLICATION"] = resource["PhysicalResourceId"]
-            has_alarms |= resource["ResourceType"] == _ALARM
-    return Resources(settings, _dead_letters(outputs), outputs.get("ApiUrl", ""), name, has_alarms)
+        return Resources(settings, _dead_letters(outputs), "", name, has_customer_key=has_key)
+    resources = _resources(cloudformation, name)
+    if _APPLICATION in resources:
+        settings["HEADRACE_SPARK_APPLICATION"] = resources[_APPLICATION]
+    return Resources(settings, _dead_letters(outputs), outputs.get("ApiUrl", ""), name, _ALARM in resources, has_key)
+
+
+def _resources(cloudformation: Any, name: str) -> dict[str, str]:
+    """Returns by type the physical id of a stack's resources, of several of one type the last."""
+    pages = cloudformation.get_paginator("list_stack_resources").paginate(StackName=name)
+    found = [resource for page in pages for resource in page["StackResourceSummaries"]]
+    return {resource["ResourceType"]: resource.get("PhysicalResourceId", "") for resource in found}
 
 
 def _outputs(cloudformation: Any, name: str) -> dict[str, str]:
@@ -145,6 +154,7 @@ class BucketFacts(msgspec.Struct, frozen=True):
     error: str = ""
     is_versioned: bool = False
     is_encrypted: bool = False
+    has_customer_key: bool = False
     is_private: bool = False
 
 
@@ -212,6 +222,8 @@ class CloudFacts(msgspec.Struct, frozen=True):
         job_in_hand_ms: how long the job that holds the first place for job runs has been in its phase; None if the
             place is free, or that is unknown.
         has_alarms: whether the deployment's template has alarms.
+        needs_customer_key: whether its data must be encrypted with a key of the account; None if that is not known.
+        seal_age_ms, index_age_ms: as configured where the doctor runs.
     """
 
     is_emulated: bool
@@ -227,10 +239,11 @@ class CloudFacts(msgspec.Struct, frozen=True):
     jobs: tuple[JobFacts, ...] | None = None
     jobs_error: str = ""
     has_alarms: bool = False
+    needs_customer_key: bool | None = None
     alarms: tuple[AlarmFacts, ...] = ()
     alarms_error: str = ""
-    seal_age_ms: int = 300_000
-    index_age_ms: int = 60_000
+    seal_age_ms: int = Settings().seal_age_ms
+    index_age_ms: int = Settings().index_age_ms
 
 
 Level = Literal["ok", "skipped", "warn", "fail"]

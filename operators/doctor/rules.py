@@ -96,7 +96,7 @@ def cloud(facts: CloudFacts) -> Iterator[Check]:
     alarms.
     """
     for table in facts.tables:
-        yield _table(table, facts.is_emulated)
+        yield _table(table, facts)
     if facts.bucket is not None:
         yield _bucket(facts)
     for queue in facts.queues:
@@ -107,7 +107,13 @@ def cloud(facts: CloudFacts) -> Iterator[Check]:
     yield _alarms(facts)
 
 
-def _table(table: TableFacts, is_emulated: bool) -> Check:
+def _needs_customer_key(facts: CloudFacts) -> bool:
+    """Returns whether it is a fault that data are encrypted with a key of AWS instead of one of the account."""
+    return facts.needs_customer_key is True and not facts.is_emulated
+
+
+def _table(table: TableFacts, facts: CloudFacts) -> Check:
+    is_emulated = facts.is_emulated
     name, docs = f"table {table.name}", f"{_OPERATIONS}#deploy"
     if table.error:
         advice = "deploy again, restore it from its backup, or `headrace recover` what the bucket has"
@@ -119,7 +125,7 @@ def _table(table: TableFacts, is_emulated: bool) -> Check:
     kept = {
         "deletion protection": table.is_protected,
         "on demand": table.is_on_demand,
-        "customer key": table.has_customer_key or is_emulated,
+        "customer key": table.has_customer_key or not _needs_customer_key(facts),
         "point-in-time recovery": table.is_recoverable is not False or is_emulated,
     }
     lacking = [what for what, is_there in kept.items() if not is_there]
@@ -138,7 +144,8 @@ def _bucket(facts: CloudFacts) -> Check:
         return Check("bucket", "ok", "there; the emulator keeps no versions")
     kept = {
         "versions": bucket.is_versioned,
-        "encryption with a key": bucket.is_encrypted,
+        "encryption": bucket.is_encrypted,
+        "customer key": bucket.has_customer_key or not _needs_customer_key(facts),
         "block of public access": bucket.is_private,
     }
     lacking = [what for what, is_there in kept.items() if not is_there]

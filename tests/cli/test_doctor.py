@@ -5,18 +5,20 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
 import msgspec
 import pytest
+from botocore.exceptions import ClientError
 from click.testing import CliRunner
 
 from cli.main import main
 from headrace import VERSION
-from operators.doctor import command, rules
+from operators.doctor import cloud, command, rules
 from operators.doctor.facts import (
     AlarmFacts,
     BucketFacts,
@@ -29,17 +31,19 @@ from operators.doctor.facts import (
     TableFacts,
     WaitingFacts,
     exit_code,
+    of_stack,
 )
 
 ROOT = Path(__file__).parents[2]
-HOUR_MS = 3_600_000
+MINUTE_MS, HOUR_MS = 60_000, 3_600_000
 URL = "https://api.example.com"
 
 TABLE = TableFacts("wal", "", "ACTIVE", True, True, True, True, True)
 WELL = CloudFacts(
     is_emulated=False,
     tables=(TABLE,),
-    bucket=BucketFacts("b", "", True, True, True),
+    bucket=BucketFacts("b", "", True, True, True, True),
+    needs_customer_key=True,
     queues=(QueueFacts("delay", False, waiting=3, oldest_s=30), QueueFacts("dead", True)),
     logs=(LogFacts("a", 1000), LogFacts("b", None)),
     waiting=(WaitingFacts("l", 1000, 0, ""),),
@@ -80,8 +84,10 @@ def test_a_deployment_that_is_well_has_no_findings() -> None:
         (table(is_recoverable=False), "table wal", "warn", "point-in-time recovery"),
         (table(has_stream=False), "table wal", "fail", "stream"),
         (changed(bucket=BucketFacts("b", error="b: 404")), "bucket", "fail", "404"),
-        (changed(bucket=BucketFacts("b", "", False, True, True)), "bucket", "fail", "versions"),
-        (changed(bucket=BucketFacts("b", "", True, True, False)), "bucket", "fail", "public access"),
+        (changed(bucket=BucketFacts("b", "", False, True, True, True)), "bucket", "fail", "versions"),
+        (changed(bucket=BucketFacts("b", "", True, False, False, True)), "bucket", "fail", "encryption"),
+        (changed(bucket=BucketFacts("b", "", True, True, False, True)), "bucket", "fail", "customer key"),
+        (changed(bucket=BucketFacts("b", "", True, True, True, False)), "bucket", "fail", "public access"),
         (changed(queues=(QueueFacts("d", True, waiting=2),)), "queue d", "fail", "2 messages"),
         (changed(queues=(QueueFacts("d", True, in_flight=1),)), "queue d", "fail", "1 message "),
         (changed(queues=(QueueFacts("q", False, oldest_s=3600),)), "queue q", "warn", "1h"),
@@ -91,7 +97,7 @@ def test_a_deployment_that_is_well_has_no_findings() -> None:
         (changed(logs=(LogFacts("broken", None, "does not parse"),)), "sealing", "fail", "does not parse"),
         (changed(logs_error="no catalog"), "sealing", "fail", "no catalog"),
         (changed(waiting=(WaitingFacts("l", None, 3, "poisoned"),)), "indexing", "warn", "poisoned"),
-        (changed(waiting=(WaitingFacts("l", HOUR_MS, 0, ""),)), "indexing", "warn", "1h"),
+        (changed(waiting=(WaitingFacts("l", 30 * MINUTE_MS + 1, 0, ""),)), "indexing", "warn", "30m"),
         (changed(waiting_error="no table"), "indexing", "fail", "no table"),
         (changed(job_in_hand_ms=2 * HOUR_MS), "job runs", "warn", "2h"),
         (changed(jobs=None, jobs_error="denied"), "job runs", "warn", "denied"),
@@ -131,9 +137,72 @@ def test_a_deployment_without_alarms_misses_none() -> None:
     assert levels(rules.cloud(changed(alarms=()))) == {}
 
 
+@pytest.mark.parametrize("needed", [False, None])
+def test_a_deployment_without_a_key_of_its_own_misses_none(needed: bool | None) -> None:
+    lacking = msgspec.structs.replace(TABLE, has_customer_key=False)
+    bucket = msgspec.structs.replace(WELL.bucket or BucketFacts(""), has_customer_key=False)
+    facts = changed(tables=(lacking,), bucket=bucket, needs_customer_key=needed)
+    assert levels(rules.cloud(facts)) == {}
+
+
+class Stacks:
+    """As CloudFormation: a deployment's two stacks, each on a page of its own for each resource."""
+
+    exceptions = SimpleNamespace(ClientError=ClientError)
+
+    def __init__(self, *data: str, application: Sequence[str] | None = ()) -> None:
+        self._resources = {"headrace-x-data": ["AWS::S3::Bucket", *data], "headrace-x": application}
+
+    def describe_stacks(self, *, StackName: str) -> Any:  # noqa: N803
+        if self._resources[StackName] is None:
+            raise ClientError({"Error": {"Message": f"Stack {StackName} does not exist"}}, "DescribeStacks")
+        return {"Stacks": [{"Outputs": [{"OutputKey": "BucketName", "OutputValue": "b"}]}]}
+
+    def get_paginator(self, name: str) -> Any:
+        assert name == "list_stack_resources"
+
+        def paginate(*, StackName: str) -> Any:  # noqa: N803
+            for kind in self._resources[StackName] or ():
+                yield {"StackResourceSummaries": [{"ResourceType": kind, "PhysicalResourceId": f"{kind}-1"}]}
+
+        return SimpleNamespace(paginate=paginate)
+
+
+def test_the_stacks_say_what_a_deployment_has() -> None:
+    key, alarm, spark = "AWS::KMS::Key", "AWS::CloudWatch::Alarm", "AWS::EMRServerless::Application"
+    dev, prod = (
+        of_stack(Stacks(), "headrace-x"),
+        of_stack(Stacks(key, application=[alarm, spark, alarm]), "headrace-x"),
+    )
+    assert (dev.has_customer_key, dev.has_alarms) == (False, False)
+    assert (prod.has_customer_key, prod.has_alarms) == (True, True)
+    assert prod.settings == {"HEADRACE_BUCKET": "b", "HEADRACE_SPARK_APPLICATION": f"{spark}-1"}
+    assert of_stack(Stacks(key, application=None), "headrace-x").has_customer_key is True
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "encrypted", "own_key"), [("AES256", True, False), ("aws:kms", True, True), (None, False, False)]
+)
+def test_the_encryption_of_a_bucket_is_told_from_its_key(
+    algorithm: str | None, encrypted: bool, own_key: bool
+) -> None:
+    rules_ = [{"ApplyServerSideEncryptionByDefault": {"SSEAlgorithm": algorithm}}] if algorithm else []
+    s3 = SimpleNamespace(
+        head_bucket=lambda **_: None,
+        get_bucket_encryption=lambda **_: {"ServerSideEncryptionConfiguration": {"Rules": rules_}},
+        get_public_access_block=lambda **_: {"PublicAccessBlockConfiguration": dict.fromkeys("abcd", True)},
+        get_bucket_versioning=lambda **_: {"Status": "Enabled"},
+    )
+    assert cloud.bucket_facts(s3, "b", is_emulated=False) == BucketFacts("b", "", True, encrypted, own_key, True)
+
+
+def test_its_ages_are_those_of_the_settings() -> None:
+    assert (WELL.seal_age_ms, WELL.index_age_ms) == (300_000, 900_000)
+
+
 def test_an_emulator_keeps_no_protections_and_no_alarms() -> None:
     lacking = msgspec.structs.replace(TABLE, has_customer_key=False, is_recoverable=False)
-    facts = changed(is_emulated=True, tables=(lacking,), bucket=BucketFacts("b"), alarms=())
+    facts = changed(is_emulated=True, tables=(lacking,), bucket=BucketFacts("b"), needs_customer_key=True, alarms=())
     assert levels(rules.cloud(facts)) == {}
 
 

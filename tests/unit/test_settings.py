@@ -61,3 +61,8 @@ def test_merging_one_segment_is_refused(value: str) -> None:
 def test_runs_of_no_segments_or_merged_from_one_are_refused(name: str) -> None:
     with pytest.raises(SettingsError, match=name):
         Settings.from_environment({name: "0"})
+
+
+def test_an_index_waits_a_quarter_of_an_hour_and_metrics_a_minute_unless_told_otherwise() -> None:
+    settings = Settings()
+    assert (settings.index_age_ms, settings.metrics_interval_ms) == (900_000, 60_000)
