@@ -56,7 +56,8 @@ def api_statements(
     return [
         # Delete is for one case: an item of our own that turned out to be below the published end.
         _on_table("Wal", tables.wal, ["Query", "PutItem", "DeleteItem"]),
-        _on_table("Catalog", tables.catalog, ["GetItem", "PutItem", "UpdateItem"]),
+        # A create that puts objects first announces its log, and its commit removes the announcement.
+        _on_table("Catalog", tables.catalog, ["GetItem", "PutItem", "UpdateItem", "DeleteItem"]),
         _on_index("CatalogLiving", tables.catalog, LIVING_INDEX),
         # An expiry commits only if the last touch is unchanged.
         _on_table("Watermarks", tables.watermarks, ["GetItem", "UpdateItem", "ConditionCheckItem"]),
@@ -87,7 +88,8 @@ def sealer_statements(
         # Update is for the mark of a log that was purged.
         _on_table("Wal", tables.wal, ["Query", "PutItem", "UpdateItem", "DeleteItem", "BatchWriteItem"]),
         _on_index("WalPurge", tables.wal, PURGE_INDEX),
-        _on_table("Catalog", tables.catalog, ["GetItem", "UpdateItem"]),
+        # Put and delete are for announcements of logs that were not created.
+        _on_table("Catalog", tables.catalog, ["GetItem", "PutItem", "UpdateItem", "DeleteItem"]),
         _on_index("CatalogLiving", tables.catalog, LIVING_INDEX),
         _on_index("CatalogExpiry", tables.catalog, EXPIRY_INDEX),
         _on_table("Watermarks", tables.watermarks, ["GetItem", "UpdateItem", "DeleteItem", "ConditionCheckItem"]),

@@ -4,20 +4,24 @@ The audit goes through the names that live once a day, sends messages for work t
 corrects rows. It costs two reads per log, one or two more if the log has several entries (`functions/worker.py: audit` is
 the walk).
 
-The sweep ends logs whose deadline has passed, and updates deadlines that were renewed.
+The sweep ends logs whose deadline has passed, and updates deadlines that were renewed. It also removes the objects of
+creates that failed (`headrace.tables.unborn`).
 """
 
 from __future__ import annotations
 
-from itertools import takewhile
+from itertools import islice, takewhile
 from typing import NamedTuple
 
 from functions import worker
 from functions.queue import Message
 from functions.sealer import policy
 from functions.sealer.context import Context
+from functions.sealer.purge import PAGE_OBJECTS
 from functions.worker import Audited, is_its_day
+from headrace.objects import keys
 from headrace.tables.catalog import Row
+from headrace.tables.unborn import UNBORN, buried
 
 SWEEP_S = 45.0  # of one sweep; the next begins after a minute
 
@@ -66,17 +70,20 @@ def _missed(parts: Context, message: Message, row: Row, now_ms: int) -> list[Mes
 
 class Swept(NamedTuple):
     """The result of a sweep: the numbers of due rows whose logs it ended, and whose deadline it moved because it had
-    been renewed; and the ids of logs for which that failed, with the error.
+    been renewed; the number of objects that it removed of logs that were never created; and the ids of logs for which
+    something failed, with the error.
     """
 
     ended: int
     moved: int
+    orphans: int
     failed: list[tuple[str, Exception]]
 
 
 def sweep(parts: Context) -> Swept:
-    """Ends the logs whose deadline has passed, and updates rows whose deadline was renewed, until its time is over. The
-    next sweep, a minute later, does the rest: no message asks for it, so that there is one sweep at a time.
+    """Ends the logs whose deadline has passed, updates rows whose deadline was renewed, and removes what is left of logs
+    that were announced and not created, until its time is over. The next sweep, a minute later, does the rest: no message
+    asks for it, so that there is one sweep at a time.
 
     A log that ends here is purged by the message that its last entry causes. A log that fails stays due, so the next
     sweep tries again.
@@ -84,10 +91,13 @@ def sweep(parts: Context) -> Swept:
     catalog, clock = parts.stores.catalog, parts.stores.clock
     until = clock.monotonic() + SWEEP_S
     rows = takewhile(lambda _: clock.monotonic() < until, catalog.due(parts.now_ms()))
-    ended = moved = 0
+    ended = moved = orphans = 0
     failed: list[tuple[str, Exception]] = []
     for row in rows:
         try:
+            if row.surface == UNBORN:
+                orphans += _sweep_unborn(parts, row.log_id)
+                continue
             deadline_ms = parts.expire_if_due(row)
             if deadline_ms is None:
                 ended += 1
@@ -96,4 +106,26 @@ def sweep(parts: Context) -> Swept:
                 moved += 1
         except Exception as exc:  # noqa: BLE001 - one log must not keep others alive
             failed.append((row.log_id, exc))
-    return Swept(ended, moved, failed)
+    return Swept(ended, moved, orphans, failed)
+
+
+def _sweep_unborn(parts: Context, log_id: str) -> int:
+    """Removes the announcement of a log, and before it, if the log was not created, its objects: returns their number. Of
+    very many objects some are left, with the row, for the next sweep.
+
+    A log with entries was created, whatever the row says. So was one of which more than a create writes is in the bucket,
+    if the tables were restored and its entries are lost; a recovery will bring it back.
+    """
+    stores, row = parts.stores, buried(log_id)
+    stores.catalog.put(row)  # from now on, no commit can create the log
+    found: list[str] = []
+    if stores.wal.newest(log_id) is None:
+        found = list(islice(stores.objects.list(keys.log_prefix(log_id)), PAGE_OBJECTS))
+        by_create = (keys.payloads(log_id), keys.definitions(log_id))
+        if not all(key.startswith(by_create) for key in found):
+            found = []
+    if found:
+        stores.objects.delete(found)
+    if len(found) < PAGE_OBJECTS:
+        stores.catalog.remove(row)
+    return len(found)

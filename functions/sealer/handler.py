@@ -138,6 +138,7 @@ class Sealer(Worker[Context]):
         swept = sweep(self.context)
         self.context.meter.add(SealerMetric.LogsExpired, swept.ended)
         self.context.meter.add(SealerMetric.DeadlinesMoved, swept.moved)
+        self.context.meter.add(SealerMetric.OrphansRemoved, swept.orphans)
         self._note_failures(swept.failed, "log could not be expired")
 
     def _note_failures(self, failed: Sequence[tuple[str, Exception]], what: str) -> None:

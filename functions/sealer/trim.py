@@ -123,7 +123,7 @@ def _orphaned_payloads(parts: Context, newest: Entry) -> list[str]:
     came.
     """
     log_id, noted = newest.log_id, memo.read(parts, newest.log_id)[0]
-    prefix = f"{keys.log_prefix(log_id)}wal/"
+    prefix = keys.payloads(log_id)
 
     def is_old(key: str) -> bool:
         return int(key.removeprefix(prefix).partition("-")[0]) < noted.older_slot

@@ -7,7 +7,7 @@ that its entry is part of the chain before it acknowledges it.
 
 The objects that an entry names, including its payload if that is large, are written before the entry, so that a reader
 that sees the entry finds them. A payload that no entry names is removed after a day; the ack fence has stopped its
-writer long before.
+writer long before. Objects of a log that is yet to be created are announced first (`headrace.tables.unborn`).
 
 Appends of one process to the same log wait in a group, and the thread of one of them leads. The leader takes a batch of
 requests, commits what the surface decides, and answers all of them. When its own request is answered and others wait,
@@ -20,7 +20,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec.structs import replace
@@ -34,6 +34,7 @@ from headrace.log.seam import Decision, Draft, NamedObject, Which, split
 from headrace.objects import keys
 from headrace.tables.catalog import PutRow
 from headrace.tables.items import Guard
+from headrace.tables.unborn import Born, announced, buried
 from headrace.tables.watermarks import Unpublished
 from headrace.wal import Committed, Outcome, SlotTaken
 from headrace.wal.entry import PutEntry
@@ -62,8 +63,8 @@ class Found(NamedTuple):
 
 
 class Attempt:
-    """One commit that may be decided repeatedly: its budget, payloads, nonces, and the objects already written.
-    Implements `Ids`.
+    """One commit that may be decided repeatedly: its budget, payloads, nonces, objects already written, the logs that it
+    creates, and those that are announced. Implements `Ids`.
 
     Attributes:
         budget: the time and tries that it has.
@@ -75,6 +76,8 @@ class Attempt:
         self._payloads: dict[str, _Payload] = {}
         self._nonces: dict[bytes, str] = {}
         self._written: set[str] = set()
+        self._new: set[str] = set()
+        self._announced: set[str] = set()
 
     def log(self) -> str:
         """Returns a new log id."""
@@ -97,6 +100,7 @@ class Attempt:
         """
         context = self._context
         newest = {one.newest.log_id: one.newest for one in found.pictures if one is not None}
+        self._new = {draft.log_id for draft in decision.entries if draft.config is not None}
         if decision.objects:
             context.remember(decision.objects)
             self.write(decision.objects)
@@ -108,13 +112,17 @@ class Attempt:
         guards = (*decision.guards, *map(PutEntry, entries[1:]))
         if guards:  # what they write must not outlive an entry that is dead
             guards += tuple(Unpublished(one.log_id, one.slot) for one in entries if one.prev_slot >= 0)
+        unborn = sorted(self._new & self._announced)
+        guards += tuple(map(Born, unborn))
         sent = context.pictures.read_time()
         outcome = self.put(entries[0], guards, found.read)
-        if found.is_named and isinstance(outcome, Committed):
+        if not isinstance(outcome, Committed):
+            with suppress(HeadraceError, StoreError):  # else the sweep comes in a day
+                for log_id in unborn:
+                    context.stores.catalog.put(buried(log_id))
+        elif found.is_named:
             rows = {one.row.log_id: one.row for one in found.pictures if one is not None}
-            for guard in guards:
-                if isinstance(guard, PutRow):
-                    rows |= {row.log_id: row for row in guard.row.logs}
+            rows |= {row.log_id: row for one in guards if isinstance(one, PutRow) for row in one.row.logs}
             for entry in entries:
                 row = rows.get(entry.log_id)
                 if row is not None and entry.state.ended:
@@ -127,15 +135,21 @@ class Attempt:
         """Writes those of the objects that this attempt has not written yet."""
         for one in objects:
             if one.key not in self._written:
-                self._context.stores.objects.put(one.key, one.data)
+                self._put_object(one.key, one.data)
                 self._written.add(one.key)
+
+    def _put_object(self, key: str, data: bytes) -> None:
+        """Writes an object; announces its log first if this commit creates it."""
+        stores, log_id = self._context.stores, keys.log_of(key)
+        if log_id in self._new - self._announced:
+            stores.catalog.put(announced(log_id, stores.clock.now_ms()))
+            self._announced.add(log_id)
+        stores.objects.put(key, data)
 
     def _entry(
         self, draft: Draft, before: Entry | None, request_ids: tuple[str, ...], now_ms: int, read: Moment
     ) -> Entry:
-        """Builds the entry of a draft that follows `before` (None if it is the log's first), as it was read at `read`, and
-        writes its payload to the bucket if it is large.
-        """
+        """Builds the entry of a draft after `before` (None: it is the first), as of `read`; writes a large payload."""
         if before is not None:
             entry = control_entry(before, draft.kind, draft.state, request_ids, now_ms)
         else:
@@ -170,7 +184,7 @@ class Attempt:
             payload = _Payload(batches, read, inline=frames)
         else:
             key = keys.payload(log_id, slot, stores.request_ids())
-            stores.objects.put(key, frames)
+            self._put_object(key, frames)
             payload = _Payload(batches, read, key=key)
         self._payloads[log_id] = payload
         return payload
@@ -272,10 +286,8 @@ class Appender:
         self.groups = context.groups
 
     def append(self, which: Which, request: Sized) -> Ticket:
-        """Commits one append request by the surface's decision, alone or together with others of this process.
-
-        Returns:
-            The ticket of the request, which has the answer.
+        """Commits one append request by the surface's decision, alone or together with others of this process. Returns the
+        ticket of the request, which has the answer.
 
         Raises:
             HeadraceError: refused (nothing was written), overloaded (nothing was written), or of unknown outcome.

@@ -11,11 +11,21 @@ def log_prefix(log_id: str) -> str:
     return f"{ROOT}{log_id}/"
 
 
+def log_of(key: str) -> str:
+    """Returns the id of the log to which an object belongs."""
+    return key.split("/", 2)[1]
+
+
+def payloads(log_id: str) -> str:
+    """Returns the prefix of all payloads of a log."""
+    return f"{ROOT}{log_id}/wal/"
+
+
 def payload(log_id: str, slot: int, nonce: str) -> str:
     """Returns the key of a payload that is too large for an entry. `slot` is the first slot tried; the entry that names
     the key may be in a later slot.
     """
-    return f"{ROOT}{log_id}/wal/{slot:028d}-{nonce}"
+    return f"{payloads(log_id)}{slot:028d}-{nonce}"
 
 
 def segments(log_id: str) -> str:

@@ -1,7 +1,7 @@
 """The catalog: one row per name. It is derived from the write-ahead log, and can be repaired from it.
 
 Guarantees that every adapter keeps:
- 1. A row is created and replaced only as a guard of a commit (`PutRow`), so a name has one log at a time.
+ 1. The row of a name is created and replaced only as a guard of a commit (`PutRow`), so a name has one log at a time.
  2. `get` is strongly consistent. Listings and `due` may lag by a moment.
  3. Listings are in byte order of the name, and cost in proportion to what they return, however many names have ended.
 
@@ -9,7 +9,8 @@ The catalog in DynamoDB. Table `catalog`: `bucket` S (hash), `name` S (range).
 
 Attributes of an item: `log_id` S, `config` S (JSON of LogConfig), `label` S (absent: generic), until the log has ended
 `living_in` S (the bucket), the hash key of the sparse index `living` (range: `name`), and while the log can expire
-`expiry_shard` S and `expires_at_ms` N, the keys of the sparse index `expiry`.
+`expiry_shard` S and `expires_at_ms` N, the keys of the sparse index `expiry`. Beside names the table has announcements
+of logs (`headrace.tables.unborn`).
 """
 
 from __future__ import annotations
@@ -119,9 +120,7 @@ class Catalog(Protocol):
         """Returns the row of a name, ended or not; None if there is none."""
 
     def living(self, surface: str, *, after: str = "", prefix: str = "", limit: int) -> list[Row]:
-        """Returns up to `limit` rows that have not ended, with names above `after` and beginning with `prefix`, in
-        order.
-        """
+        """Returns up to `limit` rows that have not ended, in order, of names above `after` that begin with `prefix`."""
 
     def part(self, surface: str, bucket: str, *, after: str = "", limit: int) -> list[Row]:
         """Returns up to `limit` rows that have not ended, of the names of one of the `BUCKETS`, as `living` does. Audits
@@ -137,12 +136,16 @@ class Catalog(Protocol):
         """
 
     def mark_ended(self, row: Row) -> None:
-        """Records that the row's log has ended, and removes its deadline. Does nothing if the name has another log
-        now.
-        """
+        """Records that the row's log has ended, and removes its deadline. Does nothing if the name has another log."""
 
     def set_hints(self, row: Row, *, deadline_ms: int | None = None, label: str | None = None) -> None:
         """Corrects deadline and label (None keeps them). Does nothing if the name has another log now, or has ended."""
+
+    def put(self, row: Row) -> None:
+        """Writes the announcement of a log, whatever is there; never the row of a name."""
+
+    def remove(self, row: Row) -> None:
+        """Removes the announcement of a log, if it is there."""
 
 
 LIVING = "living"  # the index of the names that have not ended: their whole rows, in order
@@ -152,12 +155,16 @@ _config_decoder = msgspec.json.Decoder(LogConfig)
 _encode = msgspec.json.Encoder().encode
 
 
+def row_key(surface: str, name: str) -> Item:
+    """Returns the key of a name's item."""
+    return {"bucket": s(bucket_of(surface, name)), "name": s(name)}
+
+
 def row_item(row: Row) -> Item:
     """Converts a row to an item of the DynamoDB table."""
     bucket = bucket_of(row.surface, row.name)
     item: Item = {
-        "bucket": s(bucket),
-        "name": s(row.name),
+        **row_key(row.surface, row.name),
         "log_id": s(row.log_id),
         "config": s(_encode(row.config).decode()),
     }
@@ -235,27 +242,16 @@ class DynamoCatalog:
 
     def get(self, surface: str, name: str) -> Row | None:
         """Returns the row of a name, None if there is none; costs one consistent read."""
-        answer = self._store.call(
-            "GetItem",
-            {
-                "TableName": self._table,
-                "ConsistentRead": True,
-                "Key": {"bucket": s(bucket_of(surface, name)), "name": s(name)},
-            },
-        )
-        item = answer.get("Item")
+        arguments = {"TableName": self._table, "ConsistentRead": True, "Key": row_key(surface, name)}
+        item = self._store.call("GetItem", arguments).get("Item")
         return item_row(item) if item is not None else None
 
     def living(self, surface: str, *, after: str = "", prefix: str = "", limit: int) -> list[Row]:
-        """Returns up to `limit` rows that have not ended, in byte order of the name, by merging 16 ordered queries of the
-        index that has no others.
-        """
+        """Returns up to `limit` rows of the index of living names, in byte order, by merging 16 ordered queries."""
         return self._merged({"IndexName": LIVING}, surface, after, prefix, limit)
 
     def part(self, surface: str, bucket: str, *, after: str = "", limit: int) -> list[Row]:
-        """Returns up to `limit` rows of one bucket that have not ended, in byte order of the name, with one query a
-        megabyte.
-        """
+        """Returns up to `limit` living rows of one bucket, in byte order of the name, with one query a megabyte."""
         return list(islice(self._walk({"IndexName": LIVING}, f"{surface}#{bucket}", after, "", limit), limit))
 
     def every(self, surface: str, *, after: str = "", limit: int) -> list[Row]:
@@ -318,9 +314,7 @@ class DynamoCatalog:
         self._update(row, "REMOVE living_in, expiry_shard, expires_at_ms", {})
 
     def set_hints(self, row: Row, *, deadline_ms: int | None = None, label: str | None = None) -> None:
-        """Corrects deadline and label (None keeps them) with one conditional update; does nothing if the name has another
-        log now, or has ended.
-        """
+        """Corrects deadline and label with one conditional update; does nothing if the name's log is another, or ended."""
         changes: list[str] = []
         values: Item = {}
         if deadline_ms is not None:
@@ -332,18 +326,24 @@ class DynamoCatalog:
         if changes:
             self._update(row, f"SET {', '.join(changes)}", values, " AND attribute_exists(living_in)")
 
+    def put(self, row: Row) -> None:
+        """Writes an announcement with one put."""
+        self._store.call("PutItem", {"TableName": self._table, "Item": row_item(row)})
+
+    def remove(self, row: Row) -> None:
+        """Removes an announcement with one delete."""
+        self._store.call("DeleteItem", {"TableName": self._table, "Key": row_key(row.surface, row.name)})
+
     def _update(self, row: Row, update: str, values: Item, condition: str = "") -> None:
+        arguments = {
+            "TableName": self._table,
+            "Key": row_key(row.surface, row.name),
+            "UpdateExpression": update,
+            "ConditionExpression": "log_id = :log" + condition,
+            "ExpressionAttributeValues": {":log": s(row.log_id), **values},
+        }
         try:
-            self._store.call(
-                "UpdateItem",
-                {
-                    "TableName": self._table,
-                    "Key": {"bucket": s(bucket_of(row.surface, row.name)), "name": s(row.name)},
-                    "UpdateExpression": update,
-                    "ConditionExpression": "log_id = :log" + condition,
-                    "ExpressionAttributeValues": {":log": s(row.log_id), **values},
-                },
-            )
+            self._store.call("UpdateItem", arguments)
         except ConditionFailed:
             return
 
@@ -390,19 +390,25 @@ class MemoryCatalog:
 
     def mark_ended(self, row: Row) -> None:
         """Marks the row as ended, if it is still of the same log."""
-        with self.lock:
-            current = self.rows.get((row.surface, row.name))
-            if current is not None and current.log_id == row.log_id:
-                ended = msgspec.structs.replace(current, ended=True, deadline_ms=None)
-                self.rows[row.surface, row.name] = ended
+        self._change(row, {"ended": True, "deadline_ms": None})
 
     def set_hints(self, row: Row, *, deadline_ms: int | None = None, label: str | None = None) -> None:
         """Corrects deadline and label (None keeps them), if the row is still of the same log and has not ended."""
+        hints = {"deadline_ms": deadline_ms, "label": label}
+        self._change(row, {name: value for name, value in hints.items() if value is not None})
+
+    def _change(self, row: Row, changes: Mapping[str, Any]) -> None:
         with self.lock:
             current = self.rows.get((row.surface, row.name))
             if current is not None and current.log_id == row.log_id and not current.ended:
-                self.rows[row.surface, row.name] = msgspec.structs.replace(
-                    current,
-                    deadline_ms=current.deadline_ms if deadline_ms is None else deadline_ms,
-                    label=current.label if label is None else label,
-                )
+                self.rows[row.surface, row.name] = msgspec.structs.replace(current, **changes)
+
+    def put(self, row: Row) -> None:
+        """Writes an announcement."""
+        with self.lock:
+            self.rows[row.surface, row.name] = row
+
+    def remove(self, row: Row) -> None:
+        """Removes an announcement."""
+        with self.lock:
+            self.rows.pop((row.surface, row.name), None)

@@ -8,7 +8,8 @@ from itertools import islice
 
 from headrace.tables.catalog import BUCKETS, PutRow, Row, bucket_of
 from headrace.tables.dynamodb import Store
-from headrace.wal import MAX_GUARDS
+from headrace.tables.unborn import DUE_MS, UNBORN, Born, announced, buried
+from headrace.wal import MAX_GUARDS, Committed, GuardRefused
 from headrace.wal.state import Ancestor, Companion, DefinitionRef, ForkSource
 from tests.contract.conftest import Ports, dynamodb_ports
 from tests.support.builders import config, first_entry, log_id, row
@@ -188,3 +189,39 @@ def test_names_spread_over_every_bucket() -> None:
     used = {bucket_of("streams", f"name-{number}") for number in range(400)}
     assert used == {f"streams#{digit}" for digit in BUCKETS}
     assert len(set(itertools.chain(used, {bucket_of("queues", "name-1")}))) == len(used) + 1
+
+
+def test_an_announcement_is_due_after_a_day_and_a_buried_one_at_once(ports: Ports) -> None:
+    ports.catalog.put(announced("l", 1))
+    assert list(ports.catalog.due(DUE_MS)) == []
+    assert list(ports.catalog.due(DUE_MS + 1)) == [announced("l", 1)]
+    for _ in range(2):
+        ports.catalog.put(buried("l"))
+    assert list(ports.catalog.due(0)) == [buried("l")]
+    for _ in range(2):
+        ports.catalog.remove(buried("l"))
+    assert list(ports.catalog.due(DUE_MS + 1)) == [] and ports.catalog.get(UNBORN, "l") is None
+
+
+def test_an_announcement_is_no_name(ports: Ports) -> None:
+    put(ports, row("n", "m"))
+    ports.catalog.put(announced("l", 1))
+    assert names(ports.catalog.every("streams", limit=9)) == names(ports.catalog.living("streams", limit=9)) == ["n"]
+    assert ports.catalog.living(UNBORN, limit=9) == []
+    assert [one for part in BUCKETS for one in ports.catalog.part(UNBORN, part, limit=9)] == []
+
+
+def test_a_log_is_born_once_and_only_if_it_is_announced_and_not_buried(ports: Ports) -> None:
+    first = first_entry(log_id())
+
+    def commit() -> object:
+        return ports.wal.commit(first, [PutRow(row("n", first.log_id), None), Born(first.log_id)])
+
+    assert commit() == GuardRefused(1)
+    ports.catalog.put(buried(first.log_id))
+    assert commit() == GuardRefused(1)
+    assert ports.wal.newest(first.log_id) is None and ports.catalog.get("streams", "n") is None
+    ports.catalog.put(announced(first.log_id, 1))
+    assert commit() == Committed()
+    assert ports.catalog.get(UNBORN, first.log_id) is None and list(ports.catalog.due(2 * DUE_MS)) == []
+    assert ports.wal.newest(first.log_id) == first

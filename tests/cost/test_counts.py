@@ -6,6 +6,8 @@ import json
 
 import pytest
 
+from headrace.tables.catalog import row_item
+from headrace.tables.unborn import announced
 from operators.cost import counts
 from operators.cost.model import Estimate
 from operators.cost.prices import standard
@@ -51,6 +53,15 @@ def test_the_size_of_an_item_follows_the_documented_rules() -> None:
     item = {"id": {"S": "é"}, "n": {"N": "1700000000000"}, "b": {"B": b"\x00" * 10}, "t": {"BOOL": True}}
     assert size_of(item) == (2 + 2) + (1 + 1 + 7) + (1 + 10) + (1 + 1)
     assert [write_units(size) for size in (0, 1, 1024, 1025)] == [1, 1, 1, 2]
+
+
+def test_an_announcement_is_written_and_removed_for_five_units() -> None:
+    """Twice in the table, the second time within a transaction, and twice in the index of the rows that can expire."""
+    item = row_item(announced("f" * 32, 2**41))
+    assert write_units(size_of(item)) == 1 and "living_in" not in item
+    keys = {name: item[name] for name in ("bucket", "name", "expiry_shard", "expires_at_ms")}
+    in_table, in_index = write_units(size_of(item)), write_units(size_of(keys))
+    assert (in_table + in_index) + (2 * in_table + in_index) == 5
 
 
 def test_sealing_and_trimming_read_each_entry_once() -> None:

@@ -20,6 +20,8 @@ import httpx
 import pytest
 
 from headrace.objects import keys
+from headrace.tables.catalog import row_item
+from headrace.tables.unborn import buried
 from local.access import Policies, is_allowed, noted, uses
 from local.deployment import Deployment
 from local.environment import as_role, client
@@ -137,6 +139,8 @@ def live(server: DevServer) -> None:
     with httpx.Client(base_url=f"{server.url}/v1/stream/", timeout=30) as http:
         doomed = [*make_fork_of_deleted(http), make_doomed(http)]
         orders = Indexed(server, http, "orders")
+        assert http.put("large", json={"text": secrets.token_hex(200_000)}, headers=JSON).status_code == 201
+        unborn = leave_unborn(orders)
         assert http.post(
             "orders/_schema", json={"routingKey": {"jsonPointer": "/status", "required": True}}
         ).is_success
@@ -163,6 +167,7 @@ def live(server: DevServer) -> None:
         orphan = keys.merged_segment(logs[0], keys.segment(logs[0], 0, "n"), 0, "n")
         orders.pipeline.client("s3").put_object(Bucket=orders.pipeline.settings["HEADRACE_BUCKET"], Key=orphan)
         run_in_role(server, "indexer", "tests.e2e.late_indexer", orders.log_id, logs[0])
+        eventually(lambda: not orders.pipeline.keys(f"logs/{unborn}/"), "what a create left that failed stays")
 
 
 def make_doomed(http: httpx.Client) -> str:
@@ -186,6 +191,16 @@ def make_doomed(http: httpx.Client) -> str:
     time.sleep(3)  # it is sealed, with its payload in the bucket
     assert http.delete("doomed").status_code == 204
     return "doomed"
+
+
+def leave_unborn(stream: Indexed) -> str:
+    """Leaves what a create leaves that lost the race for its name after it put its payload; returns the id of its log."""
+    log, settings = secrets.token_hex(16), stream.pipeline.settings
+    stream.pipeline.client("dynamodb").put_item(
+        TableName=settings["HEADRACE_CATALOG_TABLE"], Item=row_item(buried(log))
+    )
+    stream.pipeline.client("s3").put_object(Bucket=settings["HEADRACE_BUCKET"], Key=keys.payload(log, 0, "n"))
+    return log
 
 
 def make_fork_of_deleted(http: httpx.Client) -> list[str]:

@@ -108,7 +108,7 @@ def test_an_absent_object_is_seen_as_absent(resources: Resources, function: str)
 def test_the_api_changes_items_but_has_no_bulk_delete_and_no_scan(resources: Resources) -> None:
     assert _by_table(resources, "api") == {
         "Wal": {"Query", "PutItem", "DeleteItem"},
-        "Catalog": {"GetItem", "Query", "PutItem", "UpdateItem"},
+        "Catalog": {"GetItem", "Query", "PutItem", "UpdateItem", "DeleteItem"},
         "Watermarks": {"GetItem", "UpdateItem", "ConditionCheckItem"},
         "Producers": {"GetItem", "PutItem"},
     }
@@ -120,7 +120,7 @@ def test_the_sealer_changes_items_but_no_table_and_has_no_scan(resources: Resour
             *("Query", "PutItem", "UpdateItem", "DeleteItem", "BatchWriteItem"),
             *("DescribeStream", "GetRecords", "GetShardIterator", "ListStreams"),
         },
-        "Catalog": {"GetItem", "Query", "UpdateItem"},
+        "Catalog": {"GetItem", "Query", "PutItem", "UpdateItem", "DeleteItem"},
         "Watermarks": {"GetItem", "UpdateItem", "DeleteItem", "ConditionCheckItem"},
         "Producers": {"Query", "BatchWriteItem"},
     }

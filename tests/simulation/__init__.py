@@ -4,11 +4,13 @@
     scheduler   simulated time, and who is next
     waiting     the engine's locks and events, in simulated time
     plan        a seed's operations and its profile, as values
+    stages      scripted beginnings of some plans, for hazards that chance seldom brings about
     faults      what can go wrong at which store call
     ports       store calls as scheduling points and fault points
     world       processes, stores, the stream and the queue
     model       the sequential model of each log, and what it forbids at the stores
-    laws        what may take effect at the stores
+    laws        what may take effect at the tables, and how everything comes to rest
+    bucket_laws what may take effect at the bucket
     answers     what callers may be told
     definitions schemas that can be checked at a glance, and what they make of records
     operations  runs one planned operation: clients' here,
@@ -20,7 +22,7 @@
     aftermath   the laws of the recovery
     run         one seed from plan to verdict
     shrink      a smaller plan that fails in the same way
-    mutants     broken variants that the laws must notice; mutated_steps holds what they put in place
+    mutants     broken variants that the laws must notice; mutated_steps and mutated_sealer hold what they put in place
 
 `python -m tests.simulation --help` says how to run it.
 """

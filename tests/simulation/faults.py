@@ -5,7 +5,19 @@ from __future__ import annotations
 import random
 from collections import Counter
 
-from tests.simulation.plan import ANYWHERE, ON_BATCHES, ON_CREATE, ON_INDEXES, ON_WRITES, SECOND, Plan
+from tests.simulation.plan import (
+    ANY,
+    ANYWHERE,
+    HEALER,
+    ON_BATCHES,
+    ON_CREATE,
+    ON_INDEXES,
+    ON_WRITES,
+    SECOND,
+    STAGED,
+    Plan,
+    Scripted,
+)
 
 READS = (
     "wal.newest",
@@ -28,6 +40,8 @@ WRITES = (
     "wal.purged",
     "catalog.mark_ended",
     "catalog.set_hints",
+    "catalog.put",
+    "catalog.remove",
     "watermarks.publish",
     "watermarks.touch",
     "watermarks.set_note",
@@ -63,7 +77,7 @@ POSSIBLE: dict[str, tuple[str, ...]] = {
 # Calls that few operations make meet faults more often, so that each pair is exercised.
 _RARE = {
     "wal.remove_dead": 20.0,
-    **dict.fromkeys(("catalog.set_hints", "watermarks.touch"), 15.0),
+    **dict.fromkeys(("catalog.set_hints", "watermarks.touch", "catalog.put", "catalog.remove"), 15.0),
     **dict.fromkeys((*INDEXES, "producers.purge", "watermarks.drop_note"), 4.0),
     "objects.get_ranges": 4.0,
     **dict.fromkeys(("wal.commit", "wal.remove", "objects.list", "objects.delete", "objects.create"), 3.0),
@@ -79,6 +93,9 @@ _RARE = {
 }
 _LIKELIEST = 0.6
 _LIKELIER = {f"{RECOVERY} catalog.mark_ended": 0.95}  # rare, even so
+# The operations of a stage: nothing is left to chance. With this number, both clocks of a suspended host stand still.
+_MIDDLING = 0.45
+_STAGED_LATENCY = 1_000
 # On a commit, these are where the protocol's hazards are.
 _TELLING = ("pause_before", "suspend_before", "lost_answer", "arrives_later", "arrives_twice")
 
@@ -92,9 +109,17 @@ class Dice:
         self._op_id = op_id
         self._calls = 0
         self.roll = self._random.random
+        self._script: dict[tuple[str, int], Scripted] | None = None
+        self._hold = 0
+        if STAGED <= op_id < HEALER:
+            self.roll = lambda: _MIDDLING
+            self._script = {(one.call, one.number): one for one in plan.script if one.op_id == op_id}
+            self._seen: Counter[str] = Counter()
 
     def latency(self) -> int:
         """Returns how long half a store call takes, in microseconds."""
+        if self._script is not None:
+            return _STAGED_LATENCY
         roll = self.roll()
         if self.roll() < self._plan.weather.slow:
             return int(roll * 2 * SECOND)
@@ -103,6 +128,8 @@ class Dice:
     def fault(self, call: str) -> tuple[int, str | None]:
         """Returns the number of this call, and the fault that it meets."""
         self._calls += 1
+        if self._script is not None:
+            return self._calls, self._scripted(call)
         struck, which = self.roll(), self.roll()
         weather = self._plan.weather
         chance = min(_LIKELIER.get(call, _LIKELIEST), weather.rate * _RARE.get(call, 1))
@@ -113,8 +140,19 @@ class Dice:
             kinds += [kind for kind in kinds if kind in _TELLING] * 2
         return self._calls, kinds[int(which * len(kinds))] if kinds else None
 
+    def _scripted(self, call: str) -> str | None:
+        assert self._script is not None
+        self._seen[call] += 1
+        scripted = self._script.get((call, self._seen[call]))
+        if scripted is None or (self._op_id, self._calls) in self._plan.calm:
+            return None
+        self._hold = scripted.hold
+        return self._random.choice(POSSIBLE[call]) if scripted.kind == ANY else scripted.kind
+
     def long(self) -> int:
         """Returns a long time: seconds mostly, sometimes hours."""
+        if self._script is not None:
+            return self._hold
         roll, where = self.roll(), self.roll()
         low, high = (1, 10) if roll < 0.4 else (10, 120) if roll < 0.9 else (120, 7200)
         return int((low + (high - low) * where**2) * SECOND)

@@ -1,27 +1,22 @@
-"""The laws at the stores: what may take effect there, anyone who asked for it. Answers are judged in `answers`."""
+"""The laws at the tables, and at rest: what may take effect there, anyone who asked for it. See also `bucket_laws`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from functions.sealer import trim
 from headrace.definition import Document
 from headrace.errors import Damaged, HeadraceError, StoreError
-from headrace.manifest import manifest as manifests
-from headrace.manifest import merging
-from headrace.manifest.manifest import Manifest, ManifestPage, Replaced
-from headrace.manifest.store import ManifestStore
 from headrace.objects import keys, packed
-from headrace.segment.reader import read_data
 from headrace.tables.catalog import PutRow
 from headrace.tables.items import Guard
 from headrace.tables.producers import PutProducer
+from headrace.tables.unborn import UNBORN
 from headrace.wal import Committed, Outcome
 from headrace.wal.entry import PutEntry
 from headrace.wal.state import Entry
 from tests.simulation import definitions
-from tests.simulation.answers import Answers
+from tests.simulation.bucket_laws import BucketLaws
 from tests.simulation.model import LogModel
 from tests.simulation.ports import QueueFailed
 
@@ -29,13 +24,11 @@ if TYPE_CHECKING:
     from tests.simulation.world import World
 
 
-class Judge(Answers):
+class Judge(BucketLaws):
     """Watches effects: methods are named `before_` or `after_`, the port, the call."""
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
-        self.manifests: dict[str, list[Manifest]] = {}
-        self._replaced: dict[str, Replaced] = {}  # segments that were merged, by key
         self._ends: dict[str, int] = {}  # watermarks: slot after the last published entry
         self._rows: dict[tuple[str, str], tuple[int, int]] = {}  # producers' rows: epoch, seq
 
@@ -142,11 +135,6 @@ class Judge(Answers):
         if not log.purgeable and entry.slot >= self.published_end(entry.log_id):
             self._broken(self.law, f"{entry.log_id[-8:]} slot={entry.slot} end={self.published_end(entry.log_id)}")
 
-    def published_end(self, log_id: str) -> int:
-        """Slot after the last published entry, as the bucket has it."""
-        published = self.manifests.get(log_id)
-        return published[-1].end_slot if published else 0
-
     def after_producers_purge(self, _: None, log_id: str) -> None:
         """A recovery forgets what it can't trust: those in the state are known still."""
         log = self._world.model.logs.get(log_id)
@@ -159,165 +147,11 @@ class Judge(Answers):
         """The tables are others, or as they were earlier."""
         raw = self._world.raw
         self._ends = {log_id: raw["watermarks"].get(log_id).end_slot for log_id in self._world.model.logs}
+        self.excuse_what_stands()
         rows = raw["producers"].rows
         self._rows = {key: (producer.epoch, producer.seq) for key, producer in rows.items()}
 
-    # Objects.
-
-    def before_objects_put(self, key: str, data: bytes) -> None:
-        """Nothing is overwritten."""
-        self._law("objects never change")
-        standing = self._world.objects._objects.get(key)
-        if standing is not None and standing != data:
-            self._broken(self.law, key)
-
-    def after_objects_create(self, created: bool, key: str, data: bytes) -> None:
-        """A manifest may have been published."""
-        if not created:
-            return
-        self._law("objects never change")
-        if self._world.objects._objects[key] != data:
-            self._broken(self.law, key)
-        if "/manifests/" in key:
-            self._published(manifests.decode(data, key))
-
-    def _published(self, manifest: Manifest) -> None:
-        self._law("published is complete, disjoint and true")
-        if keys.tombstone(manifest.log_id) in self._world.objects._objects:
-            return  # a sealer that began before the end
-        if manifest.state.recoveries and self._world.model.recovering:
-            self._recovered(manifest)
-        log = self._world.model.logs[manifest.log_id]
-        done = self.manifests.setdefault(manifest.log_id, [])
-        name = f"{manifest.log_id[-8:]}/{manifest.generation}"
-        if manifest.generation != len(done) + 1:
-            self._broken(self.law, f"{name} after {len(done)} generations")
-        index = log.position_of(manifest.last_slot, manifest.last_id)
-        if index is None:
-            self._broken(self.law, f"{name} ends with an entry that is not in the log: {manifest.last_slot}")
-            return
-        last = log.entries[index]
-        if manifest.state != last.state or manifest.end_offset != last.next_offset or manifest.config != log.config:
-            self._broken(self.law, f"{name} has another state than its last entry")
-        following = log.entries[index + 1].slot if index + 1 < len(log.entries) else manifest.end_slot
-        if not last.slot < manifest.end_slot <= following:
-            self._broken(self.law, f"{name} ends at a wrong slot")
-        start = done[-1].end_offset if done else log.config.base_offset
-        if done and manifest.end_slot == done[-1].end_slot:
-            self._merges(done[-1], manifest, name)
-            start = log.config.base_offset
-        if not done and not log.purgeable:  # else by a sealer that began before its end, after its source was purged
-            for ancestor in log.config.lineage:
-                published = self.manifests.get(ancestor.log_id)
-                if (published[-1].end_offset if published else 0) < ancestor.through:
-                    self._broken("a fork is published after its source", name)
-        self._compare(log, manifest, start, name)
-        done.append(manifest)
-
-    def _merges(self, before: Manifest, manifest: Manifest, name: str) -> None:
-        """A generation that seals nothing has fewer segments; that they hold the same is seen by reading them."""
-        self._law("a merge replaces segments, and changes nothing else")
-        if manifest.segment_count >= before.segment_count or manifest.pages != before.pages:
-            self._broken(self.law, f"{name} has {manifest.segment_count} segments, had {before.segment_count}")
-        standing = {segment.key for segment in self.segments(manifest)}
-        gone = [segment.key for segment in self.segments(before) if segment.key not in standing]
-        named = {one.key: one for one in manifest.replaced}
-        if not set(gone) <= set(named):
-            self._broken(self.law, f"{name} does not say that it replaces {gone}")
-        self._replaced |= named
-
-    def _recovered(self, manifest: Manifest) -> None:
-        """A recovery publishes its entry first, and has it written then: it is the next entry from now on."""
-        model, log_id = self._world.model, manifest.log_id
-        log = model.logs.get(log_id)
-        if log is not None and log.position_of(manifest.last_slot, manifest.last_id) is not None:
-            return
-        entry = Entry(
-            log_id=log_id,
-            slot=manifest.last_slot,
-            kind="recover",
-            state=manifest.state,
-            request_ids=(manifest.last_id,),
-            committed_ms=manifest.last_committed_ms,
-            prev_slot=log.tip.slot if log is not None else -1,
-            prev_id=log.tip.id if log is not None else "",
-            config=manifest.config,
-        )
-        model.commit(entry, self._world.scheduler.step())
-
-    def _compare(self, log: LogModel, manifest: Manifest, start: int, name: str) -> None:
-        """What is published from `start` on is what the log holds there."""
-        objects: Any = self._world.objects
-        at = start
-        for segment in ManifestStore(objects).segments_from(manifest, start):
-            if segment.first_offset != at:
-                self._broken(self.law, f"{name} has segment {segment.first_offset} where {at} follows")
-            data = read_data(objects, segment, at, 10**6, 10**9)
-            if data != self._world.model.slice(log, at, at + len(data)):
-                self._broken(self.law, f"{name} holds other records from {at} on")
-            at += len(data)
-        if at != manifest.end_offset:
-            self._broken(self.law, f"{name} ends at {manifest.end_offset}, its segments at {at}")
-
-    def before_objects_delete(self, doomed: Iterable[str]) -> None:
-        """Nothing that is needed goes."""
-        self._law("nothing needed is deleted")
-        for key in doomed:
-            _, log_id, folder, *_ = key.split("/")
-            log = self._world.model.logs.get(log_id)
-            if log is None or log.purgeable:
-                continue
-            done = self.manifests.get(log_id)
-            if folder == "wal":
-                end = self.published_end(log_id)
-                if any(entry.payload_key == key for entry in reversed(log.entries) if entry.slot >= end):
-                    self._broken(self.law, f"payload of an unpublished entry: {key}")
-            elif folder == "segments" and done:
-                segment_key = key.removesuffix(".keys.zst").removesuffix(".parquet") + ".parquet"
-                if segment_key in {one.key for one in self.segments(done[-1])}:
-                    self._broken(self.law, key)
-                self._may_go(segment_key, done[-1])
-            elif folder == "registry":
-                self._broken(self.law, key)
-            elif folder == "manifests":
-                if key in self._pages(done[-1].pages if done else ()):
-                    self._broken(self.law, key)
-                number = keys.generation(key)
-                if number is not None:
-                    self._generation_may_go(number, log_id)
-
-    def _pages(self, parts: Sequence[Any]) -> set[str]:
-        """Returns the keys of the pages among these parts and below them."""
-        pages = [part for part in parts if isinstance(part, ManifestPage)]
-        store = ManifestStore(self._world.objects)
-        return {page.key for page in pages}.union(*(self._pages(store.parts(page)) for page in pages))
-
-    def _generation_may_go(self, number: int, log_id: str) -> None:
-        """A newer one is named by the watermark, and has stood for a while; the first stays."""
-        world, done = self._world, self.manifests[log_id]
-        named = world.raw["watermarks"].get(log_id).generation
-        replaced_ms = next((one.created_ms for one in done if one.generation == number + 1), None)
-        if number == 1 or number >= named or replaced_ms is None:
-            self._broken(self.law, f"generation {number}, the watermark names {named}")
-        elif world.true_ms - replaced_ms + 2 * world.plan.weather.skew_ms < trim.KEPT_MS:
-            self._broken(self.law, f"generation {number} was replaced {world.true_ms - replaced_ms} ms ago")
-
-    def _may_go(self, key: str, newest: Manifest) -> None:
-        """Readers of the generations before have had their time."""
-        replaced = self._replaced.get(key)
-        if replaced is None:
-            return
-        self._law("replaced segments stay a while")
-        world = self._world
-        ages = 1 if newest.generation - replaced.generation >= 2 else merging.IDLE_AGES
-        age_ms = world.true_ms - replaced.at_ms + 2 * world.plan.weather.skew_ms
-        if age_ms < ages * world.settings.merge_retire_ms:
-            self._broken(self.law, f"{key} was replaced by generation {replaced.generation}, {age_ms} ms ago")
-
-    def segments(self, manifest: Manifest) -> Iterable[Any]:
-        """Returns the segments of a generation, from what is in the bucket."""
-        objects: Any = self._world.objects
-        return ManifestStore(objects).segments_from(manifest, 0)
+    # Watermarks.
 
     def after_watermarks_publish(
         self, raised: bool, log_id: str, generation: int, end_slot: int, end_offset: int, sealed_bytes: int
@@ -377,9 +211,12 @@ class Judge(Answers):
             self._forks(log)
         self._law("listings show the profile in force")
         for row in world.raw["catalog"].rows.values():
+            if row.surface == UNBORN:
+                continue
             log = world.model.logs[row.log_id]
             if not log.now.ended and row.label != definitions.facts(log.now.definition)[2]:
                 self._broken(self.law, f"{row.name} shows {row.label}: {log.now.definition}")
+        self._unborn()
         self._refused()
 
     def _forks(self, log: LogModel) -> None:

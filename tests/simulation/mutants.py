@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 from unittest.mock import patch
 
 from emr_jobs import segments
-from functions.sealer import seal, trim
+from functions.sealer import audit, seal, trim
 from headrace.clock import SystemClock
 from headrace.log import commit, context, control, read, seam
 from headrace.log import join as tail
-from headrace.log.commit import Attempt
+from headrace.log.commit import Appender, Attempt
 from headrace.manifest import merging
 from headrace.recovery import names, survey
 from headrace.recovery import plan as recovering
@@ -25,6 +25,7 @@ from headrace.streams import create as creating
 from headrace.streams import verbs as streams
 from headrace.tables.watermarks import Watermark
 from tests.simulation import background
+from tests.simulation import mutated_sealer as sealing
 from tests.simulation import mutated_steps as steps
 
 Patch = tuple[Any, str, Any]
@@ -137,22 +138,37 @@ ALL: dict[str, Mutant] = {
             (SystemClock, "follow", steps.follow_no_store),
         ),
         Mutant(
+            "taken slot believed on an old picture",
+            "a suspended host: a dead item is in the slot, and the log goes on after it",
+            (Appender, "_follow", steps.follow_anything),
+        ),
+        Mutant(
             "guards without the published end",
             "half of a transaction: a producer's row outlives a dead entry",
             (commit, "Unpublished", steps.no_guard),
             (Attempt, "put", steps.put_without_none_guards),
         ),
-        Mutant("trim before publish", "trim", *steps.everywhere("trim", steps.trim_unpublished)),
-        Mutant("newest item trimmed", "trim", *steps.everywhere("trim", steps.trim_newest)),
         Mutant(
-            "control entries trimmed before they are folded", "trim", *steps.everywhere("trim", steps.trim_by_offset)
+            "payload written once for all tries",
+            "a suspended host: the object is swept before an entry names it",
+            (Attempt, "_payload", steps.payload_written_once),
         ),
-        Mutant("trim age by append time", "trim", *steps.everywhere("trim", steps.trim_by_hint)),
+        Mutant("trim before publish", "trim", *sealing.everywhere("trim", sealing.trim_unpublished)),
+        Mutant("newest item trimmed", "trim", *sealing.everywhere("trim", sealing.trim_newest)),
+        Mutant(
+            "control entries trimmed before they are folded",
+            "trim",
+            *sealing.everywhere("trim", sealing.trim_by_offset),
+        ),
+        Mutant(
+            "trimmed by own age alone", "trim: late original", *sealing.everywhere("trim", sealing.trim_by_own_age)
+        ),
+        Mutant("trim age by append time", "trim", *sealing.everywhere("trim", sealing.trim_by_hint)),
         Mutant(
             "watermark before manifest",
             "order of sealing",
-            (seal, "manifests", steps.Stashing()),
-            (seal._Run, "_ask_to_trim", steps.watermark_first),
+            (seal, "manifests", sealing.Stashing()),
+            (seal._Run, "_ask_to_trim", sealing.watermark_first),
         ),
         Mutant(
             "watermark without its log's identity", "watermark of another incarnation", adapter=_watermarks_by_name
@@ -162,7 +178,7 @@ ALL: dict[str, Mutant] = {
         Mutant(
             "own manifest taken for another's",
             "lost manifest answer: the loser cleans up",
-            (seal._Run, "_publish_next", steps.publish_and_clean_up),
+            (seal._Run, "_publish_next", sealing.publish_and_clean_up),
         ),
         Mutant(
             "fork published before its source",
@@ -208,7 +224,7 @@ ALL: dict[str, Mutant] = {
         Mutant(
             "purge without raising the watermark",
             "late writer into a purged log",
-            *steps.everywhere("purge", steps.purge_without_watermark),
+            *sealing.everywhere("purge", sealing.purge_without_watermark),
         ),
         Mutant(
             "incarnation not raised", "a name created again", (creating, "_create", steps.create_with_incarnation_0)
@@ -216,32 +232,52 @@ ALL: dict[str, Mutant] = {
         Mutant(
             "fresh payloads swept",
             "orphans: a payload before its entry",
-            (trim, "_orphaned_payloads", steps.payloads_without_age),
+            (trim, "_orphaned_payloads", sealing.payloads_without_age),
+        ),
+        Mutant(
+            "created though its announcement was buried",
+            "a create that was held up names an object that was swept",
+            (commit, "Born", steps.BornAnyway),
+        ),
+        Mutant(
+            "payloads of failed creates forgotten",
+            "a create dies, or loses its race, after it put its payload",
+            (audit, "_sweep_unborn", sealing.forget_unborn),
+        ),
+        Mutant(
+            "create that is not announced",
+            "a create dies, or loses its race, after it put its payload",
+            (Attempt, "_put_object", lambda self, key, data: self._context.stores.objects.put(key, data)),
+        ),
+        Mutant(
+            "manifest generations removed at once",
+            "manifest generations: a reader that lags",
+            (trim, "_outdated", sealing.outdated_at_once),
         ),
         Mutant(
             "merge publishes over a newer generation",
             "a sealer took the generation first",
-            (background, "publish_merged", steps.publish_merged_anyway),
+            (background, "publish_merged", sealing.publish_merged_anyway),
         ),
         Mutant(
             "merged segment lacks a record",
             "merging: the same records, byte for byte",
-            (segments, "read_records", steps.read_records_but_one),
+            (segments, "read_records", sealing.read_records_but_one),
         ),
         Mutant(
             "replaced objects removed at once",
             "merging: readers of an older generation",
-            (merging, "removable", steps.removable_at_once),
+            (merging, "removable", sealing.removable_at_once),
         ),
         Mutant(
             "replaced objects forgotten at once",
             "merging: readers of an older generation",
-            (merging, "forgettable", steps.removable_at_once),
+            (merging, "forgettable", sealing.removable_at_once),
         ),
         Mutant(
             "reader takes a merged segment for damage",
             "merging: stale manifest in a reader",
-            (read, "SegmentMissing", steps.NeverMissing),
+            (read, "SegmentMissing", sealing.NeverMissing),
         ),
         Mutant(
             "incarnation not raised by a recovery",

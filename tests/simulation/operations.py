@@ -117,7 +117,7 @@ class _Api:
     def _records(self, log: LogModel | None, *, is_json: bool) -> Batch:
         """Records that fit the schema in force, if nobody changes it now; seldom those of the one before."""
         count = 1 + int(self._dice[0] ** 2 * 5)
-        large = self._dice[1] < 0.2
+        large = abs(self._dice[1] - 0.5) > 0.35
         version = definitions.facts(log.now.definition if log is not None else None)[1]
         if 0.8 < self._dice[2] < 0.85:
             version = max(0, version - 1)

@@ -9,6 +9,10 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tests.simulation.stages import Stage
 
 SECOND = 1_000_000  # microseconds
 
@@ -54,12 +58,16 @@ ON_WRITES = ("lost_answer", "arrives_later", "arrives_twice")
 ON_BATCHES = ("in_part",)
 ON_CREATE = ("refused_own",)
 ON_INDEXES = ("stale",)
+ANY = "any"  # in a stage: one that the seed decides
 KINDS = ANYWHERE + ON_WRITES + ON_BATCHES + ON_CREATE + ON_INDEXES
 
 # A twelfth of 5 and of 15 minutes (see World.settings), and half of what is a day here: no commit is held up for longer.
 SIGNATURE_MS = (25_000, 75_000, 1_800_000, 1_800_000, 1_800_000, 1_800_000)
 
 TABLES = ("wal", "catalog", "watermarks", "producers")
+STAGED = 800_000  # ids of operations of a stage, and above
+HEALER = 1_000_000  # ids of operations after the plan's, and above
+_STAGES = 0.25  # the share of runs that begin with one
 _DISASTERS = 0.4  # the share of runs that have one
 _LEAST_OPERATIONS = 20  # a shorter run has nothing to lose
 _SKEW_STEPS = 9  # how far apart the moments are to which the tables of one disaster go back
@@ -76,6 +84,19 @@ class Op:
     kind: str
     name: str
     dice: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Scripted:
+    """A fault that an operation of a stage meets: at its call number `number` (from 1) of those named `call`, and for
+    `hold` microseconds.
+    """
+
+    op_id: int
+    call: str
+    number: int
+    kind: str
+    hold: int
 
 
 @dataclass(frozen=True)
@@ -120,7 +141,7 @@ class Disaster:
 
 @dataclass(frozen=True)
 class Plan:
-    """A run. `calm` names faults (operation, call) that are left out: a smaller plan."""
+    """A run. `calm` names faults (operation, call) that are left out: a smaller plan. `script` has those of a stage."""
 
     seed: int
     weather: Weather
@@ -128,6 +149,7 @@ class Plan:
     ops: tuple[Op, ...]
     calm: frozenset[tuple[int, int]] = field(default_factory=frozenset)
     disasters: tuple[Disaster, ...] = ()
+    script: tuple[Scripted, ...] = ()
 
     def with_ops(self, ops: tuple[Op, ...]) -> Plan:
         """Returns the same run with fewer operations."""
@@ -162,8 +184,9 @@ def make(seed: int, operations: int) -> Plan:
     }
     by_group = {group: [actor for actor in actors if actor[2] == group] for group in weights}
     pace = dice.choice((0.02, 0.1, 0.5))
+    stage = _stage(seed, operations)
     ops: list[Op] = []
-    at = 0
+    at = stage.end if stage is not None else 0
     for number in range(operations):
         roll = dice.random()
         group = "api" if number < len(names) or roll < 0.62 else "sealer" if roll < 0.97 else "outside"
@@ -183,7 +206,28 @@ def make(seed: int, operations: int) -> Plan:
     disasters = _disasters(seed, ops)
     planned = (*ops, *disasters)
     merges = _merges(seed, planned)
-    return Plan(seed, weather, tuple(slots), (*planned, *merges), disasters=tuple(disasters.values()))
+    whole = Plan(seed, weather, tuple(slots), (*planned, *merges), disasters=tuple(disasters.values()))
+    return whole if stage is None else _staged(whole, stage)
+
+
+def _stage(seed: int, operations: int) -> Stage | None:
+    """Some runs begin with one of the stages."""
+    from tests.simulation import stages
+
+    dice = random.Random(f"stage:{seed}")
+    if operations < _LEAST_OPERATIONS or dice.random() >= _STAGES:
+        return None
+    return dice.choice(stages.ALL)()
+
+
+def _staged(plan: Plan, stage: Stage) -> Plan:
+    """Returns the plan with a stage before it. Its writers' calls may be held up long: the stores must not refuse them for
+    that alone.
+    """
+    slots = dict(plan.slots) | {op.slot: op.slot[:-1] for op in stage.ops}
+    weather = replace(plan.weather, signature_ms=max(SIGNATURE_MS))
+    script = tuple(stage.faults)
+    return replace(plan, weather=weather, slots=tuple(slots.items()), ops=(*stage.ops, *plan.ops), script=script)
 
 
 def _definitions(seed: int, ops: list[Op], actors: list[tuple[str, str, str]]) -> list[Op]:

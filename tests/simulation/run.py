@@ -17,19 +17,20 @@ from headrace.log import commit, context, join, seam
 from headrace.log import join as tail
 from headrace.manifest import manifest, merging
 from headrace.recovery import bucket, survey
+from headrace.tables import unborn
+from headrace.tables.unborn import UNBORN
 from headrace.wal import memory as wal_memory
 from tests.simulation import operations, outside
 from tests.simulation.aftermath import verified
 from tests.simulation.faults import Dice
 from tests.simulation.model import LawBroken
 from tests.simulation.mutants import Mutant
-from tests.simulation.plan import Op, Plan
+from tests.simulation.plan import HEALER, Op, Plan
 from tests.simulation.scheduler import Deadlock, Scheduler
 from tests.simulation.waiting import SimulatedThreading
 from tests.simulation.world import Running, World
 
 HEALING_ROUNDS = 14
-HEALER = 1_000_000
 
 
 @dataclass
@@ -91,6 +92,7 @@ _SMALL: tuple[tuple[Any, str, Any], ...] = (
     (merging, "ABANDONED_MS", 3_600_000),
     (stores.retry, "__kwdefaults__", {"sleep": lambda seconds: _threading.scheduler.sleep(int(seconds * 1e6))}),
     (survey, "_PAGE", 2),
+    (unborn, "DUE_MS", 60_000),  # as long as a process often sleeps
     (clock.Budget.__init__, "__defaults__", (lambda: _jitter[0](),)),
 )
 
@@ -160,6 +162,7 @@ def _heal(world: World) -> None:
     for process in world.slots.values():  # which have heard of a table since
         process.clock.follow(process.clock.wall_ms(), world.true_ms)
     scheduler: Scheduler = world.scheduler
+    scheduler.sleep(max(0, _latest_ms(world) - world.true_ms) * 1000)
     number = HEALER
     for turn in range(HEALING_ROUNDS):
         kinds = ["sweep", *(["audit"] if turn % 3 == 0 else [])]
@@ -180,6 +183,15 @@ def _heal(world: World) -> None:
     outside.check_all(world, running)
     world.judge.at_rest()
     verified(world, but=world.model.refused | world.model.left_alone)
+
+
+def _latest_ms(world: World) -> int:
+    """Returns the latest time that says when work begins. It may be ahead as far as a host once stood still: a clock that
+    followed the tables, and was then set right, is believed until the next answer.
+    """
+    ends = [log.tip.committed_ms for log in world.model.logs.values()]
+    rows = world.raw["catalog"].rows.values()
+    return max([*ends, *(row.deadline_ms for row in rows if row.surface == UNBORN)], default=0)
 
 
 def _due(world: World) -> bool:

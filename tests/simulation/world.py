@@ -44,6 +44,7 @@ SETTINGS = Settings(
 )
 
 MOST_CALLS = 40_000  # many times what a run needs
+_ROWS = ("commit", "mark_ended", "set_hints", "put", "remove")  # calls that change rows of the catalog
 _Call = tuple[str, tuple[Any, ...], dict[str, Any]]
 
 
@@ -140,7 +141,7 @@ class World:
         after = getattr(self.judge, f"after_{port}_{method}", None)
         if after is not None:
             after(answer, *args, **kwargs)
-        if port in ("wal", "catalog") and method in ("commit", "mark_ended", "set_hints"):
+        if port in ("wal", "catalog") and method in _ROWS:
             self._catalogs.append((self.scheduler.now, dict(self.raw["catalog"].rows)))
         return iter(answer) if method == "list" else answer
 

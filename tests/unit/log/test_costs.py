@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from random import Random
 
 import pytest
 
 from functions.queue import MemoryQueue
 from functions.sealer.context import assemble
 from functions.sealer.seal import seal
+from headrace.batch import Batch
 from headrace.log.requests import At
 from headrace.log.stores import Stores
 from headrace.objects.s3 import S3Objects
@@ -64,6 +66,16 @@ def test_a_warm_append_is_one_write(aws: Deployment) -> None:
         with aws.calls.during() as made:
             logs.append("warm", producing("p", number, b"x"))
         assert dict(made) == {"PutItem": 1}
+
+
+def test_a_create_pays_for_an_announcement_only_if_it_puts_an_object(aws: Deployment) -> None:
+    for name, records, more in (
+        ("small", [b"x"], {}),
+        ("large", [Random(1).randbytes(50_000)], {"PutItem": 1, "PutObject": 1}),
+    ):
+        with aws.calls.during() as made:
+            aws.cold().create(name, CreateRequest(content_type=BYTES, records=Batch.of(records)))
+        assert dict(made) == {"GetItem": 1, "TransactWriteItems": 1, **more}
 
 
 def test_a_cold_append_adds_a_catalog_read_and_a_query(aws: Deployment) -> None:

@@ -1,0 +1,164 @@
+"""Scripted beginnings of some plans: hazards that need several rare events in one order, brought about on purpose.
+
+A stage is a few operations on a stream of its own, at fixed times, each with the faults that it meets and nothing left to
+chance. The plan's other operations follow. Hosts: api0 and api2 share one, api1 and sealer1 the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tests.simulation.plan import ANY, SECOND, STAGED, Op, Scripted
+
+NAME = "s"
+_SMALL, _LARGE = 0.5, 0.95  # what an operation's second number says of its records
+HOUR = 3600.0
+
+
+class Stage:
+    """The operations of a stage and their faults, while it is written. Times are in seconds from the beginning."""
+
+    def __init__(self) -> None:
+        self.ops: list[Op] = []
+        self.faults: list[Scripted] = []
+
+    def add(
+        self, at: float, slot: str, kind: str, *, count: float = 0.5, size: float = _SMALL, producer: float = 0.5
+    ) -> int:
+        """Adds an operation and returns its id. A sealer's is about the newest log.
+
+        Args:
+            count, size: the numbers that decide its records; `count` also where a read begins.
+            producer: the number that decides whose write it is.
+        """
+        op_id = STAGED + len(self.ops)
+        dice = (0.0 if slot.startswith("sealer") else count, size, 0.5, 0.95, producer, 0.5)
+        self.ops.append(Op(op_id, slot, f"{slot}.stage", int(at * SECOND), kind, NAME, dice))
+        return op_id
+
+    def fault(self, op_id: int, call: str, number: int, kind: str, seconds: float = 0) -> None:
+        """Lets an operation meet a fault at its call with this number (from 1) of this kind, for so long."""
+        self.faults.append(Scripted(op_id, call, number, kind, int(seconds * SECOND)))
+
+    def go_on(self) -> None:
+        """Adds what others do while a writer stands still: they use its slot, which is published and trimmed."""
+        self.add(2, "api1", "append", count=0)
+        self.add(3, "api1", "append", count=0)
+        self.add(4, "sealer1", "seal")
+        self.add(30, "sealer1", "trim")
+
+    @property
+    def end(self) -> int:
+        """When the plan's other operations begin, in microseconds."""
+        held = max(fault.hold for fault in self.faults)
+        return max(op.at for op in self.ops) + held + SECOND
+
+
+def dead_item_in_the_slot() -> Stage:
+    """Two writers with one picture stand still with their host, while the log goes on and their slot is trimmed. The first
+    one's entry, which is longer than what the log has become, lies there dead; the second is told of it.
+    """
+    stage = Stage()
+    stage.add(0, "api1", "create")
+    stage.add(0.5, "api0", "head")
+    stage.add(0.5, "api2", "head")
+    first = stage.add(1, "api0", "append", count=0.99)
+    stage.fault(first, "wal.commit", 1, "suspend_before", 60)
+    stage.fault(first, "watermarks.get", 1, "crash_before")  # the ack fence would remove the dead item
+    second = stage.add(1.0005, "api2", "append", count=0)
+    stage.fault(second, "wal.commit", 2, "crash_after")
+    stage.go_on()
+    return stage
+
+
+def dead_item_removed() -> Stage:
+    """A writer stands still until its slot was trimmed, and takes back what it then puts there, which may fail."""
+    stage = Stage()
+    stage.add(0, "api1", "create")
+    stage.add(0.5, "api0", "head")
+    late = stage.add(1, "api0", "append")
+    stage.fault(late, "wal.commit", 1, "suspend_before", 60)
+    stage.fault(late, "wal.remove_dead", 1, ANY, 30)
+    stage.go_on()
+    return stage
+
+
+def producer_evicted_by_a_dead_item() -> Stage:
+    """A writer stands still until its slot was trimmed; its entry would take a producer from the state to a row."""
+    stage = Stage()
+    stage.add(0, "api1", "create")
+    stage.add(0.3, "api1", "produce", producer=0)
+    stage.add(0.6, "api1", "produce", producer=0.25)
+    stage.add(0.9, "api0", "head")
+    late = stage.add(1, "api0", "produce", producer=0.45)
+    stage.fault(late, "wal.commit", 1, "suspend_before", 60)
+    stage.go_on()
+    return stage
+
+
+def late_writer_into_a_purged_log() -> Stage:
+    """A writer that knows the manifest stands still, while another is first, and the log is deleted and purged. Its slot is
+    behind all that was published.
+    """
+    stage = Stage()
+    stage.add(0, "api1", "create")
+    stage.add(0.5, "api1", "append")
+    stage.add(1, "api1", "append")
+    stage.add(2, "sealer1", "seal")
+    stage.add(30, "sealer1", "trim")
+    stage.add(31, "api0", "read", count=0)
+    stage.add(32, "api0", "head")
+    late = stage.add(33, "api0", "append")
+    stage.fault(late, "wal.commit", 1, "suspend_before", 60)
+    stage.add(34, "api1", "append")
+    stage.add(35, "api1", "delete")
+    stage.add(70, "sealer1", "purge")
+    return stage
+
+
+def payload_swept_between_tries() -> Stage:
+    """A writer that lost its slot stands still before it tries the next one, for longer than sweeps of orphans wait."""
+    stage = Stage()
+    stage.add(0, "api1", "create")
+    stage.add(0.5, "api0", "head")
+    stage.add(1, "api1", "append")
+    late = stage.add(1.5, "api0", "append", size=_LARGE)
+    stage.fault(late, "wal.commit", 1, "suspend_after", 4 * HOUR)
+    for sweep in range(4):
+        stage.add(3 + sweep * 1.02 * HOUR, "sealer1", "orphans")
+    return stage
+
+
+def late_original() -> Stage:
+    """An entry arrives long after it was decided. Soon after, a writer with a young picture from before tries its slot."""
+    stage = Stage()
+    stage.add(0, "api1", "create")
+    late = stage.add(1, "api0", "append")
+    stage.fault(late, "wal.commit", 1, "pause_before", 30)
+    stage.add(30.5, "api2", "head")
+    stage.add(31.5, "api1", "append")
+    stage.add(32, "sealer1", "seal")
+    stage.add(32.5, "sealer1", "trim")
+    stage.add(33.5, "api2", "append")
+    return stage
+
+
+def buried_create() -> Stage:
+    """A create stands still between its payload and its commit, until the payload was swept."""
+    stage = Stage()
+    late = stage.add(0, "api0", "create", size=_LARGE)
+    stage.fault(late, "wal.commit", 1, "suspend_before", 100)
+    stage.add(70, "sealer1", "sweep")
+    stage.add(75, "sealer1", "sweep")
+    return stage
+
+
+ALL: tuple[Callable[[], Stage], ...] = (
+    dead_item_in_the_slot,
+    dead_item_removed,
+    producer_evicted_by_a_dead_item,
+    late_writer_into_a_purged_log,
+    payload_swept_between_tries,
+    late_original,
+    buried_create,
+)
