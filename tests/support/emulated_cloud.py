@@ -92,7 +92,7 @@ def dev_server(
 
     Args:
         runs_jobs: whether it starts index jobs. Without it no Spark starts, which takes 10 s of CPU, and as much again for
-            a few jobs: the streams of any test would make it start after a minute.
+            a few jobs: the streams of any test would make it start after the index age.
 
     Raises:
         DevServerFailed: it does not become ready.
