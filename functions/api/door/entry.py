@@ -343,12 +343,11 @@ class Door:
         try:
             headers = Headers(scope)
             is_open = scope["path"] in OPEN_PATHS
-            if not is_open:
-                self._access.check_sender(headers.get("host"), headers.get("origin"))
-            if method == "OPTIONS":
+            if method == "OPTIONS":  # of everybody: it changes and shows nothing, and the request itself is checked
                 await Response(None, 204, self._preflight)(scope, receive, send_dressed)
                 return
             if not is_open:
+                self._access.check_sender(headers.get("host"), headers.get("origin"))
                 if self._access.is_stale:
                     await run(self._access.refresh)
                 scope[GRANT] = self._access.grant(headers.get("authorization"))
