@@ -1,6 +1,6 @@
 """Fuzzes the parsers of outside bytes, guided by coverage.
 
-    python -m tests.fuzz [TARGET ...] [--executions N] [--keep]    all targets without a name
+    python -m tests.fuzz [TARGET ...] [--executions N] [--seconds N] [--keep]    all targets without a name
     python -m tests.fuzz TARGET --replay FILE                      one input, such as a finding
 
 Needs atheris (`uv run --with atheris==3.0.0 python -m tests.fuzz …`) except for a replay. Exits with 1 if a law broke.
@@ -31,6 +31,7 @@ def main(arguments: list[str]) -> int:
     )
     parser.add_argument("targets", nargs="*", metavar="TARGET", help=f"of {', '.join(TARGETS)}")
     parser.add_argument("--executions", type=int, default=1_000_000, help="of each target (default: %(default)s)")
+    parser.add_argument("--seconds", type=int, default=0, help="the most for each target (default: no limit)")
     parser.add_argument("--seed", type=int, default=1, help="of the engine's randomness (default: %(default)s)")
     parser.add_argument("--replay", type=Path, metavar="FILE", help="run one input and raise what it raises")
     parser.add_argument("--keep", action="store_true", help="add to the committed corpus what reaches further")
@@ -46,20 +47,21 @@ def main(arguments: list[str]) -> int:
     if importlib.util.find_spec("atheris") is None:
         print(f"fuzzing needs atheris: uv run --with {ATHERIS} python -m tests.fuzz", file=sys.stderr)
         return 2
-    return _run(wanted, given.executions, given.seed, keep=given.keep)
+    return _run(wanted, given.executions, given.seconds, given.seed, keep=given.keep)
 
 
-def _run(wanted: list[str], executions: int, seed: int, *, keep: bool) -> int:
+def _run(wanted: list[str], executions: int, seconds: int, seed: int, *, keep: bool) -> int:
     findings = Path(tempfile.mkdtemp(prefix="headrace-fuzz-"))
 
     def hunt(name: str) -> Outcome:
         with tempfile.TemporaryDirectory() as grown:
             started = time.monotonic()
-            outcome = fuzz(name, executions, seed, corpus=[Path(grown), reduce.CORPUS / name], findings=findings)
-            seconds = time.monotonic() - started
+            corpus = [Path(grown), reduce.CORPUS / name]
+            outcome = fuzz(name, executions, seconds, seed, corpus=corpus, findings=findings)
+            took_s = time.monotonic() - started
             over = "\r" if sys.stdout.isatty() else ""  # the progress is on this line
             kept = f"\n  kept in the corpus: {reduce.keep(name, Path(grown))}" if keep else ""
-            print(f"{over}{_line(outcome)}  ({seconds:.0f} s){kept}", flush=True)
+            print(f"{over}{_line(outcome)}  ({took_s:.0f} s){kept}", flush=True)
             return outcome
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:  # each target is a process of its own

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 MAX_EDITS = 8
+_MAX_PLACES = 512  # of a document that is edited further: a copy of all of it in one place doubles it each time
 _DEPTH = 5
 
 Slot = tuple[dict[str, Any] | list[Any], Any]
@@ -39,6 +40,8 @@ def edited(document: Any, edits: bytes, words: Sequence[Any], keys: Sequence[str
     for at in range(0, min(len(edits), 3 * MAX_EDITS) - 2, 3):
         place, action, choice = edits[at : at + 3]
         slots = _slots(whole)
+        if len(slots) > _MAX_PLACES:
+            break
         owner, key = slots[place % len(slots)]
         word, name = _copy(words[choice % len(words)]), keys[choice % len(keys)]
         match action % 6:

@@ -49,10 +49,13 @@ class Outcome(NamedTuple):
     reason: str
 
 
-def fuzz(name: str, executions: int, seed: int, *, corpus: list[Path], findings: Path) -> Outcome:
-    """Runs one target. New inputs go to the first directory of `corpus`, a finding to `findings`."""
+def fuzz(name: str, executions: int, seconds: int, seed: int, *, corpus: list[Path], findings: Path) -> Outcome:
+    """Runs one target, for so many executions or seconds (0: without end), whatever comes first. New inputs go to the first
+    directory of `corpus`, a finding to `findings`.
+    """
     command = [
-        sys.executable, "-m", "tests.fuzz.worker", name, f"-runs={executions}", f"-seed={seed}",
+        sys.executable, "-m", "tests.fuzz.worker", name,
+        f"-runs={executions}", f"-max_total_time={seconds}", f"-seed={seed}",
         f"-timeout={TIMEOUT_S}", f"-rss_limit_mb={MEMORY_MB}", f"-max_len={_SHORTER.get(name, INPUT_BYTES)}",
         f"-artifact_prefix={findings / name}-", *map(str, corpus),
     ]  # fmt: skip
