@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable
+from dataclasses import replace
 from itertools import islice
 
+from functions.api.context import assemble
+from functions.api.door.access import Access
+from headrace.memory import memory_stores
+from headrace.settings import Settings
 from headrace.tables.catalog import BUCKETS, PutRow, Row, bucket_of
 from headrace.tables.dynamodb import Store
 from headrace.tables.unborn import DUE_MS, UNBORN, Born, announced, buried
@@ -14,6 +19,7 @@ from headrace.wal.state import Ancestor, Companion, DefinitionRef, ForkSource
 from tests.contract.conftest import Ports, dynamodb_ports
 from tests.support.builders import config, first_entry, log_id, row
 from tests.support.counting import AwsCalls
+from tests.unit.api.asgi import Server
 
 # In byte order, which is neither alphabetical nor that of UTF-16 (the last two).
 NAMES = ["A", "B/c", "a", "a b", "a/", "a/1", "a/10", "a/2", "a0", "b", "z", "é", "日本", "\uffee", "\U0001f600"]
@@ -119,6 +125,22 @@ def test_a_listing_costs_what_it_returns_at_any_number_of_ended_names(store: Sto
     with calls.during() as made:
         assert names(ports.catalog.living("streams", limit=1)) == ["u"]
     assert made == {"Query": 16}, "one for each bucket, none of which pages through what has ended"
+
+
+def test_the_listing_answers_and_audits_walk_past_any_number_of_ended_names(store: Store) -> None:
+    """Both paged through them: a listing took longer than a request may, and answered 408 for good."""
+    ports = dynamodb_ports(store)
+    memory = memory_stores(Settings(metrics_interval_ms=0))
+    server = Server(parts=assemble(replace(memory, catalog=ports.catalog), Access({})))
+    put(ports, *(row(f"s{number:03d}", "l", ended=True) for number in range(630)), row("z", "lz"))
+    memory.wal.commit(first_entry("lz", config=config("z")))
+    calls = AwsCalls(store.connection.client)
+    with calls.during() as made:
+        answer = server("GET", "/v1/streams?limit=1")
+    assert (answer.status, [one["name"] for one in answer.json], made) == (200, ["z"], {"Query": 16})
+    with calls.during() as made:
+        assert [name for part in BUCKETS for name in names(ports.catalog.part("streams", part, limit=500))] == ["z"]
+    assert made == {"Query": 16}, "one for each part of an audit"
 
 
 def test_due_rows_are_those_whose_deadline_has_come(ports: Ports) -> None:

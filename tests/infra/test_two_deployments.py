@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -55,6 +57,20 @@ def test_the_dashboard_is_named_by_stack_and_region(deployments: list[Resources]
     """Its name is the account's, not the region's."""
     named = [deployment.one("CloudWatch::Dashboard")[1]["DashboardName"] for deployment in deployments]
     assert named == [{"Fn::Join": ["", [f"headrace-{name}_", {"Ref": "AWS::Region"}]]} for name in NAMES]
+
+
+def test_one_name_in_two_regions_shares_no_metric_and_no_alarm(deployments: list[Resources]) -> None:
+    """CloudWatch keeps both by region; so nothing may look across regions, or name one."""
+    for deployment in deployments:
+        alarms = [alarm["Properties"] for alarm in deployment.of("CloudWatch::Alarm").values()]
+        looked_at = [one for alarm in alarms for one in [alarm, *alarm.get("Metrics", ()), *_metrics(alarm)]]
+        assert len(looked_at) > 40
+        assert not [one for one in looked_at if {"AccountId", "Region"} & one.keys()]
+        _, dashboard = deployment.one("CloudWatch::Dashboard")
+        parts = dashboard["DashboardBody"]["Fn::Join"][1]
+        regions = [then for one, then in pairwise(parts) if isinstance(one, str) and one.endswith('"region":"')]
+        assert len(regions) > 5 and all(region == {"Ref": "AWS::Region"} for region in regions)
+        assert not re.search(r"[a-z]{2}-[a-z]+-[0-9]", json.dumps([alarms, dashboard]))
 
 
 def test_nothing_else_has_a_name_that_another_deployment_may_have(deployments: list[Resources]) -> None:

@@ -21,7 +21,7 @@ OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
     "<": lambda left, right: left < right,
     "<=": lambda left, right: left <= right,
 }
-SAFE = re.compile(r"[\w./+]+")  # what surely is one word of the language
+SAFE = re.compile(r"[\w./+]+|-\.?[0-9][\w./+]*")  # what surely is one word of the language
 Score = float | None  # None: not found
 
 

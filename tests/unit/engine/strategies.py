@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from hypothesis import strategies as st
@@ -50,13 +51,20 @@ DOCUMENTS = st.fixed_dictionaries({}, optional=_MEMBERS)
 BATCHES = st.lists(st.lists(DOCUMENTS, min_size=1, max_size=12), min_size=2, max_size=4)
 
 
+_BARE = re.compile(r"-?[0-9][\w.+-]*")  # a number, with its sign
+
+
 def _quoted(text: str, star: str = "") -> str:
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + star + '"'
 
 
 def _typed(field: str, values: SearchStrategy[Any], *, compares: bool) -> SearchStrategy[str]:
     operators = st.sampled_from([":", ":>", ":>=", ":<", ":<="] if compares else [":"])
-    return st.builds(lambda operator, value: f"{field}{operator}{_quoted(str(value))}", operators, values)
+
+    def write(operator: str, value: Any, bare: bool) -> str:
+        return f"{field}{operator}{value if bare and _BARE.fullmatch(str(value)) else _quoted(str(value))}"
+
+    return st.builds(write, operators, values, st.booleans())
 
 
 _HAS = st.sampled_from(["at", "service", "code", "seen", "status", "count", "cost", "paid", "message", "why"])

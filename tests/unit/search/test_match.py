@@ -181,11 +181,14 @@ def _written(draw: st.DrawFn, trees: SearchStrategy[Tree]) -> tuple[Tree, str]:
     def quote(text: str) -> str:
         return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
+    def is_number(text: str) -> bool:
+        return text[1:2].isdigit() or (text[1:2] == "." and text[2:3].isdigit())
+
     def value(field: str, literal: Any) -> str:
         text = draw(st.sampled_from([w for w in _writings(field, literal) if isinstance(w, str)] or [literal]))
         if text.endswith("*"):
             return quote(text)[:-2] + '\\*"'
-        is_word = text and not set(text) & set(' \n():<>="\\') and text[0] != "-"
+        is_word = text and not set(text) & set(' \n():<>="\\') and (text[0] != "-" or is_number(text))
         return text if is_word and draw(st.booleans()) else quote(text)
 
     def write(tree: Tree) -> str:

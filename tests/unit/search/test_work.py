@@ -11,10 +11,13 @@ import pytest
 
 from headrace.definition import EMPTY, Definition
 from headrace.errors import InvalidRequest, RequestTimeout
-from headrace.json.registry import Registry
+from headrace.json import search_config
+from headrace.json.registry import Boundary, Registry
 from headrace.log.requests import JSON, Selection
 from headrace.log.view import Collector, View
-from headrace.query.language import grammar, query, scoring
+from headrace.query.engine import aggregate
+from headrace.query.engine.context import Promoter
+from headrace.query.language import grammar, query, rollup, rollup_request, scoring
 from headrace.query.language.query import And, Anywhere, Equals, Node, Not, Or, OutOfTime, Words
 from tests.unit.search.samples import CONFIG, SEARCH
 
@@ -58,6 +61,48 @@ def test_many_words_in_a_long_text_are_linear_work(phrase: bool, prefix: bool) -
         scoring.occurrences(clause, text)
         scoring.frequencies(scoring.wanted(clause), values)
     assert work[0] < 12 * (len(text) + len(clause.words))  # their product is 10,000,000
+
+
+class OverTime(Exception):
+    """Time is over."""
+
+
+@pytest.mark.parametrize("place", ["q", "include", "count"])
+def test_an_aggregate_looks_at_the_time_between_the_clauses_of_each_of_its_queries(
+    monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    long = " OR ".join(f"code:{number}" for number in range(100))
+    counted = {"kind": "count", "include": long} if place == "count" else {"kind": "count"}
+    rolled: dict[str, Any] = {"intervals": ["1m"], "measures": {"n": counted}}
+    if place == "include":
+        rolled["include"] = long
+    raw = {**SEARCH, "rollups": {"r": rolled}}
+    promoter = Promoter(Definition(Registry(1, {"1": {}}, boundaries=(Boundary(0, 1),), search=raw), EMPTY.own))
+    config = search_config.parse(raw, 1)
+    asked: dict[str, Any] = {
+        "rollup": "r",
+        "interval": "1m",
+        "from": "2026-01-01T00:00:00Z",
+        "to": "2026-01-02T00:00:00Z",
+    }
+    if place == "q":
+        asked["q"] = long
+    checks = 0
+
+    def check() -> None:
+        nonlocal checks
+        checks += 1
+        if checks > 5:
+            raise OverTime
+
+    monkeypatch.setattr(rollup, "check_deadline", check)
+    monkeypatch.setattr(aggregate, "check_deadline", check)
+    rollup.rollups.cache_clear()
+    request = rollup_request.parse(asked, config)
+    scan = aggregate.Scan(request, promoter, "at")
+    with pytest.raises(OverTime):
+        scan.add([promoter.document(0, b'{"at":"2026-01-01T00:00:00Z"}')], [request.window])
+    assert checks == 6, "one before the record, the others between clauses"
 
 
 def naive(clause: Words, text: tuple[str, ...]) -> bool:
