@@ -13,6 +13,7 @@ from tests.simulation.plan import (
     ON_CREATE,
     ON_INDEXES,
     ON_WRITES,
+    RECOVERY,
     SECOND,
     STAGED,
     Plan,
@@ -51,7 +52,6 @@ WRITES = (
 )
 BATCHES = ("wal.remove", "objects.delete", "queue.send")
 
-RECOVERY = "recovery:"  # before the names of the store calls that a recovery makes
 _READ_BY_RECOVERY = (
     "wal.newest",
     "wal.read",

@@ -64,6 +64,7 @@ KINDS = ANYWHERE + ON_WRITES + ON_BATCHES + ON_CREATE + ON_INDEXES
 # A twelfth of 5 and of 15 minutes (see World.settings), and half of what is a day here: no commit is held up for longer.
 SIGNATURE_MS = (25_000, 75_000, 1_800_000, 1_800_000, 1_800_000, 1_800_000)
 
+RECOVERY = "recovery:"  # before the names of the store calls that a recovery makes
 TABLES = ("wal", "catalog", "watermarks", "producers")
 STAGED = 800_000  # ids of operations of a stage, and above
 HEALER = 1_000_000  # ids of operations after the plan's, and above
@@ -224,10 +225,17 @@ def _staged(plan: Plan, stage: Stage) -> Plan:
     """Returns the plan with a stage before it. Its writers' calls may be held up long: the stores must not refuse them for
     that alone.
     """
-    slots = dict(plan.slots) | {op.slot: op.slot[:-1] for op in stage.ops}
+    slots = dict(plan.slots) | {op.slot: op.slot[:-1] for op in stage.ops if op.slot != "operator"}
     weather = replace(plan.weather, signature_ms=max(SIGNATURE_MS))
     script = tuple(stage.faults)
-    return replace(plan, weather=weather, slots=tuple(slots.items()), ops=(*stage.ops, *plan.ops), script=script)
+    return replace(
+        plan,
+        weather=weather,
+        slots=tuple(slots.items()),
+        ops=(*stage.ops, *plan.ops),
+        disasters=(*stage.disasters, *plan.disasters),
+        script=script,
+    )
 
 
 def _definitions(seed: int, ops: list[Op], actors: list[tuple[str, str, str]]) -> list[Op]:

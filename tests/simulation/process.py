@@ -10,7 +10,7 @@ from functions.sealer.handler import Sealer
 from headrace.clock import SystemClock
 from headrace.log.stores import Stores
 from headrace.streams.verbs import Streams
-from tests.simulation.faults import RECOVERY
+from tests.simulation.plan import RECOVERY
 from tests.simulation.ports import Port
 from tests.simulation.scheduler import Actor, Killed
 

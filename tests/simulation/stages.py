@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tests.simulation.plan import ANY, SECOND, STAGED, Op, Scripted
+from tests.simulation.plan import ANY, RECOVERY, SECOND, STAGED, Disaster, Op, Scripted
 
 NAME = "s"
 _SMALL, _LARGE = 0.5, 0.95  # what an operation's second number says of its records
@@ -21,6 +21,7 @@ class Stage:
     def __init__(self) -> None:
         self.ops: list[Op] = []
         self.faults: list[Scripted] = []
+        self.disasters: list[Disaster] = []
 
     def add(
         self, at: float, slot: str, kind: str, *, count: float = 0.5, size: float = _SMALL, producer: float = 0.5
@@ -143,6 +144,17 @@ def late_original() -> Stage:
     return stage
 
 
+def end_that_the_catalog_forgot() -> Stage:
+    """A stream is deleted, and its row restored to before that. The recovery marks the row again, which may fail."""
+    stage = Stage()
+    stage.add(0, "api1", "create")
+    stage.add(2, "api1", "delete")
+    rescue = stage.add(4, "operator", "disaster")
+    stage.disasters.append(Disaster(rescue, (("catalog", SECOND),)))
+    stage.fault(rescue, f"{RECOVERY} catalog.mark_ended", 1, ANY, 30)
+    return stage
+
+
 def buried_create() -> Stage:
     """A create stands still between its payload and its commit, until the payload was swept."""
     stage = Stage()
@@ -161,4 +173,5 @@ ALL: tuple[Callable[[], Stage], ...] = (
     payload_swept_between_tries,
     late_original,
     buried_create,
+    end_that_the_catalog_forgot,
 )
