@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
+import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import nullcontext
+from types import SimpleNamespace
+from typing import Any
 
+import mangum
 import pytest
 
+from functions import wiring
+from functions.api import context
 from functions.api.context import assemble
 from functions.api.door import background
 from functions.api.door.background import CountKeeper
 from functions.api.door.entry import Access
+from functions.api.door.streaming import __main__ as streaming
+from functions.api.door.streaming.runtime_api import Invocation, RuntimeApiError
 from headrace.clock import SystemClock, check_deadline
 from headrace.log.stores import Stores
 from headrace.memory import memory_stores
@@ -165,3 +176,72 @@ def test_counts_of_many_processes_add_up() -> None:
         process.parts.counts.flush()
     requests = processes[0]("GET", "/v1/stream/s/_details").json["object_store_requests"]
     assert (requests["puts"], requests["gets"]) == ("1", "3")
+
+
+DOORS = "functions.api.instance", "functions.api.handler"
+
+
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[str, float]]]:
+    """Makes an instance on memory adapters, which a door imports; yields what its context was told, in order."""
+    found: list[tuple[str, float]] = []
+    parts = assemble(memory_stores(Settings(metrics_interval_ms=0)), Access({}))
+    ended = lambda _, left_ms: found.append(("ended", left_ms))  # noqa: E731
+    monkeypatch.setattr(context.Context, "invocation_ended", ended)
+    monkeypatch.setattr(context, "open_context", lambda: parts)
+    monkeypatch.setattr(wiring, "spare_start_up", lambda: None)
+    for module in DOORS:
+        monkeypatch.delitem(sys.modules, module, raising=False)
+    yield found
+    for module in DOORS:
+        sys.modules.pop(module, None)
+        package, _, name = module.rpartition(".")
+        vars(sys.modules[package]).pop(name, None)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_the_buffered_door_ends_each_invocation_before_lambda_has_its_answer(
+    told: list[tuple[str, float]], monkeypatch: pytest.MonkeyPatch, fails: bool
+) -> None:
+    def answer(event: Any, _: Any) -> Any:
+        told.append((event["path"], 0))
+        if fails:
+            raise RuntimeError("no answer")
+        return {"statusCode": 204}
+
+    monkeypatch.setattr(mangum, "Mangum", lambda *_, **__: answer)  # it would open an event loop
+    handler = importlib.import_module("functions.api.handler")
+    lambda_context = SimpleNamespace(aws_request_id="r", get_remaining_time_in_millis=lambda: 28_000)
+    with pytest.raises(RuntimeError, match="no answer") if fails else nullcontext():
+        assert handler.handler({"path": "/x"}, lambda_context) == {"statusCode": 204}
+    assert told == [("/x", 0), ("ended", 28_000)]
+
+
+def test_the_streaming_door_ends_each_invocation_before_it_asks_for_the_next(
+    told: list[tuple[str, float]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = ManualClock()
+    invocations = iter([Invocation(name, clock.now_ms() + 90_000, {}) for name in ("a", "b")])
+
+    class Api:
+        def __init__(self, _: str) -> None:
+            """As RuntimeApi."""
+
+        def next(self) -> Invocation:
+            told.append(("next", 0))
+            return next(invocations, None) or self._stop()
+
+        def _stop(self) -> Invocation:
+            raise RuntimeApiError("gone")
+
+    async def answer(_: Any, __: Any, invocation: Invocation, ___: Any) -> None:
+        told.append((invocation.request_id, 0))
+        clock.advance(1)
+
+    monkeypatch.setenv("AWS_LAMBDA_RUNTIME_API", "x")
+    monkeypatch.setattr(streaming, "RuntimeApi", Api)
+    monkeypatch.setattr(streaming, "answer", answer)
+    monkeypatch.setattr(streaming, "SystemClock", lambda: clock)
+    with pytest.raises(RuntimeApiError):
+        streaming.main()
+    assert told == [("next", 0), ("a", 0), ("ended", 89_000), ("next", 0), ("b", 0), ("ended", 88_000), ("next", 0)]
