@@ -13,6 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import Damaged
+from headrace.log.context import Pictures
+from headrace.log.seam import AnySurface
 from headrace.manifest import manifest as manifests
 from headrace.manifest.invariants import check_whole
 from headrace.manifest.manifest import (
@@ -28,6 +30,7 @@ from headrace.manifest.manifest import (
     weigh_parts,
 )
 from headrace.manifest.store import ManifestStore, outdated
+from headrace.memory import memory_stores
 from headrace.objects import keys
 from headrace.objects.memory import MemoryObjects
 from headrace.segment.descriptor import PageIndex, Segment
@@ -210,6 +213,18 @@ def test_few_pages_are_kept(paged: tuple[ShakyObjects, Manifest], monkeypatch: p
         assert len(list(store.segments_from(newest, 0))) == 30
     assert len(objects.gets) == 14  # in order, a page is always gone before it is wanted again
     assert len(store._pages._values) == 2
+
+
+def test_remembered_generations_are_bounded_by_their_weight(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of a store and those of a process's pictures: a heavy one takes the place of several light ones."""
+    light, heavy = grown(None, 3), grown(None, *[3] * 200)
+    monkeypatch.setattr("headrace.manifest.store._KEEP_BYTES", weigh(heavy) + weigh(light))
+    for kept in (ManifestStore(MemoryObjects())._manifests, Pictures(memory_stores(), AnySurface())._manifests):
+        for number in range(5):
+            kept.put(f"light-{number}", light)
+        assert len(kept._values) == 5
+        kept.put("heavy", heavy)
+        assert set(kept._values) == {"light-4", "heavy"}
 
 
 def test_a_tree_of_pages_loses_nothing_and_finds_everything(monkeypatch: pytest.MonkeyPatch) -> None:
