@@ -1,7 +1,7 @@
 """The contract's own tests of search, aggregates and listings of keys, and the oracle's, through the deployed door.
 
 Each module here is one of `tests/conformance/contract`; the fixtures are those of the deployment. The functions seal and
-index after a number of records and segments, never after a time, as the stages need it: an operator would set the same
+index after a number of records and segments, never after a time, as the stages need it: a deployment would set the same
 variables.
 """
 
@@ -11,6 +11,7 @@ import time
 
 import pytest
 
+from infra.bundle import LIVE
 from tests.conformance.contract.client import Api
 from tests.conformance.contract.stages import SEGMENT, Stage, filled
 from tests.deployed.deploy import Stack
@@ -50,3 +51,5 @@ def _set(stack: Stack, function: str, settings: dict[str, str]) -> None:
     while functions.get_function_configuration(FunctionName=function)["LastUpdateStatus"] == "InProgress":
         assert time.monotonic() < deadline
         time.sleep(0.2)  # polls, as deployments do: Lambda announces no end of an update
+    version = functions.publish_version(FunctionName=function)["Version"]
+    functions.update_alias(FunctionName=function, Name=LIVE, FunctionVersion=version)
