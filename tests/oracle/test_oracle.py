@@ -48,7 +48,7 @@ DOCUMENTS: list[dict[str, Any]] = [
         (Is("code", 'a"b\\'), 'code:"a\\"b\\\\"', []),
         (Is("status", "404"), "status:404", [1]),
         (Compares("status", "<", "200"), "status:<200", [2]),
-        (Compares("status", ">=", "-1"), 'status:>="-1"', [0, 1, 2]),
+        (Compares("status", ">=", "-1"), "status:>=-1", [0, 1, 2]),
         (Has("service"), "has:service", [0, 3]),
         (Not(Has("service")), "NOT has:service", [1, 2]),
         (Is("tag", "y"), "tag:y", [1]),
