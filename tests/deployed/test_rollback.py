@@ -59,10 +59,10 @@ def functions_of(stack: Stack) -> dict[str, str]:
     return {name: stack.physical("AWS::Lambda::Function", holding=f"{name}Function") for name in FUNCTIONS}
 
 
-def live(client: Any, functions: dict[str, str]) -> set[str]:
-    """Returns what the aliases name."""
+def live(client: Any, functions: dict[str, str]) -> dict[str, str]:
+    """Returns the versions that the aliases name, by function."""
     command = commands()["get-alias"]
-    return {run(client, command, function=function)["FunctionVersion"] for function in functions.values()}
+    return {one: run(client, command, function=one)["FunctionVersion"] for one in functions.values()}
 
 
 def versions(client: Any, function: str) -> set[str]:
@@ -71,9 +71,9 @@ def versions(client: Any, function: str) -> set[str]:
     return {version["Version"] for version in found} - {"$LATEST"}
 
 
-def move(client: Any, functions: dict[str, str], version: str) -> None:
-    """Points every alias at a version."""
-    for function in functions.values():
+def move(client: Any, wanted: dict[str, str]) -> None:
+    """Points every alias at the version that is wanted of its function."""
+    for function, version in wanted.items():
         run(client, commands()["update-alias"], function=function, version=version)
 
 
@@ -94,29 +94,31 @@ def test_a_release_is_taken_back_and_put_forward_by_the_runbook(
         expect(stream.append([{"by": "first"}]), 204)
         serves(api, second=False)
 
+        first = live(client, functions)
         update(stack, next_release(template, f"{api.key},{ITS_KEY}", 2))
         wait_for_snapshot(stack)
-        assert live(client, functions) == {"2"}
-        assert {tuple(sorted(versions(client, one))) for one in functions.values()} == {("1", "2")}, (
-            "the one before stays"
-        )
+        second = live(client, functions)
+        for function in functions.values():
+            assert int(second[function]) > int(first[function])
+            assert {first[function], second[function]} <= versions(client, function), "the one before stays"
         serves(api, second=True)
         expect(stream.append([{"by": "second"}]), 204)
 
-        move(client, functions, "1")
-        assert live(client, functions) == {"1"}
+        move(client, first)
+        assert live(client, functions) == first
         serves(api, second=False)
         expect(stream.append([{"by": "first again"}]), 204)
         assert stream.records() == [{"by": "first"}, {"by": "second"}, {"by": "first again"}]
         for name, event in (("Sealer", {"verb": "sweep"}), ("Indexer", {"verb": "tick"})):
             payload = json.dumps(event)
             done = client.invoke(FunctionName=functions[name], Qualifier="live", Payload=payload)
-            assert (done["ExecutedVersion"], done.get("FunctionError")) == ("1", None), done["Payload"].read()
+            ran = (done["ExecutedVersion"], done.get("FunctionError"))
+            assert ran == (first[functions[name]], None), done["Payload"].read()
 
-        move(client, functions, "2")
+        move(client, second)
         serves(api, second=True)
         assert len(stream.records()) == 3
-    findings["rolled_back"] = {"functions": sorted(functions), "from": "2", "to": "1"}
+    findings["rolled_back"] = {"functions": sorted(functions), "from": second, "to": first}
 
 
 @pytest.mark.timeout(300)
@@ -128,20 +130,25 @@ def test_one_earlier_version_stays_and_the_next_deployment_goes_on_from_there(
     with open_api(stack) as api:
         stream: Stream = api.stream()
         expect(stream.append([{"n": 1}]), 204)
+        before = live(client, functions)
         update(stack, next_release(reduced[1].template, f"{api.key}", 3))
         wait_for_snapshot(stack)
-        assert {len(versions(client, function)) for function in functions.values()} == {3}
+        newest = live(client, functions)
+        older = {one: versions(client, one) - {before[one], newest[one]} for one in functions.values()}
+        assert all(older.values())
         serves(api, second=False)
 
         rule = stack.physical("AWS::Events::Rule", holding="VersionsDaily")
         (target,) = stack.emulator.client("events").list_targets_by_rule(Rule=rule)["Targets"]
         done = client.invoke(FunctionName=target["Arn"], Payload=target["Input"])
         removed = json.loads(done["Payload"].read())
-        assert removed == {function: [1] for function in functions.values()}
-        assert {tuple(sorted(versions(client, one))) for one in functions.values()} == {("2", "3")}
+        assert {one: {str(number) for number in numbers} for one, numbers in removed.items()} == older
+        assert {one: versions(client, one) for one in functions.values()} == {
+            one: {before[one], newest[one]} for one in functions.values()
+        }
 
-        move(client, functions, "2")
+        move(client, before)
         serves(api, second=True)
-        move(client, functions, "3")
+        move(client, newest)
         serves(api, second=False)
         assert stream.records() == [{"n": 1}]
