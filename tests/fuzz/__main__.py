@@ -1,7 +1,7 @@
 """Fuzzes the parsers of outside bytes, guided by coverage.
 
     python -m tests.fuzz [TARGET ...] [--executions N] [--seconds N] [--keep]    all targets without a name
-    python -m tests.fuzz TARGET --replay FILE                      one input, such as a finding
+    python -m tests.fuzz TARGET --replay FILE                                    one input, such as a finding
 
 Needs atheris (`uv run --with atheris==3.0.0 python -m tests.fuzz …`) except for a replay. Exits with 1 if a law broke.
 """
@@ -31,7 +31,7 @@ def main(arguments: list[str]) -> int:
     )
     parser.add_argument("targets", nargs="*", metavar="TARGET", help=f"of {', '.join(TARGETS)}")
     parser.add_argument("--executions", type=int, default=1_000_000, help="of each target (default: %(default)s)")
-    parser.add_argument("--seconds", type=int, default=0, help="the most for each target (default: no limit)")
+    parser.add_argument("--seconds", type=int, default=0, help="the longest that a target runs (default: no limit)")
     parser.add_argument("--seed", type=int, default=1, help="of the engine's randomness (default: %(default)s)")
     parser.add_argument("--replay", type=Path, metavar="FILE", help="run one input and raise what it raises")
     parser.add_argument("--keep", action="store_true", help="add to the committed corpus what reaches further")

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 MAX_EDITS = 8
-_MAX_PLACES = 512  # of a document that is edited further: a copy of all of it in one place doubles it each time
+_MAX_PLACES = 512  # a larger document is edited no further: an edit that copies all of it into one place doubles it
 _DEPTH = 5
 
 Slot = tuple[dict[str, Any] | list[Any], Any]

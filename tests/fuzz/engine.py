@@ -50,7 +50,7 @@ class Outcome(NamedTuple):
 
 
 def fuzz(name: str, executions: int, seconds: int, seed: int, *, corpus: list[Path], findings: Path) -> Outcome:
-    """Runs one target, for so many executions or seconds (0: without end), whatever comes first. New inputs go to the first
+    """Runs one target until it has had so many executions, or so many seconds (0: no limit). New inputs go to the first
     directory of `corpus`, a finding to `findings`.
     """
     command = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
@@ -80,11 +81,8 @@ def index_part(data: bytes) -> None:
     objects, made = _stored()
     names = sorted(key for key in objects if key.endswith(".parquet"))
     victim = names[data[0] % len(names)] if data else names[0]
-    altered = MemoryObjects()
-    for key, value in objects.items():
-        altered.put(key, edited(value, data[1:]) if key == victim else value)
     try:
-        found = _answers(altered, made)
+        found = _answers({**objects, victim: edited(objects[victim], data[1:])}, made)
     except (Damaged, NewerFormat) as exc:
         assert victim in str(exc) or made.descriptor in str(exc)
         return
@@ -93,14 +91,14 @@ def index_part(data: bytes) -> None:
 
 @cache
 def _true_answers() -> list[Any]:
-    objects, made = _stored()
-    whole = MemoryObjects()
-    for key, value in objects.items():
-        whole.put(key, value)
-    return _answers(whole, made)
+    return _answers(*_stored())
 
 
-def _answers(objects: MemoryObjects, made: Run) -> list[Any]:
+def _answers(stored: Mapping[str, bytes], made: Run) -> list[Any]:
+    """Returns what a reader of the run finds in these objects, one question for each way to read."""
+    objects = MemoryObjects()
+    for key, value in stored.items():
+        objects.put(key, value)
     reader = fetching.run(Runs(decoded_bytes=0).open(made), objects)
     asked = [TermRequest.beginning("kw", b"id"), TermRequest.beginning("fts", b"text", positions=True)]
     found: list[Any] = [

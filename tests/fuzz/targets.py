@@ -205,7 +205,7 @@ def _check(value: object, holds: Callable[..., object]) -> None:
     assert value is None or holds(value), f"out of bounds: {value!r}"
 
 
-TARGETS: dict[str, Target] = {  # the slowest first: as many run at a time as there are cores
+TARGETS: dict[str, Target] = {  # the slowest first: begun last, one would run alone
     "lens": lens_document,
     "index_part": index_part,
     "filter": filters,
