@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from functions.sealer import trim
+from headrace import clock
 from headrace.manifest import manifest as manifests
 from headrace.manifest import merging
 from headrace.manifest.manifest import Manifest, ManifestPage, Replaced
@@ -174,7 +175,7 @@ class BucketLaws(Answers):
         replaced_ms = next((one.created_ms for one in done if one.generation == number + 1), None)
         if number == 1 or number >= named or replaced_ms is None:
             self._broken(self.law, f"generation {number}, the watermark names {named}")
-        elif world.true_ms - replaced_ms + 2 * world.plan.weather.skew_ms < trim.KEPT_MS:
+        elif world.true_ms - replaced_ms + self._off_ms() < trim.KEPT_MS:
             self._broken(self.law, f"generation {number} was replaced {world.true_ms - replaced_ms} ms ago")
 
     def _may_go(self, key: str, newest: Manifest) -> None:
@@ -185,9 +186,13 @@ class BucketLaws(Answers):
         self._law("replaced segments stay a while")
         world = self._world
         ages = 1 if newest.generation - replaced.generation >= 2 else merging.IDLE_AGES
-        age_ms = world.true_ms - replaced.at_ms + 2 * world.plan.weather.skew_ms
+        age_ms = world.true_ms - replaced.at_ms + self._off_ms()
         if age_ms < ages * world.settings.merge_retire_ms:
             self._broken(self.law, f"{key} was replaced by generation {replaced.generation}, {age_ms} ms ago")
+
+    def _off_ms(self) -> int:
+        """Returns how far the clocks of two processes may be apart: one that follows the tables follows them loosely."""
+        return 2 * (self._world.plan.weather.skew_ms + clock._OFF_MS)
 
     def segments(self, manifest: Manifest) -> Iterable[Any]:
         """Returns the segments of a generation, from what is in the bucket."""

@@ -189,7 +189,7 @@ def _latest_ms(world: World) -> int:
     """Returns the latest time that says when work begins. It may be ahead as far as a host once stood still: a clock that
     followed the tables, and was then set right, is believed until the next answer.
     """
-    ends = [log.tip.committed_ms for log in world.model.logs.values()]
+    ends = [entry.committed_ms for entry in world.raw["wal"]._entries.values()]
     rows = world.raw["catalog"].rows.values()
     return max([*ends, *(row.deadline_ms for row in rows if row.surface == UNBORN)], default=0)
 

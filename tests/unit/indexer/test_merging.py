@@ -250,6 +250,31 @@ def test_what_comes_half_a_day_late_is_not_published() -> None:
     assert world.published(log_id) == written
 
 
+def test_an_indexer_whose_host_sleeps_for_two_days_damages_nothing_wherever_it_fell_asleep() -> None:
+    def run(at: int) -> bool:
+        world, log_id, written = slow_log()
+        task, made = planned(world, log_id)
+
+        def sleep() -> None:
+            """Others seal and sweep meanwhile."""
+            world.wait(48 * 3600)
+            written.extend(world.publish("a", log_id, 1))
+            sweep_orphans(world.parts, log_id)
+
+        hook = Interrupts(at, sleep)
+        published = publish_merged(world.watched_indexer(hook), task, made)
+        came = hook.calls >= at
+        outcomes.add(published)
+        assert world.published(log_id) == written
+        assert counts(world, log_id) == ([15] if published else [3] * 5) + [3] * came
+        assert [one for one in verify(world.stores, log_id).findings if one.severity == "error"] == []
+        return came
+
+    outcomes: set[bool] = set()
+    assert each_call(run) > 6
+    assert outcomes == {True, False}
+
+
 def test_a_segment_that_is_not_what_the_job_said_is_refused() -> None:
     world, log_id, _ = slow_log()
     task, made = planned(world, log_id)
