@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -15,6 +16,8 @@ from operators.cost.workload import Workload
 from tests.cost import measure, page
 from tests.cost.metered import size_of, write_units
 
+ARCHITECTURE = Path(__file__).parents[2] / "docs" / "architecture.md"
+PARTITION_UNITS = 1000  # a second (DynamoDB Developer Guide, "Best practices for designing and using partition keys")
 REMEASURE = "`uv run python -m tests.cost` measures again and writes file and page"
 
 
@@ -71,3 +74,21 @@ def test_sealing_and_trimming_read_each_entry_once() -> None:
         read = getattr(full, step)["read_units"] - getattr(small, step)["read_units"]
         assert read == pytest.approx(full.entry_bytes / 4096, rel=0.02 if step == "seal" else 0.04)
     assert small.seal["put"] == 4  # the log's description, once; segment, key page, manifest
+
+
+def test_a_log_takes_half_a_megabyte_of_entries_a_second_for_long() -> None:
+    """All entries of a log are in one partition, which each takes up twice: when it is written, and when it is trimmed."""
+    full = counts.counted().seal_full
+    appends = {(one.record_bytes, one.batch): one for one in counts.counted().appends}
+    large, small, spilled = appends[500, 100], appends[500, 1], appends[500, 3000]
+    first, data = 1, full.entries - 2  # the newest entry stays
+    assert full.trim["write_units"] == first + data * large.spent["write_units"]
+    entries_a_second = PARTITION_UNITS / (2 * large.spent["write_units"])
+    kilobytes = entries_a_second * large.item_bytes / 1000
+    assert f"or about {round(kilobytes, -2):.0f} KB of larger ones" in _words(ARCHITECTURE)
+    assert small.spent["write_units"] == spilled.spent["write_units"] == 1
+    assert f"take {PARTITION_UNITS // 2} entries of up to 1 KB a second for long" in _words(ARCHITECTURE)
+
+
+def _words(page: Path) -> str:
+    return " ".join(page.read_text().split())

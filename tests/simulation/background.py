@@ -22,6 +22,7 @@ from tests.simulation.process import Process
 from tests.simulation.world import Running, World
 
 VISIBILITY_MS = 30_000
+LOST = 0.05  # the share of batches
 
 
 class Background:
@@ -44,7 +45,7 @@ class Background:
         self._world.judge.background(exc, self._log_id)
 
     def stream(self) -> None:
-        """A batch of stream events: in order for each log, in any order across logs, perhaps again."""
+        """A batch of stream events: in order for each log, in any order across logs, perhaps again, perhaps never."""
         stream = self._world.stream
         pending = [log_id for log_id, entries in stream.items() if entries]
         if not pending:
@@ -54,6 +55,10 @@ class Background:
         if dice.roll() < 0.5:
             chosen.reverse()
             self._world.met["stream", "out of order across keys"] += len(chosen) > 1
+        if self._are_lost("stream"):
+            for log_id in chosen:
+                stream[log_id].clear()
+            return
         taken = [(log_id, entry) for log_id in chosen for entry in stream[log_id][: 1 + int(dice.roll() * 6)]]
         records = [
             {
@@ -74,11 +79,22 @@ class Background:
             if entry in stream[log_id]:
                 stream[log_id].remove(entry)
 
+    def _are_lost(self, where: str) -> bool:
+        """Whether a batch never comes: the sealer was off for longer than a stream keeps events, or gave a message up."""
+        if self._world.calm or self._running.dice.roll() >= LOST:
+            return False
+        self._world.met[where, "lost"] += 1
+        if self._world.tracing:
+            self._world.trace(f"   lost: a batch of the {where}")
+        return True
+
     def queue(self) -> None:
-        """A batch of messages. Whatever fails, or is lost with the process, comes again; some succeed and come again."""
+        """A batch of messages. Whatever fails, or is lost with the process, comes again; some succeed and come again. Some
+        batches have been tried too often, and never come.
+        """
         world, dice = self._world, self._running.dice
         messages = world.queue.receive(1 + int(dice.roll() * 5))
-        if not messages:
+        if not messages or self._are_lost("queue"):
             return
         again = list(messages)
         try:

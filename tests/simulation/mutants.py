@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from unittest.mock import patch
 
 from emr_jobs import segments
-from functions.sealer import audit, seal, trim
+from functions.sealer import audit, handler, memo, purge, seal, trim
 from headrace.clock import SystemClock
 from headrace.log import commit, context, control, read, seam
 from headrace.log import join as tail
@@ -107,6 +107,17 @@ def _guards_may_fail(raw: dict[str, Any]) -> None:
         return whole(entry, [guard for guard in guards if guard not in taken])
 
     wal.commit = commit
+
+
+def _never_marked(raw: dict[str, Any]) -> None:
+    wal = raw["wal"]
+    whole = wal.put
+
+    def put(entry: Any) -> None:
+        whole(entry)
+        wal.purged(entry.log_id, entry.slot)
+
+    wal.put = put
 
 
 ALL: dict[str, Mutant] = {
@@ -248,6 +259,31 @@ ALL: dict[str, Mutant] = {
             "create that is not announced",
             "a create dies, or loses its race, after it put its payload",
             (Attempt, "_put_object", lambda self, key, data: self._context.stores.objects.put(key, data)),
+        ),
+        Mutant(
+            "audit overlooks what was not sealed",
+            "a lost event: entries are never sealed, or never trimmed",
+            (audit, "_missed", lambda *_: []),
+        ),
+        Mutant(
+            "what must be purged is not marked",
+            "a lost event: a deleted stream is never purged",
+            adapter=_never_marked,
+        ),
+        Mutant(
+            "marks that nobody walks",
+            "a lost event: a deleted stream is never purged",
+            (handler, "overdue", lambda parts: 0),
+        ),
+        Mutant(
+            "mark removed before its log",
+            "a lost message: a purge is never finished",
+            (purge, "_remove", sealing.unmarked_first),
+        ),
+        Mutant(
+            "each repeat begins one more chain",
+            "messages that multiply",
+            (memo, "go_on", sealing.go_on_anyhow),
         ),
         Mutant(
             "manifest generations removed at once",

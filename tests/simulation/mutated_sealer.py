@@ -9,7 +9,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from emr_jobs import segments
-from functions.sealer import handler, seal
+from functions.sealer import handler, memo, seal
 from functions.sealer import purge as purging
 from functions.sealer.trim import Trimmed
 from headrace.manifest import manifest as manifests
@@ -204,3 +204,20 @@ def outdated_at_once(parts: Any, log_id: str) -> list[str]:
     """Whatever the watermark is beyond, as if no reader were slow."""
     until = parts.stores.watermarks.get(log_id).generation
     return [keys.manifest(log_id, number) for number in parts.manifests.standing(log_id) if 1 < number < until]
+
+
+def unmarked_first(parts: Any, config: Any, newest: Entry) -> bool:
+    """The mark goes before what it stands for."""
+    parts.stores.wal.purged(newest.log_id, newest.slot)
+    return bool(_remove(parts, config, newest))
+
+
+_remove = purging._remove
+
+
+def go_on_anyhow(parts: Any, message: Any, *, not_before_ms: int = 0, has_failed: bool = False) -> bool:
+    """Asks for the rest of the work, though others may have asked for it."""
+    now_ms = parts.now_ms()
+    when_ms = now_ms + memo._FIRST_RETRY_MS if has_failed else not_before_ms
+    parts.queue.send([replace(message, turn=message.turn + 1, not_before_ms=when_ms)], now_ms)
+    return True

@@ -165,6 +165,19 @@ def buried_create() -> Stage:
     return stage
 
 
+def log_that_can_not_be_sealed() -> Stage:
+    """Events of a busy log come one after the other, and each finds that it can't be sealed."""
+    stage = Stage()
+    stage.add(0, "api1", "create")
+    for number in range(2):
+        stage.add(0.2 + number * 0.2, "api1", "append", count=0.99)
+    for number in range(8):
+        stage.add(1 + number, "api1", "append", count=0.99)
+        look = stage.add(1.5 + number, "sealer1", "stream")
+        stage.fault(look, "objects.put", 1, "throttle")
+    return stage
+
+
 ALL: tuple[Callable[[], Stage], ...] = (
     dead_item_in_the_slot,
     dead_item_removed,
@@ -174,4 +187,5 @@ ALL: tuple[Callable[[], Stage], ...] = (
     late_original,
     buried_create,
     end_that_the_catalog_forgot,
+    log_that_can_not_be_sealed,
 )

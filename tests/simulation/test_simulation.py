@@ -40,6 +40,7 @@ def test_every_law_holds_in_many_seeds(full: bool) -> None:
     assert {call for call, _ in met if "." in call} | {RARE} == set(POSSIBLE)
     assert len(checked) >= 23
     assert sum(count for (what, _), count in met.items() if what == "disaster") > 100
+    assert min(met[where, what] for where in ("stream", "queue") for what in ("delivered twice", "lost")) > 30
     assert threading.active_count() < threads + 10
 
 
