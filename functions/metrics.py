@@ -260,6 +260,13 @@ class Meter(Generic[M]):
         """Counts a call that a store refused because of load."""
         self.add(self._metrics["StoreThrottles"])
 
+    def count_damage(self) -> None:
+        """Counts a damaged row that a listing passed over, as `PoisonedLogs`. The api has no such metric: each audit meets
+        the row, too.
+        """
+        if "PoisonedLogs" in self._metrics.__members__:
+            self.add(self._metrics["PoisonedLogs"])
+
     def flush(self) -> None:
         """Writes what was added since the last flush as one line of JSON, or several if a metric has more than 100
         values; nothing if nothing was added.

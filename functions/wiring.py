@@ -91,6 +91,7 @@ def open_wiring(
         dynamodb_timeout_s=dynamodb_timeout_s,
         s3_read_timeout_s=s3_read_timeout_s,
         refused=meter.count_throttle,
+        damaged=meter.count_damage,
         fast=fast,
     )
     return Wiring(settings, region, meter, stores)

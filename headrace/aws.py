@@ -35,6 +35,7 @@ def aws_stores(
     dynamodb_timeout_s: float,
     s3_read_timeout_s: float,
     refused: Callable[[], None] = lambda: None,
+    damaged: Callable[[], None] = lambda: None,
     fast: bool = False,
 ) -> Stores:
     """Opens the four tables and the bucket that `settings` name.
@@ -43,6 +44,7 @@ def aws_stores(
         dynamodb_timeout_s: timeout of one call. botocore tries it once, because the commit protocol retries itself.
         s3_read_timeout_s: timeout of one try; there are two.
         refused: called for each call that DynamoDB refuses because of load.
+        damaged: called for each damaged row of the catalog that a listing passes over.
         fast: for the API, whose clients wait: calls to tables go through `Wire`, and objects are read in parallel and
             written through obstore, which only its package has.
     """
@@ -53,7 +55,7 @@ def aws_stores(
     objects = FastObjects(settings.bucket, client, timeout_s=s3_read_timeout_s) if fast else None
     return Stores(
         wal=DynamoWal(store, tables),
-        catalog=DynamoCatalog(store, tables["catalog"]),
+        catalog=DynamoCatalog(store, tables["catalog"], damaged),
         watermarks=DynamoWatermarks(store, tables["watermarks"]),
         producers=DynamoProducers(store, tables["producers"]),
         objects=S3Objects(settings.bucket, client, fast=objects),

@@ -13,6 +13,7 @@ from headrace.definition import Definitions
 from headrace.index.manifest import IndexManifest, IndexManifestStore
 from headrace.log.stores import Stores
 from headrace.manifest.merging import MergeLimits
+from headrace.manifest.store import Look
 from headrace.tables.jobs import DynamoJobs, Jobs
 
 
@@ -43,14 +44,18 @@ class Context(worker.Context[IndexerMetric]):
             ),
         )
 
-    def publish(self, manifest: IndexManifest) -> bool:
+    def look(self) -> Look:
+        """Returns a look for the newest generation of a manifest or an index manifest that begins now."""
+        return Look.begin(self.stores.clock)
+
+    def publish(self, manifest: IndexManifest, look: Look) -> bool:
         """Publishes a generation of an index manifest, and raises its number in the log's watermark row. Returns False
-        if another caller took the number.
+        if another caller took the number. `look` is the one that found the generation before.
 
         Raises:
             StoreTimeout, StoreThrottled: it may have been published; look again.
         """
-        if not self.indexes.publish(manifest):
+        if not self.indexes.publish(manifest, look):
             return False
         self.stores.watermarks.publish_index(manifest.log_id, manifest.generation)
         return True

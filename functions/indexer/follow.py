@@ -237,13 +237,14 @@ def publish(context: Context, log_id: str, made: Sequence[tuple[Run, tuple[str, 
     """
     index: IndexManifest | None = None
     for _ in range(_TRIES):
+        began = context.look()
         index = context.indexes.newest(log_id, index)
         read = {run.id for run in index.runs}
         fitting = [run for run, inputs in made if read.issuperset(inputs)]
         successor = with_runs(index, fitting, context.now_ms(), plan=plan)
         if successor is index:
             return 0
-        if context.publish(successor):
+        if context.publish(successor, began):
             return len({run.id for run in successor.runs} - read)
     raise StoreThrottled(f"index manifest moves on: log_id={log_id}")
 
@@ -264,6 +265,7 @@ def publish_merged(context: Context, task: Task, made: Segment) -> bool:
     manifest: Manifest | None = None
     is_checked = False
     for _ in range(_TRIES):
+        began = context.look()
         manifest = join.newest_manifest(context.stores, context.manifests, log_id, manifest)
         if manifest is None:
             return False
@@ -284,7 +286,7 @@ def publish_merged(context: Context, task: Task, made: Segment) -> bool:
                     raise Damaged(f"merged segment is missing: object={exc}") from exc
                 continue  # this process slept for a day, and an orphan sweep saw a newer generation
             is_checked = True
-        if context.manifests.publish(successor):
+        if context.manifests.publish(successor, began):
             _raise_watermark(context, successor)
             return True
     raise StoreThrottled(f"manifest moves on: log_id={log_id}")

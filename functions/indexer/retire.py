@@ -27,13 +27,13 @@ from functions.indexer.look import is_over, look
 from headrace.errors import Damaged, StoreThrottled
 from headrace.index.descriptors import Descriptor, Run
 from headrace.index.manifest import IndexManifest, Retired, without
-from headrace.manifest.store import KEPT_MS, outdated
+from headrace.manifest.store import KEPT_MS, Look, outdated
 from headrace.objects import ObjectMissing, keys, packed
 
 
-def retire(context: Context, index: IndexManifest) -> IndexManifest:
+def retire(context: Context, index: IndexManifest, began: Look) -> IndexManifest:
     """Removes the objects of retired runs that no reader can still use, and publishes a manifest without them. Returns
-    the manifest that is the newest one afterwards, as far as this call knows.
+    the manifest that is the newest one afterwards, as far as this call knows. `began` is the look that found `index`.
     """
     removable = policy.expired(index, context.now_ms(), context.limits)
     if not removable:
@@ -41,7 +41,7 @@ def retire(context: Context, index: IndexManifest) -> IndexManifest:
     for run in removable:
         remove_run(context, index.log_id, run.id)
     successor = without(index, {run.id for run in removable}, context.now_ms())
-    return successor if context.publish(successor) else context.indexes.newest(index.log_id, index)
+    return successor if context.publish(successor, began) else context.indexes.newest(index.log_id, index)
 
 
 def remove_run(context: Context, log_id: str, run_id: str) -> int:
@@ -68,8 +68,9 @@ def rebuild(context: Context, log_id: str) -> int:
     """
     index: IndexManifest | None = None
     for _ in range(_TRIES):
+        began = context.look()
         index = context.indexes.newest(log_id, index)
-        if not index.runs or context.publish(_emptied(index, context.now_ms())):
+        if not index.runs or context.publish(_emptied(index, context.now_ms()), began):
             look(context, log_id)
             return len(index.runs)
     raise StoreThrottled(f"index manifest moves on: log_id={log_id}")

@@ -160,11 +160,12 @@ class _Gathered:
     def _tasks_of(self, row: Waiting) -> list[Task]:
         """Returns the due tasks of a log. If there are none, updates its row with the next time, or drops the row."""
         context = self._context
+        began = context.look()
         picture = see(context, row.log_id)
         if picture is None:
             context.jobs.drop(row)
             return []
-        picture = picture._replace(manifest=retire(context, picture.manifest))
+        picture = picture._replace(manifest=retire(context, picture.manifest, began))
         now_ms = context.now_ms()
         tasks = policy.tasks(picture, row.since_ms, now_ms, context.limits, context.new_id)
         if tasks:

@@ -36,6 +36,7 @@ from headrace.log.stores import Stores
 from headrace.manifest import manifest as manifests
 from headrace.manifest import merging
 from headrace.manifest.manifest import Description, Manifest, ManifestPage
+from headrace.manifest.store import Look
 from headrace.objects import keys
 from headrace.segment import writer
 from headrace.segment.descriptor import Segment
@@ -90,6 +91,7 @@ def seal(parts: Context, log_id: str, *, force: bool = False) -> Sealed:
     newest = stores.wal.newest(log_id)
     if newest is None or not policy.may_seal(newest.state):
         return Sealed()
+    look = Look.begin(stores.clock)
     watermark = stores.watermarks.get(log_id)
     if newest.slot < watermark.end_slot:
         return Sealed()
@@ -105,7 +107,7 @@ def seal(parts: Context, log_id: str, *, force: bool = False) -> Sealed:
     if not (force or due):
         return Sealed()
     everything = force or policy.due_by_age(oldest_ms, now_ms, limits)
-    sealed = _Run(parts, newest, everything).seal(watermark.generation)
+    sealed = _Run(parts, newest, everything, look).seal(watermark.generation)
     return sealed._replace(unsealed_age_ms=max(sealed.unsealed_age_ms, now_ms - oldest_ms))
 
 
@@ -119,12 +121,13 @@ def _oldest_unsealed_ms(parts: Context, newest: Entry, end_slot: int) -> int:
 class _Run:
     """One sealing of one log, up to the entry that was newest when it began."""
 
-    def __init__(self, parts: Context, newest: Entry, everything: bool) -> None:
+    def __init__(self, parts: Context, newest: Entry, everything: bool, look: Look) -> None:
         self._parts = parts
         self._stores = parts.stores
         self._log_id = newest.log_id
         self._newest = newest
         self._everything = everything
+        self._look = look
         self._done = Sealed()
 
     def seal(self, known_generation: int) -> Sealed:
@@ -196,7 +199,7 @@ class _Run:
             forgotten=self._remove_replaced(manifest),
         )
         self._ask_to_trim(span)
-        if not self._parts.manifests.publish(successor):
+        if not self._parts.manifests.publish(successor, self._look):
             return None
         self._raise_watermark(successor)
         self._done += Sealed(

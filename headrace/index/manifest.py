@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from headrace.clock import Bounded, Clock, moment
 from headrace.errors import Damaged
 from headrace.index.descriptors import Run
-from headrace.manifest.store import KEPT_MS
+from headrace.manifest.store import KEPT_MS, Look
 from headrace.objects import ObjectMissing, Objects, keys, packed
 from headrace.objects.packed import publish
 
@@ -247,22 +247,22 @@ class IndexManifestStore:
             found = following
         return found
 
-    def publish(self, manifest: IndexManifest) -> bool:
+    def publish(self, manifest: IndexManifest, look: Look | None = None) -> bool:
         """Creates the generation if it is absent. Returns whether it is `manifest`; False if another caller took its
-        number.
+        number. `look` is the one that found the generation before; None only in tests.
 
         If the store does not answer, the object is read to find out.
 
         Raises:
             Damaged: `manifest` breaks a rule; nothing was written.
             StoreTimeout: it is unknown whether it was published; look with `newest`.
-            StoreThrottled: it was not published.
+            StoreThrottled: it was not published, perhaps because the look is too old.
         """
         key = keys.index_manifest(manifest.log_id, manifest.generation)
         if manifest.generation < 1:
             raise Damaged(f"index manifest has no generation: object={key}")
         check(manifest, key)
-        return publish(self._objects, key, encode(manifest))
+        return publish(self._objects, key, encode(manifest), look.check if look is not None else None)
 
     def standing(self, log_id: str) -> list[int]:
         """Returns the numbers of the generations that exist, ascending."""

@@ -13,9 +13,10 @@ from __future__ import annotations
 import bisect
 from collections.abc import Callable, Iterator, Sequence
 from itertools import takewhile
+from typing import NamedTuple
 
-from headrace.clock import Bounded
-from headrace.errors import Damaged
+from headrace.clock import Bounded, Clock, Moment, age_s, moment
+from headrace.errors import Damaged, StoreThrottled
 from headrace.manifest import invariants
 from headrace.manifest.manifest import (
     Manifest,
@@ -33,6 +34,25 @@ from headrace.segment.descriptor import Segment
 
 KEPT_MS = 24 * 3600 * 1000  # a generation is kept at least so long after it was replaced, the first one forever
 _KEEP_BYTES = 32 * 1024 * 1024  # in memory, of generations and of pages; one generation takes up to about 1 MB
+
+
+class Look(NamedTuple):
+    """When a caller began to look for the newest generation. A publisher takes it before it reads the watermark."""
+
+    clock: Clock
+    since: Moment
+
+    @classmethod
+    def begin(cls, clock: Clock) -> Look:
+        """Returns a look that begins now."""
+        return cls(clock, moment(clock))
+
+    def check(self) -> None:
+        """Raises StoreThrottled if the look is so old that its host was suspended: the number after the generation that it
+        found may have been used, and be free again since the generation under it was removed.
+        """
+        if age_s(self.clock, self.since) * 1000 > KEPT_MS / 2:
+            raise StoreThrottled("the newest generation was looked for too long ago; look again")
 
 
 def remembered() -> Bounded[str, Manifest]:
@@ -61,9 +81,12 @@ class ManifestStore:
         except ObjectMissing:
             return None
 
-    def publish(self, manifest: Manifest) -> bool:
+    def publish(self, manifest: Manifest, look: Look | None = None) -> bool:
         """Creates the generation if it is absent. Returns whether it is `manifest`; False if another caller took its
         number.
+
+        Args:
+            look: the look that found the generation before; None only where no sweep runs (recovery, tests).
 
         Checks the invariants against the generation before, which is cached if this store loaded it. If the object
         store does not answer, the object is read to find out.
@@ -71,12 +94,12 @@ class ManifestStore:
         Raises:
             Damaged: `manifest` breaks a rule; nothing was written.
             StoreTimeout: it is unknown whether it was published; look with `newest`.
-            StoreThrottled: it was not published.
+            StoreThrottled: it was not published, perhaps because the look is too old.
         """
-        previous = self._previous(manifest)
+        previous = self._previous(manifest, look)
         invariants.check(previous, manifest)
         key = keys.manifest(manifest.log_id, manifest.generation)
-        return publish(self._objects, key, encode(manifest))
+        return publish(self._objects, key, encode(manifest), look.check if look is not None else None)
 
     def newest(self, log_id: str, known: Manifest | None, at_least: int) -> Manifest | None:
         """Returns the newest generation; None if nothing was published.
@@ -176,11 +199,13 @@ class ManifestStore:
             return None
         return self.load(log_id, max(self.standing(log_id), default=1))
 
-    def _previous(self, manifest: Manifest) -> Manifest | None:
+    def _previous(self, manifest: Manifest, look: Look | None) -> Manifest | None:
         if manifest.generation <= 1:
             return None
         previous = self.load(manifest.log_id, manifest.generation - 1)
         if previous is None:
+            if look is not None:
+                look.check()
             missing = keys.manifest(manifest.log_id, manifest.generation - 1)
             raise Damaged(f"manifest would leave a gap: missing={missing}")
         return previous

@@ -123,11 +123,14 @@ def unframe(data: bytes, source: str) -> bytes:
 _TRIES = 4
 
 
-def publish(objects: Objects, key: str, data: bytes) -> bool:
+def publish(objects: Objects, key: str, data: bytes, check: Callable[[], None] | None = None) -> bool:
     """Creates an object if the key is free. Returns whether `data` is now under `key`; False if another object is.
 
     If the store does not answer, the object is read to find out. Equal bytes count as success, whichever call wrote
     them.
+
+    Args:
+        check: called right before each try to create the object; raises StoreThrottled if it is too late for that.
 
     Raises:
         StoreTimeout: it is unknown whether it was published; look again later.
@@ -136,6 +139,8 @@ def publish(objects: Objects, key: str, data: bytes) -> bool:
     doubt: StoreTimeout | None = None
     for _ in range(_TRIES):
         try:
+            if check is not None:
+                check()
             if objects.create(key, data):
                 return True
             existing: bytes | None = objects.get(key)

@@ -36,6 +36,7 @@ _THROTTLED = frozenset(
         "KMS.ThrottlingException",
         "ConditionalRequestConflict",
         "OperationAborted",
+        "RequestTimeTooSkewed",  # signed more than 15 minutes before it arrived
     }
 )
 _UNKNOWN = frozenset({"RequestTimeout"})  # S3 calls it a 400

@@ -92,8 +92,8 @@ def _nameless(facts: Facts, holds_source: bool, rewound: bool, now_ms: int, requ
 
 def _refusal(facts: Facts, judged: Names, by_id: Mapping[str, Facts]) -> str:
     """Returns a text that says why a log must be left alone; empty if it may be recovered."""
-    if facts.damage:
-        return facts.damage
+    if facts.damage or facts.row_damage:
+        return facts.damage or facts.row_damage
     if facts.config is None:
         return "nothing says what log this is"
     if judged.standing[facts.log_id] == "main log is unknown":

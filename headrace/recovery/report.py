@@ -12,6 +12,7 @@ Severity = Literal["error", "warning"]
 Kind = Literal[
     "bucket.orphan",  # an object that nothing names (or that is just being published)
     "catalog.missing",
+    "catalog.damaged",
     "catalog.differs",
     "definition.missing",
     "definition.damaged",

@@ -60,6 +60,7 @@ class Facts(msgspec.Struct, frozen=True):
         touched_ms: when a read last renewed its sliding TTL (epoch ms); 0 if it has none.
         row: the catalog row of the log's name, perhaps for another log.
         damage: why the bucket's objects can't be trusted; empty if they can.
+        row_damage: why the catalog row of the name can't be read; empty if it can.
     """
 
     log_id: str
@@ -74,6 +75,7 @@ class Facts(msgspec.Struct, frozen=True):
     row: Row | None = None
     payload_slot: int | None = None
     damage: str = ""
+    row_damage: str = ""
 
     @property
     def is_lost(self) -> bool:
@@ -162,7 +164,7 @@ def look(stores: Stores, listed: Listed, row: Row | None = None) -> Facts:
     """
     log_id = listed.log_id
     tombstone = description = manifest = None
-    damage = ""
+    damage = row_damage = ""
     try:
         if listed.tombstoned:
             tombstone = read_mark(stores.objects, keys.tombstone(log_id), Tombstone)
@@ -177,7 +179,10 @@ def look(stores: Stores, listed: Listed, row: Row | None = None) -> Facts:
     config = _config(manifest, tombstone, description, row, *oldest)
     touched_ms = 0
     if config is not None:
-        row = stores.catalog.get(config.surface, config.name)
+        try:
+            row = stores.catalog.get(config.surface, config.name)
+        except Damaged as exc:
+            row, row_damage = None, str(exc)
         touched_ms = stores.watermarks.usage(log_id).touched_ms if config.ttl_ms is not None else 0
     return Facts(
         log_id=log_id,
@@ -192,6 +197,7 @@ def look(stores: Stores, listed: Listed, row: Row | None = None) -> Facts:
         row=row,
         payload_slot=listed.payload_slot,
         damage=damage,
+        row_damage=row_damage,
     )
 
 

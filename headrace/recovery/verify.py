@@ -228,7 +228,9 @@ class _Walk:
             return
         where = f"{config.surface}/{config.name}"
         own = facts.own_row
-        if row is None:
+        if facts.row_damage:
+            notes.error("catalog.damaged", where, found=facts.row_damage)
+        elif row is None:
             notes.error("catalog.missing", where, expected=self._log_id)
         elif own is None:
             has_ended = state is None or bool(state.ended) or facts.tombstone is not None

@@ -4,6 +4,7 @@ Guarantees that every adapter keeps:
  1. The row of a name is created and replaced only as a guard of a commit (`PutRow`), so a name has one log at a time.
  2. `get` is strongly consistent. Listings and `due` may lag by a moment.
  3. Listings are in byte order of the name, and cost in proportion to what they return, however many names have ended.
+ 4. A damaged row hides no other: listings and `due` report it and pass it over; `get` of its name raises `Damaged`.
 
 The catalog in DynamoDB. Table `catalog`: `bucket` S (hash), `name` S (range).
 
@@ -17,8 +18,9 @@ from __future__ import annotations
 
 import hashlib
 import heapq
+import logging
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -42,6 +44,7 @@ from headrace.wal.state import LogConfig
 if TYPE_CHECKING:  # it loads pynamodb, which the adapters in memory do not need
     from headrace.tables.dynamodb import Store
 
+_log = logging.getLogger(__name__)
 TABLE = "catalog"
 BUCKETS = "0123456789abcdef"
 GENERIC = "generic"  # the label of a log that was given none
@@ -189,13 +192,16 @@ def item_row(item: Item) -> Row:
     try:
         refuse_newer(item, where)
         deadline = item.get("expires_at_ms")
-        return Row(
+        row = Row(
             log_id=item["log_id"]["S"],
             config=_config_decoder.decode(item["config"]["S"]),
             ended="living_in" not in item,
             deadline_ms=int(deadline["N"]) if deadline is not None else None,
             label=item["label"]["S"] if "label" in item else GENERIC,
         )
+        if item["name"]["S"] != row.name or item["bucket"]["S"].rpartition("#")[0] != row.surface:
+            raise ValueError("it is the row of another name")  # a listing would continue after that name
+        return row
     except (KeyError, ValueError, RecursionError, msgspec.MsgspecError) as exc:
         raise Damaged(f"catalog row does not parse: {where}") from exc
 
@@ -236,13 +242,19 @@ class PutRow(Guard, frozen=True):
 class DynamoCatalog:
     """The port `headrace.tables.catalog.Catalog` on DynamoDB."""
 
-    def __init__(self, store: Store, table: str) -> None:
+    def __init__(self, store: Store, table: str, damaged: Callable[[], None] = lambda: None) -> None:
+        """Creates an adapter for `table`; it calls `damaged` for each damaged row that it passes over."""
         self._store = store
         self._table = table
+        self._damaged = damaged
 
     def get(self, surface: str, name: str) -> Row | None:
         """Returns the row of a name, None if there is none; costs one consistent read."""
-        arguments = {"TableName": self._table, "ConsistentRead": True, "Key": row_key(surface, name)}
+        return self._get(row_key(surface, name))
+
+    def _get(self, key: Item) -> Row | None:
+        wanted = {"bucket": key["bucket"], "name": key["name"]}
+        arguments = {"TableName": self._table, "ConsistentRead": True, "Key": wanted}
         item = self._store.call("GetItem", arguments).get("Item")
         return item_row(item) if item is not None else None
 
@@ -289,7 +301,19 @@ class DynamoCatalog:
             if not after.startswith(prefix):
                 return  # it sorts behind every name with the prefix; as a start key the store would refuse it
             query["ExclusiveStartKey"] = {"bucket": s(bucket), "name": s(after), key: s(bucket)}
-        yield from (row for row in map(item_row, self._store.query(query)) if row.name > after)
+        yield from (row for row in self._whole(item_row, self._store.query(query)) if row.name > after)
+
+    def _whole(self, read: Callable[[Item], Row | None], items: Iterable[Item]) -> Iterator[Row]:
+        """Yields the rows that `read` finds; reports those that are damaged."""
+        for item in items:
+            try:
+                row = read(item)
+            except Damaged as exc:
+                _log.error("%s", exc)
+                self._damaged()
+                continue
+            if row is not None:
+                yield row
 
     def due(self, now_ms: int) -> Iterator[Row]:
         """Yields the due rows, with a query per shard and page, and a read of each. Begins with another shard each minute:
@@ -304,10 +328,8 @@ class DynamoCatalog:
                 "ExpressionAttributeValues": {":shard": s(shard), ":now": n(now_ms)},
                 "Limit": _DUE_PAGE,
             }
-            for key in self._store.query(query):
-                row = self.get(key["bucket"]["S"].rpartition("#")[0], key["name"]["S"])
-                if row is not None and row.is_due(now_ms):
-                    yield row
+            rows = self._whole(self._get, self._store.query(query))
+            yield from (row for row in rows if row.is_due(now_ms))
 
     def mark_ended(self, row: Row) -> None:
         """Marks the row as ended with one conditional update; does nothing if the name has another log now."""

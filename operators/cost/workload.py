@@ -115,7 +115,7 @@ class Assumptions:
         dynamodb_ms, s3_get_ms, s3_put_ms: duration of a call, during which Lambda is billed.
         invocation_ms: time that the runtime and request handling take in each invocation.
         record_ms: time to check and frame a record.
-        log_bytes: bytes that an invocation logs: the platform's three lines and one of metrics.
+        log_bytes: bytes that an invocation of the api logs: the platform's three lines and one of metrics.
         access_log_bytes: bytes that the HTTP API logs per request.
         kms_requests: KMS requests per month; tables and bucket cache data keys for minutes.
         pollers, poll_s: number of Lambda's pollers per queue, and how long each poll lasts.
@@ -132,7 +132,7 @@ class Assumptions:
     s3_put_ms: float = 40
     invocation_ms: float = 3
     record_ms: float = 0.005
-    log_bytes: float = 900
+    log_bytes: float = 1070
     access_log_bytes: float = 410
     kms_requests: float = 50_000
     pollers: float = 5

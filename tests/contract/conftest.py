@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import pytest
@@ -32,12 +32,12 @@ def memory_ports() -> Ports:
     return Ports(stores.wal, stores.catalog, stores.watermarks, stores.producers)
 
 
-def dynamodb_ports(store: Store) -> Ports:
+def dynamodb_ports(store: Store, damaged: Callable[[], None] = lambda: None) -> Ports:
     """In new tables."""
     tables = create_tables()
     return Ports(
         DynamoWal(store, tables),
-        DynamoCatalog(store, tables["catalog"]),
+        DynamoCatalog(store, tables["catalog"], damaged),
         DynamoWatermarks(store, tables["watermarks"]),
         DynamoProducers(store, tables["producers"]),
     )

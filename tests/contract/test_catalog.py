@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 import itertools
+import json
+import re
 from collections.abc import Iterable
 from dataclasses import replace
 from itertools import islice
 
+import msgspec
+import pytest
+
+from functions import worker
 from functions.api.context import assemble
 from functions.api.door.access import Access
+from functions.metrics import Meter, SealerMetric
+from functions.queue import Message
+from functions.sealer import context as sealer
+from functions.sealer.audit import sweep
+from headrace.errors import Damaged
 from headrace.memory import memory_stores
+from headrace.recovery.recover import recover
+from headrace.recovery.verify import verify_all
 from headrace.settings import Settings
-from headrace.tables.catalog import BUCKETS, PutRow, Row, bucket_of
+from headrace.tables.catalog import BUCKETS, DynamoCatalog, PutRow, Row, bucket_of, row_item
 from headrace.tables.dynamodb import Store
 from headrace.tables.unborn import DUE_MS, UNBORN, Born, announced, buried
 from headrace.wal import MAX_GUARDS, Committed, GuardRefused
@@ -20,6 +33,7 @@ from tests.contract.conftest import Ports, dynamodb_ports
 from tests.support.builders import config, first_entry, log_id, row
 from tests.support.counting import AwsCalls
 from tests.unit.api.asgi import Server
+from tests.unit.sealer.world import World
 
 # In byte order, which is neither alphabetical nor that of UTF-16 (the last two).
 NAMES = ["A", "B/c", "a", "a b", "a/", "a/1", "a/10", "a/2", "a0", "b", "z", "é", "日本", "\uffee", "\U0001f600"]
@@ -141,6 +155,74 @@ def test_the_listing_answers_and_audits_walk_past_any_number_of_ended_names(stor
     with calls.during() as made:
         assert [name for part in BUCKETS for name in names(ports.catalog.part("streams", part, limit=500))] == ["z"]
     assert made == {"Query": 16}, "one for each part of an audit"
+
+
+def damage(store: Store, ports: Ports, *damaged: str, **values: str) -> None:
+    """Writes attributes that do not parse to rows that were committed, beside their keys."""
+    assert isinstance(ports.catalog, DynamoCatalog)
+    for name in damaged:
+        item = row_item(row(name, "l", deadline_ms=10)) | {key: {"S": value} for key, value in values.items()}
+        store.call("PutItem", {"TableName": ports.catalog._table, "Item": item})
+
+
+@pytest.mark.parametrize(
+    "config", ["{", "{}", msgspec.json.encode(config("z")).decode()], ids=["cut", "empty", "other name"]
+)
+def test_a_damaged_row_hides_no_other(store: Store, caplog: pytest.LogCaptureFixture, config: str) -> None:
+    """One ended an audit's part, the expiry sweep, every listing and a recovery."""
+    count: list[None] = []
+    ports = dynamodb_ports(store, damaged=lambda: count.append(None))
+    every = [f"s{number:03d}" for number in range(60)]
+    put(ports, *(row(name, "l", deadline_ms=10) for name in every))
+    gone = every[::7]
+    damage(store, ports, *gone, config=config)
+    left = [name for name in every if name not in gone]
+    assert names(ports.catalog.living("streams", limit=50)) == left[:50]
+    assert names(ports.catalog.every("streams", after="s010", limit=50)) == left[9:]
+    assert len(count) > len(gone)
+    count.clear()
+    caplog.clear()
+    assert sorted(name for part in BUCKETS for name in names(ports.catalog.part("streams", part, limit=50))) == left
+    assert len(count) == len(gone)
+    assert sorted(re.findall(r"name=\{'S': '(\w+)'\}", caplog.text)) == gone
+    assert sorted(names(ports.catalog.due(10))) == left
+    assert len(count) == 2 * len(gone)
+    with pytest.raises(Damaged, match=r"name=.*s007"):
+        ports.catalog.get("streams", "s007")
+
+
+def test_a_worker_goes_on_past_a_damaged_row_and_counts_it(store: Store) -> None:
+    world = World()
+    lines: list[str] = []
+    meter = Meter(SealerMetric, lines.append)
+    ports = dynamodb_ports(store, damaged=meter.count_damage)
+    logs = {name: world.create(name, ttl_ms=1000) for name in ("a", "b", "c")}
+    put(ports, *(Row(log, config(name, ttl_ms=1000), deadline_ms=10) for name, log in logs.items()))
+    damage(store, ports, "b", config="{")
+    parts = sealer.assemble(replace(world.stores, catalog=ports.catalog), world.queue, meter)
+    seen = []
+    for part in BUCKETS:
+        message = Message("audit", surface="streams", part=part)
+        seen += worker.audit(parts, message, lambda one: one.name, lambda _: []).found
+    assert sorted(seen) == ["a", "c"]
+    world.wait(3600)
+    assert sweep(parts)[:2] == (2, 0)
+    meter.flush()
+    assert [json.loads(line)["PoisonedLogs"] for line in lines] == [[2]]
+
+
+def test_a_recovery_goes_on_past_a_damaged_row_and_refuses_its_log(store: Store) -> None:
+    world = World()
+    ports = dynamodb_ports(store)
+    logs = {name: world.create(name) for name in ("a", "b")}
+    for log in logs.values():
+        world.seal(log)
+    damage(store, ports, "b", config="{")
+    stores = replace(world.stores, catalog=ports.catalog)
+    found = {log.name: (log.status, log.reason) for log in recover(stores, dry_run=True).logs}
+    assert found["a"] == ("repaired", "") and found["b"][0] == "refused" and "does not parse" in found["b"][1]
+    kinds = {finding.log_id: finding.kind for finding in verify_all(stores).findings}
+    assert kinds == {logs["a"]: "catalog.missing", logs["b"]: "catalog.damaged"}
 
 
 def test_due_rows_are_those_whose_deadline_has_come(ports: Ports) -> None:

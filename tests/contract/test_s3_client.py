@@ -117,6 +117,7 @@ def test_a_fast_put_is_tried_twice(server: _Server, script: tuple[tuple[int, str
         ((SLOW, SLOW), StoreThrottled),
         (((429, "TooManyRequestsException"), (400, "KMS.ThrottlingException")), StoreThrottled),
         (((409, "OperationAborted"), (409, "ConditionalRequestConflict")), StoreThrottled),
+        (((403, "RequestTimeTooSkewed"), (403, "RequestTimeTooSkewed")), StoreThrottled),
         ((FAILED, FAILED), StoreTimeout),
         ((FAILED, SLOW), StoreTimeout),  # the first try may have written
         ((SLOW, LOST), StoreTimeout),

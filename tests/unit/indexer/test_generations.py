@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from functions.indexer.retire import remove_generations
-from headrace.errors import Damaged, StoreTimeout
+from headrace.errors import Damaged, StoreThrottled, StoreTimeout
 from headrace.index.manifest import IndexManifestStore
 from headrace.manifest.store import KEPT_MS, outdated
 from headrace.objects import keys
@@ -30,7 +30,7 @@ def built(generations: int, every_s: int) -> tuple[World, str]:
     while (newest := world.indexer.indexes.newest(log_id)).generation < generations:
         world.wait(every_s)
         following = replace(newest, generation=newest.generation + 1, created_ms=world.indexer.now_ms())
-        assert world.indexer.publish(following)
+        assert world.indexer.publish(following, world.indexer.look())
     return world, log_id
 
 
@@ -118,6 +118,22 @@ def test_a_removal_that_broke_off_is_no_damage_and_is_repeated(monkeypatch: pyte
     assert standing(world, log_id) == [1, 10]
 
 
+def test_an_indexer_whose_host_slept_for_days_publishes_no_generation_again() -> None:
+    world, log_id = built(3, HOUR_S)
+    began, newest = world.indexer.look(), world.indexer.indexes.newest(log_id)
+    late = replace(newest, generation=4, created_ms=world.indexer.now_ms())
+    for generation in (4, 5):
+        world.wait(48 * HOUR_S)
+        following = replace(newest, generation=generation, created_ms=world.indexer.now_ms())
+        assert world.indexer.publish(following, world.indexer.look())
+    world.wait(48 * HOUR_S)
+    remove_generations(world.indexer, log_id)
+    assert standing(world, log_id) == [1, 5], "the fourth is free"
+    with pytest.raises(StoreThrottled):
+        world.indexer.publish(late, began)
+    assert standing(world, log_id) == [1, 5]
+
+
 @pytest.mark.parametrize(("missing", "is_told"), [(1, True), (3, False), (6, True), (9, True)])
 def test_a_generation_that_must_stand_is_missed(missing: int, is_told: bool) -> None:
     world, log_id = built(5, 1)
@@ -125,7 +141,7 @@ def test_a_generation_that_must_stand_is_missed(missing: int, is_told: bool) -> 
     newest = world.indexer.indexes.newest(log_id)
     for generation in range(6, 11):  # the 5th is a day old, these are not
         made = replace(newest, generation=generation, created_ms=world.indexer.now_ms())
-        assert world.indexer.publish(made)
+        assert world.indexer.publish(made, world.indexer.look())
     world.objects.delete([keys.index_manifest(log_id, missing)])
     assert problems(world, log_id) == (["index.missing"] if is_told else [])
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -15,10 +16,12 @@ from functions.sealer import seal as sealing
 from functions.sealer import trim as trimming
 from functions.sealer.audit import SWEEP_S, audit, sweep
 from functions.sealer.context import assemble
+from functions.sealer.seal import Sealed, seal
 from functions.sealer.trim import sweep_orphans, trim
 from functions.worker import Audited
 from headrace.definition import Definition
-from headrace.errors import Damaged
+from headrace.errors import Damaged, StoreThrottled
+from headrace.manifest.store import Look
 from headrace.objects import keys
 from headrace.recovery.verify import verify
 from headrace.streams import profiles
@@ -26,6 +29,7 @@ from headrace.streams.values import STREAMS
 from headrace.tables.catalog import BUCKETS, PutRow, Row
 from tests.support.builders import config, first_entry
 from tests.support.faults import Faulty
+from tests.unit.indexer.world import each_call
 from tests.unit.sealer.world import SETTINGS, World, dispatcher
 
 TTL_MS = 60_000
@@ -280,6 +284,51 @@ def test_generations_go_a_day_after_a_newer_one_that_the_watermark_names() -> No
     assert world.published(log_id) == written
 
 
+def test_a_sealer_whose_host_sleeps_for_days_publishes_no_generation_again_wherever_it_fell_asleep() -> None:
+    """The number that it was about to take was taken, replaced and swept meanwhile, and so free again."""
+
+    def run(at: int) -> bool:
+        world = World(replace(SETTINGS, seal_records=3))
+        log_id = world.create("a")
+        written = world.fill("a", 1)
+        world.seal(log_id)
+        written += world.fill("a", 2)
+        others: list[int] = []
+        calls = 0
+
+        def sleep(name: str, after: bool) -> None:
+            nonlocal calls
+            calls += not after
+            if calls != at or after:
+                return
+            for _ in range(2):
+                world.seal(log_id)
+                written.extend(world.fill("a", 1))
+                world.wait(2 * DAY_S)
+            world.seal(log_id)
+            trim(world.parts, log_id)
+            sweep_orphans(world.parts, log_id)
+            others.extend(world.stores.manifests().standing(log_id))
+            if name == "create":
+                raise StoreThrottled("signed days ago: AWS refuses it")
+
+        published: Sealed | None = None
+        with suppress(StoreThrottled):
+            published = seal(world.watched(sleep), log_id, force=True)
+        if others:
+            assert others[1] > 3, "the next number is free"
+            assert world.stores.manifests().standing(log_id) == others
+        outcomes[published is not None] += 1
+        world.seal(log_id)
+        assert world.published(log_id) == written
+        assert [one for one in verify(world.stores, log_id).findings if one.severity == "error"] == []
+        return calls >= at
+
+    outcomes: Counter[bool] = Counter()
+    assert each_call(run) > 15
+    assert outcomes[False] > 5 and outcomes[True] > 5
+
+
 def test_a_sealer_that_slept_for_a_day_goes_on_behind_the_generations_that_went() -> None:
     world = World(replace(SETTINGS, seal_records=3))
     log_id = world.create("a")
@@ -296,7 +345,7 @@ def test_a_sealer_that_slept_for_a_day_goes_on_behind_the_generations_that_went(
     written += world.fill("a", 1)
     newest = world.wal.newest(log_id)
     assert newest is not None and old is not None
-    other = sealing._Run(world.parts, newest, True)._next(old)
+    other = sealing._Run(world.parts, newest, True, Look.begin(world.clock))._next(old)
     assert other.generation == 4
     world.seal(log_id)
     assert world.published(log_id) == written
