@@ -17,7 +17,7 @@ from headrace.objects import keys
 from headrace.recovery.plan import Plan, plan
 from headrace.recovery.report import LogRecovered, Progress, RecoverReport, no_progress
 from headrace.recovery.survey import ALONE, payload_offset, survey
-from headrace.tables.catalog import PutRow
+from headrace.tables.naming import PutRow
 from headrace.tables.watermarks import Watermark
 from headrace.wal import Committed
 from headrace.wal.state import Entry, incarnation_of

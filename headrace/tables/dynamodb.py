@@ -32,7 +32,7 @@ from pynamodb.exceptions import PynamoDBException
 
 from headrace.clock import Budget, SystemClock, check_deadline
 from headrace.errors import SignatureExpired, StoreThrottled, StoreTimeout
-from headrace.tables.items import ConditionFailed, Item, TransactionCancelled, s
+from headrace.tables.items import Attribute, ConditionFailed, Item, TransactionCancelled, s
 
 # botocore would put its own name together again for each call, at a seventh of the CPU of a put.
 _USER_AGENT = f"headrace botocore/{botocore.__version__}"
@@ -174,8 +174,7 @@ class Store:
             "ProjectionExpression": "log_id, #range",
             "Limit": limit,
         }
-        found = self.query(query)
-        keys = list(islice(found, limit))
+        keys = list(islice(self.query(query), limit))
         self.delete(table, keys)
         return len(keys) < limit
 
@@ -225,21 +224,6 @@ def _translate(exc: Exception, response: Mapping[str, Any]) -> Exception:
 
 _TARGET = "DynamoDB_20120810."
 _TYPE = "application/x-amz-json-1.0"
-
-
-class Attribute(TypedDict, total=False):
-    """An attribute value. The decoder reads `B` as bytes; JSON has it as base64 text."""
-
-    S: str
-    N: str
-    B: bytes
-    BOOL: bool
-    NULL: bool
-    SS: list[str]
-    NS: list[str]
-    BS: list[bytes]
-    L: list[Attribute]
-    M: dict[str, Attribute]
 
 
 _Attributes = dict[str, Attribute]
@@ -385,27 +369,20 @@ def signed(
 ) -> dict[str, str]:
     """Returns the headers of a call, with its signature (AWS Signature Version 4, IAM User Guide)."""
     at = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(now))
-    headers = {"content-type": _TYPE, "host": host, "x-amz-date": at}
+    headers = {"Content-Type": _TYPE, "Host": host, "X-Amz-Date": at}
     if credentials.token:
-        headers["x-amz-security-token"] = credentials.token
-    headers["x-amz-target"] = target
-    names = ";".join(headers)
-    lines = "".join([f"{name}:{value}\n" for name, value in headers.items()])
+        headers["X-Amz-Security-Token"] = credentials.token
+    headers["X-Amz-Target"] = target
+    names = ";".join(headers).lower()
+    lines = "".join([f"{name.lower()}:{value}\n" for name, value in headers.items()])
     canonical = f"POST\n{path}\n\n{lines}\n{names}\n{sha256(body).hexdigest()}"
     scope = f"{at[:8]}/{region}/dynamodb/aws4_request"
     text = f"AWS4-HMAC-SHA256\n{at}\n{scope}\n{sha256(canonical.encode()).hexdigest()}"
     key = _signing_key(credentials.secret_key, at[:8], region)
     signature = hmac.new(key, text.encode(), sha256).hexdigest()
-    found = {
-        "Content-Type": _TYPE,
-        "X-Amz-Date": at,
-        "X-Amz-Target": target,
-        "Authorization": f"AWS4-HMAC-SHA256 Credential={credentials.access_key}/{scope}, SignedHeaders={names}, "
-        f"Signature={signature}",
-    }
-    if credentials.token:
-        found["X-Amz-Security-Token"] = credentials.token
-    return found
+    del headers["Host"]  # it is sent anyway
+    told = f"Credential={credentials.access_key}/{scope}, SignedHeaders={names}, Signature={signature}"
+    return {**headers, "Authorization": f"AWS4-HMAC-SHA256 {told}"}
 
 
 @lru_cache(maxsize=4)

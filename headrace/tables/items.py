@@ -7,7 +7,7 @@ condition and an effect on tables in memory. Adapters of the write-ahead log kno
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
 import msgspec
 
@@ -19,6 +19,21 @@ Item = dict[str, Any]
 Member = dict[str, Any]
 Names = Mapping[str, str]  # names of the deployed tables, by their names here
 MemoryTables = Mapping[str, Any]  # the adapters in memory, by what the tables are called here
+
+
+class Attribute(TypedDict, total=False):
+    """An attribute value. The decoder reads `B` as bytes; JSON has it as base64 text."""
+
+    S: str
+    N: str
+    B: bytes
+    BOOL: bool
+    NULL: bool
+    SS: list[str]
+    NS: list[str]
+    BS: list[bytes]
+    L: list[Attribute]
+    M: dict[str, Attribute]
 
 
 class Refusal(NamedTuple):

@@ -24,8 +24,9 @@ from headrace.memory import memory_stores
 from headrace.recovery.recover import recover
 from headrace.recovery.verify import verify_all
 from headrace.settings import Settings
-from headrace.tables.catalog import BUCKETS, DynamoCatalog, PutRow, Row, bucket_of, row_item
+from headrace.tables.catalog import BUCKETS, DynamoCatalog, Row, bucket_of, row_item
 from headrace.tables.dynamodb import Store
+from headrace.tables.naming import PutRow
 from headrace.tables.unborn import DUE_MS, UNBORN, Born, announced, buried
 from headrace.wal import MAX_GUARDS, Committed, GuardRefused
 from headrace.wal.state import Ancestor, Companion, DefinitionRef, ForkSource
