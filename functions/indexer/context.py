@@ -44,10 +44,6 @@ class Context(worker.Context[IndexerMetric]):
             ),
         )
 
-    def look(self) -> Look:
-        """Returns a look for the newest generation of a manifest or an index manifest that begins now."""
-        return Look.begin(self.stores.clock)
-
     def publish(self, manifest: IndexManifest, look: Look) -> bool:
         """Publishes a generation of an index manifest, and raises its number in the log's watermark row. Returns False
         if another caller took the number. `look` is the one that found the generation before.

@@ -91,7 +91,7 @@ def seal(parts: Context, log_id: str, *, force: bool = False) -> Sealed:
     newest = stores.wal.newest(log_id)
     if newest is None or not policy.may_seal(newest.state):
         return Sealed()
-    look = Look.begin(stores.clock)
+    look = parts.look()
     watermark = stores.watermarks.get(log_id)
     if newest.slot < watermark.end_slot:
         return Sealed()
