@@ -236,15 +236,6 @@ class Judge(BucketLaws):
                 self._broken(self.law, f"{row.name} shows {row.label}: {log.now.definition}")
         self._unborn()
         self._refused()
-        self._finished()
-
-    def _finished(self) -> None:
-        """Nothing is gone on with."""
-        self._law("messages do not multiply")
-        told = self._world.model.left_alone | self._world.model.refused
-        going_on = [one for _, one in self._world.queue.waiting if one.turn and one.log_id not in told]
-        if going_on:
-            self._broken(self.law, f"at rest, and these go on: {going_on}")
 
     def _forks(self, log: LogModel) -> None:
         """Each is counted once; those that a disaster made nameless may be, or not."""
