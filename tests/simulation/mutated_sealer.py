@@ -116,7 +116,7 @@ def publish_and_clean_up(self: Any, manifest: Any) -> Any:
     """Takes a refused create for another's success, and removes what was uploaded."""
     store = self._parts.manifests
 
-    def publish(new: Any) -> bool:
+    def publish(new: Any, _: Any) -> bool:
         key = keys.manifest(new.log_id, new.generation)
         if self._stores.objects.create(key, manifests.encode(new)):
             return True
