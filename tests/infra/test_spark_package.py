@@ -110,7 +110,7 @@ def run_here(folder: Path, archive: Path, endpoint: str) -> subprocess.Completed
         *(word for name, value in SMALL.items() for word in ("--conf", f"{name}={value}")),
         *(sent["entryPoint"], *sent["entryPointArguments"], "--endpoint", endpoint),
     ]
-    environment = bare_environment(**CREDENTIALS, **driver, **own)
+    environment = bare_environment(**{**CREDENTIALS, **driver, **own})
     return subprocess.run(
         command, cwd=folder, env=environment, capture_output=True, text=True, timeout=480, check=False
     )
