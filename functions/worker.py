@@ -24,7 +24,7 @@ from functions.queue import Message, Queue, parse
 from headrace.clock import Threads
 from headrace.errors import HeadraceError, StoreError
 from headrace.log.stores import Stores
-from headrace.manifest.store import Look, ManifestStore
+from headrace.manifest.store import ManifestStore, NewestLook
 from headrace.objects.observed import ObservedObjects, RequestCounts
 from headrace.tables.catalog import BUCKETS, Row
 
@@ -53,9 +53,9 @@ class Context(Generic[M]):
         """Returns the server's clock in epoch milliseconds."""
         return self.stores.clock.now_ms()
 
-    def look(self) -> Look:
+    def look(self) -> NewestLook:
         """Returns a look for the newest generation of a manifest or an index manifest that begins now."""
-        return Look.begin(self.stores.clock)
+        return NewestLook.begin(self.stores.clock)
 
 
 def count_requests(stores: Stores, meter: Meter[Any]) -> tuple[Stores, RequestCounts]:

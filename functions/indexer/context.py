@@ -13,7 +13,7 @@ from headrace.definition import Definitions
 from headrace.index.manifest import IndexManifest, IndexManifestStore
 from headrace.log.stores import Stores
 from headrace.manifest.merging import MergeLimits
-from headrace.manifest.store import Look
+from headrace.manifest.store import NewestLook
 from headrace.tables.jobs import DynamoJobs, Jobs
 
 
@@ -44,7 +44,7 @@ class Context(worker.Context[IndexerMetric]):
             ),
         )
 
-    def publish(self, manifest: IndexManifest, look: Look) -> bool:
+    def publish(self, manifest: IndexManifest, look: NewestLook) -> bool:
         """Publishes a generation of an index manifest, and raises its number in the log's watermark row. Returns False
         if another caller took the number. `look` is the one that found the generation before.
 

@@ -27,11 +27,11 @@ from functions.indexer.look import is_over, look
 from headrace.errors import Damaged, StoreThrottled
 from headrace.index.descriptors import Descriptor, Run
 from headrace.index.manifest import IndexManifest, Retired, without
-from headrace.manifest.store import KEPT_MS, Look, outdated
+from headrace.manifest.store import KEPT_MS, NewestLook, outdated
 from headrace.objects import ObjectMissing, keys, packed
 
 
-def retire(context: Context, index: IndexManifest, began: Look) -> IndexManifest:
+def retire(context: Context, index: IndexManifest, began: NewestLook) -> IndexManifest:
     """Removes the objects of retired runs that no reader can still use, and publishes a manifest without them. Returns
     the manifest that is the newest one afterwards, as far as this call knows. `began` is the look that found `index`.
     """

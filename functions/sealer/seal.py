@@ -36,7 +36,7 @@ from headrace.log.stores import Stores
 from headrace.manifest import manifest as manifests
 from headrace.manifest import merging
 from headrace.manifest.manifest import Description, Manifest, ManifestPage
-from headrace.manifest.store import Look
+from headrace.manifest.store import NewestLook
 from headrace.objects import keys
 from headrace.segment import writer
 from headrace.segment.descriptor import Segment
@@ -121,7 +121,7 @@ def _oldest_unsealed_ms(parts: Context, newest: Entry, end_slot: int) -> int:
 class _Run:
     """One sealing of one log, up to the entry that was newest when it began."""
 
-    def __init__(self, parts: Context, newest: Entry, everything: bool, look: Look) -> None:
+    def __init__(self, parts: Context, newest: Entry, everything: bool, look: NewestLook) -> None:
         self._parts = parts
         self._stores = parts.stores
         self._log_id = newest.log_id

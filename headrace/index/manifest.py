@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from headrace.clock import Bounded, Clock, moment
 from headrace.errors import Damaged
 from headrace.index.descriptors import Run
-from headrace.manifest.store import KEPT_MS, Look
+from headrace.manifest.store import KEPT_MS, NewestLook
 from headrace.objects import ObjectMissing, Objects, keys, packed
 from headrace.objects.packed import publish
 
@@ -247,7 +247,7 @@ class IndexManifestStore:
             found = following
         return found
 
-    def publish(self, manifest: IndexManifest, look: Look | None = None) -> bool:
+    def publish(self, manifest: IndexManifest, look: NewestLook | None = None) -> bool:
         """Creates the generation if it is absent. Returns whether it is `manifest`; False if another caller took its
         number. `look` is the one that found the generation before; None only in tests.
 

@@ -36,14 +36,14 @@ KEPT_MS = 24 * 3600 * 1000  # a generation is kept at least so long after it was
 _KEEP_BYTES = 32 * 1024 * 1024  # in memory, of generations and of pages; one generation takes up to about 1 MB
 
 
-class Look(NamedTuple):
+class NewestLook(NamedTuple):
     """When a caller began to look for the newest generation. A publisher takes it before it reads the watermark."""
 
     clock: Clock
     since: Moment
 
     @classmethod
-    def begin(cls, clock: Clock) -> Look:
+    def begin(cls, clock: Clock) -> NewestLook:
         """Returns a look that begins now."""
         return cls(clock, moment(clock))
 
@@ -81,7 +81,7 @@ class ManifestStore:
         except ObjectMissing:
             return None
 
-    def publish(self, manifest: Manifest, look: Look | None = None) -> bool:
+    def publish(self, manifest: Manifest, look: NewestLook | None = None) -> bool:
         """Creates the generation if it is absent. Returns whether it is `manifest`; False if another caller took its
         number.
 
@@ -199,7 +199,7 @@ class ManifestStore:
             return None
         return self.load(log_id, max(self.standing(log_id), default=1))
 
-    def _previous(self, manifest: Manifest, look: Look | None) -> Manifest | None:
+    def _previous(self, manifest: Manifest, look: NewestLook | None) -> Manifest | None:
         if manifest.generation <= 1:
             return None
         previous = self.load(manifest.log_id, manifest.generation - 1)

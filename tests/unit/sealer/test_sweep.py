@@ -21,7 +21,7 @@ from functions.sealer.trim import sweep_orphans, trim
 from functions.worker import Audited
 from headrace.definition import Definition
 from headrace.errors import Damaged, StoreThrottled
-from headrace.manifest.store import Look
+from headrace.manifest.store import NewestLook
 from headrace.objects import keys
 from headrace.recovery.verify import verify
 from headrace.streams import profiles
@@ -346,7 +346,7 @@ def test_a_sealer_that_slept_for_a_day_goes_on_behind_the_generations_that_went(
     written += world.fill("a", 1)
     newest = world.wal.newest(log_id)
     assert newest is not None and old is not None
-    other = sealing._Run(world.parts, newest, True, Look.begin(world.clock))._next(old)
+    other = sealing._Run(world.parts, newest, True, NewestLook.begin(world.clock))._next(old)
     assert other.generation == 4
     world.seal(log_id)
     assert world.published(log_id) == written
