@@ -19,6 +19,7 @@ from headrace.log import commit, context, control, read, seam
 from headrace.log import join as tail
 from headrace.log.commit import Appender, Attempt
 from headrace.manifest import merging
+from headrace.manifest.store import NewestLook
 from headrace.recovery import names, survey
 from headrace.recovery import plan as recovering
 from headrace.streams import create as creating
@@ -289,6 +290,11 @@ ALL: dict[str, Mutant] = {
             "manifest generations removed at once",
             "manifest generations: a reader that lags",
             (trim, "_outdated", sealing.outdated_at_once),
+        ),
+        Mutant(
+            "look never too old",
+            "a sealer slept until the generation that it would publish was swept",
+            (NewestLook, "check", lambda self: None),
         ),
         Mutant(
             "merge publishes over a newer generation",

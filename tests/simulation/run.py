@@ -15,7 +15,7 @@ from functions.sealer import purge, seal, trim
 from headrace import clock
 from headrace.log import commit, context, join, seam
 from headrace.log import join as tail
-from headrace.manifest import manifest, merging
+from headrace.manifest import manifest, merging, store
 from headrace.recovery import bucket, survey
 from headrace.tables import unborn
 from headrace.tables.unborn import UNBORN
@@ -78,8 +78,9 @@ _SMALL: tuple[tuple[Any, str, Any], ...] = (
     (join, "_PAGE", 3),
     (manifest, "PAGE_SEGMENTS", 3),
     (manifest, "FAN_OUT", 2),
-    (trim, "KEPT_MS", 7_200_000),  # as long as a process sleeps
+    (trim, "KEPT_MS", 7_200_000),  # as long as a process sleeps, but in a stage
     (bucket, "KEPT_MS", 7_200_000),
+    (store, "KEPT_MS", 7_200_000),
     (wal_memory, "_PAGE_BYTES", 1800),
     (seal, "MAX_ROUNDS", 3),
     (purge, "PAGE_OBJECTS", 5),

@@ -178,6 +178,23 @@ def log_that_can_not_be_sealed() -> Stage:
     return stage
 
 
+def generation_that_was_swept() -> Stage:
+    """A sealer stands still before it publishes. Meanwhile its generation is published by another, replaced, and, once it
+    has stood long enough, removed: its number is free again.
+    """
+    stage = Stage()
+    stage.add(0, "api1", "create")
+    stage.add(1, "sealer1", "seal")
+    stage.add(2, "api1", "append")
+    late = stage.add(3, "sealer0", "seal")
+    stage.fault(late, "objects.put", 1, "pause_before", 4 * HOUR)
+    for turn in range(2):
+        stage.add(5 + 2 * turn, "sealer1", "seal")
+        stage.add(6 + 2 * turn, "api1", "append")
+    stage.add(2.5 * HOUR, "sealer1", "orphans")
+    return stage
+
+
 ALL: tuple[Callable[[], Stage], ...] = (
     dead_item_in_the_slot,
     dead_item_removed,
@@ -188,4 +205,5 @@ ALL: tuple[Callable[[], Stage], ...] = (
     buried_create,
     end_that_the_catalog_forgot,
     log_that_can_not_be_sealed,
+    generation_that_was_swept,
 )
