@@ -25,8 +25,7 @@ from tests.simulation.ports import QueueFailed
 if TYPE_CHECKING:
     from tests.simulation.world import World
 
-# One, and one more for each fault that keeps its note away. A run of many seeds prints how many there were, as "messages that
-# go on".
+# One, and one more for each fault that keeps its note away. A run of many seeds prints how many there were.
 MOST_GOING_ON = 6
 
 

@@ -179,8 +179,8 @@ def log_that_can_not_be_sealed() -> Stage:
 
 
 def generation_that_was_swept() -> Stage:
-    """A sealer stands still before it publishes. Meanwhile its generation is published by another, replaced, and, once it
-    has stood long enough, removed: its number is free again.
+    """A sealer stands still before it publishes. Meanwhile another publishes its generation, which is replaced and, long
+    after that, removed: its number is free again.
     """
     stage = Stage()
     stage.add(0, "api1", "create")
