@@ -138,8 +138,8 @@ def publish_merged_anyway(parts: Any, task: Any, made: Any) -> bool:
     successor = None
     for generation in range(newest.generation, 0, -1):
         planned = parts.manifests.load(task.log_id, generation)
-        found = merging.merged(planned, task.segments, made, parts.now_ms())
-        if found is None:
+        found = planned and merging.merged(planned, task.segments, made, parts.now_ms())
+        if not found:
             break
         successor = replace(found, generation=newest.generation + 1)
     if successor is None:

@@ -24,16 +24,25 @@ class Stage:
         self.disasters: list[Disaster] = []
 
     def add(
-        self, at: float, slot: str, kind: str, *, count: float = 0.5, size: float = _SMALL, producer: float = 0.5
+        self,
+        at: float,
+        slot: str,
+        kind: str,
+        *,
+        count: float = 0.5,
+        size: float = _SMALL,
+        producer: float = 0.5,
+        repeat: bool = False,
     ) -> int:
         """Adds an operation and returns its id. A sealer's is about the newest log.
 
         Args:
             count, size: the numbers that decide its records; `count` also where a read begins.
             producer: the number that decides whose write it is.
+            repeat: whether that write was made before.
         """
         op_id = STAGED + len(self.ops)
-        dice = (0.0 if slot.startswith("sealer") else count, size, 0.5, 0.95, producer, 0.5)
+        dice = (0.0 if slot.startswith("sealer") else count, size, 0.5, 0.95, producer, 0.8 if repeat else 0.5)
         self.ops.append(Op(op_id, slot, f"{slot}.stage", int(at * SECOND), kind, NAME, dice))
         return op_id
 
@@ -94,6 +103,19 @@ def producer_evicted_by_a_dead_item() -> Stage:
     late = stage.add(1, "api0", "produce", producer=0.45)
     stage.fault(late, "wal.commit", 1, "suspend_before", 60)
     stage.go_on()
+    return stage
+
+
+def repeat_into_a_new_log() -> Stage:
+    """A producer repeats a write through a process that does not know that the name has another log since."""
+    stage = Stage()
+    stage.add(0, "api1", "create")
+    stage.add(0.5, "api1", "produce")
+    stage.add(1, "api0", "head")
+    stage.add(1.5, "api1", "delete")
+    stage.add(2, "api1", "create")
+    late = stage.add(3, "api0", "produce", repeat=True)
+    stage.fault(late, "wal.commit", 1, ANY, 30)
     return stage
 
 
@@ -199,6 +221,7 @@ ALL: tuple[Callable[[], Stage], ...] = (
     dead_item_in_the_slot,
     dead_item_removed,
     producer_evicted_by_a_dead_item,
+    repeat_into_a_new_log,
     late_writer_into_a_purged_log,
     payload_swept_between_tries,
     late_original,
