@@ -92,8 +92,10 @@ def _nameless(facts: Facts, holds_source: bool, rewound: bool, now_ms: int, requ
 
 def _refusal(facts: Facts, judged: Names, by_id: Mapping[str, Facts]) -> str:
     """Returns a text that says why a log must be left alone; empty if it may be recovered."""
-    if facts.damage or facts.row_damage:
-        return facts.damage or facts.row_damage
+    if facts.damage:
+        return facts.damage
+    if facts.row_damage is not None:
+        return facts.row_damage.reason
     if facts.config is None:
         return "nothing says what log this is"
     if judged.standing[facts.log_id] == "main log is unknown":

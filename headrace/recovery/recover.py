@@ -77,15 +77,16 @@ class _Run:
                 self._write(plan, wrote)
         except (HeadraceError, StoreError) as exc:
             status, reason = "refused", f"{type(exc).__name__}: {exc}"
-        facts, config = plan.facts, plan.facts.config
+        facts, config, row = plan.facts, plan.facts.config, plan.facts.row_damage
+        named = config or row
         if status in ("intact", "gone") and wrote:
             status = "repaired" if status == "intact" else status
         offset = payload_offset(facts)
         is_behind = offset is not None and bool(plan.lost) and offset >= plan.state.next_offset
         return LogRecovered(
             log_id=facts.log_id,
-            surface=config.surface if config is not None else "",
-            name=config.title if config is not None else "",
+            surface=named.surface if named is not None else "",
+            name=config.title if config is not None else row.name if row is not None else "",
             status=status,
             end_offset=plan.state.next_offset,
             incarnation=incarnation_of(config, plan.state) if config is not None else 0,

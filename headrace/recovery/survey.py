@@ -1,12 +1,13 @@
 """Reads the facts of every log from the bucket and the tables. Writes nothing.
 
 One listing of the bucket finds the logs. Each log then costs its two small objects, its newest manifest, and three
-reads of tables. Logs that only the catalog knows are included; logs that only the write-ahead log knows can't be found.
+reads of tables. Logs that only the catalog knows are included, and damaged rows of it of which no log tells; logs that only
+the write-ahead log knows can't be found.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from itertools import groupby
 from typing import Literal, TypeVar
@@ -21,7 +22,7 @@ from headrace.manifest import invariants
 from headrace.manifest.manifest import Description, Manifest, Tombstone, decode
 from headrace.objects import ObjectMissing, Objects, keys, packed
 from headrace.recovery.report import Progress, no_progress
-from headrace.tables.catalog import Row
+from headrace.tables.catalog import DamagedRow, Row
 from headrace.tables.watermarks import Watermark
 from headrace.wal.state import Entry, LogConfig, LogState, incarnation_of, offset_of_slot
 
@@ -60,10 +61,10 @@ class Facts(msgspec.Struct, frozen=True):
         touched_ms: when a read last renewed its sliding TTL (epoch ms); 0 if it has none.
         row: the catalog row of the log's name, perhaps for another log.
         damage: why the bucket's objects can't be trusted; empty if they can.
-        row_damage: why the catalog row of the name can't be read; empty if it can.
+        row_damage: the catalog row of the name if it can't be read.
     """
 
-    log_id: str
+    log_id: str  # empty if only a damaged row is known, which does not tell it
     config: LogConfig | None = None
     tombstone: Tombstone | None = None
     manifest: Manifest | None = None
@@ -75,12 +76,12 @@ class Facts(msgspec.Struct, frozen=True):
     row: Row | None = None
     payload_slot: int | None = None
     damage: str = ""
-    row_damage: str = ""
+    row_damage: DamagedRow | None = None
 
     @property
     def is_lost(self) -> bool:
         """Whether nothing tells which log it was; then nothing of it had been published."""
-        return self.config is None and self.newest is None and not self.damage
+        return self.config is None and self.newest is None and not self.damage and self.row_damage is None
 
     @property
     def state(self) -> LogState | None:
@@ -114,11 +115,19 @@ class Facts(msgspec.Struct, frozen=True):
 
 
 def survey(stores: Stores, progress: Progress = no_progress, threads: Threads = ALONE) -> list[Facts]:
-    """Returns the facts of every log that the bucket or the catalog knows, by log id."""
+    """Returns the facts of every log that the bucket or the catalog knows, by log id, then those of damaged rows that tell
+    of no log.
+    """
     listed = {one.log_id: one for one in list_logs(stores.objects)}
-    rows = {log.log_id: log for surface in stores.surfaces for row in _rows(stores, surface) for log in row.logs}
+    rows: dict[str, Row] = {}
+    damaged: list[DamagedRow] = []
+    for row in (row for surface in stores.surfaces for row in _rows(stores, surface)):
+        if isinstance(row, Row):
+            rows |= {log.log_id: log for log in row.logs}
+        else:
+            damaged.append(row)
     found: dict[str, Facts] = {}
-    wanted = sorted(listed.keys() | rows.keys())
+    wanted = sorted(listed.keys() | rows.keys() | {row.log_id for row in damaged if row.log_id})
     while wanted:
         looks = partial(_look_at, stores, listed, rows)
         for start in range(0, len(wanted), AT_ONCE):
@@ -132,7 +141,21 @@ def survey(stores: Stores, progress: Progress = no_progress, threads: Threads = 
         rows = {log.log_id: log for row in known for log in row.logs}
         others = {log_id for one in found.values() if one.config is not None for log_id in others_of(one.config)}
         wanted = sorted((rows.keys() | others) - found.keys())
-    return [found[log_id] for log_id in sorted(found)]
+    unread = list(_unread(found, damaged))
+    found |= {one.log_id: one for one in unread if one.log_id}
+    return [*(found[log_id] for log_id in sorted(found)), *(one for one in unread if not one.log_id)]
+
+
+def _unread(found: Mapping[str, Facts], damaged: Iterable[DamagedRow]) -> Iterator[Facts]:
+    """Yields facts of the damaged rows that no log has met as the row of its name: those of the row's log if nothing else
+    tells its name, else of no log.
+    """
+    met = {(row.surface, row.name) for row in (one.row_damage for one in found.values()) if row is not None}
+    for row in damaged:
+        if (row.surface, row.name) in met:
+            continue
+        log = found.get(row.log_id)
+        yield replace(log if log is not None and log.config is None else Facts(""), row_damage=row)
 
 
 def _look_at(stores: Stores, listed: Mapping[str, Listed], rows: Mapping[str, Row], log_id: str) -> Facts:
@@ -164,7 +187,7 @@ def look(stores: Stores, listed: Listed, row: Row | None = None) -> Facts:
     """
     log_id = listed.log_id
     tombstone = description = manifest = None
-    damage = row_damage = ""
+    damage, row_damage = "", None
     try:
         if listed.tombstoned:
             tombstone = read_mark(stores.objects, keys.tombstone(log_id), Tombstone)
@@ -182,7 +205,7 @@ def look(stores: Stores, listed: Listed, row: Row | None = None) -> Facts:
         try:
             row = stores.catalog.get(config.surface, config.name)
         except Damaged as exc:
-            row, row_damage = None, str(exc)
+            row, row_damage = None, DamagedRow(config.surface, config.name, log_id, str(exc))
         touched_ms = stores.watermarks.usage(log_id).touched_ms if config.ttl_ms is not None else 0
     return Facts(
         log_id=log_id,
@@ -265,7 +288,7 @@ def others_of(config: LogConfig) -> set[str]:
     return made_from | {ancestor.log_id for ancestor in config.lineage} | ({config.main} if config.main else set())
 
 
-def _rows(stores: Stores, surface: str) -> Iterator[Row]:
+def _rows(stores: Stores, surface: str) -> Iterator[Row | DamagedRow]:
     """Yields all rows of a surface, also of logs that have ended, because their entries may be lost or older than the
     end.
     """

@@ -62,9 +62,10 @@ def verify_all(stores: Stores, progress: Progress = no_progress, threads: Thread
         is_superseded = judged.standing.get(log.log_id) == "superseded"
         return _verify(stores, log.log_id, progress, row=log.own_row, is_superseded=is_superseded)
 
-    starts = range(0, len(logs), AT_ONCE)
-    reports = [report for start in starts for report in threads.map(checked, logs[start : start + AT_ONCE])]
-    between = list(_between(logs, judged.forks))
+    known = [log for log in logs if log.log_id]
+    starts = range(0, len(known), AT_ONCE)
+    reports = [report for start in starts for report in threads.map(checked, known[start : start + AT_ONCE])]
+    between = [*_between(known, judged.forks), *_unread(logs)]
     return VerifyReport(
         tuple(log for report in reports for log in report.logs),
         tuple(finding for report in [*reports, *between] for finding in report.findings),
@@ -83,6 +84,16 @@ def _between(logs: list[Facts], forks: Counter[str]) -> Iterable[VerifyReport]:
             if forks[log.log_id]:
                 notes.error("fork.uncounted", log.log_id, expected=forks[log.log_id], found=found)
         yield VerifyReport((), tuple(notes.findings))
+
+
+def _unread(logs: list[Facts]) -> Iterable[VerifyReport]:
+    """Yields a report for each damaged row of the catalog whose name no log tells."""
+    for log in logs:
+        notes = Notes(log.log_id)
+        if log.row_damage is not None and log.config is None:
+            where = f"{log.row_damage.surface}/{log.row_damage.name}"
+            notes.error("catalog.damaged", where, found=log.row_damage.reason)
+            yield VerifyReport((), tuple(notes.findings))
 
 
 class _Walk:
@@ -182,7 +193,7 @@ class _Walk:
         if newest is not None and not newest.state.ended:
             self._notes.error("tombstone.living", keys.tombstone(self._log_id), found=f"slot {newest.slot} lives")
         self._check_orphans(standing - {keys.description(self._log_id), keys.tombstone(self._log_id)})
-        if newest is not None or facts.own_row is not None:
+        if newest is not None or facts.own_row is not None or facts.row_damage is not None:
             self._check_row(facts)
 
     def _check_entries(self, links: list[Link], manifest: Manifest | None, facts: Facts) -> None:
@@ -228,8 +239,8 @@ class _Walk:
             return
         where = f"{config.surface}/{config.name}"
         own = facts.own_row
-        if facts.row_damage:
-            notes.error("catalog.damaged", where, found=facts.row_damage)
+        if facts.row_damage is not None:
+            notes.error("catalog.damaged", where, found=facts.row_damage.reason)
         elif row is None:
             notes.error("catalog.missing", where, expected=self._log_id)
         elif own is None:

@@ -4,7 +4,8 @@ Guarantees that every adapter keeps:
  1. The row of a name is created and replaced only as a guard of a commit (`naming.PutRow`), so it has one log at a time.
  2. `get` is strongly consistent. Listings and `due` may lag by a moment.
  3. Listings are in byte order of the name, and cost in proportion to what they return, however many names have ended.
- 4. A damaged row hides no other: listings and `due` report it and pass it over; `get` of its name raises `Damaged`.
+ 4. A damaged row hides no other: listings and `due` report it and pass it over, `every` tells of it, and `get` of its name
+    raises `Damaged`.
 
 The catalog in DynamoDB. Table `catalog`: `bucket` S (hash), `name` S (range).
 
@@ -19,10 +20,9 @@ from __future__ import annotations
 import hashlib
 import heapq
 import logging
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import msgspec
 
@@ -106,6 +106,17 @@ class Row(msgspec.Struct, frozen=True, omit_defaults=True):
         return next((one for one in self.logs if one.config.role == role), None)
 
 
+class DamagedRow(NamedTuple):
+    """What can be told of a row that does not parse: the name that its key says, its log (empty if that can't be read
+    either), and the error.
+    """
+
+    surface: str
+    name: str
+    log_id: str
+    reason: str
+
+
 def bucket_of(surface: str, name: str) -> str:
     """Returns the hash key of a name's row: the surface and one hex digit. A listing merges 16 ordered queries."""
     return f"{surface}#{hashlib.sha256(name.encode()).hexdigest()[0]}"
@@ -125,8 +136,10 @@ class Catalog(Protocol):
         share the names by it.
         """
 
-    def every(self, surface: str, *, after: str = "", limit: int) -> list[Row]:
-        """Returns up to `limit` rows, ended or not, with names above `after`, in order; recovery uses it."""
+    def every(self, surface: str, *, after: str = "", limit: int) -> list[Row | DamagedRow]:
+        """Returns up to `limit` rows, ended or not, with names above `after`, in order, those that are damaged among them;
+        recovery uses it.
+        """
 
     def due(self, now_ms: int) -> Iterator[Row]:
         """Yields the rows whose deadline is at or before `now_ms`, in any order, each as it is when it is asked for. Some
@@ -201,6 +214,18 @@ def item_row(item: Item) -> Row:
         raise Damaged(f"catalog row does not parse: {where}") from exc
 
 
+def _read(read: Callable[[Item], Row | None], items: Iterable[Item]) -> Iterator[Row | DamagedRow]:
+    """Yields the rows that `read` finds, whole or damaged."""
+    for item in items:
+        try:
+            row: Row | DamagedRow | None = read(item)
+        except Damaged as exc:
+            surface = item["bucket"]["S"].rpartition("#")[0]
+            row = DamagedRow(surface, item["name"]["S"], item.get("log_id", {}).get("S", ""), str(exc))
+        if row is not None:
+            yield row
+
+
 class DynamoCatalog:
     """The port `headrace.tables.catalog.Catalog` on DynamoDB."""
 
@@ -222,22 +247,27 @@ class DynamoCatalog:
 
     def living(self, surface: str, *, after: str = "", prefix: str = "", limit: int) -> list[Row]:
         """Returns up to `limit` rows of the index of living names, in byte order, by merging 16 ordered queries."""
-        return self._merged({"IndexName": LIVING}, surface, after, prefix, limit)
+        return list(islice(self._whole(self._merged({"IndexName": LIVING}, surface, after, prefix, limit)), limit))
 
     def part(self, surface: str, bucket: str, *, after: str = "", limit: int) -> list[Row]:
         """Returns up to `limit` living rows of one bucket, in byte order of the name, with one query a megabyte."""
-        return list(islice(self._walk({"IndexName": LIVING}, f"{surface}#{bucket}", after, "", limit), limit))
+        found = self._walk({"IndexName": LIVING}, f"{surface}#{bucket}", after, "", limit)
+        return list(islice(self._whole(found), limit))
 
-    def every(self, surface: str, *, after: str = "", limit: int) -> list[Row]:
+    def every(self, surface: str, *, after: str = "", limit: int) -> list[Row | DamagedRow]:
         """Returns up to `limit` rows, ended or not, in byte order of the name, by merging 16 ordered queries."""
-        return self._merged({}, surface, after, "", limit)
+        return list(islice(self._merged({}, surface, after, "", limit), limit))
 
-    def _merged(self, index: Mapping[str, str], surface: str, after: str, prefix: str, limit: int) -> list[Row]:
+    def _merged(
+        self, index: Mapping[str, str], surface: str, after: str, prefix: str, limit: int
+    ) -> Iterator[Row | DamagedRow]:
         least = max(8, limit // 8)
         streams = [self._walk(index, f"{surface}#{digit}", after, prefix, least) for digit in BUCKETS]
-        return list(islice(heapq.merge(*streams, key=lambda row: row.name.encode()), limit))
+        return heapq.merge(*streams, key=lambda row: row.name.encode())
 
-    def _walk(self, index: Mapping[str, str], bucket: str, after: str, prefix: str, limit: int) -> Iterator[Row]:
+    def _walk(
+        self, index: Mapping[str, str], bucket: str, after: str, prefix: str, limit: int
+    ) -> Iterator[Row | DamagedRow]:
         """Yields the rows of one bucket in order, with queries of up to `limit` rows. `index` names the index to query; if
         it is empty, the table is.
         """
@@ -259,19 +289,16 @@ class DynamoCatalog:
             if not after.startswith(prefix):
                 return  # it sorts behind every name with the prefix; as a start key the store would refuse it
             query["ExclusiveStartKey"] = {"bucket": s(bucket), "name": s(after), key: s(bucket)}
-        yield from (row for row in self._whole(item_row, self._store.query(query)) if row.name > after)
+        yield from (row for row in _read(item_row, self._store.query(query)) if row.name > after)
 
-    def _whole(self, read: Callable[[Item], Row | None], items: Iterable[Item]) -> Iterator[Row]:
-        """Yields the rows that `read` finds; reports those that are damaged."""
-        for item in items:
-            try:
-                row = read(item)
-            except Damaged as exc:
-                _log.error("%s", exc)
-                self._damaged()
-                continue
-            if row is not None:
+    def _whole(self, rows: Iterable[Row | DamagedRow]) -> Iterator[Row]:
+        """Yields the rows that are not damaged; reports the others."""
+        for row in rows:
+            if isinstance(row, Row):
                 yield row
+            else:
+                _log.error("%s", row.reason)
+                self._damaged()
 
     def due(self, now_ms: int) -> Iterator[Row]:
         """Yields the due rows, with a query per shard and page, and a read of each. Begins with another shard each minute:
@@ -286,7 +313,7 @@ class DynamoCatalog:
                 "ExpressionAttributeValues": {":shard": s(shard), ":now": n(now_ms)},
                 "Limit": _DUE_PAGE,
             }
-            rows = self._whole(self._get, self._store.query(query))
+            rows = self._whole(_read(self._get, self._store.query(query)))
             yield from (row for row in rows if row.is_due(now_ms))
 
     def mark_ended(self, row: Row) -> None:
@@ -326,69 +353,3 @@ class DynamoCatalog:
             self._store.call("UpdateItem", arguments)
         except ConditionFailed:
             return
-
-
-class MemoryCatalog:
-    """The port of the catalog in memory. Rows are written by guards; the write-ahead log shares `lock`."""
-
-    def __init__(self, lock: threading.RLock | None = None) -> None:
-        self.lock = lock or threading.RLock()
-        self.rows: dict[tuple[str, str], Row] = {}
-
-    def get(self, surface: str, name: str) -> Row | None:
-        """Returns the row of a name; None if there is none."""
-        with self.lock:
-            return self.rows.get((surface, name))
-
-    def living(self, surface: str, *, after: str = "", prefix: str = "", limit: int) -> list[Row]:
-        """Returns up to `limit` rows that have not ended, in byte order of the name."""
-        return [row for row in self._listed(surface, after, prefix) if not row.ended][:limit]
-
-    def part(self, surface: str, bucket: str, *, after: str = "", limit: int) -> list[Row]:
-        """Returns up to `limit` rows of one bucket that have not ended, in byte order of the name."""
-        found = self._listed(surface, after, "")
-        return [row for row in found if not row.ended and bucket_of(surface, row.name)[-1] == bucket][:limit]
-
-    def every(self, surface: str, *, after: str = "", limit: int) -> list[Row]:
-        """Returns up to `limit` rows, ended or not, in byte order of the name."""
-        return self._listed(surface, after, "")[:limit]
-
-    def _listed(self, surface: str, after: str, prefix: str) -> list[Row]:
-        with self.lock:
-            found = [
-                row
-                for row in self.rows.values()
-                if row.surface == surface and row.name > after and row.name.startswith(prefix)
-            ]
-        return sorted(found, key=lambda row: row.name.encode())
-
-    def due(self, now_ms: int) -> Iterator[Row]:
-        """Yields the rows whose deadline has passed, as they are when they are asked for."""
-        with self.lock:
-            found = sorted(key for key, row in self.rows.items() if row.is_due(now_ms))
-        yield from (row for row in map(self.rows.get, found) if row is not None and row.is_due(now_ms))
-
-    def mark_ended(self, row: Row) -> None:
-        """Marks the row as ended, if it is still of the same log."""
-        self._change(row, {"ended": True, "deadline_ms": None})
-
-    def set_hints(self, row: Row, *, deadline_ms: int | None = None, label: str | None = None) -> None:
-        """Corrects deadline and label (None keeps them), if the row is still of the same log and has not ended."""
-        hints = {"deadline_ms": deadline_ms, "label": label}
-        self._change(row, {name: value for name, value in hints.items() if value is not None})
-
-    def _change(self, row: Row, changes: Mapping[str, Any]) -> None:
-        with self.lock:
-            current = self.rows.get((row.surface, row.name))
-            if current is not None and current.log_id == row.log_id and not current.ended:
-                self.rows[row.surface, row.name] = msgspec.structs.replace(current, **changes)
-
-    def put(self, row: Row) -> None:
-        """Writes an announcement."""
-        with self.lock:
-            self.rows[row.surface, row.name] = row
-
-    def remove(self, row: Row) -> None:
-        """Removes an announcement."""
-        with self.lock:
-            self.rows.pop((row.surface, row.name), None)

@@ -11,6 +11,7 @@ from headrace.tables import catalog as catalogs
 from headrace.tables import producers as producer_rows
 from headrace.tables import watermarks as marks
 from headrace.tables.items import Guard
+from headrace.tables.memory import MemoryCatalog
 from headrace.wal import Committed, GuardRefused, Outcome, Page, SlotTaken, check_guards
 from headrace.wal.entry import TABLE
 from headrace.wal.state import Entry
@@ -30,7 +31,7 @@ class MemoryWal:
         """Creates an empty log. Tables in `more` get this log's lock."""
         self.lock = threading.RLock()
         self.more = dict(more or {})
-        self.catalog = catalogs.MemoryCatalog(self.lock)
+        self.catalog = MemoryCatalog(self.lock)
         self.watermarks = marks.MemoryWatermarks(self.lock)
         self.producers = producer_rows.MemoryProducers(self.lock)
         self.tables: dict[str, Any] = {

@@ -13,7 +13,8 @@ from headrace.batch import EMPTY, Batch, decode_frames
 from headrace.memory import memory_stores
 from headrace.settings import Settings
 from headrace.streams.values import AppendRequest, CreateRequest
-from headrace.tables.catalog import MemoryCatalog, Row
+from headrace.tables.catalog import Row
+from headrace.tables.memory import MemoryCatalog
 from headrace.wal import TooLate
 from headrace.wal.state import Entry
 from tests.simulation.faults import Dice
