@@ -44,6 +44,16 @@ class Context(worker.Context[IndexerMetric]):
             ),
         )
 
+    def newest_index(self, log_id: str) -> IndexManifest:
+        """Returns the newest generation of a log's index manifest, from the one that the watermark names on: generations
+        after one in hand may have been removed.
+
+        Raises:
+            Damaged: the object of a generation is not that generation, or breaks a rule.
+            StoreTimeout, StoreThrottled: repeat later.
+        """
+        return self.indexes.newest(log_id, at_least=self.stores.watermarks.get(log_id).index_generation)
+
     def publish(self, manifest: IndexManifest, look: NewestLook) -> bool:
         """Publishes a generation of an index manifest, and raises its number in the log's watermark row. Returns False
         if another caller took the number. `look` is the one that found the generation before.

@@ -5,7 +5,10 @@ answers counts, so a lost or repeated event does no harm. Every step may be repe
 
 Index runs are added to the index manifest of their log, created if absent, together with what others published. A
 compacted run counts only while every run that it was made of is still read. Otherwise its content was replaced, by a
-rebuild or under another plan, and would come back. Runs that do not fit are left to the orphan sweep.
+rebuild or under another plan, and would come back. Runs that do not fit, or come too late, are left to the orphan sweep.
+What a publication is decided by is read after the index manifest that it continues: the plan, and each run's descriptor.
+A run that was retired and removed before that manifest has none any more; one that is retired later is named by the next
+generation, whose number is then taken.
 
 Merged segments replace the small ones in their log's manifest. If a sealer takes the generation first, the newest one
 is read again; as long as exactly the same segments are in its open page, they are replaced there. Otherwise the merged
@@ -25,13 +28,13 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from functions.indexer import policy
-from functions.indexer.context import Context
+from functions.indexer.context import Context, made_ms
 from functions.indexer.look import is_over, wake
-from functions.indexer.retire import remove_run
+from functions.indexer.retire import PUBLISH_MS, remove_run
 from functions.indexer.runs import Outcome, load_input, load_result
 from functions.indexer.start import GIVE_UP_MS, free_rows, launch
 from headrace.errors import Damaged, StoreError, StoreThrottled
-from headrace.index.descriptors import Run, hash_of
+from headrace.index.descriptors import hash_of
 from headrace.index.job import JobInput, Task, find_run
 from headrace.index.manifest import IndexManifest, with_runs
 from headrace.log import join
@@ -188,12 +191,8 @@ def _settle_log(context: Context, job: JobInput, log_id: str, tasks: Sequence[Ta
         if row is not None:
             context.jobs.drop(row)
         return Followed()
-    runs = [(task, find_run(context.stores.objects, task)) for task in tasks if task.work != "merge"]
-    found = [(run, tuple(one.id for one in task.inputs)) for task, run in runs if run is not None]
-    plan = hash_of(context.definitions.of(log_id, newest.state))
-    published = publish(context, log_id, found, plan) if found else 0
+    published, missing = publish(context, log_id, [task for task in tasks if task.work != "merge"])
     merged = sum(publish_merged(context, task, made_segment) for task, made_segment in segments)
-    missing = [task for task, run in runs if run is None]
     missing += [task for task in tasks if task.work == "merge" and task.run_id not in answered.merged]
     reason, damaged = "", False
     if missing:
@@ -224,29 +223,43 @@ def _note(context: Context, job: JobInput, log_id: str, reason: str, *, damaged:
 _TRIES = 8
 
 
-def publish(context: Context, log_id: str, made: Sequence[tuple[Run, tuple[str, ...]]], plan: str) -> int:
-    """Adds index runs, each given with the ids of the runs that it was compacted from, to the log's index manifest.
-    Leaves out a run if one of these is no longer in the manifest. Returns the number of runs added.
-
-    Args:
-        plan: hash of the current plan.
+def publish(context: Context, log_id: str, tasks: Sequence[Task]) -> tuple[int, list[Task]]:
+    """Adds the index runs that tasks have made to the log's index manifest. Leaves out a run that comes too late, or was
+    compacted from runs that are no longer in the manifest. Returns the number of runs added, and the tasks whose run does
+    not exist.
 
     Raises:
+        Damaged: a descriptor contradicts itself, or does not fit its task.
         StoreThrottled: other publishers won every time; repeat later.
         StoreTimeout: it may have been published; repeat later.
     """
-    index: IndexManifest | None = None
+    if not tasks:
+        return 0, []
     for _ in range(_TRIES):
         began = context.look()
-        index = context.indexes.newest(log_id, index)
-        read = {run.id for run in index.runs}
-        fitting = [run for run, inputs in made if read.issuperset(inputs)]
-        successor = with_runs(index, fitting, context.now_ms(), plan=plan)
+        index = context.newest_index(log_id)
+        plan = _plan(context, log_id)
+        found = [(task, find_run(context.stores.objects, task)) for task in tasks]
+        missing = [task for task, run in found if run is None]
+        now_ms = context.now_ms()  # after the look: the orphan sweep relies on that
+        fitting = [run for task, run in found if run is not None and _fits(index, task, now_ms)]
+        successor = with_runs(index, fitting, now_ms, plan=plan)
         if successor is index:
-            return 0
+            return 0, missing
         if context.publish(successor, began):
-            return len({run.id for run in successor.runs} - read)
+            return len({run.id for run in successor.runs} - {run.id for run in index.runs}), missing
     raise StoreThrottled(f"index manifest moves on: log_id={log_id}")
+
+
+def _fits(index: IndexManifest, task: Task, now_ms: int) -> bool:
+    """Returns whether the run of a task may still be published, and every run that it was made of is in the manifest."""
+    is_late = now_ms - (made_ms(task.run_id) or 0) > PUBLISH_MS
+    return not is_late and {run.id for run in index.runs}.issuperset(one.id for one in task.inputs)
+
+
+def _plan(context: Context, log_id: str) -> str:
+    newest = context.stores.wal.newest(log_id)
+    return hash_of(context.definitions.of(log_id, newest.state)) if newest is not None else ""
 
 
 def publish_merged(context: Context, task: Task, made: Segment) -> bool:
@@ -282,6 +295,7 @@ def publish_merged(context: Context, task: Task, made: Segment) -> bool:
             try:
                 _check(context, made)
             except ObjectMissing as exc:
+                began.check()  # else the next generation may have been swept, too
                 if context.manifests.load(log_id, manifest.generation + 1) is None:
                     raise Damaged(f"merged segment is missing: object={exc}") from exc
                 continue  # this process slept for a day, and an orphan sweep saw a newer generation
@@ -310,7 +324,7 @@ def remove_merged(context: Context, log_id: str) -> int:
 
 
 def _check(context: Context, made: Segment) -> None:
-    """Returns if both objects of a merged segment have the hashes that the job reported. Only then are the small segments
+    """Checks that both objects of a merged segment have the hashes that the job reported. Only then are the small segments
     given up.
 
     Raises:

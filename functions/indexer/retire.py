@@ -10,8 +10,9 @@ generations   removes old generations of an index manifest, once no reader can s
               says that there are others. The watermark names the newest one before any is removed, so a reader that
               uses the watermark finds no gap, and one that does not lists again when its own generation is old.
 orphans       removes objects of runs that no index manifest names or will ever name. A run's id tells when it was
-              planned. A day later its job has ended and was published or given up, so what is not named by then never
-              will be: runs that were refused or never finished, and parts from another attempt of a task.
+              planned. It is published with a look that ended within `PUBLISH_MS`, and no look counts for more than half
+              a day, so what is not named a day later never will be: runs that were refused or never finished, and parts
+              from another attempt of a task.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def retire(context: Context, index: IndexManifest, began: NewestLook) -> IndexMa
     for run in removable:
         remove_run(context, index.log_id, run.id)
     successor = without(index, {run.id for run in removable}, context.now_ms())
-    return successor if context.publish(successor, began) else context.indexes.newest(index.log_id, index)
+    return successor if context.publish(successor, began) else context.newest_index(index.log_id)
 
 
 def remove_run(context: Context, log_id: str, run_id: str) -> int:
@@ -66,10 +67,9 @@ def rebuild(context: Context, log_id: str) -> int:
     Raises:
         StoreThrottled: other publishers won every time; repeat later.
     """
-    index: IndexManifest | None = None
     for _ in range(_TRIES):
         began = context.look()
-        index = context.indexes.newest(log_id, index)
+        index = context.newest_index(log_id)
         if not index.runs or context.publish(_emptied(index, context.now_ms()), began):
             look(context, log_id)
             return len(index.runs)
@@ -94,9 +94,7 @@ def remove_generations(context: Context, log_id: str) -> int:
 
     def made_ms(generation: int) -> int:
         found = context.indexes.load(log_id, generation)
-        if found is None:
-            raise Damaged(f"index manifest is missing: object={keys.index_manifest(log_id, generation)}")
-        return found.created_ms
+        return found.created_ms if found is not None else 0  # another call has just removed it
 
     removable = outdated(standing, made_ms, context.now_ms() - KEPT_MS, max(standing, default=0))
     if removable:
@@ -105,7 +103,8 @@ def remove_generations(context: Context, log_id: str) -> int:
     return len(removable)
 
 
-_DAY_MS = 24 * 3600 * 1000
+PUBLISH_MS = 6 * 3600 * 1000  # after it was planned, a run is not published any more
+_DAY_MS = 24 * 3600 * 1000  # longer than that and the longest life of a look (`NewestLook.check`), by hours
 
 
 def sweep_orphans(context: Context, log_id: str) -> int:
@@ -115,29 +114,36 @@ def sweep_orphans(context: Context, log_id: str) -> int:
     newest = context.stores.wal.newest(log_id)
     if newest is None or is_over(newest.state):
         return 0  # purge removes everything
+    began, now_ms = (
+        context.look(),
+        context.now_ms(),
+    )  # first: what is a day old now, and not named after it, never will be
     prefix = keys.run(log_id, "").removesuffix("/")
     found = list(context.stores.objects.list(prefix))  # before the manifest: what is named since is not in this list
-    index = context.indexes.newest(log_id)
-    orphans = list(_orphans(context, index, prefix, found))
+    orphans = list(_orphans(context, context.newest_index(log_id), prefix, found, now_ms, began))
+    began.check()
     if orphans:
         context.stores.objects.delete(orphans)
     return len(orphans)
 
 
-def _orphans(context: Context, index: IndexManifest, prefix: str, found: list[str]) -> Iterator[str]:
+def _orphans(
+    context: Context, index: IndexManifest, prefix: str, found: list[str], now_ms: int, began: NewestLook
+) -> Iterator[str]:
     named = {run.id: run for run in index.runs}
     retired = {one.run.id for one in index.retired}  # their time comes, and then everything of them goes
     for run_id, group in groupby(found, key=lambda key: key.removeprefix(prefix).partition("/")[0]):
         planned_ms = made_ms(run_id)
-        if planned_ms is None or context.now_ms() - planned_ms < _DAY_MS or run_id in retired:
+        if planned_ms is None or now_ms - planned_ms < _DAY_MS or run_id in retired:
             continue
-        kept = _named_by(context, index.log_id, named[run_id]) if run_id in named else frozenset()
+        kept = _named_by(context, index.log_id, named[run_id], began) if run_id in named else frozenset()
         yield from (key for key in group if key not in kept)
 
 
-def _named_by(context: Context, log_id: str, run: Run) -> frozenset[str]:
+def _named_by(context: Context, log_id: str, run: Run, began: NewestLook) -> frozenset[str]:
     try:
         descriptor = packed.decode_msgpack(context.stores.objects.get(run.descriptor), Descriptor, run.descriptor)
     except ObjectMissing as exc:
+        began.check()
         raise Damaged(f"descriptor of a run is missing: log_id={log_id} object={run.descriptor}") from exc
     return frozenset({run.descriptor, *(part.key for family in descriptor.parts.values() for part in family)})

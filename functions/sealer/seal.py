@@ -175,6 +175,7 @@ class _Run:
         )  # if this took a day, generations after ours may be gone
         other = self._parts.manifests.newest(self._log_id, manifest, watermark.generation)
         if other is None or (manifest is not None and other.generation <= manifest.generation):
+            self._look.check()
             raise Damaged(f"log does not continue its manifest: log_id={self._log_id}: {why}")
         return other
 

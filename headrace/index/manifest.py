@@ -15,7 +15,7 @@ import msgspec
 from msgspec.structs import replace
 
 from headrace.clock import Bounded, Clock, moment
-from headrace.errors import Damaged
+from headrace.errors import Damaged, StoreThrottled
 from headrace.index.descriptors import Run
 from headrace.manifest.store import KEPT_MS, NewestLook
 from headrace.objects import ObjectMissing, Objects, keys, packed
@@ -273,7 +273,10 @@ class IndexManifestStore:
         """Returns the newest generation by listing. Returns None, without listing, if there is no first generation."""
         if self.load(log_id, 1) is None:
             return None
-        return self.load(log_id, max(self.standing(log_id), default=0))
+        newest = self.load(log_id, max(self.standing(log_id), default=1))
+        if newest is None:
+            raise StoreThrottled("the newest generation was removed while generations were listed; look again")
+        return newest
 
 
 class IndexManifests:

@@ -48,11 +48,14 @@ class NewestLook(NamedTuple):
         return cls(clock, moment(clock))
 
     def check(self) -> None:
-        """Raises StoreThrottled if the look is so old that its host was suspended: the number after the generation that it
-        found may have been used, and be free again since the generation under it was removed.
+        """Raises StoreThrottled if the look is so old that its host was suspended, or if its age is unknown because the
+        wall clock was set back: the number after the generation that it found may have been used, and be free again since
+        the generation under it was removed.
         """
         if age_s(self.clock, self.since) * 1000 > KEPT_MS / 2:
-            raise StoreThrottled("the newest generation was looked for too long ago; look again")
+            raise StoreThrottled(
+                "the look for the newest generation is too old, or the clock was set back; look again"
+            )
 
 
 def remembered() -> Bounded[str, Manifest]:
@@ -86,7 +89,7 @@ class ManifestStore:
         number.
 
         Args:
-            look: the look that found the generation before; None only where no sweep runs (recovery, tests).
+            look: the look that found the generation before; None only in tests.
 
         Checks the invariants against the generation before, which is cached if this store loaded it. If the object
         store does not answer, the object is read to find out.
@@ -197,7 +200,10 @@ class ManifestStore:
         """Returns the newest generation by listing. Returns None, without listing, if there is no first generation."""
         if self.load(log_id, 1) is None:
             return None
-        return self.load(log_id, max(self.standing(log_id), default=1))
+        newest = self.load(log_id, max(self.standing(log_id), default=1))
+        if newest is None:
+            raise StoreThrottled("the newest generation was removed while generations were listed; look again")
+        return newest
 
     def _previous(self, manifest: Manifest, look: NewestLook | None) -> Manifest | None:
         if manifest.generation <= 1:

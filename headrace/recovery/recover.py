@@ -12,7 +12,7 @@ from headrace.log.seam import AnySurface
 from headrace.log.stores import Stores
 from headrace.manifest import manifest as manifests
 from headrace.manifest.manifest import Description, Manifest
-from headrace.manifest.store import ManifestStore
+from headrace.manifest.store import ManifestStore, NewestLook
 from headrace.objects import keys
 from headrace.recovery.plan import Plan, plan
 from headrace.recovery.report import LogRecovered, Progress, RecoverReport, no_progress
@@ -44,11 +44,13 @@ def recover(
         threads: with which the facts are read; logs are rebuilt one after the other.
 
     Raises:
-        StoreError: the facts could not be read; nothing was written. If a store fails later, only that log is refused.
+        StoreError: the facts could not be read; nothing was written. If a store fails later, only that log is refused; so
+            is one that needs a generation when the facts are half a day old, since the sealer may have gone on meanwhile.
     """
+    look = NewestLook.begin(stores.clock)
     logs = survey(stores, progress, threads)
     plans = list(plan(logs, rewound=rewound, now_ms=stores.clock.now_ms(), request_ids=stores.request_ids))
-    run = _Run(stores, dry_run)
+    run = _Run(stores, look, dry_run)
     plans.sort(
         key=lambda one: one.facts.config is None or not one.facts.config.role
     )  # a name comes after its companions
@@ -61,8 +63,9 @@ def recover(
 
 
 class _Run:
-    def __init__(self, stores: Stores, dry_run: bool) -> None:
+    def __init__(self, stores: Stores, look: NewestLook, dry_run: bool) -> None:
         self._stores = stores
+        self._look = look
         self._dry_run = dry_run
         self._manifests = ManifestStore(stores.objects)
 
@@ -133,7 +136,7 @@ class _Run:
         if before is None:
             description = Description(log_id, config)
             self._stores.objects.create(keys.description(log_id), msgspec.json.encode(description))
-        if not self._manifests.publish(following):
+        if not self._manifests.publish(following, self._look):
             raise StoreError("somebody else published meanwhile; run the recovery again, alone")
         return following
 

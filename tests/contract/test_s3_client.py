@@ -76,6 +76,13 @@ def test_create_that_is_refused_at_once_was_another_writers(server: _Server) -> 
     assert not S3Objects("bucket", make_client()).create("k", b"data")
 
 
+def test_a_create_that_was_signed_long_ago_has_written_nothing(server: _Server) -> None:
+    server.script = ((403, "RequestTimeTooSkewed"),)
+    with pytest.raises(StoreThrottled):
+        S3Objects("bucket", make_client()).create("k", b"data")
+    assert server.served == 1
+
+
 def test_no_answer_and_half_an_answer_are_timeouts(server: _Server) -> None:
     server.script = (LOST, LOST, OK)
     objects = S3Objects("bucket", make_client())

@@ -467,6 +467,25 @@ def test_a_damaged_manifest_is_refused_and_others_go_on() -> None:
     assert len(world.read("bad")) == 6
 
 
+def test_a_recovery_that_slept_for_half_a_day_publishes_nothing() -> None:
+    world = Ruins()
+    log_id = world.create("a")
+    data = world.fill("a", 2)
+    world.seal(log_id)
+    world.lose_tables()
+    before = world.stores.manifests().standing(log_id)
+
+    def sleep(what: str, done: int, total: int) -> None:
+        if what == "recovering" and not done:
+            world.wait(13 * HOUR_S)
+
+    (found,) = recover(world.stores, progress=sleep).logs
+    assert (found.status, found.wrote) == ("refused", ())
+    assert world.stores.manifests().standing(log_id) == before
+    assert world.recovered()[log_id].status == "restored"
+    assert world.read("a") == data
+
+
 @pytest.mark.parametrize("after", [False, True])
 def test_a_recovery_that_dies_anywhere_is_finished_by_the_next(after: bool) -> None:
     at_call = 0
