@@ -114,10 +114,7 @@ def sweep_orphans(context: Context, log_id: str) -> int:
     newest = context.stores.wal.newest(log_id)
     if newest is None or is_over(newest.state):
         return 0  # purge removes everything
-    began, now_ms = (
-        context.look(),
-        context.now_ms(),
-    )  # first: what is a day old now, and not named after it, never will be
+    began, now_ms = context.look(), context.now_ms()  # what is a day old now, and not named after it, never will be
     prefix = keys.run(log_id, "").removesuffix("/")
     found = list(context.stores.objects.list(prefix))  # before the manifest: what is named since is not in this list
     orphans = list(_orphans(context, context.newest_index(log_id), prefix, found, now_ms, began))
