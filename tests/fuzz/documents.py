@@ -13,6 +13,7 @@ import msgspec
 from headrace.definition import Definition, Definitions, Document
 from headrace.errors import Conflict, Damaged, InvalidRequest, NewerFormat, PayloadTooLarge
 from headrace.json import jsontext, lens, registry, validate
+from headrace.json.lens.envelope import MAX_PATH
 from headrace.json.registry import Registry
 from headrace.objects import keys, packed
 from headrace.objects.memory import MemoryObjects
@@ -103,6 +104,8 @@ def json_pointer(data: bytes) -> None:
     before = jsontext.dumps(document)
     found = jsontext.get(document, path)
     assert found is _at(document, path)
+    if len(path) > MAX_PATH:  # no lens has one, and only lenses change documents
+        return
     for create in (False, True):
         changed = accepted(jsontext.put, document, path, "new", create=create)
         assert changed is None or jsontext.get(changed, path) == "new"
