@@ -3,30 +3,45 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import pytest
 from msgspec.structs import replace
 
-from functions.indexer.follow import follow
+from functions.indexer import context as indexer_context
+from functions.indexer.follow import follow, publish_merged
+from functions.indexer.follow import publish as publish_runs
 from functions.indexer.look import look
 from functions.indexer.policy import IDLE_RETIRE_AGES
 from functions.indexer.retire import PUBLISH_MS, rebuild, remove_generations
 from functions.indexer.retire import sweep_orphans as sweep_index
+from functions.indexer.runs import load_input
 from functions.indexer.start import start
-from functions.sealer.trim import sweep_orphans
-from headrace.errors import StoreError, StoreThrottled
+from functions.sealer import context as sealer_context
+from functions.sealer.seal import seal
+from functions.sealer.trim import sweep_orphans, trim
+from headrace.errors import StoreError, StoreThrottled, StoreTimeout
 from headrace.index.descriptors import decode
 from headrace.manifest.store import KEPT_MS
+from headrace.objects import ObjectMissing
 from headrace.recovery.verify import verify
+from tests.support.clocks import HostClock
+from tests.unit.indexer.test_merging import SETTINGS, planned
 from tests.unit.indexer.world import World, each_call
-from tests.unit.sealer.world import Interrupts
+from tests.unit.sealer.world import Interrupts, Watched
 
 SLEEP_S = KEPT_MS / 1000 + 1  # the shortest after which a generation that was replaced at its begin is swept
 
 
 class Case(NamedTuple):
-    """A log, a verb that publishes, and what others do: `publish` takes the next number, `settle` comes to rest."""
+    """A log, a verb that publishes, and what others do: `publish` takes the next number, `settle` comes to rest.
+
+    Attributes:
+        is_done: whether the verb, called again, has done what it is for; always true if it may be too late for that.
+        troubles: what befalls the verb's creates, one after the other: a `race` that it loses, a `timeout` without effect.
+    """
 
     world: World
     log_id: str
@@ -36,11 +51,23 @@ class Case(NamedTuple):
     written: list[bytes]
     is_index: bool = True
     verb_of_indexer: bool = True
+    is_done: Callable[[], bool] = lambda: True
+    troubles: tuple[str, ...] = ("race", "timeout")
+    is_trimmed: bool = False
 
     @property
     def plain(self) -> Any:
         """The parts of a host that does not sleep."""
         return self.world.indexer if self.verb_of_indexer else self.world.parts
+
+    def context(self, hook: Sleeps) -> Any:
+        """Returns the parts of the host that sleeps."""
+        world = self.world
+        ports: dict[str, Any] = {name: Answers(getattr(world.stores, name), hook) for name in PORTS}
+        stores = dataclasses.replace(world.stores, clock=hook.clock, **ports)
+        if not self.verb_of_indexer:
+            return sealer_context.assemble(stores, world.queue)
+        return indexer_context.assemble(stores, world.jobs, world.runs, world.wakes)
 
     def standing(self) -> list[int]:
         """Returns the generations of what the verb publishes."""
@@ -49,7 +76,9 @@ class Case(NamedTuple):
         return standing
 
     def sweep(self) -> None:
-        """Removes what the daily sweeps remove."""
+        """Removes what the daily sweeps remove. If trims are late, a sealer still finds the entries that were sealed."""
+        if self.is_trimmed:
+            trim(self.world.parts, self.log_id)
         sweep_orphans(self.world.parts, self.log_id)
         remove_generations(self.world.indexer, self.log_id)
         sweep_index(self.world.indexer, self.log_id)
@@ -106,6 +135,183 @@ def following() -> Case:
         settle()
 
     return Case(world, log_id, follow, publish, rebuilt, written)
+
+
+def sealing() -> Case:
+    world = World(replace(SETTINGS, seal_records=3, merge_segments=0))
+    log_id = world.create("a")
+    written = world.publish("a", log_id, 1)
+    written += world.fill("a", 1)
+
+    def others() -> None:
+        written.extend(world.publish("a", log_id, 1))
+
+    def verb(parts: Any) -> object:
+        return seal(parts, log_id, force=True)
+
+    def is_done() -> bool:
+        return world.published(log_id) == written
+
+    return Case(world, log_id, verb, others, others, written, False, False, is_done, ("timeout",))
+
+
+def sealing_trimmed() -> Case:
+    return sealing()._replace(is_trimmed=True)
+
+
+def merging() -> Case:
+    world = World(SETTINGS)
+    log_id = world.create("a")
+    written = world.publish("a", log_id, 4)
+    world.wait(SETTINGS.merge_age_ms / 1000)
+    task, made = planned(world, log_id)
+
+    def others() -> None:
+        written.extend(world.publish("a", log_id, 1))
+
+    def verb(parts: Any) -> object:
+        return publish_merged(parts, task, made)
+
+    return Case(world, log_id, verb, others, others, written, is_index=False)
+
+
+def publishing() -> Case:
+    case = following()
+    job = load_input(case.world.objects, list(case.world.runs.jobs)[-1])
+    assert job is not None
+    tasks = job.tasks
+    return case._replace(verb=lambda parts: publish_runs(parts, case.log_id, tasks))
+
+
+def retiring() -> Case:
+    world, log_id, written, publish, settle = indexed()
+    rebuild(world.indexer, log_id)
+    world.wait(IDLE_RETIRE_AGES * world.indexer.limits.retire_age_ms / 1000)
+
+    def verb(parts: Any) -> None:
+        for _, trouble in start(parts).failed:
+            raise trouble
+
+    def is_done() -> bool:
+        return not world.index(log_id).retired
+
+    return Case(world, log_id, verb, publish, settle, written, is_done=is_done, troubles=("timeout",))
+
+
+def rebuilding() -> Case:
+    world, log_id, written, publish, settle = indexed()
+
+    def is_done() -> bool:
+        return not world.index(log_id).runs
+
+    return Case(world, log_id, lambda parts: rebuild(parts, log_id), publish, settle, written, is_done=is_done)
+
+
+PORTS = ("wal", "watermarks", "objects")
+
+
+class Answers(Watched):
+    """A port with a hook around each of its methods, which is told also of the answer that an object is missing."""
+
+    def __getattr__(self, name: str) -> Any:
+        """Returns the method, watched."""
+        method = getattr(self._target, name)
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            self._hook(name, False)
+            try:
+                answer = method(*args, **kwargs)
+            except ObjectMissing:
+                self._hook(name, True)
+                raise
+            self._hook(name, True)
+            return answer
+
+        return call
+
+
+class Sleeps:
+    """A hook: a host is asleep before a call or after its answer (`at`: its number, and whether after), while others
+    publish two generations and sweep; never if `at` is None. The clock named by `stopped` stands still meanwhile. Each
+    create of the verb that comes before meets one of the case's troubles.
+    """
+
+    def __init__(self, case: Case, at: tuple[int, bool] | None, stopped: str) -> None:
+        self.moments: list[tuple[int, bool]] = []
+        self.swept: set[int] = set()
+        self.clock = HostClock(case.world.clock)
+        self.is_unclear = False
+        self._case, self._at, self._stopped, self._troubles = case, at, stopped, list(case.troubles)
+        self._calls = 0
+
+    def __call__(self, name: str, after: bool) -> None:
+        """Counts; sleeps at its call. What was signed before is refused, as AWS does after 15 minutes."""
+        if after:
+            self.clock.follow()
+        else:
+            self._calls += 1
+        self.moments.append((self._calls, after))
+        if self.moments[-1] == self._at:
+            self._sleep()
+            if not after and name in ("create", "put"):
+                raise StoreThrottled("signed a day ago")
+        elif name == "create" and not after and self._troubles:
+            self._befall(self._troubles.pop(0))
+
+    def _befall(self, trouble: str) -> None:
+        if trouble == "race":
+            self._case.publish()
+        else:
+            self.is_unclear = True
+            raise StoreTimeout("nothing was written")
+
+    def _sleep(self) -> None:
+        case = self._case
+        self._troubles.clear()  # they lead to more answers, which set the wall clock right
+        began, before = case.world.clock.monotonic(), set(case.standing())
+        for _ in range(2):
+            case.publish()
+        made = set(case.standing())
+        case.world.wait(SLEEP_S)
+        case.sweep()
+        self.swept = (before | made) - set(case.standing())
+        assert max(before) + 1 in self.swept, "the next number is free"
+        self.clock.miss(case.world.clock.monotonic() - began, self._stopped)
+
+
+def moments(make: Callable[[], Case]) -> list[tuple[int, bool]]:
+    """Returns when a verb may fall asleep: before each of its calls, and after each answer; those of the repeats that its
+    troubles lead to, too.
+    """
+    case = make()
+    before = case.standing()
+    hook = Sleeps(case, None, "")
+    case.verb(case.context(hook))
+    assert case.standing()[-1] == before[-1] + case.troubles.count("race") + 1, "lost races, then its own"
+    return hook.moments
+
+
+@pytest.mark.parametrize("stopped", ["none", "monotonic", "wall"])
+@pytest.mark.parametrize("make", [sealing, sealing_trimmed, merging, publishing, retiring, rebuilding])
+def test_no_swept_number_is_used_again_wherever_a_publisher_fell_asleep(
+    make: Callable[[], Case], stopped: str
+) -> None:
+    for at in moments(make):
+        case = make()
+        hook = Sleeps(case, at, stopped)
+        try:
+            case.verb(case.context(hook))
+        except StoreThrottled:
+            pass
+        except StoreTimeout:
+            assert hook.is_unclear
+        assert hook.swept, at
+        assert hook.swept.isdisjoint(case.standing()), at
+        case.check()
+        case.verb(case.plain)
+        assert case.is_done(), at
+        assert hook.swept.isdisjoint(case.standing()), at
+        case.check()
 
 
 def test_a_run_that_was_retired_and_removed_is_not_published_again() -> None:
