@@ -47,6 +47,9 @@ def recover(
         StoreError: the facts could not be read; nothing was written. If a store fails later, only that log is refused; so
             is one that needs a generation when the facts are half a day old, since the sealer may have gone on meanwhile.
     """
+    stores.watermarks.get(
+        "recovery"
+    )  # of no log: the answer sets a wrong clock right, before an age is measured by it
     look = NewestLook.begin(stores.clock)
     logs = survey(stores, progress, threads)
     plans = list(plan(logs, rewound=rewound, now_ms=stores.clock.now_ms(), request_ids=stores.request_ids))

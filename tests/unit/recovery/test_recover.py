@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import random
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -465,6 +466,27 @@ def test_a_damaged_manifest_is_refused_and_others_go_on() -> None:
     world.objects.put(key, whole)  # the operator brings the older version back
     assert world.recovered()[bad].status == "restored"
     assert len(world.read("bad")) == 6
+
+
+def test_a_recovery_on_a_machine_whose_clock_is_ahead_restores_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = Ruins()
+    log_id = world.create("a")
+    data = world.fill("a", 2)
+    world.seal(log_id)
+    world.lose_tables()
+    ask, answered = world.stores.watermarks.get, list[str]()
+
+    def tell_the_time(asked: str) -> Any:
+        """The first answer of a table sets the clock back."""
+        if not answered:
+            world.clock.set_back(5)
+        answered.append(asked)
+        return ask(asked)
+
+    monkeypatch.setattr(world.stores.watermarks, "get", tell_the_time)
+    (found,) = recover(world.stores).logs
+    assert (found.log_id, found.status) == (log_id, "restored")
+    assert world.read("a") == data
 
 
 def test_a_recovery_that_slept_for_half_a_day_publishes_nothing() -> None:
