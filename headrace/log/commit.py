@@ -32,8 +32,8 @@ from headrace.log.context import Context, Picture, Sized, Ticket
 from headrace.log.join import verify
 from headrace.log.seam import Decision, Draft, NamedObject, Which, split
 from headrace.objects import keys
+from headrace.tables.catalog import PutRow
 from headrace.tables.items import Guard
-from headrace.tables.naming import PutRow
 from headrace.tables.unborn import Born, announced, buried
 from headrace.tables.watermarks import Unpublished
 from headrace.wal import Committed, Outcome, SlotTaken

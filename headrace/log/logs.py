@@ -36,8 +36,7 @@ from headrace.log.seam import (
     split,
 )
 from headrace.log.stores import Stores
-from headrace.tables.catalog import Row
-from headrace.tables.naming import PutRow
+from headrace.tables.catalog import PutRow, Row
 from headrace.wal.state import LogConfig, LogState
 
 Change = Callable[[Definition, LogConfig, LogState], Definition]

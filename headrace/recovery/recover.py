@@ -17,7 +17,7 @@ from headrace.objects import keys
 from headrace.recovery.plan import Plan, plan
 from headrace.recovery.report import LogRecovered, Progress, RecoverReport, no_progress
 from headrace.recovery.survey import ALONE, payload_offset, survey
-from headrace.tables.naming import PutRow
+from headrace.tables.catalog import PutRow
 from headrace.tables.watermarks import Watermark
 from headrace.wal import Committed
 from headrace.wal.state import Entry, incarnation_of
@@ -47,9 +47,8 @@ def recover(
         StoreError: the facts could not be read; nothing was written. If a store fails later, only that log is refused; so
             is one that needs a generation when the facts are half a day old, since the sealer may have gone on meanwhile.
     """
-    stores.watermarks.get(
-        "recovery"
-    )  # of no log: the answer sets a wrong clock right, before an age is measured by it
+    # Of no log: the answer sets a wrong clock right, before an age is measured by it.
+    stores.watermarks.get("recovery")
     look = NewestLook.begin(stores.clock)
     logs = survey(stores, progress, threads)
     plans = list(plan(logs, rewound=rewound, now_ms=stores.clock.now_ms(), request_ids=stores.request_ids))

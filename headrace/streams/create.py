@@ -19,8 +19,7 @@ from headrace.streams.values import (
     StreamState,
     extension_of,
 )
-from headrace.tables.catalog import Row
-from headrace.tables.naming import PutRow
+from headrace.tables.catalog import PutRow, Row
 from headrace.wal.state import DefinitionRef, ForkSource, LogConfig, LogState, TimeRun, incarnation_of
 
 DEFAULT_CONTENT_TYPE = "application/octet-stream"

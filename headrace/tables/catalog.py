@@ -1,7 +1,7 @@
 """The catalog: one row per name. It is derived from the write-ahead log, and can be repaired from it.
 
 Guarantees that every adapter keeps:
- 1. The row of a name is created and replaced only as a guard of a commit (`naming.PutRow`), so it has one log at a time.
+ 1. The row of a name is created and replaced only as a guard of a commit (`PutRow`), so it has one log at a time.
  2. `get` is strongly consistent. Listings and `due` may lag by a moment.
  3. Listings are in byte order of the name, and cost in proportion to what they return, however many names have ended.
  4. A damaged row hides no other: listings and `due` report it and pass it over, `every` tells of it, and `get` of its name
@@ -29,7 +29,12 @@ import msgspec
 from headrace.errors import Damaged
 from headrace.tables.items import (
     ConditionFailed,
+    Guard,
     Item,
+    Member,
+    MemoryTables,
+    Names,
+    Refusal,
     n,
     refuse_newer,
     s,
@@ -212,6 +217,39 @@ def item_row(item: Item) -> Row:
         return row
     except (KeyError, ValueError, RecursionError, msgspec.MsgspecError) as exc:
         raise Damaged(f"catalog row does not parse: {where}") from exc
+
+
+class PutRow(Guard, frozen=True):
+    """A guard that writes the catalog row of a name, if the name's current log is `replaces` (None: if there is no
+    row).
+    """
+
+    row: Row
+    replaces: str | None
+
+    def __post_init__(self) -> None:
+        """Refuses the row of a companion, which would replace that of its main log."""
+        assert not self.row.config.role, "a row stands for a main log"
+
+    def member(self, names: Names) -> Member:
+        """Returns a conditional put of the row, as a member of a transaction."""
+        put: Member = {"TableName": names[TABLE], "Item": row_item(self.row)}
+        if self.replaces is None:
+            put["ConditionExpression"] = "attribute_not_exists(log_id)"
+        else:
+            put["ConditionExpression"] = "log_id = :replaces"
+            put["ExpressionAttributeValues"] = {":replaces": s(self.replaces)}
+        return {"Put": put}
+
+    def check(self, tables: MemoryTables) -> Refusal | None:
+        """Returns a refusal unless the name's current log is the one to replace; None if it is."""
+        current = tables[TABLE].rows.get((self.row.surface, self.row.name))
+        log_id = current.log_id if current is not None else None
+        return None if log_id == self.replaces else Refusal()
+
+    def apply(self, tables: MemoryTables) -> None:
+        """Writes the row to the table in memory."""
+        tables[TABLE].rows[self.row.surface, self.row.name] = self.row
 
 
 def _read(read: Callable[[Item], Row | None], items: Iterable[Item]) -> Iterator[Row | DamagedRow]:

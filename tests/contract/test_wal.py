@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from headrace.errors import StoreThrottled
 from headrace.streams.values import StreamState
-from headrace.tables.naming import PutRow
+from headrace.tables.catalog import PutRow
 from headrace.tables.producers import PutProducer
 from headrace.tables.watermarks import TouchUnchanged, Unpublished
 from headrace.wal import MAX_GUARDS, Committed, GuardRefused, SlotTaken, Wal

@@ -10,8 +10,8 @@ from functions.queue import Message
 from headrace.definition import Document
 from headrace.errors import Damaged, HeadraceError, StoreError
 from headrace.objects import keys, packed
+from headrace.tables.catalog import PutRow
 from headrace.tables.items import Guard
-from headrace.tables.naming import PutRow
 from headrace.tables.producers import PutProducer
 from headrace.tables.unborn import UNBORN
 from headrace.wal import Committed, Outcome

@@ -23,9 +23,8 @@ from headrace.log.requests import JSON
 from headrace.log.seam import Decision, Draft, Ids, Look, NamedObject, Request, Rows, Surface, Which, split
 from headrace.log.stores import Stores
 from headrace.objects import keys
-from headrace.tables.catalog import Row
+from headrace.tables.catalog import PutRow, Row
 from headrace.tables.items import Guard, Member, MemoryTables, Names, Refusal, s
-from headrace.tables.naming import PutRow
 from headrace.wal.memory import MemoryWal
 from headrace.wal.state import Extension, LogConfig, LogState, TimeRun, incarnation_of
 from tests.support.builders import BYTES

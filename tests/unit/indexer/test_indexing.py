@@ -24,9 +24,8 @@ from headrace.index.manifest import with_runs
 from headrace.objects import keys
 from headrace.settings import Settings
 from headrace.streams.values import CreateRequest
-from headrace.tables.catalog import Row
+from headrace.tables.catalog import PutRow, Row
 from headrace.tables.jobs import Place
-from headrace.tables.naming import PutRow
 from tests.support.builders import JSON, appending, config, first_entry
 from tests.support.faults import Faulty
 from tests.unit.indexer.world import SETTINGS, World, dispatcher

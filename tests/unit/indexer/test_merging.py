@@ -17,7 +17,7 @@ from functions.indexer.start import start
 from functions.sealer.purge import purge
 from functions.sealer.seal import seal
 from functions.sealer.trim import sweep_orphans, trim
-from headrace.errors import Damaged, StoreError, StoreThrottled
+from headrace.errors import Damaged, StoreError
 from headrace.index.job import Task
 from headrace.log.requests import At, Selection
 from headrace.manifest import merging
@@ -248,33 +248,6 @@ def test_what_comes_half_a_day_late_is_not_published() -> None:
     written += world.publish("a", log_id, 1)
     assert sweep_orphans(world.parts, log_id) == 2
     assert world.published(log_id) == written
-
-
-def test_an_indexer_whose_host_sleeps_for_two_days_damages_nothing_wherever_it_fell_asleep() -> None:
-    def run(at: int) -> bool:
-        world, log_id, written = slow_log()
-        task, made = planned(world, log_id)
-
-        def sleep() -> None:
-            """Others seal and sweep meanwhile."""
-            world.wait(48 * 3600)
-            written.extend(world.publish("a", log_id, 1))
-            sweep_orphans(world.parts, log_id)
-
-        hook = Interrupts(at, sleep)
-        published = False
-        with contextlib.suppress(StoreThrottled):  # its look was too old
-            published = publish_merged(world.watched_indexer(hook), task, made)
-        came = hook.calls >= at
-        outcomes.add(published)
-        assert world.published(log_id) == written
-        assert counts(world, log_id) == ([15] if published else [3] * 5) + [3] * came
-        assert [one for one in verify(world.stores, log_id).findings if one.severity == "error"] == []
-        return came
-
-    outcomes: set[bool] = set()
-    assert each_call(run) > 6
-    assert outcomes == {True, False}
 
 
 def test_a_segment_that_is_not_what_the_job_said_is_refused() -> None:

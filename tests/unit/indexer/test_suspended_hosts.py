@@ -28,7 +28,7 @@ from headrace.manifest.store import KEPT_MS
 from headrace.objects import ObjectMissing
 from headrace.recovery.verify import verify
 from tests.support.clocks import HostClock
-from tests.unit.indexer.test_merging import SETTINGS, planned
+from tests.unit.indexer.test_merging import SETTINGS, counts, planned, slow_log
 from tests.unit.indexer.world import World, each_call
 from tests.unit.sealer.world import Interrupts, Watched
 
@@ -113,20 +113,22 @@ def indexed() -> tuple[World, str, list[bytes], Callable[[], None], Callable[[],
 
 def others(world: World, log_id: str) -> None:
     """What is due for an index: looked at, started, done and published."""
+    work(world, log_id)
+    follow(world.indexer)
+
+
+def work(world: World, log_id: str) -> None:
+    """Looks at a log, starts what is due, and does it."""
     look(world.indexer, log_id)
     world.wait(400)
-    world.tick()
+    start(world.indexer)
     world.work_all()
-    follow(world.indexer)
 
 
 def following() -> Case:
     world, log_id, written, publish, settle = indexed()
     written += world.publish("a", log_id, 2)
-    look(world.indexer, log_id)
-    world.wait(400)
-    start(world.indexer)
-    world.work_all()
+    work(world, log_id)
 
     def rebuilt() -> None:
         follow(world.indexer)
@@ -349,10 +351,7 @@ def test_an_orphan_sweep_that_slept_removes_no_run_in_force() -> None:
         world, log_id, written, publish, settle = indexed()
         world.wait(SLEEP_S)  # so that the run in force is looked at
         written += world.publish("a", log_id, 2)
-        look(world.indexer, log_id)
-        world.wait(400)
-        start(world.indexer)
-        world.work_all()
+        work(world, log_id)
 
         def sleep() -> None:
             follow(world.indexer)
@@ -365,3 +364,30 @@ def test_an_orphan_sweep_that_slept_removes_no_run_in_force() -> None:
         return hook.calls >= at
 
     assert each_call(run) > 3
+
+
+def test_an_indexer_whose_host_sleeps_for_two_days_damages_nothing_wherever_it_fell_asleep() -> None:
+    def run(at: int) -> bool:
+        world, log_id, written = slow_log()
+        task, made = planned(world, log_id)
+
+        def sleep() -> None:
+            """Others seal and sweep meanwhile."""
+            world.wait(48 * 3600)
+            written.extend(world.publish("a", log_id, 1))
+            sweep_orphans(world.parts, log_id)
+
+        hook = Interrupts(at, sleep)
+        published = False
+        with contextlib.suppress(StoreThrottled):  # its look was too old
+            published = publish_merged(world.watched_indexer(hook), task, made)
+        came = hook.calls >= at
+        outcomes.add(published)
+        assert world.published(log_id) == written
+        assert counts(world, log_id) == ([15] if published else [3] * 5) + [3] * came
+        assert [one for one in verify(world.stores, log_id).findings if one.severity == "error"] == []
+        return came
+
+    outcomes: set[bool] = set()
+    assert each_call(run) > 6
+    assert outcomes == {True, False}

@@ -14,8 +14,7 @@ from headrace.log.control import worker_controls
 from headrace.log.requests import JSON, At
 from headrace.log.seam import Which, name_companions
 from headrace.memory import memory_stores
-from headrace.tables.catalog import Row
-from headrace.tables.naming import PutRow
+from headrace.tables.catalog import PutRow, Row
 from headrace.wal import MAX_GUARDS
 from headrace.wal.state import BEGINNING
 from tests.support.builders import BYTES, config, first_entry, log_id

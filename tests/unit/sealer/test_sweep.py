@@ -26,8 +26,7 @@ from headrace.objects import keys
 from headrace.recovery.verify import verify
 from headrace.streams import profiles
 from headrace.streams.values import STREAMS
-from headrace.tables.catalog import BUCKETS, Row
-from headrace.tables.naming import PutRow
+from headrace.tables.catalog import BUCKETS, PutRow, Row
 from tests.support.builders import config, first_entry
 from tests.support.faults import Faulty
 from tests.unit.indexer.world import each_call
