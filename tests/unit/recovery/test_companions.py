@@ -13,10 +13,8 @@ from headrace.recovery.verify import verify
 from headrace.tables.catalog import Row
 from headrace.wal.state import BEGINNING
 from tests.support.pairs import NOTES, PAIRS
-from tests.unit.recovery.world import Ruins
-from tests.unit.sealer.world import SETTINGS
+from tests.unit.recovery.world import AGE_S, Ruins
 
-AGE_S = SETTINGS.trim_age_ms / 1000
 BOTH = ["", NOTES]
 
 

@@ -15,11 +15,9 @@ from headrace.objects import keys
 from headrace.streams.values import STREAMS
 from headrace.wal.memory import MemoryWal
 from headrace.wal.state import Cursor
-from tests.unit.recovery.world import Ruins
-from tests.unit.sealer.world import SETTINGS
+from tests.unit.recovery.world import AGE_S, Ruins
 
 NAMES = ("a", "b", "c", "d", "e")
-AGE_S = SETTINGS.trim_age_ms / 1000
 
 
 class History:

@@ -17,10 +17,7 @@ from headrace.streams.errors import ProducerGap
 from headrace.streams.values import STREAMS
 from headrace.wal.memory import MemoryWal
 from headrace.wal.state import Cursor
-from tests.unit.recovery.world import Ruins
-from tests.unit.sealer.world import SETTINGS
-
-AGE_S = SETTINGS.trim_age_ms / 1000
+from tests.unit.recovery.world import AGE_S, Ruins
 
 
 def rewind_entries(world: Ruins, to: MemoryWal) -> None:

@@ -24,10 +24,7 @@ from headrace.objects.memory import MemoryObjects
 from headrace.recovery.verify import verify, verify_all
 from headrace.tables.watermarks import Watermark
 from tests.support.faults import Faulty
-from tests.unit.recovery.world import Ruins
-from tests.unit.sealer.world import SETTINGS
-
-AGE_S = SETTINGS.trim_age_ms / 1000
+from tests.unit.recovery.world import AGE_S, Ruins
 
 
 def built() -> tuple[Ruins, str]:

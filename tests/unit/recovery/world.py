@@ -18,12 +18,13 @@ from headrace.streams.verbs import Streams
 from headrace.tables.catalog import Row
 from headrace.tables.watermarks import Watermark
 from headrace.wal.memory import MemoryWal
-from headrace.wal.state import BEGINNING, Entry, Producer
+from headrace.wal.state import BEGINNING, Cursor, Entry, Producer
 from headrace.wal.state import decode_cursor as decode
 from tests.support.pairs import Pairs, pairs_wal
-from tests.unit.sealer.world import BYTES, World
+from tests.unit.sealer.world import BYTES, SETTINGS, World
 
 HOUR_S = 3600
+AGE_S = SETTINGS.trim_age_ms / 1000  # after which entries may be trimmed
 
 
 class Tables(NamedTuple):
@@ -147,3 +148,8 @@ class Ruins(World):
 def page_cursor(text: str) -> Any:
     """Returns a cursor from its text."""
     return decode(text)
+
+
+def at(incarnation: int, position: int) -> At:
+    """Returns the place that a client names by a cursor."""
+    return At(cursor=Cursor(incarnation, position))
