@@ -1,0 +1,11 @@
+"""The surface of queues: topics whose records are jobs, which workers lease.
+
+A queue is a topic of type `queue` with a companion log, its lease log (role `leases`), whose records are events: claim,
+ack, nack, extend, release, dead letter, remove, and the joins and deals of a claim window. Who holds which job is the
+projection of these events, and it stands in the lease log's state.
+
+    events       the events, as JSON records
+    projection   who holds what: a fold of the events
+    decide       claims, and everything else that workers ask
+    verbs        all of it as one object, beside the verbs of topics
+"""

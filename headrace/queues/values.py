@@ -1,0 +1,60 @@
+"""The values of queues: requests and answers. Seqs are those of the jobs log."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from headrace.batch import Record
+
+
+class ClaimRequest(NamedTuple):
+    """A request to lease jobs (§ 10.2), clamped. `lease_ms` None means the topic's.
+
+    Attributes:
+        connection: id of the `/work` stream that asks; empty for a poll.
+        max_bytes: what the answer may hold; the first job is given whatever its size.
+    """
+
+    node: str
+    max: int = 1
+    lease_ms: int | None = None
+    connection: str = ""
+    max_bytes: int = 4 * 1024 * 1024
+
+
+class Job(NamedTuple):
+    """A leased job: its record, the lease's id, when it ends (epoch ms), and how often the job was delivered."""
+
+    record: Record
+    lease_id: str
+    deadline_ms: int
+    deliveries: int
+
+
+class Claimed(NamedTuple):
+    """The answer to a claim: the jobs, ascending, and how many are still ready."""
+
+    jobs: list[Job]
+    ready: int
+
+
+class SettleRequest(NamedTuple):
+    """An ack, nack or extend (§ 10.4 to 10.6) of jobs that `node` holds. `lease_ids` fences: one for each seq, or none."""
+
+    node: str
+    seqs: tuple[int, ...]
+    lease_ids: tuple[str, ...] | None = None
+    delay_ms: int = 0  # of a nack
+    lease_ms: int = 0  # of an extend
+
+
+class Settled(NamedTuple):
+    """The answer to an ack, nack or extend: the seqs that it changed, those that it skipped, and the counters then.
+    `deadlines` has the new deadline (epoch ms) of each extended seq.
+    """
+
+    done: tuple[int, ...]
+    skipped: tuple[int, ...]
+    ready: int
+    in_flight: int
+    deadlines: dict[int, int]

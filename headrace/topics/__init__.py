@@ -1,0 +1,11 @@
+"""The surface of topics: logs of JSON records with tags, nodes, caps, TTLs and selective deletes.
+
+    values       names, configuration, the topic's part of a log's state, requests and answers
+    runs         sets of offsets as runs: which records were removed
+    retention    where the live records begin: caps, TTLs, deletes
+    decide       appends, and everything else that changes a topic
+    diff         what a reader gets after a cursor
+    verbs        all of it as one object
+
+`seq = offset + 1` everywhere: the contract counts from 1, the log from 0. Offsets end at this folder; answers have seqs.
+"""
