@@ -201,7 +201,7 @@ class TopicView(NamedTuple):
     config: TopicConfig
     head_seq: int
     earliest_seq: int
-    count: int
+    live: int
     bytes: int
     effective_priority: int
     last_write_ts: int | None
@@ -253,5 +253,5 @@ class Erased(NamedTuple):
     deleted: int
     head_seq: int
     earliest_seq: int
-    count: int
+    live: int
     bytes: int
