@@ -196,6 +196,7 @@ class LogState(msgspec.Struct, frozen=True, omit_defaults=True):
         append_time_ms: append time of the newest record, in epoch milliseconds; append times never decrease.
         touched_ms: commit time (server's clock) of the newest entry that renews a sliding TTL.
         total_bytes: logical bytes of all records of this log, without those that a fork inherits.
+        floor: offset of the first record that can be read; those below it are gone for good. It never falls.
         ended: how the log ended; empty while it lives.
         forks: number of living forks that read from this log.
         holds_source: whether this log is a fork that its source still counts in `forks`.
@@ -210,6 +211,7 @@ class LogState(msgspec.Struct, frozen=True, omit_defaults=True):
     append_time_ms: int = 0
     touched_ms: int = 0
     total_bytes: int = 0
+    floor: int = 0
     ended: Literal["", "deleted", "expired"] = ""
     forks: int = 0
     holds_source: bool = False
