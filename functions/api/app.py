@@ -30,6 +30,7 @@ _STREAMS = replace(
     exposed=(*records.STREAMS.exposed, *search.SEARCH_HEADERS),
     asking=search.ASKING,
     waiting=touch.WAITING,
+    open_paths=frozenset({"/health"}),
 )
 
 
@@ -57,7 +58,7 @@ def create_app(context: Context | None = None) -> FastAPI:
     app.openapi = describe  # type: ignore[method-assign]
     app.add_middleware(
         Door,
-        surface=_STREAMS,
+        surfaces=(_STREAMS,),
         access=context.access,
         meter=context.meter,
         traffic=context.traffic,

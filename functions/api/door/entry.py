@@ -11,8 +11,9 @@ import enum
 import hashlib
 import hmac
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from starlette.datastructures import Headers as AnswerHeaders
@@ -23,8 +24,17 @@ from starlette.types import Scope as Asgi
 
 from functions.api.door import errors
 from functions.api.door.answers import AnswerTooLarge, fits
-from functions.api.door.errors import Forbidden, Row, Unauthorized
-from functions.api.door.requests import Headers, Traffic, decode, is_buffered, is_foreign, raw_path, run
+from functions.api.door.errors import Codes, Forbidden, Row, Unauthorized
+from functions.api.door.requests import (
+    Headers,
+    Traffic,
+    decode,
+    is_buffered,
+    is_foreign,
+    raw_path,
+    run,
+    take_parameter,
+)
 from functions.metrics import ApiMetric, Meter
 from headrace.errors import InvalidRequest, Overloaded
 
@@ -156,7 +166,8 @@ _WRITES = frozenset({"POST", "PUT", "DELETE"})
 
 @dataclass(frozen=True, kw_only=True)
 class Surface:
-    """What the door must know about a surface, and the parsing of names in its paths.
+    """What the door must know about a surface, and the parsing of names in its paths. A request is of the surface that
+    owns its path; the errors that the door itself answers are that surface's, too.
 
     Everything in a path after `prefix` is the name, percent-decoded once; slashes belong to it, also as `%2F`.
 
@@ -167,8 +178,13 @@ class Surface:
         allowed, exposed: request headers that pages of other origins may send, and response headers that they may read,
             in addition to the common ones.
         errors: the responses to its own errors.
-        asking: ends of paths where a POST never writes, because the body is a query.
-        waiting: ends of paths where many requests may wait for long; they count as reads.
+        codes: what it calls the error codes that all surfaces share, where it differs.
+        roots: the beginnings of its paths.
+        open_paths: paths that are answered without a key, and not counted.
+        asking: what follows a name in paths where a POST never writes, because the body is a query.
+        waiting: the same of paths where many requests may wait for long; they count as reads.
+        keyed: the same of paths where a GET may have its key as the parameter `token`, because the browsers' own
+            EventSource sends no headers.
     """
 
     noun: str
@@ -178,18 +194,43 @@ class Surface:
     allowed: tuple[str, ...] = ()
     exposed: tuple[str, ...] = ()
     errors: tuple[Row, ...] = ()
+    codes: Codes = field(default_factory=dict)
+    roots: tuple[str, ...] = ("/",)
+    open_paths: frozenset[str] = frozenset()
     asking: tuple[str, ...] = ()
     waiting: tuple[str, ...] = ()
+    keyed: tuple[str, ...] = ()
+
+    @cached_property
+    def always(self) -> list[tuple[bytes, bytes]]:
+        """The headers of every answer."""
+        return [*_ALWAYS, (b"access-control-expose-headers", ", ".join((*_EXPOSED, *self.exposed)).encode())]
+
+    @cached_property
+    def preflight(self) -> dict[str, str]:
+        """The headers of the answer to a browser that asks what a page may send."""
+        return {**_PREFLIGHT, "Access-Control-Allow-Headers": ", ".join((*_ALLOWED, *self.allowed))}
+
+    def response_to(self, error: Exception, method: str) -> Response:
+        """Returns the response to a request with `method` that ended with `error`."""
+        return errors.response_to(error, method, self.errors, self.codes)
+
+    def _ends(self, scope: Asgi, ends: tuple[str, ...]) -> bool:
+        return bool(scope["path"].removeprefix(self.prefix).endswith(ends))
 
     def only_asks(self, scope: Asgi) -> bool:
         """Returns whether the request is a POST that never writes, because its body is a query."""
-        return bool(scope["method"] == "POST" and scope["path"].endswith(self.asking))
+        return scope["method"] == "POST" and self._ends(scope, self.asking)
+
+    def takes_token(self, scope: Asgi) -> bool:
+        """Returns whether the request may have its key as a parameter."""
+        return scope["method"] == "GET" and self._ends(scope, self.keyed)
 
     def is_write(self, scope: Asgi) -> bool:
         """Returns whether the request counts as a write: a POST, PUT or DELETE that is no query and does not wait for
         long.
         """
-        return scope["method"] in _WRITES and not scope["path"].endswith(self.waiting) and not self.only_asks(scope)
+        return scope["method"] in _WRITES and not self._ends(scope, self.waiting) and not self.only_asks(scope)
 
     def after_prefix(self, scope: Mapping[str, Any]) -> bytes:
         """Returns the part of the path after `prefix`, still encoded. Raises InvalidRequest if the path spells the
@@ -238,8 +279,8 @@ class Surface:
 
 _log = logging.getLogger(__name__)
 
-OPEN_PATHS = frozenset({"/health"})
 GRANT = "headrace.grant"
+SURFACE = "headrace.surface"
 METHODS = "GET, HEAD, PUT, POST, DELETE, OPTIONS"
 
 _WITH_EACH_REQUEST = (
@@ -277,18 +318,15 @@ class Door:
     def __init__(
         self,
         app: ASGIApp,
-        surface: Surface,
+        surfaces: Sequence[Surface],
         access: Access,
         meter: Meter[ApiMetric],
         traffic: Traffic,
         ended: Callable[[str], None] = lambda _: None,
     ) -> None:
-        exposed = ", ".join((*_EXPOSED, *surface.exposed))
-        self._always = [*_ALWAYS, (b"access-control-expose-headers", exposed.encode())]
-        allowed = ", ".join((*_ALLOWED, *surface.allowed))
-        self._preflight = {**_PREFLIGHT, "Access-Control-Allow-Headers": allowed}
+        """Creates the layer. A path is of the first of `surfaces` that owns it; the last one owns all paths."""
         self._app = app
-        self._surface = surface
+        self._surfaces = surfaces
         self._access = access
         self._meter = meter
         self._traffic = traffic
@@ -298,8 +336,9 @@ class Door:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        surface = scope[SURFACE] = next(one for one in self._surfaces if scope["path"].startswith(one.roots))
         try:
-            writes = self._surface.is_write(scope)
+            writes = surface.is_write(scope)
             with self._traffic.request(receive, writes=writes) as counted:
 
                 async def receive_checked() -> Message:
@@ -307,14 +346,15 @@ class Door:
                     self._check_load()
                     return message
 
-                await self._answer(scope, receive_checked if writes else receive, send, writes)
+                await self._answer(surface, scope, receive_checked if writes else receive, send, writes)
         finally:
             self._ended(scope[GRANT].key_id if GRANT in scope else "")
 
-    async def _answer(self, scope: Asgi, receive: Receive, send: Send, writes: bool) -> None:
+    async def _answer(self, surface: Surface, scope: Asgi, receive: Receive, send: Send, writes: bool) -> None:
         method = scope["method"]
         # an error of a POST that only asks is answered as for a GET
-        meant = "GET" if self._surface.only_asks(scope) else method
+        meant = "GET" if surface.only_asks(scope) else method
+        is_open = scope["path"] in surface.open_paths
         buffered = is_buffered(scope)
         start: Message | None = None  # not sent yet
         started = False
@@ -332,9 +372,9 @@ class Door:
                 content_type = AnswerHeaders(raw=headers).get("content-type", "") if buffered else ""
                 if buffered and not fits(message.get("body", b""), content_type):
                     raise AnswerTooLarge
-                if method != "OPTIONS" and scope["path"] not in OPEN_PATHS:
+                if method != "OPTIONS" and not is_open:
                     self._count(start["status"], unknown)
-                dressed = {**start, "headers": [*self._dressed(headers, method), *self._always]}
+                dressed = {**start, "headers": [*self._dressed(headers, method), *surface.always]}
                 start, started = None, True
                 await send(dressed)
             if not is_start:
@@ -342,15 +382,18 @@ class Door:
 
         try:
             headers = Headers(scope)
-            is_open = scope["path"] in OPEN_PATHS
+            token = take_parameter(scope, "token") if surface.takes_token(scope) else None
             if method == "OPTIONS":  # of everybody: it changes and shows nothing, and the request itself is checked
-                await Response(None, 204, self._preflight)(scope, receive, send_dressed)
+                await Response(None, 204, surface.preflight)(scope, receive, send_dressed)
                 return
             if not is_open:
                 self._access.check_sender(headers.get("host"), headers.get("origin"))
                 if self._access.is_stale:
                     await run(self._access.refresh)
-                scope[GRANT] = self._access.grant(headers.get("authorization"))
+                authorization = headers.get("authorization")
+                scope[GRANT] = self._access.grant(
+                    f"{_SCHEME}{token}" if token and not authorization else authorization
+                )
             if writes:
                 self._check_load(headers.content_length or 0)
             await self._app(scope, receive, send_dressed)
@@ -359,14 +402,14 @@ class Door:
         except asyncio.CancelledError:  # the server ends and waits no longer
             if not started:
                 unknown = meant not in errors.SAFE_METHODS
-                await errors.at_shutdown(meant, self._surface.errors)(scope, receive, send_dressed)
+                await errors.at_shutdown(meant, surface.errors, surface.codes)(scope, receive, send_dressed)
             raise
         except Exception as exc:  # the one place where every error becomes an answer
             if started:
                 self._meter.add(ApiMetric.BrokenAnswers)
                 _log.exception("response broke off: method=%s path=%s", method, scope["path"])
                 raise
-            answer = errors.response_to(exc, meant, self._surface.errors)
+            answer = surface.response_to(exc, meant)
             unknown = errors.may_have_written(exc, meant)
             await answer(scope, receive, send_dressed)
 

@@ -1,13 +1,15 @@
-"""Converts every error to a response and to a metric. Bodies are `{"error":{"code","message"}}`; details are only
-logged.
+"""Converts every error to a response and to a metric. Bodies are `{"error":{"code","message"}}`, with `detail` if the
+error has one for the client; all else is only logged.
 
-One table has the errors that all surfaces share; a surface adds rows for its own errors.
+One table has the errors that all surfaces share; a surface adds rows for its own errors, and may call the shared codes
+otherwise.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import orjson
@@ -57,6 +59,8 @@ class Row(NamedTuple):
         headers: returns the headers that a client needs to continue.
         bare: whether the response has no body.
         message: replaces the error's own message, unless it is empty.
+        code: replaces the error's own code, unless it is empty.
+        detail: returns what a program may need to know of the error; None if there is nothing.
     """
 
     kind: type[HeadraceError]
@@ -64,6 +68,8 @@ class Row(NamedTuple):
     headers: Callable[[Any], dict[str, str]] = lambda _: {}
     bare: bool = False
     message: str = ""
+    code: str = ""
+    detail: Callable[[Any], Mapping[str, object] | None] = lambda error: getattr(error, "detail", None)
 
 
 # The first row whose class fits.
@@ -79,22 +85,35 @@ _ROWS = (
     Row(RequestTimeout, 408),
     Row(NewerFormat, 503, lambda _: {"Retry-After": str(_RESTART_S)}),
 )
-_HTTP_CODES = {404: "not_found", 405: "method_not_allowed"}
+_HTTP_CODES = {
+    404: "not_found",
+    405: "method_not_allowed",
+    406: "not_acceptable",
+    413: "payload_too_large",
+    415: "unsupported_media_type",
+}
+Codes = Mapping[str, str]
+SAME: Codes = MappingProxyType({})
 
 
-def response_to(error: Exception, method: str, rows: Sequence[Row] = ()) -> Response:
-    """Returns the response to a request with `method` that ended with `error`; the surface's `rows` are tried first. An
-    error that no rule covers is logged and gives a 500.
+def response_to(error: Exception, method: str, rows: Sequence[Row] = (), codes: Codes = SAME) -> Response:
+    """Returns the response to a request with `method` that ended with `error`. An error that no rule covers is logged and
+    gives a 500.
+
+    Args:
+        rows: the surface's own rules, which are tried first.
+        codes: what the surface calls the shared codes, where it differs.
     """
     if isinstance(error, StoreError):
-        return _store_failed(error, method, rows)
+        return _store_failed(error, method, rows, codes)
     if isinstance(error, HeadraceError):
         for row in (*rows, *_ROWS):
             if isinstance(error, row.kind):
                 headers = row.headers(error)
                 if row.bare:
                     return Response(None, row.status, {"Cache-Control": "no-store", **headers})
-                return envelope(row.status, error.code, row.message or str(error), headers)
+                code = row.code or codes.get(error.code, error.code)
+                return envelope(row.status, code, row.message or str(error), headers, row.detail(error))
     if isinstance(error, Unauthorized):
         return envelope(401, "unauthorized", "unauthorized", {"WWW-Authenticate": "Bearer"})
     if isinstance(error, Forbidden):
@@ -102,7 +121,7 @@ def response_to(error: Exception, method: str, rows: Sequence[Row] = ()) -> Resp
     if isinstance(error, AnswerTooLarge):
         return envelope(413, "payload_too_large", str(error), dict(error.headers))
     if isinstance(error, HTTPException):
-        code = _HTTP_CODES.get(error.status_code, "bad_request")
+        code = _HTTP_CODES.get(error.status_code, codes.get("bad_request", "bad_request"))
         return envelope(error.status_code, code, str(error.detail).lower(), dict(error.headers or {}))
     _log.error("request failed: method=%s error=%s", method, type(error).__name__, exc_info=error)
     return envelope(500, "internal", "internal error")
@@ -117,33 +136,44 @@ def may_have_written(error: Exception, method: str) -> bool:
     return isinstance(error, OutcomeUnknown)
 
 
-def at_shutdown(method: str, rows: Sequence[Row] = ()) -> Response:
+def at_shutdown(method: str, rows: Sequence[Row] = (), codes: Codes = SAME) -> Response:
     """Returns the response to a request that is broken off because the server stops: 503 with Retry-After or, if the
     method may write, the one for an unknown outcome (408).
     """
     if method not in SAFE_METHODS:
-        return response_to(OutcomeUnknown(), method, rows)
-    return envelope(503, "unavailable", "the server is shutting down", {"Retry-After": str(_RESTART_S)})
+        return response_to(OutcomeUnknown(), method, rows, codes)
+    code = codes.get("stopping", "unavailable")
+    return envelope(503, code, "the server is shutting down", {"Retry-After": str(_RESTART_S)})
 
 
-def envelope(status: int, code: str, message: str, headers: dict[str, str] | None = None) -> Response:
-    """Returns an error response with the body `{"error":{"code","message"}}` that no cache may store."""
-    body = orjson.dumps({"error": {"code": code, "message": message.encode(errors="replace").decode()}})
+def envelope(
+    status: int,
+    code: str,
+    message: str,
+    headers: dict[str, str] | None = None,
+    detail: Mapping[str, object] | None = None,
+) -> Response:
+    """Returns an error response with the body `{"error":{"code","message"}}` that no cache may store. A `detail` is added
+    to the body.
+    """
+    told: dict[str, object] = {"code": code, "message": message.encode(errors="replace").decode()}
+    body = orjson.dumps({"error": told if detail is None else {**told, "detail": detail}})
     return Response(body, status, {"Content-Type": CONTENT_TYPE, "Cache-Control": "no-store", **(headers or {})})
 
 
-def _store_failed(error: StoreError, method: str, rows: Sequence[Row]) -> Response:
+def _store_failed(error: StoreError, method: str, rows: Sequence[Row], codes: Codes) -> Response:
     _log.warning("store failed: method=%s error=%s detail=%s", method, type(error).__name__, error)
     late: HeadraceError | None = None
     if may_have_written(error, method):
         late = OutcomeUnknown()
     elif isinstance(error, DeadlineExceeded):
         late = RequestTimeout()
+    if late is None and isinstance(error, StoreThrottled):
+        late = Overloaded("the store is throttling", _RETRY_AFTER_S)
     if late is not None:
-        return response_to(late, method, rows)
-    if isinstance(error, StoreThrottled):
-        return envelope(429, "overloaded", "the store is throttling", {"Retry-After": str(_RETRY_AFTER_S)})
-    return envelope(503, "unavailable", "a store is not available", {"Retry-After": str(_RETRY_AFTER_S)})
+        return response_to(late, method, rows, codes)
+    code = codes.get("unavailable", "unavailable")
+    return envelope(503, code, "a store is not available", {"Retry-After": str(_RETRY_AFTER_S)})
 
 
 _METRICS = {

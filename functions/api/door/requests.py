@@ -127,6 +127,20 @@ def query_of(scope: Mapping[str, Any], known: frozenset[str]) -> dict[str, str]:
     return found
 
 
+def take_parameter(scope: MutableMapping[str, Any], name: str) -> str | None:
+    """Removes a parameter from the query string, so that no log shows it, and returns its first value; None if there is
+    none.
+    """
+    fields = scope["query_string"].split(b"&")
+    own = [
+        field for field in fields if unquote_to_bytes(field.partition(b"=")[0].replace(b"+", b" ")) == name.encode()
+    ]
+    if not own:
+        return None
+    scope["query_string"] = b"&".join(field for field in fields if field not in own)
+    return unquote_to_bytes(own[0].partition(b"=")[2].replace(b"+", b" ")).decode(errors="replace")
+
+
 _TOKEN = r"[!#$%&'*+.^_`|~0-9a-z-]{1,127}"
 _MEDIA_TYPE = re.compile(rf"{_TOKEN}/{_TOKEN}", re.ASCII)
 _INTEGER = re.compile(r"(?:0|[1-9]\d{0,15})", re.ASCII)

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from starlette.routing import Match, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from functions.api.door import errors
+from functions.api.door.entry import SURFACE, Surface
 
 _FUNCTION_URL = ".lambda-url."
 _METHODS = frozenset({"GET", "HEAD", "PUT", "POST", "DELETE", "PATCH"})
@@ -78,8 +78,11 @@ def add(app: FastAPI, path: str, **handlers: Handler) -> None:
 
 
 async def answer_unrouted(request: Request, error: Exception) -> Response:
-    """Returns the router's 404 or 405 as an error response in our form; a 405 lists every method of the path."""
-    answer = errors.response_to(error, request.method)
+    """Returns the router's 404 or 405 as the error response of the request's surface; a 405 lists every method of the
+    path.
+    """
+    surface: Surface = request.scope[SURFACE]
+    answer = surface.response_to(error, request.method)
     if answer.status_code == 405 and not isinstance(error, MethodNotAllowed):
         allowed = {
             method

@@ -1,8 +1,6 @@
 """The routes `GET /v1/stream/{name}` and `…/pk/{key}`, with server-sent events, long-polls, and waiting for the next
 record.
 
-A waiting reader polls with backoff, and is woken at once by this process's writes. It holds no thread meanwhile.
-
 Every `data` event is followed by a `control` event that says where the reader is. Records of JSON streams come as one
 array for each page, of text streams as text, of others as base64. Line breaks inside a payload begin a new `data:`
 line, so that no payload can end an event or begin another one.
@@ -16,11 +14,10 @@ after the timeout.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 
 import orjson
 from fastapi import FastAPI
@@ -33,6 +30,7 @@ from functions.api.door import routes
 from functions.api.door.answers import fits, grown
 from functions.api.door.entry import Scope as Access
 from functions.api.door.requests import ENDS_AT, Headers, is_buffered, run
+from functions.api.door.waiting import Waiter, until_gone, woken_by
 from functions.api.streams import reads
 from functions.api.streams.reads import ReadQuery, read_query
 from functions.api.streams.records import PATH, STREAMS, name_and_key
@@ -78,35 +76,7 @@ def add_routes(app: FastAPI, context: Context) -> None:
         return reads.catch_up(page, query, Headers(request.scope))
 
 
-_FIRST_S = 0.020
-_LAST_S = 0.250
-_GROWTH = 1.6
-
 _waiting: Counter[str] = Counter()  # requests of this process that wait, by stream
-
-
-class Waiter:
-    """The pauses of a waiting reader between two looks at its stream: longer each time, ended early by `wake`."""
-
-    def __init__(self) -> None:
-        self._woken = asyncio.Event()
-        self._delay_s = _FIRST_S
-
-    def reset(self) -> None:
-        """Makes the next pause a short one, because something happened."""
-        self._delay_s = _FIRST_S
-
-    async def pause(self, at_most_s: float) -> None:
-        """Waits until this process changes the stream, the next poll is due, or `at_most_s` seconds have passed."""
-        with suppress(TimeoutError):
-            await asyncio.wait_for(self._woken.wait(), max(0.0, min(self._delay_s, at_most_s)))
-        self._delay_s = _FIRST_S if self._woken.is_set() else min(self._delay_s * _GROWTH, _LAST_S)
-        self._woken.clear()
-
-    def wake(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Ends the pause; may be called from any thread."""
-        with suppress(RuntimeError):  # the loop is closed: no request waits any more
-            loop.call_soon_threadsafe(self._woken.set)
 
 
 @contextmanager
@@ -114,11 +84,9 @@ def listening(logs: Streams, name: str) -> Iterator[Waiter]:
     """Yields a waiter that is woken when this process changes the stream. While the block runs, its request counts as
     waiting.
     """
-    waiter = Waiter()
-    loop = asyncio.get_running_loop()
     _waiting[name] += 1
     try:
-        with logs.wakeups.listen(name, lambda: waiter.wake(loop)):
+        with woken_by(logs, name) as waiter:
             yield waiter
     finally:
         _waiting[name] -= 1
@@ -174,17 +142,7 @@ class EventStream(Response):
         if self._buffered:
             await self._send_events(send)
             return
-        events = asyncio.ensure_future(self._send_events(send))
-        gone = asyncio.ensure_future(_disconnected(receive))
-        try:
-            await asyncio.wait((events, gone), return_when=asyncio.FIRST_COMPLETED)
-            if events.done():
-                events.result()
-        finally:
-            for task in (events, gone):
-                task.cancel()
-                with suppress(asyncio.CancelledError, Exception):
-                    await task
+        await until_gone(receive, self._send_events(send))
 
     async def _send_events(self, send: Send) -> None:
         async for chunk in self._events():
@@ -265,11 +223,6 @@ class EventStream(Response):
         if page.up_to_date:
             control["upToDate"] = True
         return control
-
-
-async def _disconnected(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
 
 
 async def long_poll(context: Context, logs: Streams, request: Request, name: str, query: ReadQuery) -> Response:
