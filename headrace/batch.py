@@ -114,6 +114,11 @@ class Batch:
         return self.key if isinstance(self.key, list) else repeat(self.key, len(self))
 
     @property
+    def metas(self) -> Iterable[bytes | None]:
+        """The meta of each record; None if it has none."""
+        return self._each(self.meta)
+
+    @property
     def size(self) -> int:
         """The size of all data in bytes, plus the number of characters of all keys."""
         if isinstance(self.key, list):

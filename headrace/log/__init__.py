@@ -7,7 +7,7 @@ commit     commits one decision to one log or to several: lost answers, unknown 
 control    the same loop for everything else that changes a log; expiry, deletion, release of forks
 join       reads the tail and joins it with the published part; payloads; finds the position of a time
 requests   the arguments and results of reads, as plain values
-read       reads pages of records
+read       reads pages of records: their data, or all their columns
 view       selects and promotes the records of a page
 prune      uses index runs to find the records that a read must look at
 logs       the verbs as one object, for surfaces

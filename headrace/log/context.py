@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple, Protocol
 
 from msgspec.structs import replace
 
+from headrace.batch import Record
 from headrace.clock import Bounded, Moment, age_s, moment
 from headrace.definition import Definition, Definitions
 from headrace.errors import Damaged
@@ -302,6 +303,16 @@ class Groups:
             return [(name, ""), *(key for key in self._groups if key[0] == name and key[1])]
 
 
+class RecordReads(Protocol):
+    """The reads of records that decisions may ask for, as in `Rows`."""
+
+    def read_one(self, row: Row, position: int) -> bytes:
+        """Returns the data of one record."""
+
+    def page(self, row: Row, position: int, max_records: int, max_bytes: int) -> list[Record]:
+        """Returns consecutive records."""
+
+
 class Context:
     """What the operations on the logs of one surface share in one process: stores, caches, and what decisions read.
     Implements `Rows`.
@@ -312,7 +323,8 @@ class Context:
         pictures: the cache of logs.
         manifests: the cache of their manifests.
         groups: the appends that wait, by log; control verbs take turns with them.
-        record: returns the record at a position of a row's log; the position must exist.
+        reads: the reads that decisions may ask for; None in a worker, which only ends and repairs logs: those decisions
+            depend on no record.
     """
 
     def __init__(self, stores: Stores, surface: Surface) -> None:
@@ -321,7 +333,7 @@ class Context:
         self.pictures = Pictures(stores, surface)
         self.manifests = stores.manifests()
         self.groups = Groups()
-        self.record: Callable[[Row, int], bytes] = _no_record
+        self.reads: RecordReads | None = None
         self._definitions = Definitions(stores.objects)
 
     def look_at(self, picture: Picture) -> Look:
@@ -356,6 +368,14 @@ class Context:
         """Returns the definition that a state names, the empty one if it names none; costs one GET the first time."""
         return self._definitions.of(log_id, state)
 
+    def record(self, row: Row, position: int) -> bytes:
+        """Returns the data of the record at a position, which must exist."""
+        return self._reads().read_one(row, position)
+
+    def page(self, row: Row, position: int, max_records: int, max_bytes: int) -> list[Record]:
+        """Returns consecutive records from a position on, with all their columns; `max_records` of them must exist."""
+        return self._reads().page(row, position, max_records, max_bytes)
+
     def remember(self, objects: Sequence[NamedObject]) -> None:
         """Caches the definitions that are among these objects."""
         for one in objects:
@@ -366,7 +386,7 @@ class Context:
         """Returns the adapter of a surface's own table; a KeyError if there is no table of this name."""
         return self.stores.tables[name]
 
-
-def _no_record(row: Row, position: int) -> bytes:
-    """Raises NotImplementedError: a worker only ends and repairs logs, and those decisions depend on no record."""
-    raise NotImplementedError(f"a worker reads no records: log_id={row.log_id} position={position}")
+    def _reads(self) -> RecordReads:
+        if self.reads is None:
+            raise NotImplementedError("a worker reads no records")
+        return self.reads

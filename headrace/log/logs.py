@@ -15,13 +15,13 @@ from headrace.definition import Definition
 from headrace.errors import InvalidRequest
 from headrace.index.fetching import RunCache
 from headrace.index.manifest import IndexManifests
-from headrace.limits import MAX_NOTE_BYTES
+from headrace.limits import MAX_NOTE_BYTES, PAGE_BYTES, PAGE_RECORDS
 from headrace.log.commit import Appender, Found
 from headrace.log.context import Context
 from headrace.log.control import Controls
 from headrace.log.prune import Pruner
 from headrace.log.read import Reader
-from headrace.log.requests import EVERYTHING, At, Bounds, Head, ReadPage, Selection
+from headrace.log.requests import EVERYTHING, At, Bounds, Head, ReadPage, RecordsPage, Selection
 from headrace.log.seam import (
     Decide,
     Decision,
@@ -67,7 +67,7 @@ class Log:
         self._pruner = Pruner(self.indexes, self.run_cache)
         self.controls = Controls(context)
         self._reader = Reader(context, self.controls, self._pruner)
-        context.record = self._reader.read_one
+        context.reads = self._reader
         self.appender = Appender(context, self.controls)
         self.wakeups = self.appender.wakeups
 
@@ -123,6 +123,15 @@ class Log:
         """
         with self.in_time():
             return self._reader.read(which, at, selection, **bounds)
+
+    def records(
+        self, which: Which, position: int, *, max_records: int = PAGE_RECORDS, max_bytes: int = PAGE_BYTES
+    ) -> RecordsPage:
+        """Returns consecutive records with all their columns, from a position on, or from the log's floor if that is
+        higher. `max_bytes` bounds data and meta; the last record may go over it. Renews no sliding TTL.
+        """
+        with self.in_time():
+            return self._reader.records(which, position, max_records, max_bytes)
 
     def list(self, *, after: str = "", prefix: str = "", limit: int) -> list[Row]:
         """Returns the catalog rows of at most `limit` living logs whose names start with `prefix` and come after `after`,

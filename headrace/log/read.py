@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from itertools import accumulate, pairwise, takewhile
 from typing import Any
 
+from headrace.batch import Record
 from headrace.errors import Damaged, SegmentMissing
 from headrace.index import fetching
 from headrace.limits import PAGE_BYTES, PAGE_RECORDS, SCAN_CHUNK_BYTES
@@ -21,16 +22,26 @@ from headrace.log.context import Context, Picture
 from headrace.log.control import Controls
 from headrace.log.join import PayloadTrimmed, Tail, fetch_payloads, read_payload
 from headrace.log.prune import Ahead, Pruner
-from headrace.log.requests import EVERYTHING, At, Head, ReadPage, Scan, Selection, check_cursor
+from headrace.log.requests import (
+    EVERYTHING,
+    At,
+    Head,
+    ReadPage,
+    RecordsPage,
+    Scan,
+    Selection,
+    check_cursor,
+)
 from headrace.log.seam import Which
-from headrace.log.view import RAW, Collector, View
+from headrace.log.view import RAW, Collector, RecordCollector, View
 from headrace.manifest.manifest import Manifest
 from headrace.objects import ObjectMissing
 from headrace.segment import reader
 from headrace.segment import reader as segments
+from headrace.segment.columns import ColumnCache
 from headrace.segment.descriptor import Segment
 from headrace.tables.catalog import Row
-from headrace.wal.state import Entry
+from headrace.wal.state import Cursor, Entry, LogConfig
 
 ROUND_BYTES = 16 * 1024 * 1024  # decoded, that one round of a pruned read fetches
 NEAR_RECORDS = 1000  # so close to the end, the newest entries probably hold a cursor
@@ -46,6 +57,7 @@ class Reader:
         self._manifests = context.manifests
         self._controls = controls
         self._pruner = pruner
+        self._columns = ColumnCache()
         self._times = join.TimeFinder(self._stores, self._manifests, self.refresh_manifest)
 
     def read(
@@ -91,23 +103,49 @@ class Reader:
         monotonic = self._stores.clock.monotonic
         page = Collector(view, max_records, max_bytes, lambda: until is not None and monotonic() >= until)
         start = position
-        for ancestor in config.lineage:
-            while position < ancestor.through and not page.full:
-                position = self._fill(ancestor.log_id, position, ancestor.through, None, page)
-        while position < head.state.next_offset and not page.full:
-            position = self._fill(head.log_id, position, head.state.next_offset, end, page)
+        position = self._fill_all(head.log_id, config, position, head.state.next_offset, end, page)
         scan = Scan(page.scanned, page.limit_reached) if view.scans else None
         return ReadPage(head, start, position, head.state.next_offset, page.data, page.size, foreign, scan)
+
+    def records(self, which: Which, position: int, max_records: int, max_bytes: int) -> RecordsPage:
+        """Returns consecutive records with all their columns, from `position` on, or from the log's floor if that is
+        higher.
+
+        Raises:
+            The errors of `Log.head`.
+        """
+        end, head, _ = self._end(which, At(Cursor(None, position)))
+        position = max(position, head.state.floor)
+        page = RecordCollector(self._columns, max_records, max_bytes)
+        position = self._fill_all(head.log_id, head.config, position, head.state.next_offset, end, page)
+        return RecordsPage(head, page.records, position, head.state.next_offset)
+
+    def page(self, row: Row, position: int, max_records: int, max_bytes: int) -> list[Record]:
+        """Returns consecutive records with all their columns, from `position` on: all `max_records` of them must exist. At
+        least one, unless `max_records` is 0, and no more once their data and meta reach `max_bytes`.
+        """
+        page = RecordCollector(self._columns, max_records, max_bytes)
+        self._fill_all(row.log_id, row.config, position, position + max_records, None, page)
+        return page.records
 
     def read_one(self, row: Row, position: int) -> bytes:
         """Returns the data of the record at a position, which must exist."""
         page = Collector(RAW, 1, 1)
-        for ancestor in row.config.lineage:
-            if position < ancestor.through:
-                self._fill(ancestor.log_id, position, ancestor.through, None, page)
-                return page.data[0]
-        self._fill(row.log_id, position, position + 1, None, page)
+        self._fill_all(row.log_id, row.config, position, position + 1, None, page)
         return page.data[0]
+
+    def _fill_all(
+        self, log_id: str, config: LogConfig, position: int, stop: int, end: Tail | None, page: Collector
+    ) -> int:
+        """Adds records to the page, inherited ones too, from `position` on and not past `stop`. Returns the position after
+        the last record looked at.
+        """
+        for ancestor in config.lineage:
+            while position < min(ancestor.through, stop) and not page.full:
+                position = self._fill(ancestor.log_id, position, min(ancestor.through, stop), None, page)
+        while position < stop and not page.full:
+            position = self._fill(log_id, position, stop, end, page)
+        return position
 
     def _end(self, which: Which, at: At) -> tuple[Tail, Head, Picture]:
         """Reads the end of the log: a tail that includes the newest entry, and the log's state and picture as of it. Raises
@@ -279,7 +317,7 @@ class Reader:
             wanted, room = through - position, SCAN_CHUNK_BYTES
         else:
             wanted, room = min(page.room_records, through - position), page.room_bytes
-        position += page.add(position, segments.read_data(self._stores.objects, segment, position, wanted, room))
+        position += page.take_sealed(self._stores.objects, segment, position, wanted, room)
         page.passed()
         return position
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, TypedDict
 
+from headrace.batch import Record
 from headrace.errors import Gone, InvalidRequest
 from headrace.wal.state import Cursor, LogConfig, LogState, Recovery, encode_cursor, incarnation_of
 
@@ -112,6 +113,22 @@ class ReadPage(NamedTuple):
     def text(self, position: int) -> str:
         """Formats a position of this stream as a cursor text."""
         return encode_cursor(self.head.incarnation, position)
+
+
+class RecordsPage(NamedTuple):
+    """A page of consecutive records with all their columns.
+
+    Attributes:
+        head: the log's state when the page was read. Records below its floor are left out.
+        records: the records; their offsets are consecutive.
+        next: the position after the last of them; the position where the page begins if there are none.
+        end: the position of the tail.
+    """
+
+    head: Head
+    records: list[Record]
+    next: int
+    end: int
 
 
 def check_cursor(config: LogConfig, cursor: Cursor, recoveries: Sequence[Recovery] = ()) -> bool:

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 
 from msgspec.structs import replace
 
-from headrace.batch import Batch
+from headrace.batch import Batch, Record
 from headrace.definition import Definition, encode
 from headrace.errors import Conflict, Gone, HeadraceError, NotFound
 from headrace.limits import MAX_COMPANIONS, MAX_FORK_DEPTH, PRODUCERS_IN_STATE
@@ -127,6 +127,11 @@ class Rows(Protocol):
 
     def record(self, row: Row, position: int) -> bytes:
         """Returns the data of the record at a position, which must exist."""
+
+    def page(self, row: Row, position: int, max_records: int, max_bytes: int) -> list[Record]:
+        """Returns consecutive records with all their columns, from `position` on: `max_records` of them must exist. Returns
+        at least one, and no more once their data and meta reach `max_bytes`.
+        """
 
     def table(self, name: str) -> Any:
         """Returns the adapter of a surface's own table."""

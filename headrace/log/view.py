@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from headrace.batch import Batch
+from headrace.batch import Batch, Record
 from headrace.definition import EMPTY, Definition
 from headrace.errors import InvalidRequest, RequestTimeout
 from headrace.json import jsontext, lens
 from headrace.limits import FILTER_SCAN_BYTES
 from headrace.log.requests import JSON, Selection
+from headrace.objects import Objects
 from headrace.query.language import canonical, grammar, query
+from headrace.segment import reader
+from headrace.segment.columns import ColumnCache
+from headrace.segment.descriptor import Segment
 
 
 class View:
@@ -111,9 +115,14 @@ class Collector:
         self._late = late
 
     @property
+    def count(self) -> int:
+        """The number of records in the page."""
+        return len(self.data)
+
+    @property
     def room_records(self) -> int:
         """The number of records that still fit."""
-        return self.max_records - len(self.data)
+        return self.max_records - self.count
 
     @property
     def room_bytes(self) -> int:
@@ -125,7 +134,7 @@ class Collector:
         """Whether no more records are taken: the page has enough records or bytes, or a scan has reached its limit or its
         time.
         """
-        if self._stopped or len(self.data) >= self.max_records or self.size >= self.max_bytes or self.limit_reached:
+        if self._stopped or self.count >= self.max_records or self.size >= self.max_bytes or self.limit_reached:
             return True
         return self.view.selects and self._looked and self._late()
 
@@ -154,6 +163,18 @@ class Collector:
             if self.full:
                 break
         return looked
+
+    def take_sealed(self, objects: Objects, segment: Segment, offset: int, max_records: int, max_bytes: int) -> int:
+        """Adds the selected ones of consecutive records of a segment to the page, with one read of at most so many. They
+        fit if the view shows all records.
+
+        Returns:
+            The number of records that were looked at.
+
+        Raises:
+            SegmentMissing: the segment does not exist.
+        """
+        return self.add(offset, reader.read_data(objects, segment, offset, max_records, max_bytes))
 
     def add(self, offset: int, data: list[bytes]) -> int:
         """Adds the selected ones of consecutive records to the page. If the view shows all records, the caller has made
@@ -204,3 +225,31 @@ class Collector:
     def passed(self) -> None:
         """Notes that something was looked at, even if the view selected no record of it."""
         self._looked = True
+
+
+class RecordCollector(Collector):
+    """A page being filled with all records, and each with all its columns. Its size counts data and meta."""
+
+    def __init__(self, columns: ColumnCache, max_records: int, max_bytes: int) -> None:
+        super().__init__(RAW, max_records, max_bytes)
+        self.records: list[Record] = []
+        self._columns = columns
+
+    @property
+    def count(self) -> int:
+        """The number of records in the page."""
+        return len(self.records)
+
+    def take(self, offset: int, batch: Batch) -> int:
+        """Adds a batch of consecutive records, the first at `offset`, while there is room. Returns how many it added."""
+        before = self.count
+        for record in batch.part(0, self.room_records).records(offset):
+            self.records.append(record)
+            self.size += len(record.data) + len(record.meta or b"")
+            if self.full:
+                break
+        return self.count - before
+
+    def take_sealed(self, objects: Objects, segment: Segment, offset: int, max_records: int, max_bytes: int) -> int:
+        """Adds consecutive records of a segment, as in `Collector`."""
+        return self.take(offset, self._columns.read(objects, segment, offset, max_records, max_bytes))

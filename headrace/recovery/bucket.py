@@ -180,8 +180,9 @@ def _check_key_page(objects: Objects, notes: Notes, segment: Segment, is_named: 
     except Damaged as exc:
         notes.error("keypage.damaged", key, found=exc)
         return
-    published = (segment.min_time_ms, segment.max_time_ms, segment.payload_bytes)
-    found = (page.times[0].time_ms, page.times[-1].time_ms, sum(page.sizes))
+    meta_bytes = sum(segment.meta.payload) if segment.meta is not None else 0
+    published = (segment.min_time_ms, segment.max_time_ms, segment.payload_bytes, meta_bytes)
+    found = (page.times[0].time_ms, page.times[-1].time_ms, sum(page.sizes), sum(page.meta_sizes))
     if found != published:
         notes.error("keypage.damaged", key, expected=f"times, bytes {published}", found=str(found))
 

@@ -1,6 +1,6 @@
 """The key page of a segment: facts about its records that are needed without their data. Version 1.
 
-It is an object beside the segment with the rows of each key (or tag), and each row's node, size, hops and append time.
+It is an object beside the segment with the rows of each key (or tag), and each row's node, sizes, hops and append time.
 With it, a read by key or by time costs one small GET even before an index exists. It is one zstd frame (with content
 size and checksum) of columns, numbers little endian; `docs/formats.md` has every byte. All of it can be computed from
 the segment. Row r of a segment is the record at offset `first_offset + r`. The manifest holds the object's SHA-256.
@@ -23,6 +23,7 @@ from headrace.objects import packed
 from headrace.wal.state import TimeRun
 
 VERSION = 1
+MAX_BYTES = 64 * 1024 * 1024  # of the object; one with 100,000 keys of 64 characters takes 5 MB
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,7 @@ class KeyPage:
         keys: the distinct keys, sorted by their UTF-8 bytes.
         key_rows: for each key, the first row that has it, then differences to the next ones. Rows without a key do not
             appear.
+        meta_sizes: size of each row's meta in bytes, 0 for none; empty if no row has meta.
     """
 
     sizes: array[int]
@@ -48,6 +50,7 @@ class KeyPage:
     node_codes: array[int]
     keys: list[str]
     key_rows: list[array[int]]
+    meta_sizes: array[int]
 
     def rows(self, key: str) -> list[int]:
         """Returns the rows of the records with this key, ascending; an empty list if no record has it."""
@@ -94,6 +97,7 @@ def encode(records: Batch) -> bytes:
         *keys,
         array("I", map(len, rows)),
         *rows,
+        _meta_sizes(records),
     ]
     return packed.frame(b"".join(parts))
 
@@ -106,6 +110,12 @@ def _node_codes(records: Batch) -> tuple[list[bytes], array[int]]:
     codes: dict[str | None, int] = {None: 0}
     by_row = array("I", [codes.setdefault(node, len(codes)) for node in records.node])
     return [node.encode() for node in codes if node is not None], by_row
+
+
+def _meta_sizes(records: Batch) -> array[int]:
+    if records.meta is None:
+        return array("I")
+    return array("I", [len(meta or b"") for meta in records.metas])
 
 
 def _key_rows(records: Batch) -> tuple[list[bytes], list[array[int]]]:
@@ -173,10 +183,12 @@ def _parsed(raw: bytes, expected: int) -> KeyPage:
     rows = [_numbers(read, "I", size) for size in _numbers(read, "I", key_count)]
     if any(not one or sum(one) >= count or 0 in one[1:] for one in rows):
         raise ValueError("a key has no rows, or rows that are none")
+    meta_sizes = _numbers(read, "I", count if read.tell() < len(raw) else 0)
     if read.read(1):
         raise ValueError("bytes behind the end")
     times = tuple(starmap(TimeRun, zip(run_counts, run_times, strict=True)))
-    return KeyPage(sizes, times, list(hops) if hop_count > 1 else hops[0], tuple(nodes), codes, keys, rows)
+    one_or_list = list(hops) if hop_count > 1 else hops[0]
+    return KeyPage(sizes, times, one_or_list, tuple(nodes), codes, keys, rows, meta_sizes)
 
 
 def _numbers(read: BytesIO, kind: str, count: int) -> array[int]:

@@ -29,7 +29,7 @@ _LENGTH = struct.Struct("<I")
 _local = threading.local()
 
 
-class _Span(NamedTuple):
+class Span(NamedTuple):
     """Pages `[first, end)`, their bytes `[start, start + length)`, and the number of records to skip in the first
     page.
     """
@@ -71,17 +71,35 @@ def read_meta(
 def _read(
     objects: Objects, segment: Segment, pages: PageIndex, start_offset: int, max_records: int, max_bytes: int
 ) -> list[bytes]:
-    if not segment.first_offset <= start_offset < segment.end_offset:
-        held = range(segment.first_offset, segment.end_offset)
-        raise ValueError(f"offset is not in the segment: offset={start_offset} held={held}")
-    span = _span(segment, pages, start_offset - segment.first_offset, max_records, max_bytes)
+    span = _span(segment, pages, _row(segment, start_offset), max_records, max_bytes)
     try:
         raw = objects.get_range(segment.key, span.start, span.length)
     except ObjectMissing as exc:
         raise SegmentMissing(f"segment is missing: object={segment.key}") from exc
-    if len(raw) != span.length:
-        raise Damaged(f"segment is truncated: object={segment.key} expected={span.length} found={len(raw)}")
-    return _decode(segment, pages, span, raw, max_records, max_bytes)
+    return decode(segment, pages, span, raw, max_records, max_bytes)
+
+
+def spans(segment: Segment, start_offset: int, max_records: int, max_bytes: int) -> list[Span]:
+    """Returns the pages of the data column that are certain to hold the requested records, as in `read_data`; and those
+    of the meta column that belong to them, if there is one.
+
+    Raises:
+        ValueError: `start_offset` is not in the segment.
+        Damaged: the page index contradicts itself.
+    """
+    row = _row(segment, start_offset)
+    data = _span(segment, segment.pages, row, max_records, max_bytes)
+    if segment.meta is None:
+        return [data]
+    held = sum(segment.pages.counts[data.first : data.end]) - data.skip
+    return [data, _span(segment, segment.meta, row, min(max_records, held), max_bytes)]
+
+
+def _row(segment: Segment, offset: int) -> int:
+    if not segment.first_offset <= offset < segment.end_offset:
+        held = range(segment.first_offset, segment.end_offset)
+        raise ValueError(f"offset is not in the segment: offset={offset} held={held}")
+    return offset - segment.first_offset
 
 
 def find_time(objects: Objects, segment: Segment, time_ms: int) -> int:
@@ -98,7 +116,7 @@ def find_time(objects: Objects, segment: Segment, time_ms: int) -> int:
         return segment.first_offset
     if time_ms > segment.max_time_ms:
         return segment.end_offset
-    return segment.first_offset + _key_page(objects, segment).row_at(time_ms)
+    return segment.first_offset + key_page(objects, segment).row_at(time_ms)
 
 
 def rows_of_key(objects: Objects, segment: Segment, key: str) -> list[int]:
@@ -109,7 +127,7 @@ def rows_of_key(objects: Objects, segment: Segment, key: str) -> list[int]:
         Damaged: the key page is altered.
         StoreTimeout, StoreThrottled: from the object store.
     """
-    return [segment.first_offset + row for row in _key_page(objects, segment).rows(key)]
+    return [segment.first_offset + row for row in key_page(objects, segment).rows(key)]
 
 
 def read_rows(objects: Objects, segment: Segment, offsets: Sequence[int]) -> Iterator[tuple[int, bytes]]:
@@ -164,7 +182,13 @@ def page_rows(segment: Segment, page: int, view: memoryview, rows: Sequence[int]
     return found
 
 
-def _key_page(objects: Objects, segment: Segment) -> keypage.KeyPage:
+def key_page(objects: Objects, segment: Segment) -> keypage.KeyPage:
+    """Returns the decoded key page of a segment. Costs one GET.
+
+    Raises:
+        SegmentMissing: the key page does not exist; perhaps the manifest is old.
+        Damaged: the key page is altered.
+    """
     source = keys.segment_keys(segment.key)
     try:
         data = objects.get(source)
@@ -173,7 +197,7 @@ def _key_page(objects: Objects, segment: Segment) -> keypage.KeyPage:
     return keypage.decode(data, sha256=segment.keys_sha256, count=segment.count, source=source)
 
 
-def _span(segment: Segment, pages: PageIndex, row: int, max_records: int, max_bytes: int) -> _Span:
+def _span(segment: Segment, pages: PageIndex, row: int, max_records: int, max_bytes: int) -> Span:
     """Returns the fewest pages that are certain to hold the requested records from `row` on. Raises Damaged if the page
     index contradicts itself.
     """
@@ -191,12 +215,17 @@ def _span(segment: Segment, pages: PageIndex, row: int, max_records: int, max_by
         sure_bytes += pages.payload[end]
         end += 1
     start = pages.start + sum(pages.sizes[:first])
-    return _Span(first, end, start, sum(pages.sizes[first:end]), skip)
+    return Span(first, end, start, sum(pages.sizes[first:end]), skip)
 
 
-def _decode(
-    segment: Segment, pages: PageIndex, span: _Span, raw: bytes, max_records: int, max_bytes: int
+def decode(
+    segment: Segment, pages: PageIndex, span: Span, raw: bytes, max_records: int, max_bytes: int
 ) -> list[bytes]:
+    """Returns the values of a column that `_read` returns, from the bytes of a span of its pages. Raises Damaged if they
+    are not those that were published.
+    """
+    if len(raw) != span.length:
+        raise Damaged(f"segment is truncated: object={segment.key} expected={span.length} found={len(raw)}")
     found: list[bytes] = []
     view = memoryview(raw)
     skip, at = span.skip, 0

@@ -215,6 +215,16 @@ class Pairs:
 
         self.log.control(name, lambda controls: controls.find_living(name), decide)
 
+    def raise_floor(self, name: str, floor: int) -> None:
+        """Gives up the main log's records below an offset."""
+
+        def decide(looks: Sequence[Look | None], _: Sequence[Request], __: Rows, ___: int, ____: Ids) -> Decision:
+            look = alive(looks[0])
+            draft = Draft(look.log_id, "erase", replace(look.state, floor=max(floor, look.state.floor)))
+            return Decision((None,), (draft,))
+
+        self.log.control(name, lambda controls: controls.find_living(name), decide)
+
     def tag(self, name: str, tag: str) -> None:
         """Gives the main log a tag."""
 

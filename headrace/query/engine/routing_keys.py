@@ -27,7 +27,6 @@ from headrace.segment.keypage import KeyPage
 
 _MAX_SEGMENTS = 64  # whose key pages one request reads; as measured, one takes 1 to 20 ms
 _WAVE = 8  # key pages read at once; the deadline is checked between waves
-MAX_PAGE_BYTES = 64 * 1024 * 1024  # maximum size of a key page; one with 100,000 keys of 64 characters takes 5 MB
 _TIME_SHARE = 0.6  # share of a request's time that reading key pages may take
 
 
@@ -175,7 +174,7 @@ def read_key_pages(engine: Engine, ranges: Ranges, segments: Sequence[Segment]) 
     missing = {keys.segment_keys(segment.key): segment for segment in segments if segment.key not in pages}
     if missing:
         try:
-            fetched = ranges.get_ranges([ByteRange(name, 0, MAX_PAGE_BYTES) for name in missing])
+            fetched = ranges.get_ranges([ByteRange(name, 0, keypage.MAX_BYTES) for name in missing])
         except ObjectMissing as exc:
             raise Damaged(f"key page is missing: object={exc}") from exc
         for (name, segment), data in zip(missing.items(), fetched, strict=True):

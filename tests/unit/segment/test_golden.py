@@ -6,6 +6,7 @@ import struct
 from pathlib import Path
 
 import msgspec
+import pytest
 
 import emr_jobs.segments
 from headrace.objects import keys, packed
@@ -30,12 +31,18 @@ def test_a_segment_of_version_1_is_read() -> None:
     assert find_time(objects, segment, START_MS + 5) == 1015
 
 
-def test_a_key_page_has_the_documented_bytes() -> None:
+@pytest.mark.parametrize("has_meta", [False, True])
+def test_a_key_page_has_the_documented_bytes(has_meta: bool) -> None:
     def numbers(*values: int) -> bytes:
         return struct.pack(f"<{len(values)}I", *values)
 
     content = [
-        one._replace(data=b"x" * row, node="n" if row < 2 else None, hops=row % 2)
+        one._replace(
+            data=b"x" * row,
+            node="n" if row < 2 else None,
+            hops=row % 2,
+            meta=b"m" * row or None if has_meta else None,
+        )
         for row, one in enumerate(records([b""] * 5))
     ]
     assert packed.unframe(keypage.encode(batch_of(content)), "k") == (
@@ -47,6 +54,7 @@ def test_a_key_page_has_the_documented_bytes() -> None:
         + numbers(1) + b"n" + numbers(1, 1, 0, 0, 0)
         + numbers(5, 5, 5) + b"key-1key-2key-4"
         + numbers(1, 1, 1) + numbers(1) + numbers(2) + numbers(4)
+        + (numbers(0, 1, 2, 3, 4) if has_meta else b"")  # sizes of meta
     )  # fmt: skip
 
 
