@@ -38,10 +38,11 @@ def test_pairs_may_overlap_and_be_empty(pairs: list[tuple[int, int]]) -> None:
 
 
 @given(SETS, SETS)
-def test_union_and_minus(one: set[int], other: set[int]) -> None:
+def test_union_minus_and_common(one: set[int], other: set[int]) -> None:
     a, b = runs_of(one), runs_of(other)
     assert a.union(b) == runs_of(one | other) == b.union(a)
     assert a.minus(b) == runs_of(one - other)
+    assert a.common(b) == runs_of(one & other)
 
 
 @given(SETS, OFFSETS, OFFSETS)

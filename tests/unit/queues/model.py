@@ -1,0 +1,124 @@
+"""A queue as a dict of jobs, each with what anyone may know of it; slow and plain."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from headrace.queues import events
+from headrace.queues.events import AnyEvent
+from headrace.queues.projection import JOIN_MS
+from headrace.topics.runs import Runs
+
+
+@dataclass
+class Job:
+    """One job: `state` is fresh, leased, back or done."""
+
+    state: str = "fresh"
+    deliveries: int = 0
+    claim: str = ""
+    node: str = ""
+    connection: str = ""
+    until_ms: int = 0
+    ready_ms: int = 0
+
+
+@dataclass
+class Model:
+    """The jobs of a queue by offset, and its open joins."""
+
+    now_ms: int = 0
+    jobs: dict[int, Job] = field(default_factory=dict)
+    joins: list[events.Join] = field(default_factory=list)
+    acked: int = 0
+    dead: int = 0
+
+    @property
+    def end(self) -> int:
+        """The offset after the last job."""
+        return len(self.jobs)
+
+    def produce(self, count: int) -> None:
+        """Adds fresh jobs."""
+        for _ in range(count):
+            self.jobs[self.end] = Job()
+
+    def pass_time(self, now_ms: int) -> None:
+        """Moves the time, never back: leases end."""
+        self.now_ms = max(self.now_ms, now_ms)
+        for job in self.jobs.values():
+            if job.state == "leased" and job.until_ms < self.now_ms:
+                job.state, job.ready_ms = "back", 0
+        self.joins = [join for join in self.joins if join.closes + JOIN_MS >= self.now_ms]
+
+    def claimable(self) -> list[int]:
+        """Returns the offsets of the jobs that can be claimed: those that were given back first."""
+        back = [at for at, job in self.jobs.items() if job.state == "back" and job.ready_ms <= self.now_ms]
+        back.sort(key=lambda at: (self.jobs[at].deliveries, at))
+        return back + [at for at, job in self.jobs.items() if job.state == "fresh"]
+
+    def held(self, node: str) -> list[int]:
+        """Returns the offsets of the jobs that a worker holds."""
+        return [at for at, job in self.jobs.items() if job.state == "leased" and job.node == node]
+
+    def count(self, state: str) -> int:
+        """Counts jobs; `ready` and `delayed` divide those that were given back, `ready` has the fresh ones, too."""
+        if state == "ready":
+            return len(self.claimable())
+        if state == "delayed":
+            return sum(job.state == "back" and job.ready_ms > self.now_ms for job in self.jobs.values())
+        if state == "live":
+            return sum(job.state != "done" for job in self.jobs.values())
+        return sum(job.state == state for job in self.jobs.values())
+
+    def apply(self, event: AnyEvent) -> None:
+        """Applies an event that this model has chosen, so it is one that can happen."""
+        if event.lost is not None:
+            self.jobs = {at: job for at, job in self.jobs.items() if at < event.lost.end}
+        self.pass_time(event.at)
+        for at in range(event.floor):
+            self.jobs[at].state = "done"
+        match event:
+            case events.Claim():
+                self._lease(event)
+                self._set(event.gone, "done")
+            case events.Deal():
+                for hand in event.hands:
+                    self._lease(hand)
+                self._set(event.gone, "done")
+                self.joins = [join for join in self.joins if join.closes != event.closes]
+            case events.Join():
+                self.joins.append(event)
+            case events.Ack():
+                self.acked += self._set(event.jobs, "done")
+            case events.Dead():
+                self.dead += self._set(event.jobs, "done")
+            case events.Remove():
+                self._set(event.jobs, "done")
+            case events.Nack():
+                self._set(event.jobs, "back", event.ready_at)
+            case events.Release():
+                self._set(event.jobs, "back")
+            case events.Extend():
+                for at in offsets(event.jobs):
+                    self.jobs[at].until_ms = event.until
+
+    def _lease(self, hand: events.Claim | events.Dealt) -> None:
+        for at in offsets(hand.jobs):
+            deliveries = self.jobs[at].deliveries + 1
+            self.jobs[at] = Job("leased", deliveries, hand.id, hand.node, hand.connection, hand.until)
+
+    def _set(self, jobs: events.Flat, state: str, ready_ms: int = 0) -> int:
+        for at in offsets(jobs):
+            self.jobs[at].state, self.jobs[at].ready_ms = state, ready_ms
+        return len(offsets(jobs))
+
+
+def offsets(jobs: events.Flat) -> list[int]:
+    """Returns the offsets in runs."""
+    return [at for first, end in Runs.of_flat(jobs) for at in range(first, end)]
+
+
+def flat(jobs: list[int]) -> events.Flat:
+    """Returns offsets as runs."""
+    return Runs.of_offsets(jobs).flat()
