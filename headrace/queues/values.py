@@ -31,6 +31,17 @@ class Job(NamedTuple):
     deliveries: int
 
 
+class Lease(NamedTuple):
+    """A lease that a worker holds now: the job's seq, the lease's id, when it ends (epoch ms), and the id of the `/work`
+    stream that delivered it (empty for a poll).
+    """
+
+    seq: int
+    lease_id: str
+    deadline_ms: int
+    connection: str = ""
+
+
 class Claimed(NamedTuple):
     """The answer to a claim: the jobs, ascending, and how many are still ready."""
 
@@ -50,7 +61,8 @@ class SettleRequest(NamedTuple):
 
 class Settled(NamedTuple):
     """The answer to an ack, nack or extend: the seqs that it changed, those that it skipped, and the counters then.
-    `deadlines` has the new deadline (epoch ms) of each extended seq.
+    `deadlines` has the new deadline (epoch ms) of each extended seq; `durable` says whether the topic's durability class
+    is `fsync`.
     """
 
     done: tuple[int, ...]
@@ -58,3 +70,4 @@ class Settled(NamedTuple):
     ready: int
     in_flight: int
     deadlines: dict[int, int]
+    durable: bool = False

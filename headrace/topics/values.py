@@ -168,7 +168,8 @@ class WriteRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 class Written(NamedTuple):
     """The answer to a write: the seqs `[first_seq, last_seq]` of its records, the newest seq of the topic, whether this
-    write created the topic, and whether it was a repeat, so that nothing was appended. `tries` is the number of commits.
+    write created the topic, and whether it was a repeat, so that nothing was appended. `durable` says whether the topic's
+    durability class is `fsync`; `tries` is the number of commits.
     """
 
     first_seq: int
@@ -176,6 +177,7 @@ class Written(NamedTuple):
     head_seq: int
     created: bool = False
     deduped: bool = False
+    durable: bool = False
     tries: int = 1
 
 
