@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar, cast
 
 from msgspec.structs import replace
 
@@ -27,10 +27,14 @@ from headrace.log.seam import Look, NamedObject, Surface, Which, deadline_ms, sp
 from headrace.log.stores import Stores
 from headrace.manifest.manifest import Manifest
 from headrace.manifest.store import remembered
+from headrace.objects import ObjectMissing
 from headrace.tables.catalog import Row
 from headrace.wal.state import Entry, LogState, Producer
 
 _REMEMBERED = 4096  # logs of one process
+_REMEMBERED_BYTES = 16 * 1024 * 1024  # of objects that states name, as stored; decoded they take some times more
+
+T = TypeVar("T")
 
 
 class Picture(NamedTuple):
@@ -313,6 +317,13 @@ class RecordReads(Protocol):
         """Returns consecutive records."""
 
 
+class _Decoded(NamedTuple):
+    """A decoded object, and the bytes that it has in the bucket."""
+
+    value: Any
+    size: int
+
+
 class Context:
     """What the operations on the logs of one surface share in one process: stores, caches, and what decisions read.
     Implements `Rows`.
@@ -335,6 +346,7 @@ class Context:
         self.groups = Groups()
         self.reads: RecordReads | None = None
         self._definitions = Definitions(stores.objects)
+        self._objects: Bounded[str, _Decoded] = Bounded(_REMEMBERED_BYTES, weigh=lambda kept: kept.size)
 
     def look_at(self, picture: Picture) -> Look:
         """Converts a picture to a `Look`, the form that decisions use."""
@@ -381,6 +393,17 @@ class Context:
         for one in objects:
             if one.definition is not None:
                 self._definitions.remember(one.key, one.definition)
+
+    def object(self, key: str, decode: Callable[[bytes, str], T]) -> T:
+        """Returns the decoded object with this key; costs one GET the first time. Raises Damaged if it is missing."""
+        return cast(T, self._objects.load(key, lambda: self._fetch(key, decode)).value)
+
+    def _fetch(self, key: str, decode: Callable[[bytes, str], T]) -> _Decoded:
+        try:
+            data = self.stores.objects.get(key)
+        except ObjectMissing as exc:
+            raise Damaged(f"an object that a state names is missing: object={key}") from exc
+        return _Decoded(decode(data, key), len(data))
 
     def table(self, name: str) -> Any:
         """Returns the adapter of a surface's own table; a KeyError if there is no table of this name."""

@@ -13,7 +13,7 @@ companions, forks. They are pure functions, as decisions are: nothing here reads
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
 
 from msgspec.structs import replace
 
@@ -25,6 +25,8 @@ from headrace.objects import keys
 from headrace.tables.catalog import Row
 from headrace.tables.items import Guard
 from headrace.wal.state import Ancestor, Companion, DefinitionRef, LogConfig, LogState, Producer, TimeRun
+
+T = TypeVar("T")
 
 _LATEST_MS = 253_402_300_799_999  # the end of year 9999: what RFC 3339 can say
 
@@ -131,6 +133,13 @@ class Rows(Protocol):
     def page(self, row: Row, position: int, max_records: int, max_bytes: int) -> list[Record]:
         """Returns consecutive records with all their columns, from `position` on: `max_records` of them must exist. Returns
         at least one, and no more once their data and meta reach `max_bytes`.
+        """
+
+    def object(self, key: str, decode: Callable[[bytes, str], T]) -> T:
+        """Returns the object with this key, which a state names, decoded; cached. Raises Damaged if it is missing.
+
+        Args:
+            decode: decodes the object's bytes; gets the key, too, for errors.
         """
 
     def table(self, name: str) -> Any:
