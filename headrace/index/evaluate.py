@@ -124,7 +124,13 @@ FEW = 1000  # up to so many records of a key are read without evaluating the fil
 
 
 def select(
-    reader: RunReader, first: int, end: int, key: str | None, condition: tuple[Node, SearchConfig] | None
+    reader: RunReader,
+    first: int,
+    end: int,
+    key: str | None,
+    condition: tuple[Node, SearchConfig] | None,
+    *,
+    is_prefix: bool = False,
 ) -> Routine[Int64s]:
     """Returns the offsets in `[first, end)` of records that may meet both conditions, ascending; all other records
     certainly don't. At least one condition must be given.
@@ -133,13 +139,14 @@ def select(
         key: the routing key that records must have; None means any.
         condition: the query that records must match, with the search configuration for which the run was built; None
             means any.
+        is_prefix: whether a routing key that begins with `key` is enough.
 
     Raises:
         Damaged: an object of the run is missing, or is not what it should be.
     """
     found: Int64s | None = None
     if key is not None:
-        found = _within((yield from reader.rows_of_key(key)), first, end)
+        found = _within((yield from reader.rows_of_key(key, is_prefix=is_prefix)), first, end)
         if len(found) <= FEW or condition is None:
             return found
     assert condition is not None, "something is selected"

@@ -192,9 +192,13 @@ class RunReader:
                     _take_keys(keys, table.column(0), after, limit)
         return keys
 
-    def rows_of_key(self, key: str) -> Routine[Int64s]:
-        """Returns the offsets of the records with this routing key, ascending."""
-        found = yield from self.postings([TermRequest("lex", families.text_bytes(key))])
+    def rows_of_key(self, key: str, *, is_prefix: bool = False) -> Routine[Int64s]:
+        """Returns the offsets of the records with this routing key, ascending; with `is_prefix`, of those whose routing
+        key begins with it, which then must not be empty.
+        """
+        term = families.text_bytes(key)
+        wanted = TermRequest.beginning("lex", term) if is_prefix else TermRequest("lex", term)
+        found = yield from self.postings([wanted])
         return found[0].merged()
 
     def groups(

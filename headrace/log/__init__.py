@@ -9,6 +9,7 @@ join       reads the tail and joins it with the published part; payloads; finds 
 requests   the arguments and results of reads, as plain values
 read       reads pages of records: their data, or all their columns
 view       selects and promotes the records of a page
+tags       finds records by key, and tells the sizes of records, without reading data
 prune      uses index runs to find the records that a read must look at
 logs       the verbs as one object, for surfaces
 """

@@ -16,6 +16,7 @@ from headrace.errors import InvalidRequest
 from headrace.index.fetching import RunCache
 from headrace.index.manifest import IndexManifests
 from headrace.limits import MAX_NOTE_BYTES, PAGE_BYTES, PAGE_RECORDS
+from headrace.log import tags
 from headrace.log.commit import Appender, Found
 from headrace.log.context import Context
 from headrace.log.control import Controls
@@ -132,6 +133,20 @@ class Log:
         """
         with self.in_time():
             return self._reader.records(which, position, max_records, max_bytes)
+
+    def tagged(self, head: Head, text: str, is_prefix: bool, first: int, end: int) -> Iterator[tuple[int, int]]:
+        """Yields the offset of each record of `[first, end)` whose key is `text` or, with `is_prefix`, begins with it; and
+        the bytes of its data and meta. Leaves out what is below the floor or not before the end that `head` states. The
+        caller sets the deadline.
+        """
+        return tags.find(self._reader, self._pruner, head, first, end, tags.Tag(text, is_prefix))
+
+    def sizes(self, head: Head, first: int, end: int) -> list[int]:
+        """Returns the bytes of data and meta of each record of `[first, end)`, which must exist. Costs a key page for each
+        segment that holds some, or the payloads of the tail.
+        """
+        with self.in_time():
+            return [size for _, size in tags.find(self._reader, self._pruner, head, first, end)]
 
     def list(self, *, after: str = "", prefix: str = "", limit: int) -> list[Row]:
         """Returns the catalog rows of at most `limit` living logs whose names start with `prefix` and come after `after`,

@@ -48,9 +48,9 @@ class Pruner:
         self._indexes = indexes
         self._cache = cache
 
-    def ahead(self, log_id: str, first: int, end: int, view: View) -> Ahead:
+    def ahead(self, log_id: str, first: int, end: int, view: View, *, is_prefix: bool = False) -> Ahead:
         """Returns which of the published records `[first, end)`, or of the first part of them, may be selected, as the
-        log's runs tell.
+        log's runs tell. With `is_prefix`, the view's key may be the beginning of theirs.
 
         Raises:
             StoreTimeout, StoreThrottled: a store did not answer.
@@ -66,7 +66,7 @@ class Pruner:
             run = max(reaching, key=lambda one: one.end_offset)
             run_end = min(run.end_offset, end)
             try:
-                return Ahead(run_end, self._offsets(run, first, run_end, view))
+                return Ahead(run_end, self._offsets(run, first, run_end, view, is_prefix=is_prefix))
             except (ObjectMissing, Damaged) as exc:
                 _log.warning("a run can't be read: log_id=%s run=%s reason=%s", log_id, run.id, exc)
                 broken.add(run.id)
@@ -85,7 +85,7 @@ class Pruner:
                 return known
         return self._indexes.look(log_id)
 
-    def _offsets(self, run: Run, first: int, end: int, view: View) -> Any:
+    def _offsets(self, run: Run, first: int, end: int, view: View, *, is_prefix: bool) -> Any:
         from headrace.index import fetching
         from headrace.index.evaluate import select
 
@@ -97,7 +97,7 @@ class Pruner:
 
         def look() -> Routine[Any]:
             reader = yield from runs.open(run)
-            return (yield from select(reader, first, end, view.key, condition))
+            return (yield from select(reader, first, end, view.key, condition, is_prefix=is_prefix))
 
         return fetching.run(look(), ranges.fetches())
 

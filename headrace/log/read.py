@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator
-from itertools import accumulate, pairwise, takewhile
+from itertools import accumulate, islice, pairwise, takewhile
 from typing import Any
 
 from headrace.batch import Record
@@ -48,7 +48,11 @@ NEAR_RECORDS = 1000  # so close to the end, the newest entries probably hold a c
 
 
 class Reader:
-    """The reads of one surface's logs: pages of records, or one record, from the published part and the tail."""
+    """The reads of one surface's logs: pages of records, or one record, from the published part and the tail.
+
+    Attributes:
+        columns: the cache of key pages.
+    """
 
     def __init__(self, context: Context, controls: Controls, pruner: Pruner) -> None:
         self._context = context
@@ -57,7 +61,7 @@ class Reader:
         self._manifests = context.manifests
         self._controls = controls
         self._pruner = pruner
-        self._columns = ColumnCache()
+        self.columns = ColumnCache()
         self._times = join.TimeFinder(self._stores, self._manifests, self.refresh_manifest)
 
     def read(
@@ -103,7 +107,7 @@ class Reader:
         monotonic = self._stores.clock.monotonic
         page = Collector(view, max_records, max_bytes, lambda: until is not None and monotonic() >= until)
         start = position
-        position = self._fill_all(head.log_id, config, position, head.state.next_offset, end, page)
+        position = self.fill_all(head.log_id, config, position, head.state.next_offset, end, page)
         scan = Scan(page.scanned, page.limit_reached) if view.scans else None
         return ReadPage(head, start, position, head.state.next_offset, page.data, page.size, foreign, scan)
 
@@ -116,29 +120,32 @@ class Reader:
         """
         end, head, _ = self._end(which, At(Cursor(None, position)))
         position = max(position, head.state.floor)
-        page = RecordCollector(self._columns, max_records, max_bytes)
-        position = self._fill_all(head.log_id, head.config, position, head.state.next_offset, end, page)
+        page = RecordCollector(self.columns, max_records, max_bytes)
+        position = self.fill_all(head.log_id, head.config, position, head.state.next_offset, end, page)
         return RecordsPage(head, page.records, position, head.state.next_offset)
 
     def page(self, row: Row, position: int, max_records: int, max_bytes: int) -> list[Record]:
         """Returns consecutive records with all their columns, from `position` on: all `max_records` of them must exist. At
         least one, unless `max_records` is 0, and no more once their data and meta reach `max_bytes`.
         """
-        page = RecordCollector(self._columns, max_records, max_bytes)
-        self._fill_all(row.log_id, row.config, position, position + max_records, None, page)
+        page = RecordCollector(self.columns, max_records, max_bytes)
+        self.fill_all(row.log_id, row.config, position, position + max_records, None, page)
         return page.records
 
     def read_one(self, row: Row, position: int) -> bytes:
         """Returns the data of the record at a position, which must exist."""
         page = Collector(RAW, 1, 1)
-        self._fill_all(row.log_id, row.config, position, position + 1, None, page)
+        self.fill_all(row.log_id, row.config, position, position + 1, None, page)
         return page.data[0]
 
-    def _fill_all(
+    def fill_all(
         self, log_id: str, config: LogConfig, position: int, stop: int, end: Tail | None, page: Collector
     ) -> int:
-        """Adds records to the page, inherited ones too, from `position` on and not past `stop`. Returns the position after
-        the last record looked at.
+        """Adds records of a log, inherited ones too, to the page, from `position` on and not past `stop`. Returns the
+        position after the last record looked at.
+
+        Args:
+            end: a tail that was read already and may hold the records; None if there is none.
         """
         for ancestor in config.lineage:
             while position < min(ancestor.through, stop) and not page.full:
@@ -146,6 +153,15 @@ class Reader:
         while position < stop and not page.full:
             position = self._fill(log_id, position, stop, end, page)
         return position
+
+    def segments(self, log_id: str, position: int, stop: int) -> list[Segment]:
+        """Returns the first few of a log's own segments with records of `[position, stop)`: as many as make it worth to
+        ask index runs. Looks for newer manifests only if this process knows none.
+        """
+        manifest = self._pictures.manifest(log_id) or self.refresh_manifest(log_id)
+        return (
+            [] if manifest is None else list(islice(self._segments(manifest, position, stop), prune.KEYED_SEGMENTS))
+        )
 
     def _end(self, which: Which, at: At) -> tuple[Tail, Head, Picture]:
         """Reads the end of the log: a tail that includes the newest entry, and the log's state and picture as of it. Raises

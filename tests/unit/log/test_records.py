@@ -59,10 +59,10 @@ class Topic:
         self.wal, self.objects = Faulty(self.world.wal), Faulty(self.world.objects)
         self.reader = self.cold()
 
-    def append(self, count: int, *, has_meta: bool = True) -> None:
+    def append(self, count: int, *, has_meta: bool = True, **columns: Any) -> None:
         """One entry."""
         self.world.clock.advance(0.005)
-        batch = some(count, has_meta=has_meta)
+        batch = [one._replace(**columns) for one in some(count, has_meta=has_meta)]
         end = self.world.pairs.log.appender.append("p", batch_of(batch)).result()
         time_ms = self.world.clock.now_ms()
         self.written += [one._replace(offset=end - count + at, time_ms=time_ms) for at, one in enumerate(batch)]

@@ -1,0 +1,104 @@
+"""Finds the records with a key, or a beginning of one, and tells the sizes of records, without reading their data.
+
+Of a segment its key page says everything. Index runs say which segments have no such record, if there are enough
+segments for that to be worth it; a run that can't be read costs time, but never changes an answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from headrace.batch import Batch
+from headrace.definition import EMPTY
+from headrace.log import prune
+from headrace.log.prune import Ahead, Pruner
+from headrace.log.read import Reader
+from headrace.log.requests import JSON, Head, Selection
+from headrace.log.view import RAW, Collector, View
+from headrace.objects import Objects
+from headrace.segment.columns import ColumnCache
+from headrace.segment.descriptor import Segment
+
+_ROUND_BYTES = 16 * 1024 * 1024  # of payloads in the tail that one round reads
+_ROUND_RECORDS = 100_000
+
+
+class Tag(NamedTuple):
+    """A condition on keys: equal to `text` or, with `is_prefix`, beginning with it."""
+
+    text: str
+    is_prefix: bool = False
+
+    def accepts(self, key: str | None) -> bool:
+        """Returns whether a record with this key meets the condition; one without a key never does."""
+        return key is not None and (key.startswith(self.text) if self.is_prefix else key == self.text)
+
+
+def find(
+    reader: Reader, pruner: Pruner, head: Head, first: int, end: int, tag: Tag | None = None
+) -> Iterator[tuple[int, int]]:
+    """Yields the offset of each record of `[first, end)` that meets the condition, and the bytes of its data and meta;
+    ascending. Leaves out what is below the floor, or not before the end, that `head` states.
+    """
+    position, stop = max(first, head.state.floor), min(end, head.state.next_offset)
+    ahead = Ahead(position)
+    while position < stop:
+        if tag is not None and tag.text and position >= ahead.end:
+            ahead = _ask(reader, pruner, head.log_id, position, stop, tag)
+        until = min(stop, ahead.end) if ahead.end > position else stop
+        if ahead.offsets is not None and position < ahead.end:
+            at = int(ahead.offsets.searchsorted(position))
+            position = int(ahead.offsets[at]) if at < len(ahead.offsets) else until
+        if position < until:
+            page = _Facts(reader.columns, tag)
+            position = reader.fill_all(head.log_id, head.config, position, until, None, page)
+            yield from page.found
+
+
+def _ask(reader: Reader, pruner: Pruner, log_id: str, position: int, stop: int, tag: Tag) -> Ahead:
+    """Returns which records from `position` on may meet the condition, as the log's runs say; `offsets` is None if they
+    say nothing.
+    """
+    if len(reader.segments(log_id, position, stop)) < prune.KEYED_SEGMENTS:
+        return Ahead(stop)
+    view = View(EMPTY, Selection(tag.text), JSON)
+    return pruner.ahead(log_id, position, stop, view, is_prefix=tag.is_prefix)
+
+
+class _Facts(Collector):
+    """A page being filled with offsets and sizes of the records that meet a condition; full after one segment."""
+
+    def __init__(self, columns: ColumnCache, tag: Tag | None) -> None:
+        super().__init__(RAW, _ROUND_RECORDS, _ROUND_BYTES)
+        self.found: list[tuple[int, int]] = []
+        self._columns = columns
+        self._tag = tag
+        self._is_sealed = False
+
+    @property
+    def full(self) -> bool:
+        """Whether a segment was looked at, or enough of the tail."""
+        return self._is_sealed or self.size >= self.max_bytes
+
+    def take(self, offset: int, batch: Batch) -> int:
+        """Adds those of a batch of consecutive records that meet the condition; the first is at `offset`."""
+        for at, (size, key, meta) in enumerate(zip(batch.sizes, batch.keys, batch.metas, strict=False), offset):
+            if self._tag is None or self._tag.accepts(key):
+                self.found.append((at, size + len(meta or b"")))
+        self.size += len(batch.data)
+        return len(batch)
+
+    def take_sealed(self, objects: Objects, segment: Segment, offset: int, max_records: int, _: int) -> int:
+        """Adds those of `max_records` consecutive records of a segment that meet the condition."""
+        columns = self._columns.columns(objects, segment)
+        first = offset - segment.first_offset
+        end = first + max_records
+        if self._tag is None:
+            self.found += enumerate(columns.sizes(first, end), offset)
+        else:
+            rows = [row for row in columns.rows(*self._tag) if first <= row < end]
+            sizes = columns.sizes(first, end) if rows else []
+            self.found += [(segment.first_offset + row, sizes[row - first]) for row in rows]
+        self._is_sealed = True
+        return max_records
