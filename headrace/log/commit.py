@@ -21,7 +21,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec.structs import replace
 
@@ -36,7 +36,7 @@ from headrace.tables.catalog import PutRow
 from headrace.tables.items import Guard
 from headrace.tables.unborn import Born, announced, buried
 from headrace.tables.watermarks import Unpublished
-from headrace.wal import Committed, Outcome, SlotTaken
+from headrace.wal import Committed, GuardRefused, Outcome, SlotTaken
 from headrace.wal.entry import PutEntry
 from headrace.wal.state import Entry, LogState, first_slot
 
@@ -68,10 +68,12 @@ class Attempt:
 
     Attributes:
         budget: the time and tries that it has.
+        refused: the guards of the last try whose conditions did not hold, with the rows that stand.
     """
 
     def __init__(self, context: Context, budget: Budget) -> None:
         self.budget = budget
+        self.refused: Sequence[tuple[Guard, Any]] = ()
         self._context = context
         self._payloads: dict[str, _Payload] = {}
         self._nonces: dict[bytes, str] = {}
@@ -116,6 +118,8 @@ class Attempt:
         guards += tuple(map(Born, unborn))
         sent = context.pictures.read_time()
         outcome = self.put(entries[0], guards, found.read)
+        refused = outcome.refused if isinstance(outcome, GuardRefused) else ()
+        self.refused = [(guards[number], standing) for number, standing in refused]
         if not isinstance(outcome, Committed):
             with suppress(HeadraceError, StoreError):  # else the sweep comes in a day
                 for log_id in unborn:

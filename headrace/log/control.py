@@ -52,6 +52,7 @@ class Asked:
 
     request: Any = None
     memo: Any = None
+    request_id: str = ""
 
 
 class Controls:

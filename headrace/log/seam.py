@@ -147,7 +147,13 @@ class Rows(Protocol):
 
 
 class Ids(Protocol):
-    """The source of ids for decisions."""
+    """The source of ids for decisions, and what prevented the commit of the decision before.
+
+    Attributes:
+        refused: the guards of that decision whose conditions did not hold, each with the row that stands, if it told.
+    """
+
+    refused: Sequence[tuple[Guard, Any]]
 
     def log(self) -> str:
         """Returns a new log id."""
@@ -161,10 +167,12 @@ class Request(Protocol):
 
     Attributes:
         request: the surface's request value.
+        request_id: its random id, by which a row is recognised as its own; empty for a control verb.
         memo: what the surface keeps about it from one decision to the next.
     """
 
     request: Any
+    request_id: str
     memo: Any
 
 

@@ -1,16 +1,22 @@
-"""The table of producers: those that no longer fit in their log's state.
+"""The table of what writers may repeat: producers that no longer fit in their log's state, and idempotency keys.
 
 Rows are written only as guards of a commit (`PutProducer`): a producer is removed from the state and written to its row
 in one step, so exactly-once holds for any number of producers. `get` is strongly consistent.
 
-Producer rows in DynamoDB. Table `producers`: `log_id` S (hash), `producer` S (range); `epoch` N, `seq` N.
+A key's row is written only as a guard of the commit of its records (`PutKey`), and only if the key is free: so one write
+of a key counts, and one that fails leaves none. The guard's refusal tells the row that stands.
+
+Rows in DynamoDB. Table `producers`: `log_id` S (hash), `producer` S (range). Of a producer `epoch` N, `seq` N. Of a key,
+whose `producer` is `key#` and a digest: `first` N, `count` N, `until_ms` N, `request` S, and `expires_at` N (Unix seconds),
+after which the store may remove it.
 """
 
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from headrace.errors import Damaged
 from headrace.tables.items import Guard, Item, Member, MemoryTables, Names, Refusal, n, refuse_newer, s
 from headrace.wal.state import Producer
 
@@ -19,6 +25,7 @@ if TYPE_CHECKING:  # it loads pynamodb, which the adapters in memory do not need
 
 TABLE = "producers"
 PURGED_AT_ONCE = 10_000  # rows in one run: 400 calls
+_KEPT_S = 3600  # after a key is free: clocks differ, and the store's own decides when the row goes
 
 
 class Producers(Protocol):
@@ -77,6 +84,72 @@ class PutProducer(Guard, frozen=True):
         tables[TABLE].rows[self.log_id, self.producer.id] = self.producer
 
 
+class Key(NamedTuple):
+    """The write that has an idempotency key.
+
+    Attributes:
+        first, count: the offset of its first record, and how many it has.
+        until_ms: when the key is free again, epoch milliseconds.
+        request_id: the request that wrote it.
+    """
+
+    first: int
+    count: int
+    until_ms: int
+    request_id: str
+
+
+class PutKey(Guard, frozen=True):
+    """A guard that gives an idempotency key to a write, if no other write has it at `now_ms` (epoch ms)."""
+
+    log_id: str
+    digest: str
+    key: Key
+    now_ms: int
+
+    def member(self, names: Names) -> Member:
+        """Returns a conditional put of the key's row, as a member of a transaction."""
+        key = self.key
+        item = {
+            "log_id": s(self.log_id),
+            "producer": s(f"key#{self.digest}"),
+            "first": n(key.first),
+            "count": n(key.count),
+            "until_ms": n(key.until_ms),
+            "request": s(key.request_id),
+            "expires_at": n(key.until_ms // 1000 + _KEPT_S),
+        }
+        return {
+            "Put": {
+                "TableName": names[TABLE],
+                "Item": item,
+                "ConditionExpression": "attribute_not_exists(log_id) OR until_ms <= :now",
+                "ExpressionAttributeValues": {":now": n(self.now_ms)},
+                "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
+            }
+        }
+
+    def standing(self, item: Item | None) -> Key:
+        """Converts the row that refused the guard. Raises Damaged if the store did not return it, or it is no key's."""
+        where = f"producers log_id={self.log_id} producer=key#{self.digest}"
+        try:
+            found = item or {}
+            refuse_newer(found, where)
+            first, count, until_ms = (int(found[name]["N"]) for name in ("first", "count", "until_ms"))
+            return Key(first, count, until_ms, found["request"]["S"])
+        except (KeyError, ValueError) as exc:
+            raise Damaged(f"key's row does not parse: {where}") from exc
+
+    def check(self, tables: MemoryTables) -> Refusal | None:
+        """Returns a refusal if another write has the key; else None."""
+        standing: Key | None = tables[TABLE].keys.get((self.log_id, self.digest))
+        return Refusal(standing) if standing is not None and standing.until_ms > self.now_ms else None
+
+    def apply(self, tables: MemoryTables) -> None:
+        """Writes the row to the table in memory."""
+        tables[TABLE].keys[self.log_id, self.digest] = self.key
+
+
 class DynamoProducers:
     """The port `headrace.tables.producers.Producers` on DynamoDB."""
 
@@ -111,6 +184,7 @@ class MemoryProducers:
     def __init__(self, lock: threading.RLock | None = None) -> None:
         self.lock = lock or threading.RLock()
         self.rows: dict[tuple[str, str], Producer] = {}
+        self.keys: dict[tuple[str, str], Key] = {}
 
     def get(self, log_id: str, producer_id: str) -> Producer | None:
         """Returns the row of a producer; None if there is none."""
@@ -120,7 +194,7 @@ class MemoryProducers:
     def purge(self, log_id: str) -> bool:
         """Removes rows of a log. Returns whether none are left."""
         with self.lock:
-            keys = [key for key in self.rows if key[0] == log_id][:PURGED_AT_ONCE]
-            for key in keys:
-                del self.rows[key]
-        return len(keys) < PURGED_AT_ONCE
+            found = [(rows, row) for rows in (self.rows, self.keys) for row in rows if row[0] == log_id]
+            for rows, row in found[:PURGED_AT_ONCE]:
+                del rows[row]
+        return len(found) < PURGED_AT_ONCE

@@ -40,11 +40,18 @@ class SlotTaken(NamedTuple):
 class GuardRefused(NamedTuple):
     """The outcome that the condition of guard number `guard` did not hold; nothing changed.
 
-    `standing` is the existing row or entry, if the guard reports it.
+    `standing` is the existing row or entry, if the guard reports it. `others` has number and row of each further guard that
+    was refused.
     """
 
     guard: int
     standing: Any = None
+    others: tuple[tuple[int, Any], ...] = ()
+
+    @property
+    def refused(self) -> tuple[tuple[int, Any], ...]:
+        """Number and standing row of each guard that was refused."""
+        return ((self.guard, self.standing), *self.others)
 
 
 class TooLate(NamedTuple):

@@ -45,11 +45,16 @@ class DynamoWal:
         try:
             self._store.call("TransactWriteItems", {"TransactItems": members}, read_ms)
         except TransactionCancelled as exc:
-            for number, (code, item) in enumerate(exc.reasons):
-                if code == _REFUSED and number == 0:
-                    return SlotTaken(item_entry(present(item)))
-                if code == _REFUSED:
-                    return GuardRefused(number - 1, guards[number - 1].standing(item))
+            (code, standing), *reasons = exc.reasons
+            if code == _REFUSED:
+                return SlotTaken(item_entry(present(standing)))
+            refused = tuple(
+                (number, guards[number].standing(item))
+                for number, (code, item) in enumerate(reasons)
+                if code == _REFUSED
+            )
+            if refused:
+                return GuardRefused(*refused[0], refused[1:])
             raise
         return Committed()
 

@@ -57,10 +57,10 @@ class MemoryWal:
             standing = self.at(entry.log_id, entry.slot)
             if standing is not None:
                 return SlotTaken(standing)
-            for index, guard in enumerate(guards):
-                refusal = guard.check(self.tables)
-                if refusal is not None:
-                    return GuardRefused(index, refusal.standing)
+            checked = [(index, guard.check(self.tables)) for index, guard in enumerate(guards)]
+            refused = tuple((index, refusal.standing) for index, refusal in checked if refusal is not None)
+            if refused:
+                return GuardRefused(*refused[0], refused[1:])
             self.put(entry)
             for guard in guards:
                 guard.apply(self.tables)
