@@ -7,7 +7,7 @@ A key's row is written only as a guard of the commit of its records (`PutKey`), 
 of a key counts, and one that fails leaves none. The guard's refusal tells the row that stands.
 
 Rows in DynamoDB. Table `producers`: `log_id` S (hash), `producer` S (range). Of a producer `epoch` N, `seq` N. Of a key,
-whose `producer` is `key#` and a digest: `first` N, `count` N, `until_ms` N, `request` S, and `expires_at` N (Unix seconds),
+whose `producer` is `key#` and a digest: `first` N, `end` N, `until_ms` N, `request` S, and `expires_at` N (Unix seconds),
 after which the store may remove it.
 """
 
@@ -88,13 +88,13 @@ class Key(NamedTuple):
     """The write that has an idempotency key.
 
     Attributes:
-        first, count: the offset of its first record, and how many it has.
+        first, end: the offset of its first record, and the one after its last.
         until_ms: when the key is free again, epoch milliseconds.
         request_id: the request that wrote it.
     """
 
     first: int
-    count: int
+    end: int
     until_ms: int
     request_id: str
 
@@ -114,7 +114,7 @@ class PutKey(Guard, frozen=True):
             "log_id": s(self.log_id),
             "producer": s(f"key#{self.digest}"),
             "first": n(key.first),
-            "count": n(key.count),
+            "end": n(key.end),
             "until_ms": n(key.until_ms),
             "request": s(key.request_id),
             "expires_at": n(key.until_ms // 1000 + _KEPT_S),
@@ -135,8 +135,8 @@ class PutKey(Guard, frozen=True):
         try:
             found = item or {}
             refuse_newer(found, where)
-            first, count, until_ms = (int(found[name]["N"]) for name in ("first", "count", "until_ms"))
-            return Key(first, count, until_ms, found["request"]["S"])
+            first, end, until_ms = (int(found[name]["N"]) for name in ("first", "end", "until_ms"))
+            return Key(first, end, until_ms, found["request"]["S"])
         except (KeyError, ValueError) as exc:
             raise Damaged(f"key's row does not parse: {where}") from exc
 
