@@ -158,7 +158,9 @@ def tail(server: Server, *, reads: int) -> Result:
 
 
 def jobs(server: Server, *, workers: int, jobs: int, most: int) -> Result:
-    """Workers that claim at most `most` jobs at a time and ack them. Latencies are those of claims; each claim or ack is an operation."""
+    """Workers that claim at most `most` jobs at a time and ack them. Latencies are those of claims; each claim or ack is an
+    operation.
+    """
     done: set[int] = set()
     operations = count()
 
