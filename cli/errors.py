@@ -59,11 +59,22 @@ HINTS = {
     429: "the server is busy: try again later, or with larger batches",
 }
 
+CODE_HINTS = {
+    "topic_not_found": "`headrace topic list` shows what exists; `topic create` and `queue create` make one",
+    "topic_exists_incompatible": "`headrace topic show NAME` shows what it is; its type stays what it is",
+    "topic_not_empty": "without --if-empty it is deleted with its records",
+    "topic_full": "raise its caps (`headrace topic configure`), or wait until records are acknowledged or deleted",
+    "not_a_queue": "`headrace queue list` shows the queues, `headrace queue create NAME` makes one",
+    "batch_too_large": "lower --batch-records; a request to a queue names at most 1000 jobs",
+    "record_too_large": "data and meta of one record have a limit of 1 MiB",
+}
+"""Hints for the error codes of topics and queues."""
+
 
 def refusal(what: str, status: int, headers: dict[str, str], body: bytes) -> Refused:
     """Returns the error for a status of 400 or more. `what` names the action, like `append to orders`."""
     reason = envelope_message(body) or phrase(status)
-    hint = HINTS.get(status, "")
+    hint = CODE_HINTS.get(envelope_code(body)) or HINTS.get(status, "")
     if status == 409 and headers.get("stream-closed", "").lower() == "true":
         reason = f"the stream is closed (its end is {headers.get('stream-next-offset', 'unknown')})"
         hint = "it accepts no more records; if an earlier run of the same input closed it, everything is there"
@@ -102,3 +113,11 @@ def envelope_message(body: bytes) -> str:
     except (ValueError, RecursionError, AttributeError):
         text = body[:300].decode("utf-8", "replace").strip()
         return text.splitlines()[0] if text and not text.startswith("<") else ""
+
+
+def envelope_code(body: bytes) -> str:
+    """Returns the code of an error body `{"error": {"code", "message"}}`; empty for any other body."""
+    try:
+        return str(json.loads(body)["error"]["code"])
+    except (ValueError, RecursionError, TypeError, LookupError):
+        return ""

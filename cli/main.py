@@ -42,6 +42,8 @@ COMMANDS = {
     "search": Lazy("cli.commands.search:command", "Find records by a query."),
     "aggregate": Lazy("cli.commands.aggregate:command", "Summarize records by time and dimensions."),
     "keys": Lazy("cli.commands.keys:command", "List the routing keys of a stream."),
+    "topic": Lazy("cli.commands.topic:command", "Topics: logs with tags, time limits and caps."),
+    "queue": Lazy("cli.commands.queue:command", "Queues of jobs, and workers for them."),
     "index": Lazy("cli.commands.index:command", "Show the indexes of streams, wait for them, or rebuild them."),
 }
 

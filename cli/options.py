@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
@@ -13,7 +14,7 @@ import click
 
 from cli.client import Client, open_client
 from cli.errors import BadInput
-from cli.terminal import print_document
+from cli.terminal import clean, print_document
 
 EXIT_CODES = "\b\nExit codes: 0 done, 1 refused by the server, 2 wrong usage or input, 3 server unreachable."
 
@@ -27,6 +28,9 @@ class Connection:
 
     def target(self, name_or_url: str) -> Target:
         return target(self.url, name_or_url)
+
+    def topic(self, name_or_url: str) -> Target:
+        return target(self.url, name_or_url, root=TOPIC_ROOT)
 
     def client(self, for_url: str | None = None) -> Client:
         return open_client(for_url or base_url(self.url), self.key)
@@ -65,12 +69,24 @@ def print_json(value: object) -> None:
     print_document(json_bytes(value))
 
 
+def confirm(what: str, question: str, *, yes: bool) -> None:
+    """Asks before something is deleted, unless `yes`. Raises BadInput if nobody can be asked, Abort for a no."""
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise BadInput(
+            f"{what}: standard input is not a terminal, so nothing can be confirmed", "--yes deletes without asking"
+        )
+    click.confirm(clean(question), abort=True)
+
+
 STREAM_ROOT = "/v1/stream/"
+TOPIC_ROOT = "/v0/topics/"
 
 
 @dataclass(frozen=True)
 class Target:
-    """The stream that a command is about: its URL, and the name to show for it."""
+    """The stream or topic that a command is about: its URL, and the name to show for it."""
 
     url: str
     name: str
@@ -89,16 +105,16 @@ def base_url(text: str) -> str:
     return text.rstrip("/")
 
 
-def target(base: str, name_or_url: str) -> Target:
-    """Returns the stream with this name at server `base`, or the stream with this URL. A name becomes one
-    percent-encoded path segment. Raises `BadInput` if the name is empty or a URL is invalid.
+def target(base: str, name_or_url: str, *, root: str = STREAM_ROOT) -> Target:
+    """Returns the stream with this name at server `base`, or the stream with this URL; with another `root`, the topic.
+    A name becomes one percent-encoded path segment. Raises `BadInput` if the name is empty or a URL is invalid.
     """
     if name_or_url.startswith(("http://", "https://")):
         url = base_url(name_or_url)
-        return Target(url, unquote(url.rpartition(STREAM_ROOT)[2] or url))
+        return Target(url, unquote(url.rpartition(root)[2] or url))
     if not name_or_url:
-        raise BadInput("the name of a stream can't be empty")
-    return Target(base_url(base) + STREAM_ROOT + segment(name_or_url), name_or_url)
+        raise BadInput("a name can't be empty")
+    return Target(base_url(base) + root + segment(name_or_url), name_or_url)
 
 
 def segment(name: str) -> str:

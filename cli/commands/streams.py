@@ -9,10 +9,10 @@ from typing import Any
 import click
 
 from cli.errors import BadInput, refusal
-from cli.options import Connection, base_url, connection_options, example, json_option, print_json
+from cli.options import Connection, base_url, confirm, connection_options, example, json_option, print_json
 from cli.pages import is_true, list_streams
 from cli.tables import Column, print_table
-from cli.terminal import clean, say
+from cli.terminal import say
 
 COLUMNS = ("name", "content_type", "profile", "next_offset", "sealed_through", "created_at", "expires_at")
 
@@ -166,13 +166,7 @@ def _print_list(rows: list[dict[str, Any]]) -> None:
 def delete(connection: Connection, name: str, yes: bool, as_json: bool) -> None:
     """Delete the stream NAME with all its data. Forks of it keep the data that they share with it."""
     target = connection.target(name)
-    if not yes:
-        if not sys.stdin.isatty():
-            raise BadInput(
-                f"delete {target.name}: standard input is not a terminal, so nothing can be confirmed",
-                "--yes deletes without asking",
-            )
-        click.confirm(clean(f"delete {target.name} at {target.url} with all its data?"), abort=True)
+    confirm(f"delete {target.name}", f"delete {target.name} at {target.url} with all its data?", yes=yes)
     client = connection.client(target.url)
     answer = client.send("DELETE", target.url, what=f"delete {target.name}", expect=(404, 410))
     deleted_by_an_earlier_try = answer.status_code in (404, 410) and client.retries > 0

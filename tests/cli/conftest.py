@@ -11,6 +11,7 @@ from cli import options
 from cli.client import Client, open_client
 from cli.main import main
 from tests.cli.fake_server import FakeServer
+from tests.cli.fake_topics import FakeTopics
 
 
 @dataclass
@@ -32,11 +33,20 @@ def server() -> FakeServer:
 
 
 @pytest.fixture
-def headrace(server: FakeServer, monkeypatch: pytest.MonkeyPatch) -> Shell:
+def topics() -> FakeTopics:
+    """The part of the server below `/v0/`."""
+    return FakeTopics()
+
+
+@pytest.fixture
+def headrace(server: FakeServer, topics: FakeTopics, monkeypatch: pytest.MonkeyPatch) -> Shell:
     shell = Shell(server)
 
+    def handle(request: httpx.Request) -> httpx.Response:
+        return topics(request) if request.url.path.startswith("/v0/") else server(request)
+
     def open_fake(url: str, key: str | None) -> Client:
-        client = open_client(url, key, transport=httpx.MockTransport(server))
+        client = open_client(url, key, transport=httpx.MockTransport(handle))
         client.sleep = shell.slept.append
         return client
 
