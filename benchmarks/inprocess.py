@@ -49,6 +49,7 @@ from headrace.streams.verbs import Streams
 from headrace.tables.catalog import DynamoCatalog
 from headrace.tables.dynamodb import Store
 from headrace.tables.producers import DynamoProducers
+from headrace.tables.sessions import DynamoSessions
 from headrace.tables.watermarks import DynamoWatermarks
 from headrace.wal.dynamodb import DynamoWal
 from headrace.wal.entry import entry_item
@@ -265,6 +266,7 @@ def aws_calls() -> dict[str, dict[str, int]]:
             DynamoCatalog(store, tables["catalog"]),
             DynamoWatermarks(store, tables["watermarks"]),
             DynamoProducers(store, tables["producers"]),
+            DynamoSessions(store, tables),
             S3Objects(settings.bucket, client),
             settings,
         )

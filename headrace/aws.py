@@ -17,7 +17,9 @@ from headrace.streams.values import STREAMS
 from headrace.tables.catalog import DynamoCatalog
 from headrace.tables.dynamodb import Store
 from headrace.tables.producers import DynamoProducers
+from headrace.tables.sessions import DynamoSessions
 from headrace.tables.watermarks import DynamoWatermarks
+from headrace.topics.values import TOPICS
 from headrace.wal.dynamodb import DynamoWal
 
 DEFAULT_REGION = "us-east-1"
@@ -38,7 +40,7 @@ def aws_stores(
     damaged: Callable[[], None] = lambda: None,
     fast: bool = False,
 ) -> Stores:
-    """Opens the four tables and the bucket that `settings` name.
+    """Opens the five tables and the bucket that `settings` name.
 
     Args:
         dynamodb_timeout_s: timeout of one call. botocore tries it once, because the commit protocol retries itself.
@@ -58,8 +60,10 @@ def aws_stores(
         catalog=DynamoCatalog(store, tables["catalog"], damaged),
         watermarks=DynamoWatermarks(store, tables["watermarks"]),
         producers=DynamoProducers(store, tables["producers"]),
+        sessions=DynamoSessions(store, tables),
         objects=S3Objects(settings.bucket, client, fast=objects),
         settings=settings,
         clock=clock,
         surfaces=(STREAMS,),
+        counted=frozenset({TOPICS}),
     )

@@ -8,6 +8,7 @@
     ├── Conflict              the request contradicts the state of the log
     │   └── …                 a surface has its own: `headrace.streams.errors`
     ├── Overloaded            nothing was written; repeat later
+    │   └── LimitReached      a limit of the server is reached; repeat when others have shed load
     ├── OutcomeUnknown        it may have been written; look before repeating
     ├── RequestTimeout        a read did not finish in time; repeat
     ├── NewerFormat           stored data was written by a newer release; upgrade this one
@@ -72,6 +73,20 @@ class Overloaded(HeadraceError):
     def __init__(self, message: str, retry_after_s: int = 1) -> None:
         super().__init__(message)
         self.retry_after_s = retry_after_s
+
+
+class LimitReached(Overloaded):
+    """A limit of the server is reached; the same request can succeed when others have shed load.
+
+    Attributes:
+        detail: the limit's name, and how much it allows.
+    """
+
+    code = "throttled"
+
+    def __init__(self, limit: str, most: int) -> None:
+        super().__init__(f"a limit of this server is reached: {limit}={most}")
+        self.detail: dict[str, object] = {"limit": limit, "max": most}
 
 
 class OutcomeUnknown(HeadraceError):

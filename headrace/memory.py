@@ -10,6 +10,7 @@ from headrace.objects import Objects
 from headrace.objects.memory import MemoryObjects
 from headrace.settings import Settings
 from headrace.streams.values import STREAMS
+from headrace.topics.values import TOPICS
 from headrace.wal.memory import MemoryWal
 
 
@@ -20,6 +21,7 @@ def memory_stores(
     wal: MemoryWal | None = None,
     objects: Objects | None = None,
     surfaces: tuple[str, ...] = (STREAMS,),
+    counted: frozenset[str] = frozenset({TOPICS}),
     **ids: Any,
 ) -> Stores:
     """Creates stores in memory. They share nothing with other stores, except the tables and objects that are given.
@@ -30,6 +32,7 @@ def memory_stores(
         wal: the write-ahead log with all tables; by default empty ones.
         objects: the bucket; by default an empty one.
         surfaces: names of the surfaces in the catalog.
+        counted: those whose names are counted.
         ids: `log_ids` and `request_ids` of `Stores`.
     """
     tables = wal if wal is not None else MemoryWal()
@@ -40,9 +43,11 @@ def memory_stores(
         catalog=tables.catalog,
         watermarks=tables.watermarks,
         producers=tables.producers,
+        sessions=tables.sessions,
         objects=objects if objects is not None else MemoryObjects(),
         settings=settings or Settings(),
         surfaces=surfaces,
+        counted=counted,
         tables=tables.more,
         **ids,
     )

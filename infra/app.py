@@ -67,6 +67,7 @@ class HeadraceStack(Stack):
             "HEADRACE_CATALOG_TABLE": tables.catalog.table_name,
             "HEADRACE_WATERMARKS_TABLE": tables.watermarks.table_name,
             "HEADRACE_PRODUCERS_TABLE": tables.producers.table_name,
+            "HEADRACE_SESSIONS_TABLE": tables.sessions.table_name,
             "HEADRACE_BUCKET": bucket.bucket_name,
             **environment.variables,
         }
@@ -238,6 +239,7 @@ class HeadraceStack(Stack):
                     "catalog": tables.catalog,
                     "watermarks": tables.watermarks,
                     "producers": tables.producers,
+                    "sessions": tables.sessions,
                     "jobs": tables.jobs,
                 },
                 queues={"delay": queues.delay, "index": queues.index},

@@ -62,6 +62,9 @@ def api_statements(
         # An expiry commits only if the last touch is unchanged.
         _on_table("Watermarks", tables.watermarks, ["GetItem", "UpdateItem", "ConditionCheckItem"]),
         _on_table("Producers", tables.producers, ["GetItem", "PutItem"]),
+        # Counters of what is limited, slots of open streams, and read clocks.
+        _on_table("Sessions", tables.sessions, ["Query", "BatchGetItem", "PutItem", "UpdateItem", "DeleteItem"]),
+        _on_index("SessionsExpiry", tables.sessions, EXPIRY_INDEX),
         _on_objects("ReadLogs", bucket, ["GetObject"], LOG_OBJECTS),
         _on_objects("SpillPayloads", bucket, ["PutObject"], SPILLED_OBJECTS),
         _on_objects("PutDefinitions", bucket, ["PutObject"], DEFINITIONS),
@@ -94,6 +97,9 @@ def sealer_statements(
         _on_index("CatalogExpiry", tables.catalog, EXPIRY_INDEX),
         _on_table("Watermarks", tables.watermarks, ["GetItem", "UpdateItem", "DeleteItem", "ConditionCheckItem"]),
         _on_table("Producers", tables.producers, ["Query", "BatchWriteItem"]),
+        # It frees what has ended: names that are counted, slots whose deadline has passed, read clocks.
+        _on_table("Sessions", tables.sessions, ["UpdateItem", "DeleteItem"]),
+        _on_index("SessionsExpiry", tables.sessions, EXPIRY_INDEX),
         _on_objects("ReadLogs", bucket, ["GetObject"], LOG_OBJECTS),
         _on_objects("Seal", bucket, ["PutObject"], SEGMENTS, MANIFESTS, *MARKS),
         _on_objects("Purge", bucket, ["DeleteObject"], CONTENTS),

@@ -77,6 +77,20 @@ class Tables(Construct):
             # Unix seconds, as DynamoDB wants it.
             time_to_live_attribute="expires_at",
         )
+        self.sessions = self._table(
+            "Sessions",
+            partition_key=_text("id"),
+            sort_key=_text("part"),
+            # Rows that are counted have none: they go together with their counts.
+            time_to_live_attribute="expires_at",
+        )
+        self.sessions.add_global_secondary_index(
+            index_name=EXPIRY_INDEX,
+            partition_key=_text("expiry_shard"),
+            sort_key=_number("expires_at_ms"),
+            # What an expired slot counts is freed with it.
+            projection_type=dynamodb.ProjectionType.ALL,
+        )
         self.jobs = self._table("Jobs", partition_key=_text("id"))
         self.jobs.add_global_secondary_index(
             index_name=DUE_INDEX,
@@ -89,7 +103,7 @@ class Tables(Construct):
     @property
     def all(self) -> tuple[dynamodb.Table, ...]:
         """Returns every table, in the order of their declaration."""
-        return (self.wal, self.catalog, self.watermarks, self.producers, self.jobs)
+        return (self.wal, self.catalog, self.watermarks, self.producers, self.sessions, self.jobs)
 
     def _table(
         self,

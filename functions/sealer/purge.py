@@ -36,6 +36,7 @@ from functions.sealer import memo
 from functions.sealer.context import Context
 from headrace.clock import Budget
 from headrace.errors import Damaged, StoreError
+from headrace.log.stores import SurfaceTable
 from headrace.manifest.manifest import Tombstone
 from headrace.objects import ObjectMissing, keys, packed
 from headrace.tables.catalog import Row
@@ -122,7 +123,8 @@ def _remove(parts: Context, config: LogConfig, newest: Entry) -> bool:
             raise StoreError(f"watermark moved during a purge: log_id={log_id}")
     if not _remove_entries(parts, newest) or not _remove_objects(parts, log_id):
         return False
-    if not all(table.purge(log_id) for table in (stores.producers, *stores.tables.values())):
+    tables: list[SurfaceTable] = [stores.producers, stores.sessions, *stores.tables.values()]
+    if not all(table.purge(log_id) for table in tables):
         return False
     for note in (SURFACE_NOTE, SEALER_NOTE):
         stores.watermarks.drop_note(log_id, note)
@@ -151,10 +153,9 @@ def _mark_ended(parts: Context, config: LogConfig, log_id: str) -> None:
 
     Otherwise a source that is kept for its forks would be listed until they end.
     """
-    catalog = parts.stores.catalog
-    row = catalog.get(config.surface, config.name)
+    row = parts.stores.catalog.get(config.surface, config.name)
     if row is not None and row.log_id == log_id and not row.ended:
-        catalog.mark_ended(row)
+        parts.stores.mark_ended(row)
 
 
 def _config(parts: Context, log_id: str) -> LogConfig:

@@ -405,6 +405,10 @@ class Context:
             raise Damaged(f"an object that a state names is missing: object={key}") from exc
         return _Decoded(decode(data, key), len(data))
 
+    def counts(self, what: str) -> Sequence[int]:
+        """Returns what each shard of a counter holds; costs one query."""
+        return self.stores.sessions.counts(what)
+
     def table(self, name: str) -> Any:
         """Returns the adapter of a surface's own table; a KeyError if there is no table of this name."""
         return self.stores.tables[name]

@@ -171,7 +171,7 @@ class Controls:
             return False
         # It is deleted now, and that is the answer, whatever becomes of the rest: the purge does it again.
         with suppress(Exception):
-            self._stores.catalog.mark_ended(rows[0])
+            self._stores.mark_ended(rows[0])
             self.release_source(rows[0].log_id, rows[0].config)
         return True
 
@@ -207,7 +207,7 @@ class Controls:
 
         ends_ms: int | None = self.run(find, decide)
         if has_ended:
-            self._stores.catalog.mark_ended(row)
+            self._stores.mark_ended(row)
         return ends_ms
 
     def touch(self, picture: Picture) -> None:

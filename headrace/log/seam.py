@@ -142,6 +142,9 @@ class Rows(Protocol):
             decode: decodes the object's bytes; gets the key, too, for errors.
         """
 
+    def counts(self, what: str) -> Sequence[int]:
+        """Returns what each shard of a counter holds."""
+
     def table(self, name: str) -> Any:
         """Returns the adapter of a surface's own table."""
 

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from headrace.clock import Clock, SystemClock
+from headrace.errors import StoreThrottled
 from headrace.manifest.store import ManifestStore
 from headrace.objects import Objects
 from headrace.settings import Settings
-from headrace.tables.catalog import Catalog
+from headrace.tables.catalog import Catalog, MarkEnded, Row
+from headrace.tables.counters import one_less
 from headrace.tables.producers import Producers
+from headrace.tables.sessions import Sessions
 from headrace.tables.watermarks import Watermarks
 from headrace.wal import Wal
 from headrace.wal.state import random_id, request_id
+
+_SHARDS_TRIED = 4  # of a counter, when transactions collide
 
 
 class SurfaceTable(Protocol):
@@ -30,6 +36,7 @@ class Stores:
 
     Attributes:
         surfaces: names of the surfaces in the catalog.
+        counted: those of them whose names are counted, each by the counter of its own name.
         tables: tables that only some surfaces have, by the names that guards use.
     """
 
@@ -37,14 +44,29 @@ class Stores:
     catalog: Catalog
     watermarks: Watermarks
     producers: Producers
+    sessions: Sessions
     objects: Objects
     settings: Settings
     clock: Clock = field(default_factory=SystemClock)
     log_ids: Callable[[], str] = random_id
     request_ids: Callable[[], str] = request_id
     surfaces: tuple[str, ...] = ()
+    counted: frozenset[str] = frozenset()
     tables: Mapping[str, SurfaceTable] = field(default_factory=dict)
 
     def manifests(self) -> ManifestStore:
         """Creates a manifest store with an empty cache."""
         return ManifestStore(self.objects)
+
+    def mark_ended(self, row: Row) -> None:
+        """Records in the row of a name that its log has ended, and counts the name no more, if it was counted: both at
+        once, and only once, however often this is called. Does nothing if the name has another log.
+        """
+        if row.surface not in self.counted:
+            self.catalog.mark_ended(row)
+            return
+        for skip in range(_SHARDS_TRIED - 1):
+            with suppress(StoreThrottled):  # another transaction is at this shard: take one off the next
+                self.sessions.commit((MarkEnded(row), one_less(row.surface, row.name, skip)))
+                return
+        self.sessions.commit((MarkEnded(row), one_less(row.surface, row.name, _SHARDS_TRIED - 1)))

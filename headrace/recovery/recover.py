@@ -114,7 +114,7 @@ class _Run:
             wrote.append("entry")
         if plan.row is not None or plan.mark_ended:
             if plan.row is None and plan.facts.row is not None and not self._dry_run:
-                self._stores.catalog.mark_ended(plan.facts.row)
+                self._stores.mark_ended(plan.facts.row)
             wrote.append("row")
         if self._set_watermark(plan, manifest):
             wrote.append("watermark")

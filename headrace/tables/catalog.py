@@ -167,6 +167,8 @@ class Catalog(Protocol):
 LIVING = "living"  # the index of the names that have not ended: their whole rows, in order
 EXPIRY = "expiry"
 _DUE_PAGE = 200  # keys of one query: a sweep may not reach more
+_MARK = "REMOVE living_in, expiry_shard, expires_at_ms"
+_UNMARKED = " AND attribute_exists(living_in)"  # of a condition
 _config_decoder = msgspec.json.Decoder(LogConfig)
 _encode = msgspec.json.Encoder().encode
 
@@ -222,10 +224,14 @@ def item_row(item: Item) -> Row:
 class PutRow(Guard, frozen=True):
     """A guard that writes the catalog row of a name, if the name's current log is `replaces` (None: if there is no
     row).
+
+    Attributes:
+        unmarked: whether it also refuses if the row to be replaced is marked as ended.
     """
 
     row: Row
     replaces: str | None
+    unmarked: bool = False
 
     def __post_init__(self) -> None:
         """Refuses the row of a companion, which would replace that of its main log."""
@@ -237,7 +243,7 @@ class PutRow(Guard, frozen=True):
         if self.replaces is None:
             put["ConditionExpression"] = "attribute_not_exists(log_id)"
         else:
-            put["ConditionExpression"] = "log_id = :replaces"
+            put["ConditionExpression"] = "log_id = :replaces" + (_UNMARKED if self.unmarked else "")
             put["ExpressionAttributeValues"] = {":replaces": s(self.replaces)}
         return {"Put": put}
 
@@ -245,11 +251,42 @@ class PutRow(Guard, frozen=True):
         """Returns a refusal unless the name's current log is the one to replace; None if it is."""
         current = tables[TABLE].rows.get((self.row.surface, self.row.name))
         log_id = current.log_id if current is not None else None
-        return None if log_id == self.replaces else Refusal()
+        is_marked = current is not None and current.ended
+        return Refusal() if log_id != self.replaces or (self.unmarked and is_marked) else None
 
     def apply(self, tables: MemoryTables) -> None:
         """Writes the row to the table in memory."""
         tables[TABLE].rows[self.row.surface, self.row.name] = self.row
+
+
+class MarkEnded(Guard, frozen=True):
+    """A guard that marks a row as ended, as `Catalog.mark_ended` does. It refuses if the name has another log, or the row
+    is marked: so what joins it happens once.
+    """
+
+    row: Row
+
+    def member(self, names: Names) -> Member:
+        """Returns a conditional update of the row, as a member of a transaction."""
+        return {
+            "Update": {
+                "TableName": names[TABLE],
+                "Key": row_key(self.row.surface, self.row.name),
+                "UpdateExpression": _MARK,
+                "ConditionExpression": f"log_id = :log{_UNMARKED}",
+                "ExpressionAttributeValues": {":log": s(self.row.log_id)},
+            }
+        }
+
+    def check(self, tables: MemoryTables) -> Refusal | None:
+        """Returns a refusal if the name has another log, or the row is marked; else None."""
+        current = tables[TABLE].rows.get((self.row.surface, self.row.name))
+        is_it = current is not None and current.log_id == self.row.log_id and not current.ended
+        return None if is_it else Refusal()
+
+    def apply(self, tables: MemoryTables) -> None:
+        """Marks the row in the table in memory."""
+        tables[TABLE].mark_ended(self.row)
 
 
 def _read(read: Callable[[Item], Row | None], items: Iterable[Item]) -> Iterator[Row | DamagedRow]:
@@ -356,7 +393,7 @@ class DynamoCatalog:
 
     def mark_ended(self, row: Row) -> None:
         """Marks the row as ended with one conditional update; does nothing if the name has another log now."""
-        self._update(row, "REMOVE living_in, expiry_shard, expires_at_ms", {})
+        self._update(row, _MARK, {})
 
     def set_hints(self, row: Row, *, deadline_ms: int | None = None, label: str | None = None) -> None:
         """Corrects deadline and label with one conditional update; does nothing if the name's log is another, or ended."""
@@ -369,7 +406,7 @@ class DynamoCatalog:
             changes.append("label = :label")
             values[":label"] = s(label)
         if changes:
-            self._update(row, f"SET {', '.join(changes)}", values, " AND attribute_exists(living_in)")
+            self._update(row, f"SET {', '.join(changes)}", values, _UNMARKED)
 
     def put(self, row: Row) -> None:
         """Writes an announcement with one put."""

@@ -12,7 +12,7 @@ import re
 import ssl
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from hashlib import sha256
 from itertools import count, islice
@@ -37,6 +37,7 @@ from headrace.tables.items import Attribute, ConditionFailed, Item, TransactionC
 # botocore would put its own name together again for each call, at a seventh of the CPU of a put.
 _USER_AGENT = f"headrace botocore/{botocore.__version__}"
 _BATCH = 25  # writes of one BatchWriteItem
+_BATCH_READS = 100  # keys of one BatchGetItem
 _DELETE_MS = 10_000  # for repeats of one deletion: a worker's next run goes on, and writers need the partition, too
 _THROTTLES = frozenset(
     {
@@ -134,6 +135,20 @@ class Store:
             if not answer.get("LastEvaluatedKey"):
                 return
             start = {"ExclusiveStartKey": answer["LastEvaluatedKey"]}
+
+    def get_all(self, table: str, keys: Sequence[Item]) -> Iterator[Item]:
+        """Yields those of the items with these keys that exist, with eventually consistent reads of 100, in any order.
+
+        Raises:
+            StoreThrottled: the store did not read some of them.
+        """
+        for at in range(0, len(keys), _BATCH_READS):
+            asked = {table: {"Keys": keys[at : at + _BATCH_READS]}}
+            answer = self.call("BatchGetItem", {"RequestItems": asked})
+            if answer.get("UnprocessedKeys"):
+                self._refused()
+                raise StoreThrottled(f"rows are not read: table={table}")
+            yield from answer["Responses"].get(table, ())
 
     def _hear(self, response_dict: Mapping[str, Any] | None = None, **_: Any) -> None:
         """Takes the time from an answer; a handler of botocore's event."""
@@ -242,6 +257,8 @@ _Content = TypedDict(
         "Items": list[_Attributes],
         "LastEvaluatedKey": _Attributes,
         "UnprocessedItems": dict[str, Any],
+        "Responses": dict[str, list[_Attributes]],  # by table
+        "UnprocessedKeys": dict[str, Any],
         "__type": str,  # of an error
         "message": str | None,
         "Message": str | None,

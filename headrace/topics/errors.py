@@ -10,12 +10,11 @@ Conflict
 ├── NotEmpty          a delete with `if_empty` of a topic that has records
 └── NotAQueue         a queue's request to a topic that is none
 TopicFull             a topic that refuses when it is full
-LimitReached          a limit of the server (§ 11)
 """
 
 from __future__ import annotations
 
-from headrace.errors import Conflict, HeadraceError, InvalidRequest, NotFound, Overloaded
+from headrace.errors import Conflict, HeadraceError, InvalidRequest, NotFound
 
 
 class BatchTooLarge(InvalidRequest):
@@ -74,13 +73,3 @@ class TopicFull(HeadraceError):
     def __init__(self, name: str, detail: dict[str, int]) -> None:
         super().__init__(f'topic "{name}" is full')
         self.detail: dict[str, object] = {"topic": name, **detail}
-
-
-class LimitReached(Overloaded):
-    """A limit of the server is reached (§ 11); the same request can succeed when others have shed load."""
-
-    code = "throttled"
-
-    def __init__(self, limit: str, most: int) -> None:
-        super().__init__(f"a limit of this server is reached: {limit}={most}")
-        self.detail = {"limit": limit, "max": most}

@@ -10,8 +10,10 @@ from typing import Any
 from headrace.tables import catalog as catalogs
 from headrace.tables import producers as producer_rows
 from headrace.tables import watermarks as marks
+from headrace.tables.counters import TABLE as SESSIONS
 from headrace.tables.items import Guard
 from headrace.tables.memory import MemoryCatalog
+from headrace.tables.sessions import MemorySessions
 from headrace.wal import Committed, GuardRefused, Outcome, Page, SlotTaken, check_guards
 from headrace.wal.entry import TABLE
 from headrace.wal.state import Entry
@@ -34,15 +36,18 @@ class MemoryWal:
         self.catalog = MemoryCatalog(self.lock)
         self.watermarks = marks.MemoryWatermarks(self.lock)
         self.producers = producer_rows.MemoryProducers(self.lock)
+        self.sessions = MemorySessions(self.lock)
         self.tables: dict[str, Any] = {
             TABLE: self,
             catalogs.TABLE: self.catalog,
             marks.TABLE: self.watermarks,
             producer_rows.TABLE: self.producers,
+            SESSIONS: self.sessions,
             **self.more,
         }
         for table in self.more.values():
             table.lock = self.lock
+        self.sessions.tables = self.tables
         self._slots: dict[str, list[int]] = {}
         self._entries: dict[tuple[str, int], Entry] = {}
         self._marks: dict[tuple[str, int], int] = {}  # when marked entries were committed

@@ -11,6 +11,7 @@ from headrace.memory import memory_stores
 from headrace.tables.catalog import Catalog, DynamoCatalog
 from headrace.tables.dynamodb import Store
 from headrace.tables.producers import DynamoProducers, Producers
+from headrace.tables.sessions import DynamoSessions, Sessions
 from headrace.tables.watermarks import DynamoWatermarks, Watermarks
 from headrace.wal import Wal
 from headrace.wal.dynamodb import DynamoWal
@@ -24,12 +25,13 @@ class Ports(NamedTuple):
     catalog: Catalog
     watermarks: Watermarks
     producers: Producers
+    sessions: Sessions
 
 
 def memory_ports() -> Ports:
     """In memory."""
     stores = memory_stores()
-    return Ports(stores.wal, stores.catalog, stores.watermarks, stores.producers)
+    return Ports(stores.wal, stores.catalog, stores.watermarks, stores.producers, stores.sessions)
 
 
 def dynamodb_ports(store: Store, damaged: Callable[[], None] = lambda: None) -> Ports:
@@ -40,6 +42,7 @@ def dynamodb_ports(store: Store, damaged: Callable[[], None] = lambda: None) -> 
         DynamoCatalog(store, tables["catalog"], damaged),
         DynamoWatermarks(store, tables["watermarks"]),
         DynamoProducers(store, tables["producers"]),
+        DynamoSessions(store, tables),
     )
 
 

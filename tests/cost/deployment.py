@@ -19,6 +19,7 @@ from headrace.streams.verbs import Streams
 from headrace.tables.catalog import DynamoCatalog
 from headrace.tables.jobs import DynamoJobs
 from headrace.tables.producers import DynamoProducers
+from headrace.tables.sessions import DynamoSessions
 from headrace.tables.watermarks import DynamoWatermarks
 from headrace.wal.dynamodb import DynamoWal
 from tests.cost.metered import Metered, MeteredObjects, Meters
@@ -50,6 +51,7 @@ class Deployment:
             DynamoCatalog(store, tables["catalog"]),
             DynamoWatermarks(store, tables["watermarks"]),
             DynamoProducers(store, tables["producers"]),
+            DynamoSessions(store, tables),
             self.objects,
             Settings(),
             clock=self.clock,

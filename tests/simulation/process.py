@@ -63,7 +63,8 @@ class Process:
         self.inside: list[Actor] = []  # actors that run a verb here now
         self.clock = ProcessClock(world, world.draw_skew())
         ports: dict[str, Any] = {
-            name: Port(world, self, name) for name in ("wal", "catalog", "watermarks", "producers", "objects")
+            name: Port(world, self, name)
+            for name in ("wal", "catalog", "watermarks", "producers", "sessions", "objects")
         }
         self.stores = Stores(
             **ports,

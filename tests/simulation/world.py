@@ -71,7 +71,10 @@ class World:
         self.objects = stores.objects
         self.queue = _Queue(self)
         self.raw: dict[str, Any] = {
-            **{port: getattr(stores, port) for port in ("wal", "catalog", "watermarks", "producers", "objects")},
+            **{
+                port: getattr(stores, port)
+                for port in ("wal", "catalog", "watermarks", "producers", "sessions", "objects")
+            },
             "queue": self.queue,
         }
         if mutant is not None:

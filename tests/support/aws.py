@@ -1,4 +1,4 @@
-"""The four tables in moto, in this process (single-threaded use only), or in a server that `python -m tests.real` names;
+"""The five tables in moto, in this process (single-threaded use only), or in a server that `python -m tests.real` names;
 and the adapters on them.
 """
 
@@ -59,9 +59,9 @@ def boto3_client(service: str) -> Any:
 
 
 def create_tables() -> dict[str, str]:
-    """Four new tables, shaped as the template shapes them: their names by what guards call them."""
+    """Five new tables, shaped as the template shapes them: their names by what guards call them."""
     number = next(_numbers)
-    tables = {name: f"{name}-{number}" for name in ("wal", "catalog", "watermarks", "producers")}
+    tables = {name: f"{name}-{number}" for name in ("wal", "catalog", "watermarks", "producers", "sessions")}
     _create(
         tables["wal"],
         ("log_id", "S"),
@@ -79,6 +79,12 @@ def create_tables() -> dict[str, str]:
     )
     _create(tables["watermarks"], ("log_id", "S"))
     _create(tables["producers"], ("log_id", "S"), ("producer", "S"))
+    _create(
+        tables["sessions"],
+        ("id", "S"),
+        ("part", "S"),
+        indexes={"expiry": ("ALL", ("expiry_shard", "S"), ("expires_at_ms", "N"))},
+    )
     return tables
 
 

@@ -24,7 +24,6 @@ from functions.api.door.entry import Access
 from functions.api.door.streaming import __main__ as streaming
 from functions.api.door.streaming.runtime_api import Invocation, RuntimeApiError
 from headrace.clock import SystemClock, check_deadline
-from headrace.log.stores import Stores
 from headrace.memory import memory_stores
 from headrace.objects.observed import RequestCounts
 from headrace.settings import Settings
@@ -155,7 +154,7 @@ def test_a_failure_of_any_kind_stops_nobody(caplog: pytest.LogCaptureFixture) ->
 def test_no_route_writes_counts_before_its_answer() -> None:
     stores = memory_stores(Settings(request_counts_ms=60_000))
     watermarks = Faulty(stores.watermarks)
-    counted = Stores(stores.wal, stores.catalog, watermarks, stores.producers, stores.objects, stores.settings)
+    counted = dataclasses.replace(stores, watermarks=watermarks)
     server = Server(parts=assemble(counted, Access({})))
     server("PUT", "/v1/stream/s", TEXT)
     server("POST", "/v1/stream/s", TEXT, SPILLED)

@@ -6,6 +6,7 @@ import asyncio
 import json
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -413,7 +414,7 @@ def test_a_longer_wait_than_a_request_may_take_is_a_timeout() -> None:
 def test_a_poll_costs_one_query_and_one_item_read() -> None:
     stores = memory_stores(QUIET)
     wal, watermarks = Faulty(stores.wal), Faulty(stores.watermarks)
-    counted = Stores(wal, stores.catalog, watermarks, stores.producers, stores.objects, stores.settings)
+    counted = replace(stores, wal=wal, watermarks=watermarks)
     server = Server(parts=assemble(counted, parse("")))
     server("PUT", S, TEXT)
     inspector = server.parts.inspector()

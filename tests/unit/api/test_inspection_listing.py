@@ -19,7 +19,6 @@ from functions.sealer.audit import sweep
 from functions.sealer.context import assemble as assemble_sealer
 from functions.sealer.seal import seal
 from headrace.clock import check_deadline
-from headrace.log.stores import Stores
 from headrace.memory import memory_stores
 from tests.support.clocks import ManualClock
 from tests.support.faults import Faulty
@@ -139,7 +138,7 @@ def test_prefixes_of_a_key_are_paged_as_one_list() -> None:
 def test_a_page_costs_one_listing_and_one_query_and_one_item_read_for_each_row() -> None:
     stores = memory_stores(QUIET)
     wal, catalog, watermarks = Faulty(stores.wal), Faulty(stores.catalog), Faulty(stores.watermarks)
-    counted = Stores(wal, catalog, watermarks, stores.producers, stores.objects, stores.settings)
+    counted = replace(stores, wal=wal, catalog=catalog, watermarks=watermarks)
     server = Server(parts=assemble(counted, parse("")))
     for number in range(60):
         server("PUT", f"/v1/stream/s{number:02d}", TEXT, b"x" if number % 2 else b"")

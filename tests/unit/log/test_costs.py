@@ -19,6 +19,7 @@ from headrace.streams.values import CreateRequest
 from headrace.streams.verbs import Streams
 from headrace.tables.catalog import DynamoCatalog
 from headrace.tables.producers import DynamoProducers
+from headrace.tables.sessions import DynamoSessions
 from headrace.tables.watermarks import DynamoWatermarks
 from headrace.wal.dynamodb import DynamoWal
 from headrace.wal.state import BEGINNING, Cursor
@@ -50,6 +51,7 @@ def aws() -> Iterator[Deployment]:
             DynamoCatalog(store, tables["catalog"]),
             DynamoWatermarks(store, tables["watermarks"]),
             DynamoProducers(store, tables["producers"]),
+            DynamoSessions(store, tables),
             S3Objects("bucket", s3),
             Settings(),
         )

@@ -1,0 +1,273 @@
+"""What every `Sessions` adapter does: one suite, on memory and on DynamoDB. With it, how names and slots are counted."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+
+import pytest
+
+from headrace.errors import LimitReached
+from headrace.memory import memory_stores
+from headrace.tables.catalog import MarkEnded, PutRow, Row
+from headrace.tables.counters import SHARDS, Count, one_less, one_more, part_of, put_counted, usual_shard
+from headrace.tables.sessions import DropSlot, PutSlot, Slot, freeing, taking
+from headrace.tables.slots import Limit, free, free_expired, take
+from headrace.wal import Committed, GuardRefused
+from headrace.wal.state import LogConfig
+from tests.contract.conftest import Ports
+from tests.support.builders import first_entry, log_id
+
+
+def held(ports: Ports, what: str) -> int:
+    return sum(ports.sessions.counts(what))
+
+
+def row(name: str, log: str) -> Row:
+    return Row(log, LogConfig(surface="topics", name=name, incarnation=1, content_type="", created_ms=0))
+
+
+# Counters.
+
+
+def test_a_shard_takes_its_part_and_no_more(ports: Ports) -> None:
+    what = log_id()
+    count = Count(what, 1, 2 * SHARDS + 3, 2)  # shards 0 to 2 may hold 3
+    for _ in range(3):
+        assert isinstance(ports.wal.commit(first_entry(log_id()), [count]), Committed)
+    refused = first_entry(log_id())
+    assert ports.wal.commit(refused, [count]) == GuardRefused(0)
+    assert ports.wal.newest(refused.log_id) is None
+    assert ports.sessions.counts(what) == [0, 0, 3] + [0] * (SHARDS - 3)
+
+
+def test_a_counter_without_limit_counts(ports: Ports) -> None:
+    what = log_id()
+    for _ in range(3):
+        ports.wal.commit(first_entry(log_id()), [Count(what, 1, 0, 5)])
+    assert ports.sessions.counts(what)[5] == 3
+    ports.wal.commit(first_entry(log_id()), [Count(what, -4, 0, 5)])
+    assert held(ports, what) == -1
+
+
+def test_a_change_of_many_needs_room_for_all_of_it(ports: Ports) -> None:
+    what = log_id()
+    assert ports.sessions.commit([Count(what, 10, 16 * 12, 0)]) is None
+    assert ports.sessions.commit([Count(what, 3, 16 * 12, 0)]) == 0
+    assert ports.sessions.commit([Count(what, 2, 16 * 12, 0)]) is None
+    assert held(ports, what) == 12
+
+
+@pytest.mark.parametrize("most", [1, 5, 16, 37])
+def test_the_limit_is_reached_at_the_limit_and_not_before(ports: Ports, most: int) -> None:
+    what = log_id()
+
+    def count(name: str) -> bool:
+        refused: list[tuple[Count, None]] = []
+        while len(refused) < 2:
+            guard = one_more(what, name, most, ports.sessions.counts, refused)
+            if ports.sessions.commit([guard]) is None:
+                return True
+            refused.append((guard, None))
+        return False
+
+    for number in range(most):
+        assert count(f"name{number}")
+    with pytest.raises(LimitReached) as raised:
+        count("another")
+    assert raised.value.detail == {"limit": f"max_{what}", "max": most}
+    assert ports.sessions.commit([one_less(what, "whichever")]) is None
+    assert count("another")
+    assert held(ports, what) == most
+
+
+# Names that are counted.
+
+
+def test_a_name_is_counted_with_its_row_and_freed_once(ports: Ports) -> None:
+    log, name = log_id(), log_id()
+    before = held(ports, "topics")
+    new = row(name, log)
+    guards = put_counted(new, None, lambda: Count("topics", 1, 0, usual_shard(name, 0)))
+    ports.wal.commit(first_entry(log), guards)
+    assert held(ports, "topics") == before + 1
+    assert ports.sessions.commit([MarkEnded(new), one_less("topics", name)]) is None
+    marked = ports.catalog.get("topics", name)
+    assert marked is not None and marked.ended
+    assert ports.sessions.commit([MarkEnded(new), one_less("topics", name, 1)]) == 0
+    assert held(ports, "topics") == before
+    assert new.name not in [one.name for one in ports.catalog.living("topics", limit=1000)]
+
+
+def test_a_create_over_a_marked_row_counts_again(ports: Ports) -> None:
+    old, new, name = log_id(), log_id(), log_id()
+    ports.wal.commit(first_entry(old), [PutRow(row(name, old), None)])
+    ports.sessions.commit([MarkEnded(row(name, old))])
+    before = held(ports, "topics")
+    guards = put_counted(row(name, new), ports.catalog.get("topics", name), lambda: Count("topics", 1, 0, 0))
+    assert isinstance(ports.wal.commit(first_entry(new), guards), Committed)
+    assert held(ports, "topics") == before + 1
+
+
+def test_a_create_over_an_unmarked_row_takes_over_its_place(ports: Ports) -> None:
+    old, new, name = log_id(), log_id(), log_id()
+    ports.wal.commit(first_entry(old), [PutRow(row(name, old), None), Count("topics", 1, 0, 0)])
+    before = held(ports, "topics")
+    guards = put_counted(row(name, new), ports.catalog.get("topics", name), lambda: Count("topics", 1, 0, 0))
+    assert isinstance(ports.wal.commit(first_entry(new), guards), Committed)
+    assert held(ports, "topics") == before
+    # Who ended the old log marks its row late: the name has another log, so nothing is freed.
+    assert ports.sessions.commit([MarkEnded(row(name, old)), one_less("topics", name)]) == 0
+    assert held(ports, "topics") == before
+
+
+def test_a_row_that_was_marked_meanwhile_leaves_no_place(ports: Ports) -> None:
+    old, new, name = log_id(), log_id(), log_id()
+    ports.wal.commit(first_entry(old), [PutRow(row(name, old), None), Count("topics", 1, 0, 0)])
+    before = held(ports, "topics")
+    seen = ports.catalog.get("topics", name)
+    ports.sessions.commit([MarkEnded(row(name, old)), one_less("topics", name)])
+    guards = put_counted(row(name, new), seen, lambda: Count("topics", 1, 0, 0))
+    assert ports.wal.commit(first_entry(new), guards) == GuardRefused(0)
+    guards = put_counted(row(name, new), ports.catalog.get("topics", name), lambda: Count("topics", 1, 0, 0))
+    assert isinstance(ports.wal.commit(first_entry(new), guards), Committed)
+    assert held(ports, "topics") == before
+
+
+def test_stores_free_the_names_of_counted_surfaces_only(ports: Ports) -> None:
+    stores = replace(memory_stores(), catalog=ports.catalog, sessions=ports.sessions, counted=frozenset({"topics"}))
+    log, name = log_id(), log_id()
+    ports.wal.commit(first_entry(log), [PutRow(row(name, log), None)])
+    before = held(ports, "topics")
+    replace(stores, counted=frozenset[str]()).mark_ended(row(name, "another"))
+    stores.mark_ended(row(name, "another"))
+    assert held(ports, "topics") == before
+    stores.mark_ended(row(name, log))
+    stores.mark_ended(row(name, log))
+    assert held(ports, "topics") == before - 1
+    found = ports.catalog.get("topics", name)
+    assert found is not None and found.ended
+
+
+# Slots.
+
+
+def limits(most: int, of_key: int = 0, what: str = "") -> tuple[str, list[Limit]]:
+    what = what or log_id()
+    return what, [Limit("max_all", what, most), Limit("max_of_key", f"{what}/k", of_key)]
+
+
+def test_a_slot_is_counted_where_it_is_limited_and_freed_once(ports: Ports) -> None:
+    what, both = limits(100, 10)
+    slot = take(ports.sessions, log_id(), both, 5_000, 0)
+    assert slot is not None
+    assert [held(ports, one) for one in (what, f"{what}/k")] == [1, 1]
+    assert free(ports.sessions, slot)
+    assert not free(ports.sessions, slot)
+    assert [held(ports, one) for one in (what, f"{what}/k")] == [0, 0]
+    what, only = limits(0, 10)
+    take(ports.sessions, log_id(), only, 5_000, 0)
+    assert [held(ports, one) for one in (what, f"{what}/k")] == [0, 1]
+    assert take(ports.sessions, log_id(), limits(0)[1], 5_000, 0) is None
+
+
+@pytest.mark.parametrize(("most", "of_key", "named"), [(3, 100, "max_all"), (100, 3, "max_of_key")])
+def test_no_more_slots_than_the_least_limit(ports: Ports, most: int, of_key: int, named: str) -> None:
+    what, both = limits(most, of_key)
+    slots = [take(ports.sessions, log_id(), both, 5_000, 0) for _ in range(3)]
+    with pytest.raises(LimitReached) as raised:
+        take(ports.sessions, log_id(), both, 5_000, 0)
+    assert raised.value.detail == {"limit": named, "max": 3}
+    assert [held(ports, one) for one in (what, f"{what}/k")] == [3, 3]
+    assert slots[0] is not None
+    free(ports.sessions, slots[0])
+    assert take(ports.sessions, log_id(), both, 5_000, 0) is not None
+
+
+def test_expired_slots_are_freed_before_anyone_is_turned_away(ports: Ports) -> None:
+    what, both = limits(2, 2)
+    slots = [take(ports.sessions, log_id(), both, 5_000 + number, 0) for number in range(2)]
+    with pytest.raises(LimitReached):
+        take(ports.sessions, log_id(), both, 9_000, 4_999)
+    assert take(ports.sessions, log_id(), both, 9_000, 5_000) is not None
+    assert held(ports, what) == 2
+    first, second = slots
+    assert first is not None and second is not None
+    assert not free(ports.sessions, first), "its process wakes up late, and frees nothing twice"
+    assert free(ports.sessions, second)
+    assert held(ports, what) == 1
+
+
+def test_the_sweep_frees_what_has_expired_with_its_counts(ports: Ports) -> None:
+    free_expired(ports.sessions, 10**9, 1_000)
+    what, both = limits(100, 100)
+    for number in range(6):
+        take(ports.sessions, log_id(), both, 1_000 + number, 0)
+    assert free_expired(ports.sessions, 1_002, 2) == 2
+    assert free_expired(ports.sessions, 1_002, 100) == 1
+    assert [held(ports, one) for one in (what, f"{what}/k")] == [3, 3]
+    assert sorted(slot.expires_ms for slot in ports.sessions.expired(10**9)) == [1_003, 1_004, 1_005]
+
+
+def test_a_slot_is_taken_whole_or_not_at_all(ports: Ports) -> None:
+    what = log_id()
+    slot = Slot(log_id(), 5_000, ((what, 0), (f"{what}/k", 0)))
+    ports.sessions.commit([Count(f"{what}/k", 1, 16, 0)])
+    assert ports.sessions.commit(taking(slot, {what: 16, f"{what}/k": 16})) == 2
+    assert held(ports, what) == 0
+    assert ports.sessions.commit(freeing(slot)) == 0
+    assert ports.sessions.commit([PutSlot(slot)]) is None
+    assert ports.sessions.commit([PutSlot(slot)]) == 0
+    assert ports.sessions.commit([DropSlot(slot.id)]) is None
+
+
+def test_parallel_opens_share_the_limit_exactly() -> None:
+    sessions = memory_stores().sessions
+    _, both = limits(37, 50, "w")
+    taken: list[Slot | None] = []
+    refused: list[LimitReached] = []
+
+    def open_some(thread: int) -> None:
+        for number in range(10):
+            try:
+                taken.append(take(sessions, f"{thread}-{number}", both, 5_000, 0))
+            except LimitReached as exc:
+                refused.append(exc)
+
+    threads = [threading.Thread(target=open_some, args=(number,)) for number in range(5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (len(taken), len(refused)) == (37, 13)
+    assert sum(sessions.counts("w")) == 37
+    assert all(count <= part_of(shard, 37) for shard, count in enumerate(sessions.counts("w")))
+
+
+# Read clocks.
+
+
+def test_a_read_clock_only_rises(ports: Ports) -> None:
+    log, other, unread = log_id(), log_id(), log_id()
+    ports.sessions.touch(log, 1_000)
+    ports.sessions.touch(log, 3_000)
+    ports.sessions.touch(log, 2_000)
+    ports.sessions.touch(other, 5)
+    assert ports.sessions.clocks([log, unread, other, log]) == {log: 3_000, other: 5}
+    assert ports.sessions.clocks([]) == {}
+
+
+def test_read_clocks_of_many_logs_come_in_batches(ports: Ports) -> None:
+    logs = [log_id() for _ in range(130)]
+    for number, log in enumerate(logs):
+        ports.sessions.touch(log, number + 1)
+    assert ports.sessions.clocks(logs) == {log: number + 1 for number, log in enumerate(logs)}
+
+
+def test_a_purge_drops_the_clock_of_one_log(ports: Ports) -> None:
+    log, other = log_id(), log_id()
+    ports.sessions.touch(log, 1_000)
+    ports.sessions.touch(other, 1_000)
+    assert ports.sessions.purge(log)
+    assert ports.sessions.purge(log)
+    assert ports.sessions.clocks([log, other]) == {other: 1_000}
