@@ -6,7 +6,7 @@ array, each record is read by `canonical.values`. A property test checks that bo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 from types import NoneType
 from typing import Any, NamedTuple
@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from headrace.json import jsontext
 from headrace.query.language import canonical
-from headrace.query.language.canonical import Field, SearchConfig, Value
+from headrace.query.language.canonical import Binding, Field, SearchConfig, Value
 
 Rows = npt.NDArray[np.int64]
 
@@ -42,21 +42,27 @@ class Column(NamedTuple):
     is_lossy: npt.NDArray[np.bool_]
 
 
-def read(config: SearchConfig, version: int, documents: Sequence[Any], name: str) -> Column:
+NO_COLUMNS: Mapping[str, Sequence[Any]] = {}
+
+
+def read(
+    config: SearchConfig,
+    version: int,
+    documents: Sequence[Any],
+    name: str,
+    own: Mapping[str, Sequence[Any]] = NO_COLUMNS,
+) -> Column:
     """Reads the values of a field from records.
 
     Args:
         config, version: as `canonical.values`.
         documents: the records, promoted by the lenses to that version.
         name: the field's name.
+        own: the columns of the records by name (`canonical.COLUMNS`), at least those to which fields are bound.
     """
     field = config.fields[name]
     binding = field.bound_at(version)
-    raw = (
-        [None] * len(documents)
-        if binding is None
-        else locate(documents, jsontext.parse_pointer(binding.json_pointer))
-    )
+    raw = [None] * len(documents) if binding is None else _locate(documents, binding, own)
     kinds = set(map(type, raw))
     if list in kinds:
         only = frozenset({name})
@@ -70,6 +76,11 @@ def read(config: SearchConfig, version: int, documents: Sequence[Any], name: str
     else:
         rows, values = np.arange(len(found)), found
     return Column(rows, values, found, _out_of_range(field, found, len(found)))
+
+
+def _locate(documents: Sequence[Any], binding: Binding, own: Mapping[str, Sequence[Any]]) -> list[Any]:
+    column, path = canonical.place_of(binding)
+    return list(own[column]) if column else locate(documents, path)
 
 
 def locate(documents: Sequence[Any], path: jsontext.Path) -> list[Any]:

@@ -23,7 +23,7 @@ from headrace.errors import Damaged, InvalidRequest
 from headrace.index import docsets, families
 from headrace.index.descriptors import FieldPlan, Plan
 from headrace.json import jsontext, lens
-from headrace.query.language import rollup
+from headrace.query.language import canonical, rollup
 from headrace.query.language.rollup import Groups, Row
 
 # A keyword with this many values in a segment, most of them used once, gets no column in a run: it would be too long.
@@ -97,8 +97,11 @@ def extract(records: Records, definition: Definition, plan: Plan | None) -> Extr
         return Extracted(none, none, lex, None, [], [], Counts(len(records.keys), None, None, {}))
     search = definition.search
     assert search is not None, "it has a plan"
-    documents = _promoted(records, definition)
-    found = {field.name: columns.read(search, plan.schema_version, documents, field.name) for field in plan.fields}
+    documents = _promoted(records, definition) if _reads_data(plan) else [None] * len(records.data)
+    own = _own_columns(records) if search.reads_columns else columns.NO_COLUMNS
+    found = {
+        field.name: columns.read(search, plan.schema_version, documents, field.name, own) for field in plan.fields
+    }
     table, kept = _table(records.first_offset, len(documents), plan, found)
     return Extracted(
         kw=_terms(records.first_offset, plan, found),
@@ -109,6 +112,19 @@ def extract(records: Records, definition: Definition, plan: Plan | None) -> Extr
         mblk=_intervals(records.first_offset, documents) if "mblk" in plan.families else [],
         counts=_counts(plan, found, kept, len(documents)),
     )
+
+
+def _reads_data(plan: Plan) -> bool:
+    """Returns whether anything in a run depends on the data of records, so that it must be parsed."""
+    in_data = any(field.pointer not in canonical.COLUMNS for field in plan.fields)
+    return in_data or "agg" in plan.families or "mblk" in plan.families
+
+
+def _own_columns(records: Records) -> dict[str, list[Any]]:
+    """Returns the columns of the records to which fields may be bound, by name."""
+    assert records.nodes is not None and records.times is not None, "whole segments were read"
+    own = {canonical.KEY: records.keys, canonical.NODE: records.nodes, canonical.TIME: records.times}
+    return {name: column.to_pylist() for name, column in own.items()}
 
 
 def _promoted(records: Records, definition: Definition) -> list[Any]:

@@ -18,6 +18,7 @@ from headrace.segment.descriptor import Segment
 # All of them, in their order, some of them optional: a merge must not leave one out.
 _COLUMNS = ("offset", "append_time", "key", "node", "hops", "meta", "data")
 _OPTIONAL = frozenset({"node", "hops", "meta"})
+_SEARCHED = ["append_time", "key", "node", "data"]  # one that is not there is left out
 
 
 class Records(NamedTuple):
@@ -27,11 +28,14 @@ class Records(NamedTuple):
         first_offset: the offset of the first record.
         keys: their routing keys, strings with nulls.
         data: their payloads; empty if only keys were read.
+        nodes, times: their nodes (strings with nulls) and append times (epoch ms); None if only keys were read.
     """
 
     first_offset: int
     keys: pa.Array
     data: list[bytes]
+    nodes: pa.Array | None = None
+    times: pa.Array | None = None
 
 
 def read(objects: Objects, segment: Segment, first_offset: int, end_offset: int) -> Records:
@@ -43,18 +47,24 @@ def read(objects: Objects, segment: Segment, first_offset: int, end_offset: int)
     """
     raw = checked(objects, segment.key, segment.sha256)
     try:
-        table = pq.read_table(pa.BufferReader(raw), columns=["key", "data"], use_threads=False)
-    except (pa.ArrowException, OSError) as exc:
+        table = pq.ParquetFile(pa.BufferReader(raw)).read(columns=_SEARCHED, use_threads=False)
+        if "node" not in table.column_names:
+            table = table.append_column("node", pa.nulls(table.num_rows, pa.string()))
+    except (pa.ArrowException, OSError, KeyError) as exc:
         raise Damaged(f"segment is not Parquet: object={segment.key}") from exc
     if table.num_rows != segment.count:
         raise Damaged(f"segment has other records: object={segment.key} rows={table.num_rows}")
     start = max(first_offset - segment.first_offset, 0)
     end = min(end_offset, segment.end_offset) - segment.first_offset
-    part = table.slice(start, end - start).combine_chunks()
-    keys, data = (column.combine_chunks() for column in part.columns)
-    if isinstance(keys, pa.ChunkedArray):  # nothing is left of it
-        keys, data = pa.array([], pa.string()), pa.array([], pa.binary())
-    return Records(segment.first_offset + start, keys, data.cast(pa.binary()).to_pylist())
+    part = table.slice(start, end - start)
+    keys, nodes, times, data = (_whole(part[name]) for name in ("key", "node", "append_time", "data"))
+    times = times.cast(pa.timestamp("ms")).cast(pa.int64())
+    return Records(segment.first_offset + start, keys, data.cast(pa.binary()).to_pylist(), nodes, times)
+
+
+def _whole(column: pa.ChunkedArray) -> pa.Array:
+    found = column.combine_chunks()
+    return found if isinstance(found, pa.Array) else pa.array([], column.type)  # of nothing, it stays chunked
 
 
 def read_records(objects: Objects, segment: Segment) -> Batch:

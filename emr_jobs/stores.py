@@ -11,7 +11,7 @@ from typing import Protocol, TypeVar
 import boto3
 from botocore.config import Config
 
-from headrace.definition import EMPTY, Definition, decode
+from headrace.definition import Definition, built_in, decode
 from headrace.errors import Damaged, InvalidRequest, StoreError
 from headrace.objects import ObjectMissing, Objects
 from headrace.objects.s3 import S3Objects
@@ -88,13 +88,14 @@ def load_definition_once(door: Door, key: str) -> Definition:
 
 
 def load_definition(objects: Objects, key: str) -> Definition:
-    """Loads the definition stored under a key; an empty key gives the empty definition.
+    """Loads the definition stored under a key, or returns the built-in one of this key.
 
     Raises:
         Damaged: the object is missing, or is not a definition.
     """
-    if not key:
-        return EMPTY
+    known = built_in(key)
+    if known is not None:
+        return known
     try:
         definition = decode(objects.get(key), key)
         _ = definition.search, definition.lenses

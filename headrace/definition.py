@@ -18,11 +18,12 @@ from headrace.clock import Bounded
 from headrace.errors import Damaged
 from headrace.json import lens, registry, search_config, validate
 from headrace.json.lens import Lens
-from headrace.json.registry import Registry
+from headrace.json.registry import Boundary, Registry
 from headrace.json.validate import Validator
 from headrace.objects import ObjectMissing, Objects, keys, packed
-from headrace.query.language.canonical import SearchConfig
-from headrace.wal.state import LogState
+from headrace.query.language import canonical
+from headrace.query.language.canonical import Binding, Field, Kind, SearchConfig
+from headrace.wal.state import DefinitionRef, LogState
 
 T = TypeVar("T")
 
@@ -133,10 +134,60 @@ class Definition:
         """The search configuration; None if there is none."""
         if self.registry.search is None:
             return None
-        return search_config.parse(self.registry.search, self.schema_version)
+        return search_config.parse(self.registry.search, self.schema_version, columns=True)
 
 
 EMPTY = Definition(Registry(), Stored({"kind": GENERIC}))
+
+
+def _column_field(kind: Kind, column: str, *, prefix: bool = False) -> Field:
+    return Field(
+        kind=kind,
+        bindings=(Binding(version=1, json_pointer=column),),
+        exact=True,
+        prefix=prefix,
+        column=True,
+        exists=True,
+        sortable=True,
+        aggregatable=True,
+    )
+
+
+COLUMN_FIELDS = {
+    "tag": _column_field("keyword", canonical.KEY, prefix=True),
+    "node": _column_field("keyword", canonical.NODE, prefix=True),
+    "ts": _column_field("date", canonical.TIME),
+}
+"""The search fields of a log that asks for its columns to be searched: key, node and append time of each record."""
+
+COLUMNS = DefinitionRef(0, "", 1, "columns")
+"""The reference to the built-in definition that has `COLUMN_FIELDS` and nothing else. A surface puts it into the state of
+a new log; it needs no object, and any other definition replaces it.
+"""
+
+_OF_COLUMNS = Definition(
+    Registry(
+        current_version=1,
+        schemas={"1": True},
+        boundaries=(Boundary(0, 1),),
+        search=SearchConfig(primary_timestamp_field="ts", fields=COLUMN_FIELDS).document(),
+    ),
+    Stored({"kind": COLUMNS.label}),
+)
+
+
+def key_of(log_id: str, ref: DefinitionRef | None) -> str:
+    """Returns the key of the object that holds a definition. For one without an object (`built_in`) it is a text without
+    a slash, empty if there is no definition.
+    """
+    if ref is None:
+        return ""
+    return keys.definition(log_id, ref.number, ref.nonce) if ref.number else ref.label
+
+
+def built_in(key: str) -> Definition | None:
+    """Returns the definition that has no object and this key, by `key_of`; None for any other key."""
+    return {"": EMPTY, COLUMNS.label: _OF_COLUMNS}.get(key)
 
 
 def encode(definition: Definition) -> bytes:
@@ -174,16 +225,14 @@ class Definitions:
         self._kept: Bounded[str, Definition] = Bounded(_REMEMBERED)
 
     def of(self, log_id: str, state: LogState) -> Definition:
-        """Returns the definition that a state names; the empty one if it names none. Costs one GET if it is not cached.
+        """Returns the definition that a state names; the empty one if it names none. Costs one GET if it has an object
+        that is not cached.
 
         Raises:
             Damaged: the object is missing, or is not a definition.
         """
-        ref = state.definition
-        if ref is None:
-            return EMPTY
-        key = keys.definition(log_id, ref.number, ref.nonce)
-        return self._kept.load(key, lambda: self._fetch(key))
+        key = key_of(log_id, state.definition)
+        return built_in(key) or self._kept.load(key, lambda: self._fetch(key))
 
     def remember(self, key: str, definition: Definition) -> None:
         """Caches a definition that is, or will be, stored under a key."""

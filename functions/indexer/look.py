@@ -16,7 +16,7 @@ from functions.indexer.context import Context
 from functions.indexer.policy import Picture
 from functions.queue import MAX_DELAY_S, Message
 from functions.worker import Audited, is_its_day
-from headrace.definition import Definition
+from headrace.definition import Definition, key_of
 from headrace.errors import Damaged, StoreThrottled
 from headrace.index.descriptors import NONE, hash_of
 from headrace.manifest.manifest import MAX_REPLACED, Manifest
@@ -91,14 +91,13 @@ def see(context: Context, log_id: str) -> Picture | None:
     is_indexed = plan != NONE or bool(index.runs) or _has_keys(context, manifest, definition)
     if not is_indexed and not context.limits.merge.segments:
         return None
-    ref = newest.state.definition
     base_offset, end_offset = manifest.config.base_offset, manifest.end_offset
     ranges = policy.unindexed_ranges(index, plan, base_offset, end_offset) if is_indexed else []
     return Picture(
         log_id=log_id,
         content_type=manifest.config.content_type,
         plan=plan,
-        definition=keys.definition(log_id, ref.number, ref.nonce) if ref is not None else "",
+        definition=key_of(log_id, newest.state.definition),
         base_offset=base_offset,
         end_offset=end_offset,
         published_ms=manifest.end_published_ms,

@@ -49,7 +49,7 @@ class Picture(NamedTuple):
     Attributes:
         content_type: content type of its records.
         plan: hash of the current plan.
-        definition: key of the definition object that gives the plan; empty if there is none.
+        definition: key of the definition that gives the plan (`headrace.definition.key_of`).
         base_offset, end_offset: range of the log's own published records.
         published_ms: when its end was published, in epoch milliseconds.
         manifest: the newest index manifest.

@@ -25,7 +25,8 @@ class Task(msgspec.Struct, frozen=True):
         run_id: id of the run to make. The indexer chooses it, so a task that runs twice makes one run.
         level, plan, first_offset, end_offset: level, plan and range of the run; for `merge` 0, empty, and the range of
             the segments.
-        definition: key of the definition object that gives the plan; if empty, only `lex` is built.
+        definition: key of the definition that gives the plan (`headrace.definition.key_of`); if empty, only `lex` is
+            built.
         content_type: content type of the log's records.
         segments: for `build` and `merge`, the segments that hold the records, ascending.
         inputs: for `compact`, the runs to merge, ascending and adjacent.

@@ -24,6 +24,7 @@ from headrace.errors import InvalidRequest
 from headrace.json import jsontext
 from headrace.query.language import grammar
 from headrace.query.language.canonical import (
+    COLUMNS,
     Count,
     DefaultField,
     Field,
@@ -71,7 +72,7 @@ _ALLOWED = {
 T = TypeVar("T")
 
 
-def parse(search: Any, current_version: int) -> SearchConfig:
+def parse(search: Any, current_version: int, *, columns: bool = False) -> SearchConfig:
     """Parses a search configuration. `.document()` of the result is its normal form, which parses to an equal
     configuration.
 
@@ -79,13 +80,14 @@ def parse(search: Any, current_version: int) -> SearchConfig:
         search: the document, as a client sent it or a registry stores it.
         current_version: version of the schema that it is for. Each field must have a binding for that version or an
             earlier one; 0 means that this is not checked.
+        columns: whether fields may be bound to columns of records; only a surface may do that, never a client.
 
     Raises:
         InvalidRequest: the document breaks a rule; the message says which and where.
     """
     at = "/search"
     outline = _shape(search, _Outline, at)
-    fields = _fields(outline.fields, current_version, f"{at}/fields")
+    fields = _fields(outline.fields, current_version, f"{at}/fields", columns=columns)
     _check_date(outline.primary_timestamp_field, fields, f"{at}/primaryTimestampField")
     config = SearchConfig(
         profile=outline.profile,
@@ -122,20 +124,20 @@ class _RollupOutline(msgspec.Struct, kw_only=True, rename="camel", forbid_unknow
     measures: Annotated[dict[str, Any], msgspec.Meta(min_length=1)]
 
 
-def _fields(documents: Mapping[str, Any], current_version: int, at: str) -> dict[str, Field]:
+def _fields(documents: Mapping[str, Any], current_version: int, at: str, *, columns: bool) -> dict[str, Field]:
     _check_count(documents, MAX_FIELDS, at)
     fields = {}
     for name, document in documents.items():
         _check_name(name, at)
         here = f"{at}/{name}"
         fields[name] = field = _shape(document, Field, here)
-        _check_field(field, here)
+        _check_field(field, here, columns=columns)
         if current_version and field.bound_at(current_version) is None:
             _refuse(f"no binding for schema version {current_version}", f"{here}/bindings")
     return fields
 
 
-def _check_field(field: Field, at: str) -> None:
+def _check_field(field: Field, at: str, *, columns: bool) -> None:
     for option in _OPTIONS:
         if getattr(field, option) and option not in _ALLOWED[field.kind]:
             _refuse(f"not supported for {field.kind} fields", f"{at}/{option}")
@@ -145,7 +147,8 @@ def _check_field(field: Field, at: str) -> None:
     for number, binding in enumerate(field.bindings):
         if binding.version in versions[:number]:
             _refuse(f"version {binding.version} is bound twice", f"{at}/bindings/{number}")
-        _check_pointer(binding.json_pointer, f"{at}/bindings/{number}/jsonPointer")
+        if not (columns and binding.json_pointer in COLUMNS):
+            _check_pointer(binding.json_pointer, f"{at}/bindings/{number}/jsonPointer")
 
 
 def _rollups(outline: _Outline, fields: Mapping[str, Field], at: str) -> dict[str, Rollup]:

@@ -222,10 +222,12 @@ class _Walk:
 
     @staticmethod
     def _definitions(config: LogConfig | None, manifest: Manifest | None, links: list[Link]) -> set[DefinitionRef]:
-        """Returns all definitions that the log names: the first one, the published one, and those in its entries."""
+        """Returns all definitions with an object that the log names: the first one, the published one, and those in its
+        entries.
+        """
         named = {config.definition if config is not None else None}
         named |= {one.state.definition for one in (manifest, *links) if one is not None}
-        return {ref for ref in named if ref is not None}
+        return {ref for ref in named if ref is not None and ref.number}
 
     def _check_orphans(self, keys_left: set[str]) -> None:
         if keys_left:  # some may have been removed since the listing

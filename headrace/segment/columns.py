@@ -70,6 +70,13 @@ class Columns(NamedTuple):
             hops=page.hops[first:end] if isinstance(page.hops, list) else page.hops,
         )
 
+    def row(self, row: int) -> tuple[str | None, str | None, int]:
+        """Returns key, node and append time of a row."""
+        page, code = self.page, self.key_codes[row]
+        node = page.node_codes[row] if page.nodes else 0
+        time_ms = page.times[bisect.bisect_right(self.time_ends, row)].time_ms
+        return page.keys[code - 1] if code else None, page.nodes[node - 1] if node else None, time_ms
+
     def sizes(self, first: int, end: int) -> list[int]:
         """Returns the bytes of data and meta of the rows `[first, end)`."""
         sizes, metas = self.page.sizes[first:end], self.page.meta_sizes[first:end]

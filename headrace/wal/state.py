@@ -134,10 +134,11 @@ class Recovery(msgspec.Struct, frozen=True, array_like=True):
 
 
 class DefinitionRef(msgspec.Struct, frozen=True, array_like=True):
-    """A reference to a definition (schema registry and profile), which is an immutable object of the bucket.
+    """A reference to a definition (schema registry and profile), which is an immutable object of the bucket, unless it is
+    built in.
 
     Attributes:
-        number: number of changes of the definition so far, this one included.
+        number: number of changes of the definition so far, this one included; 0 for a built-in one.
         nonce: part of the object's key, so that two writers of the same number never use the same key.
         schema_version: version of the current schema; 0 if there is none.
         label: the text that listings show, from the surface.

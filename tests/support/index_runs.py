@@ -15,16 +15,17 @@ from emr_jobs.reports import Report
 from functions.queue import MemoryQueue
 from functions.sealer.context import assemble
 from functions.sealer.seal import seal
+from headrace.definition import key_of
 from headrace.index import descriptors
 from headrace.index import manifest as manifests
 from headrace.index.descriptors import Run
 from headrace.index.job import Task
 from headrace.index.manifest import IndexManifestStore
+from headrace.log.logs import Log
 from headrace.log.requests import Head
 from headrace.log.stores import Stores
-from headrace.objects import Objects, keys
+from headrace.objects import Objects
 from headrace.segment.descriptor import Segment
-from headrace.streams.verbs import Streams
 
 CREATED_MS = 1_700_000_000_000
 _numbers = itertools.count(1)
@@ -64,7 +65,7 @@ def make(objects: Objects, tasks: Sequence[Task]) -> list[Run]:
     return made
 
 
-def sealed(stores: Stores, logs: Streams, name: str) -> list[Segment]:
+def sealed(stores: Stores, logs: Log, name: str) -> list[Segment]:
     """Seals everything of a stream's own log; its segments."""
     head = logs.head(name)
     seal(assemble(stores, MemoryQueue()), head.log_id, force=True)
@@ -78,7 +79,7 @@ def segments_of(stores: Stores, head: Head) -> list[Segment]:
     return [] if manifest is None else list(store.segments_from(manifest, head.config.base_offset))
 
 
-def index(stores: Stores, logs: Streams, name: str, *, span: int = 16, skip: int = 0) -> list[Run]:
+def index(stores: Stores, logs: Log, name: str, *, span: int = 16, skip: int = 0) -> list[Run]:
     """Builds and publishes runs over the published segments that none of the current plan covers.
 
     Args:
@@ -104,7 +105,7 @@ def index(stores: Stores, logs: Streams, name: str, *, span: int = 16, skip: int
     return runs
 
 
-def compact(stores: Stores, logs: Streams, name: str) -> Run:
+def compact(stores: Stores, logs: Log, name: str) -> Run:
     """Merges all runs of the current plan into one, and publishes it."""
     head = logs.head(name)
     plan = descriptors.hash_of(logs.definition_of(head))
@@ -119,8 +120,6 @@ def compact(stores: Stores, logs: Streams, name: str) -> Run:
 
 
 def _task(work: str, head: Head, plan: str, level: int, first: int, end: int, **sources: object) -> Task:
-    ref = head.state.definition
-    definition = keys.definition(head.log_id, ref.number, ref.nonce) if ref is not None else ""
     return Task(
         work=work,  # type: ignore[arg-type]
         log_id=head.log_id,
@@ -129,7 +128,7 @@ def _task(work: str, head: Head, plan: str, level: int, first: int, end: int, **
         plan=plan,
         first_offset=first,
         end_offset=end,
-        definition=definition,
+        definition=key_of(head.log_id, head.state.definition),
         content_type=head.config.content_type,
         **sources,  # type: ignore[arg-type]
     )

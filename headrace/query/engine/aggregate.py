@@ -9,7 +9,7 @@ budget. The coverage says what was left out.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import pairwise, starmap
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -164,7 +164,7 @@ class _Aggregation:
             [rollup.dimensions.index(name) for name in request.group_by],
             [rollup.measures.index(name) for name in request.measures],
         )
-        self._groups = RunGroups(engine.runs, request, config, self._shape)
+        self._groups = RunGroups(engine.runs, request, config, self._shape, snapshot.hidden)
 
     def answer(self) -> Aggregated:
         """Reads runs, unindexed segments and the tail, and returns the groups with their coverage and timing."""
@@ -175,7 +175,8 @@ class _Aggregation:
         unindexed = self._snapshot.unindexed
         overlay = plan_overlay(self._snapshot, unindexed, self._engine.budget)
         for found in overlay.segments:
-            self._scan.add(context.of_segment(self._engine.objects, found, self._promoter), [request.window])
+            documents = context.of_segment(self._engine, self._snapshot, found, self._promoter, self._ranges)
+            self._scan.add(documents, [request.window])
         self._look_at_picked(of_runs)
         looked_at = self._scan.documents
         self._scan.add(context.of_tail(self._snapshot, self._promoter), [self._request.window])
@@ -219,8 +220,10 @@ class _Aggregation:
             offsets = one.picked.records.tolist()
             for at in range(0, len(offsets), _LOOK_RECORDS):
                 check_deadline()
-                records = fetching.run(fetch_records(self._snapshot, offsets[at : at + _LOOK_RECORDS]), self._ranges)
-                self._scan.add(starmap(self._promoter.document, records.items()), windows)
+                some = fetch_records(self._engine, self._snapshot, offsets[at : at + _LOOK_RECORDS])
+                records = fetching.run(some, self._ranges)
+                documents = (self._promoter.document(offset, *stored) for offset, stored in records.items())
+                self._scan.add(documents, windows)
 
     def _buckets(self, of_runs: Sequence[OfRun]) -> Iterator[str]:
         """Yields the buckets as JSON texts, in order. An interval for which only one run has groups is taken as

@@ -14,21 +14,24 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from headrace import instants
+from headrace.batch import Record
 from headrace.clock import Bounded, Clock
 from headrace.definition import Definition
 from headrace.errors import Damaged
-from headrace.index.fetching import CachedRanges, Routine
+from headrace.index.fetching import CachedRanges, Ranges, Routine, gather, run
 from headrace.index.reading import Runs
 from headrace.json import jsontext, lens
 from headrace.log.logs import Log
 from headrace.log.stores import Stores
-from headrace.objects import Objects
-from headrace.query.engine.sources import Range, SegmentRange, Snapshot, Sources
+from headrace.objects import Objects, keys
+from headrace.objects import Range as ByteRange
+from headrace.query.engine.sources import FindHidden, Range, SegmentRange, Snapshot, Sources, show_all
 from headrace.query.language import canonical
-from headrace.query.language.canonical import Field, Value
+from headrace.query.language.canonical import Field, RecordColumns, Value
+from headrace.segment import keypage
 from headrace.segment import reader as segments
+from headrace.segment.columns import Columns
 from headrace.segment.descriptor import Segment
-from headrace.segment.keypage import KeyPage
 
 Cursor = Callable[[int], str]
 
@@ -95,7 +98,7 @@ def _rows(omissions: Sequence[Omission], *, is_published: bool) -> int:
     return sum(one.end - one.first for one in omissions if one.is_published == is_published)
 
 
-_KEPT_KEYS = 400_000  # maximum keys in all cached key pages; one takes about 70 bytes
+_KEPT_BYTES = 64 * 1024 * 1024  # of decoded key pages
 
 
 class Budget(NamedTuple):
@@ -143,8 +146,8 @@ def plan_overlay(snapshot: Snapshot, unindexed: Sequence[SegmentRange], budget: 
     return Overlay(tuple(taken), tuple(sorted(omissions, key=lambda one: one.first)))
 
 
-def _key_pages() -> Bounded[str, KeyPage]:
-    return Bounded(_KEPT_KEYS, weigh=lambda page: len(page.keys))
+def _key_pages() -> Bounded[str, Columns]:
+    return Bounded(_KEPT_BYTES, weigh=lambda columns: columns.weight)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,18 +169,21 @@ class Engine:
     objects: Objects
     clock: Clock
     budget: Budget = field(default_factory=Budget)
-    key_pages: Bounded[str, KeyPage] = field(default_factory=_key_pages)
+    key_pages: Bounded[str, Columns] = field(default_factory=_key_pages)
 
 
-def assemble(stores: Stores, logs: Log, *, budget: Budget | None = None) -> Engine:
+def assemble(
+    stores: Stores, logs: Log, *, budget: Budget | None = None, find_hidden: FindHidden = show_all
+) -> Engine:
     """Creates an engine on these stores.
 
     Args:
         logs: the streams on the same stores, whose caches of streams and index runs are used, too.
         budget: the budget for scans; the default one if None.
+        find_hidden: returns which records of a log no answer shows; none by default.
     """
     runs, ranges = logs.run_cache.opened()
-    return Engine(Sources(stores, logs), runs, ranges, stores.objects, stores.clock, budget or Budget())
+    return Engine(Sources(stores, logs, find_hidden), runs, ranges, stores.objects, stores.clock, budget or Budget())
 
 
 _CHUNK_BYTES = 16 * 1024 * 1024  # payload that one GET of a scan fetches: a whole segment, as a rule
@@ -190,11 +196,20 @@ class Document(NamedTuple):
         offset: its offset in the log.
         data: its JSON text; as it was appended if no lens applies.
         value: the parsed text.
+        columns: its key, node and append time; None if the definition has no field that is bound to them.
     """
 
     offset: int
     data: bytes
     value: Any
+    columns: RecordColumns | None = None
+
+
+class Stored(NamedTuple):
+    """A record as it was read: its data, and its columns if the definition has a field that is bound to them."""
+
+    data: bytes
+    columns: RecordColumns | None = None
 
 
 class Promoter:
@@ -204,7 +219,7 @@ class Promoter:
         self._definition = definition
         self._current = definition.schema_version
 
-    def document(self, offset: int, data: bytes) -> Document:
+    def document(self, offset: int, data: bytes, columns: RecordColumns | None = None) -> Document:
         """Parses and promotes the record at an offset.
 
         Raises:
@@ -215,22 +230,27 @@ class Promoter:
         if 0 < version < self._current:  # nothing is known of version 0, so there is no lens from it
             value = lens.promote(self._definition.lenses[version - 1 :], value)
             data = jsontext.dumps(value)
-        return Document(offset, data, value)
+        return Document(offset, data, value, columns)
 
     def values(self, document: Document, fields: frozenset[str] | None = None) -> dict[str, list[Value]]:
         """Returns the canonical values of the given fields, by default of all; empty if there is no search
         configuration.
         """
         search = self._definition.search
-        return {} if search is None else canonical.values(search, self._current, document.value, fields)
+        if search is None:
+            return {}
+        return canonical.values(search, self._current, document.value, fields, document.columns)
 
     def fields(self, document: Document) -> dict[str, Any]:
         """Returns the original values of the search fields by name: one value by itself, several as an array. A field
         without a value of its kind is left out.
         """
         found: dict[str, Any] = {}
-        for name, path, counts in self._places:
-            raw = jsontext.get(document.value, path)
+        for name, column, path, counts in self._places:
+            if column:
+                raw: Any = None if document.columns is None else document.columns.at(column)
+            else:
+                raw = jsontext.get(document.value, path)
             if isinstance(raw, list):
                 several = [one for one in canonical.flat(raw) if counts(one)]
                 if several:
@@ -240,11 +260,13 @@ class Promoter:
         return found
 
     @cached_property
-    def _places(self) -> list[tuple[str, jsontext.Path, Callable[[Any], bool]]]:
-        """For each search field: its name, its path, and a function that tells whether a value counts."""
+    def _places(self) -> list[tuple[str, str, jsontext.Path, Callable[[Any], bool]]]:
+        """For each search field: its name, its column or else its path, and a function that tells whether a value
+        counts.
+        """
         search = self._definition.search
         return [
-            (name, jsontext.parse_pointer(binding.json_pointer), _counts(field))
+            (name, *canonical.place_of(binding), _counts(field))
             for name, field in (search.fields.items() if search is not None else ())
             if (binding := field.bound_at(self._current)) is not None
         ]
@@ -262,33 +284,64 @@ def _is_text(value: Any) -> bool:
     return isinstance(value, str)
 
 
-def of_tail(snapshot: Snapshot, promoter: Promoter) -> Iterator[Document]:
-    """Yields the records that are not published yet as documents, in ascending order."""
-    return (promoter.document(record.offset, record.data) for record in snapshot.tail)
+def of_tail(snapshot: Snapshot, promoter: Promoter, records: Iterable[Record] | None = None) -> Iterator[Document]:
+    """Yields the records that are not published yet and not hidden as documents, in ascending order; of `records` only,
+    some of them, if given.
+    """
+    for record in snapshot.tail if records is None else records:
+        if not snapshot.hidden.has(record.offset):
+            columns = RecordColumns(record.key, record.node, record.time_ms)
+            yield promoter.document(record.offset, record.data, columns)
 
 
-def of_segment(objects: Objects, found: SegmentRange, promoter: Promoter) -> Iterator[Document]:
-    """Yields the documents of a segment, in ascending order. Costs one GET for each 16 MiB.
+def of_segment(
+    engine: Engine, snapshot: Snapshot, found: SegmentRange, promoter: Promoter, ranges: Ranges
+) -> Iterator[Document]:
+    """Yields the documents of a segment that are not hidden, in ascending order. Costs one GET for each 16 MiB, and one
+    for the key page if a field is bound to a column and the page is not cached.
 
     Raises:
         Damaged: the object is missing, or is not what the manifest says.
         InvalidRequest: as `Promoter.document`.
     """
+    segment, hidden = found.segment, snapshot.hidden
+    columns = None
+    if snapshot.reads_columns:
+        columns = run(fetch_key_pages(engine, [segment]), ranges)[segment.key]
     position = found.first
     while position < found.end:
-        for data in segments.read_data(objects, found.segment, position, found.end - position, _CHUNK_BYTES):
-            yield promoter.document(position, data)
+        for data in segments.read_data(engine.objects, segment, position, found.end - position, _CHUNK_BYTES):
+            if not hidden.has(position):
+                row = None if columns is None else RecordColumns(*columns.row(position - segment.first_offset))
+                yield promoter.document(position, data, row)
             position += 1
 
 
-def of_segments(objects: Objects, newest_first: Iterable[SegmentRange], promoter: Promoter) -> Iterator[Document]:
-    """Yields the documents of several segments: the segments in the given order, the documents of each ascending."""
-    for found in newest_first:
-        yield from of_segment(objects, found, promoter)
+def fetch_key_pages(engine: Engine, wanted: Iterable[Segment]) -> Routine[dict[str, Columns]]:
+    """Returns the key pages of segments, by the key of the segment. Fetches one round of those that are not cached.
+
+    Raises:
+        Damaged: a key page differs from the one that was published.
+    """
+    pages: dict[str, Columns] = {}
+    missing: dict[str, Segment] = {}
+    for segment in wanted:
+        known = engine.key_pages.get(segment.key)
+        if known is None:
+            missing[keys.segment_keys(segment.key)] = segment
+        else:
+            pages[segment.key] = known
+    if missing:
+        fetched = yield [ByteRange(name, 0, keypage.MAX_BYTES) for name in missing]
+        for (name, segment), data in zip(missing.items(), fetched, strict=True):
+            decoded = keypage.decode(data, sha256=segment.keys_sha256, count=segment.count, source=name)
+            pages[segment.key] = Columns.of(decoded)
+            engine.key_pages.put(segment.key, pages[segment.key])
+    return pages
 
 
-def fetch_records(snapshot: Snapshot, offsets: Sequence[int]) -> Routine[dict[int, bytes]]:
-    """Returns the data of published records by offset, ascending. Fetches one round of ranges.
+def fetch_records(engine: Engine, snapshot: Snapshot, offsets: Sequence[int]) -> Routine[dict[int, Stored]]:
+    """Returns published records by offset, ascending. Fetches one round of ranges.
 
     Args:
         offsets: the offsets of the records, ascending.
@@ -307,8 +360,17 @@ def fetch_records(snapshot: Snapshot, offsets: Sequence[int]) -> Routine[dict[in
             at = stop
     if not wanted:
         return {}
-    records = yield from segments.read_scattered(wanted)
+    routines: list[Routine[Any]] = [segments.read_scattered(wanted)]
+    if snapshot.reads_columns:
+        routines.append(fetch_key_pages(engine, [segment for segment, _ in wanted]))
+    records, *pages = yield from gather(routines)
     if len(records) != len(offsets):
         missing = sorted(set(offsets) - set(records))
         raise Damaged(f"records stand in no segment: stream={snapshot.name} offsets={missing[:5]}")
-    return records
+    if not pages:
+        return {offset: Stored(data) for offset, data in records.items()}
+    return {
+        offset: Stored(records[offset], RecordColumns(*pages[0][segment.key].row(offset - segment.first_offset)))
+        for segment, inside in wanted
+        for offset in inside
+    }

@@ -19,6 +19,7 @@ from headrace.index.fetching import Routine
 from headrace.index.reading import RunReader, Runs
 from headrace.query.engine import grouping
 from headrace.query.engine.grouping import Block, Entries, Int64s, MeasureBlock, Shape
+from headrace.query.engine.hidden import NOTHING, Hidden
 from headrace.query.engine.picking import Picked, pick
 from headrace.query.engine.sources import RunRange
 from headrace.query.language import canonical
@@ -87,9 +88,14 @@ class RunGroups:
         impossible: whether no record can have the values that the query demands of dimensions.
     """
 
-    def __init__(self, runs: Runs, request: AggregateRequest, config: SearchConfig, shape: Shape) -> None:
-        """Creates a reader for one request, whose groups are shown in this shape."""
+    def __init__(
+        self, runs: Runs, request: AggregateRequest, config: SearchConfig, shape: Shape, hidden: Hidden = NOTHING
+    ) -> None:
+        """Creates a reader for one request, whose groups are shown in this shape. Groups of a run with hidden records,
+        which they include, are not used.
+        """
         self._runs = runs
+        self._hidden = hidden
         self._request = request
         self._config = config
         self._shape = shape
@@ -121,7 +127,8 @@ class RunGroups:
         reader = yield from self._runs.open(found.run)
         aligned = self._request.aligned
         is_whole = (found.first, found.end) == (found.run.first_offset, found.run.end_offset)
-        if aligned is None or not self.by_groups or not is_whole:
+        has_hidden = self._hidden.touches(found.first, found.end)
+        if aligned is None or not self.by_groups or not is_whole or has_hidden:
             picked = yield from self._pick(reader, found, [self._request.window])
             return OfRun(found, reader, picked=picked)
         windows = self._windows(reader, aligned)
@@ -160,7 +167,7 @@ class RunGroups:
         return [grouping.of_starts(block, starts) for block in blocks]
 
     def _pick(self, reader: RunReader, found: RunRange, windows: Sequence[Window]) -> Routine[Picked]:
-        return pick(reader, found, self._request, windows, self._config, self._shape)
+        return pick(reader, found, self._request, windows, self._config, self._shape, self._hidden)
 
     def _windows(self, reader: RunReader, aligned: Window) -> list[Window]:
         """Returns the whole intervals for which the run can have groups, split into windows of limited size."""

@@ -20,6 +20,7 @@ from headrace.index.parts import Column
 from headrace.index.postings import TermRequest
 from headrace.index.reading import RunReader
 from headrace.query.engine.grouping import Block, Entries, Int64s, MeasureBlock, Shape
+from headrace.query.engine.hidden import NOTHING, Hidden
 from headrace.query.engine.sources import RunRange
 from headrace.query.language import canonical, histogram
 from headrace.query.language.canonical import SearchConfig, Summary
@@ -51,6 +52,7 @@ def pick(
     windows: Sequence[Window],
     config: SearchConfig,
     shape: Shape,
+    hidden: Hidden = NOTHING,
 ) -> Routine[Picked]:
     """Finds the records whose timestamps are in one of the windows, and aggregates those that columns decide; lists the
     offsets of the others. Fetches one round of ranges.
@@ -72,7 +74,7 @@ def pick(
     count = found.run.end_offset - found.run.first_offset
     first = found.run.first_offset
     own = np.zeros(count, bool)
-    own[found.first - first : found.end - first] = True
+    own[hidden.visible(np.arange(found.first, found.end)) - first] = True
 
     unsure, may_be_any_time = np.zeros(count, bool), np.zeros(count, bool)
     for name, posting in zip(lossy, marked, strict=True):

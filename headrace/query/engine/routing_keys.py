@@ -17,11 +17,9 @@ from headrace.clock import within_deadline
 from headrace.errors import Damaged, InvalidRequest
 from headrace.index import fetching
 from headrace.index.fetching import Ranges, Routine
-from headrace.objects import ObjectMissing, keys
-from headrace.objects import Range as ByteRange
-from headrace.query.engine.context import Engine
+from headrace.objects import ObjectMissing
+from headrace.query.engine.context import Engine, fetch_key_pages
 from headrace.query.engine.sources import Range, RunRange, SegmentRange, Snapshot
-from headrace.segment import keypage
 from headrace.segment.descriptor import Segment
 from headrace.segment.keypage import KeyPage
 
@@ -169,19 +167,11 @@ def read_key_pages(engine: Engine, ranges: Ranges, segments: Sequence[Segment]) 
     Raises:
         Damaged: a key page is missing, or differs from the one that was published.
     """
-    kept = {segment.key: engine.key_pages.get(segment.key) for segment in segments}
-    pages = {key: page for key, page in kept.items() if page is not None}
-    missing = {keys.segment_keys(segment.key): segment for segment in segments if segment.key not in pages}
-    if missing:
-        try:
-            fetched = ranges.get_ranges([ByteRange(name, 0, keypage.MAX_BYTES) for name in missing])
-        except ObjectMissing as exc:
-            raise Damaged(f"key page is missing: object={exc}") from exc
-        for (name, segment), data in zip(missing.items(), fetched, strict=True):
-            page = keypage.decode(data, sha256=segment.keys_sha256, count=segment.count, source=name)
-            pages[segment.key] = page
-            engine.key_pages.put(segment.key, page)
-    return [pages[segment.key] for segment in segments]
+    try:
+        pages = fetching.run(fetch_key_pages(engine, segments), ranges)
+    except ObjectMissing as exc:
+        raise Damaged(f"key page is missing: object={exc}") from exc
+    return [pages[segment.key].page for segment in segments]
 
 
 def _keys_of(found: SegmentRange, page: KeyPage, after: str | None, limit: int) -> list[str]:

@@ -233,7 +233,10 @@ def ask(engine: Engine, asked: Question, snapshot: Snapshot, found: RunRange) ->
         newest = found.run.greatest_timestamp
         return Found(0, lambda _: [], None, newest, 0, frozenset(), None, whole=False)
     begin, end = found.first - answer.first, found.end - answer.first
-    sure, unsure = _within(answer.sure, begin, end), _within(answer.unsure, begin, end)
+    sure, unsure = (
+        snapshot.hidden.visible(_within(rows, begin, end) + answer.first) - answer.first
+        for rows in (answer.sure, answer.unsure)
+    )
     must_look = np.zeros(len(sure), np.bool_)
     for marked in answer.lossy.values():
         must_look |= marked.has(sure)
@@ -247,9 +250,9 @@ def ask(engine: Engine, asked: Question, snapshot: Snapshot, found: RunRange) ->
     is_late = False
     while looked < len(ordered) and not is_late:
         chunk = np.sort(ordered[looked : looked + LOOK_RECORDS]) + answer.first
-        records = yield from fetch_records(snapshot, chunk.tolist())
-        for offset, data in records.items():
-            document = asked.promoter.document(offset, data)
+        records = yield from fetch_records(engine, snapshot, chunk.tolist())
+        for offset, stored in records.items():
+            document = asked.promoter.document(offset, *stored)
             values = asked.promoter.values(document, asked.fields)
             try:
                 counted = scoring.frequencies(asked.words, values, asked.check) if asked.words else None

@@ -270,11 +270,11 @@ class _Search:
             self._spent["runs"] += self._clock() - began
             return found
         if isinstance(first, SegmentRange):
-            found = [scan(self._asked, context.of_segment(self._engine.objects, first, self._promoter))]
+            documents = context.of_segment(self._engine, self._snapshot, first, self._promoter, self._ranges)
+            found = [scan(self._asked, documents)]
             self._spent["segments"] += self._clock() - began
             return found
-        records = first.tail.records
-        found = [scan(self._asked, (self._promoter.document(one.offset, one.data) for one in records))]
+        found = [scan(self._asked, context.of_tail(self._snapshot, self._promoter, first.tail.records))]
         self._spent["tail"] += self._clock() - began
         return found
 
@@ -295,12 +295,12 @@ class _Search:
         """Returns the hits of the page; only the first of them, at least one if there are any, if the time is over."""
         began = self._clock()
         missing = sorted(one.offset for one in page if one.document is None)
-        records = run(fetch_records(self._snapshot, missing), self._ranges) if missing else {}
+        records = run(fetch_records(self._engine, self._snapshot, missing), self._ranges) if missing else {}
         hits: list[Hit] = []
         for one in page:
             if hits and self._late():
                 break
-            document = one.document or self._promoter.document(one.offset, records[one.offset])
+            document = one.document or self._promoter.document(one.offset, *records[one.offset])
             try:
                 hits.append(Hit(one, document, self._score(document)))
             except OutOfTime:

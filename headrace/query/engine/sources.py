@@ -26,6 +26,7 @@ from headrace.log.requests import Head
 from headrace.log.stores import Stores
 from headrace.manifest.manifest import Manifest
 from headrace.manifest.store import remembered
+from headrace.query.engine.hidden import NOTHING, Hidden
 from headrace.segment.descriptor import Segment
 
 TAIL_BYTES = 64 * 1024 * 1024  # payload of one log's tail that a request takes along, the newest
@@ -33,6 +34,14 @@ _INDEX_AGE_S = 30.0  # then a generation is looked for that its publisher could 
 
 A = TypeVar("A")
 B = TypeVar("B")
+
+FindHidden = Callable[[Head], Hidden]
+"""The function that returns which records of a log no answer shows, given its state."""
+
+
+def show_all(_: Head) -> Hidden:
+    """Returns that no record is hidden."""
+    return NOTHING
 
 
 class Range(NamedTuple):
@@ -111,6 +120,8 @@ class Snapshot:
         plan: hash of the current plan (`descriptors.NONE` if runs hold only routing keys).
         parts: the parts in its ancestors' logs, oldest first, and in its own log.
         runs: the runs of the current plan, ascending and disjoint.
+        hidden: the records that no answer shows.
+        reads_columns: whether a search field is bound to a column of records.
     """
 
     def __init__(
@@ -121,6 +132,7 @@ class Snapshot:
         plan: str,
         parts: tuple[LogPart, ...],
         sources: Sources,
+        hidden: Hidden = NOTHING,
     ) -> None:
         self.name = name
         self.head = head
@@ -128,6 +140,8 @@ class Snapshot:
         self.plan = plan
         self.parts = parts
         self._sources = sources
+        self.hidden = hidden
+        self.reads_columns = definition.search is not None and definition.search.reads_columns
         self.runs: tuple[RunRange, ...] = tuple(
             found for part in parts for found in _cover(part, lambda run: run.plan == plan)
         )
@@ -177,9 +191,10 @@ class Snapshot:
 class Sources:
     """The source of snapshots of streams; caches the manifests that it reads. Thread-safe."""
 
-    def __init__(self, stores: Stores, logs: Log) -> None:
+    def __init__(self, stores: Stores, logs: Log, find_hidden: FindHidden = show_all) -> None:
         self._stores = stores
         self._logs = logs
+        self._find_hidden = find_hidden
         self._manifests, self._indexes = logs.manifests, logs.indexes
         self._known = remembered()
 
@@ -201,7 +216,8 @@ class Sources:
             parts, definition = self._parts(head, fresh), self._logs.definition_of(head)
         else:
             parts, definition = _together(lambda: self._parts(head, fresh), lambda: self._logs.definition_of(head))
-        return Snapshot(name, head, definition, definition.derive(descriptors.hash_of), parts, self)
+        plan = definition.derive(descriptors.hash_of)
+        return Snapshot(name, head, definition, plan, parts, self, self._find_hidden(head))
 
     def segments_in(self, part: LogPart, wanted: Range) -> list[SegmentRange]:
         """Returns the segments of a part that hold these records, ascending, cut to the range."""
@@ -222,7 +238,7 @@ class Sources:
 
     def _parts(self, head: Head, fresh: bool) -> tuple[LogPart, ...]:
         parts = []
-        first = 0
+        first = head.state.floor
         for ancestor in head.config.lineage:
             if ancestor.through > first:
                 parts.append(self._part(ancestor.log_id, first, ancestor.through, fresh))

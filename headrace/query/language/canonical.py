@@ -14,6 +14,9 @@ came from. Only `headrace.json.search_config` creates configurations, from check
 
 Anything else, null included, is no value, as if the field were absent. A record is first promoted to the current
 schema, so the binding for that version applies, never the one for the version in which it was written.
+
+A binding names a place in the record's data by a JSON pointer, or one of the columns that the log keeps beside the data
+(`KEY`, `NODE`, `TIME`). Only surfaces bind fields to columns; the configurations of clients can't.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ import re
 from collections.abc import Callable, Iterator
 from decimal import Decimal
 from functools import lru_cache
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 
@@ -32,6 +35,24 @@ from headrace.json import jsontext
 from headrace.limits import MAX_SAFE_INTEGER
 
 Kind = Literal["keyword", "text", "integer", "float", "date", "bool"]
+
+KEY, NODE, TIME = "@key", "@node", "@time"  # in place of a JSON pointer, which is empty or begins with a slash
+COLUMNS = frozenset({KEY, NODE, TIME})
+
+
+class RecordColumns(NamedTuple):
+    """What a log keeps of a record beside its data: key, node, and append time (epoch ms)."""
+
+    key: str | None
+    node: str | None
+    time_ms: int
+
+    def at(self, pointer: str) -> str | int | None:
+        """Returns the value of the column that `KEY`, `NODE` or `TIME` names."""
+        if pointer == KEY:
+            return self.key
+        return self.node if pointer == NODE else self.time_ms
+
 
 _BOOST = msgspec.Meta(gt=0, le=1_000_000)  # a score stays a number, whatever matches
 _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -45,7 +66,7 @@ class _Value(
 
 class Binding(_Value, frozen=True, kw_only=True):
     """The JSON pointer to a field's values in records of a schema version, and of later versions up to the next
-    binding.
+    binding; or the name of a column.
     """
 
     version: Annotated[int, msgspec.Meta(ge=1, le=MAX_SAFE_INTEGER)]
@@ -169,6 +190,12 @@ class SearchConfig(_Value, frozen=True, kw_only=True, eq=False):
         if self.default_fields:
             return self.default_fields
         return tuple(DefaultField(field=name) for name, field in self.fields.items() if field.kind == "text")
+
+    @property
+    def reads_columns(self) -> bool:
+        """Whether a field has its values in a column of records, not in their data."""
+        bindings = (binding for field in self.fields.values() for binding in field.bindings)
+        return any(binding.json_pointer in COLUMNS for binding in bindings)
 
     def document(self) -> dict[str, Any]:
         """Returns the configuration as a JSON document: members that are absent, false or null are left out; rollups
@@ -311,11 +338,15 @@ def _float_text(number: float) -> str:
     return "-" * sign + printed
 
 
-_Step = tuple[str, jsontext.Path, Callable[[Any], Value | None]]
+_Step = tuple[str, str, jsontext.Path, Callable[[Any], Value | None]]
 
 
 def values(
-    config: SearchConfig, version: int, document: Any, fields: frozenset[str] | None = None
+    config: SearchConfig,
+    version: int,
+    document: Any,
+    fields: frozenset[str] | None = None,
+    columns: RecordColumns | None = None,
 ) -> dict[str, list[Value]]:
     """Returns the canonical values of a record by field; items of arrays, also of nested ones, count one by one, in
     order.
@@ -327,10 +358,14 @@ def values(
         version: the current schema version, to which the record was promoted.
         document: the parsed record.
         fields: names of the fields to return; all by default.
+        columns: the columns of the record, if it is known that a field may be bound to one.
     """
     found: dict[str, list[Value]] = {}
-    for name, path, read in _plan(config, version, fields):
-        raw = jsontext.get(document, path)
+    for name, column, path, read in _plan(config, version, fields):
+        if column:
+            raw: Any = None if columns is None else columns.at(column)
+        else:
+            raw = jsontext.get(document, path)
         if isinstance(raw, list):
             read_values = [value for item in flat(raw) if (value := read(item)) is not None]
             if read_values:
@@ -342,12 +377,19 @@ def values(
 
 @lru_cache(maxsize=256)
 def _plan(config: SearchConfig, version: int, fields: frozenset[str] | None) -> tuple[_Step, ...]:
-    """Returns for each field its name, its path, and the function that reads its value."""
+    """Returns for each field its name, its column or else its path, and the function that reads its value."""
     return tuple(
-        (name, jsontext.parse_pointer(binding.json_pointer), reader(field))
+        (name, *place_of(binding), reader(field))
         for name, field in config.fields.items()
         if (fields is None or name in fields) and (binding := field.bound_at(version)) is not None
     )
+
+
+def place_of(binding: Binding) -> tuple[str, jsontext.Path]:
+    """Returns where a binding's values are: the name of a column, or an empty text and the path in a record's data."""
+    if binding.json_pointer in COLUMNS:
+        return binding.json_pointer, ()
+    return "", jsontext.parse_pointer(binding.json_pointer)
 
 
 def flat(array: list[Any]) -> Iterator[Any]:
