@@ -38,8 +38,9 @@ class Impatient(AssertionError):
 class Client:
     """A connection of one thread. Counts answers by method and status."""
 
-    def __init__(self, url: str, history: History, random: Random) -> None:
+    def __init__(self, url: str, history: History, random: Random, prefix: str = "/v1/stream/") -> None:
         self._http = httpx.Client(base_url=url, timeout=TIMEOUT_S)
+        self._prefix = prefix
         self._history = history
         self._random = random
         self.answers: Counter[tuple[str, int]] = Counter()
@@ -61,7 +62,7 @@ class Client:
         """
         try:
             found = self._http.request(
-                method, f"/v1/stream/{quote(stream)}", headers=dict(headers or {}), content=body, params=query
+                method, self._prefix + quote(stream), headers=dict(headers or {}), content=body, params=query
             )
             answer = Answer(found.status_code, found.headers, found.content)
         except httpx.TransportError:

@@ -49,7 +49,9 @@ class Common:
 
 
 class Worker(threading.Thread):
-    """A thread of the load. `error` is what ended it, if anything did."""
+    """A thread of the load. `error` is what ended it, if anything did. `prefix` is the path in front of names."""
+
+    prefix = "/v1/stream/"
 
     def __init__(self, common: Common, name: str) -> None:
         super().__init__(name=name, daemon=True)
@@ -60,7 +62,7 @@ class Worker(threading.Thread):
         self._sent = 0
 
     def run(self) -> None:
-        self.client = Client(self.common.url, self.history, self.random)
+        self.client = Client(self.common.url, self.history, self.random, self.prefix)
         self.common.answers.append(self.client.answers)
         try:
             self.work()

@@ -17,14 +17,16 @@ from headrace.manifest.merging import MergeLimits
 from headrace.recovery.survey import list_logs
 from headrace.recovery.verify import verify_all
 from headrace.settings import Settings, child_environment
-from headrace.streams.values import STREAMS
 from headrace.tables.catalog import Row
+from headrace.topics.values import LEASES
 from local.environment import client
 from tests.support.emulated_cloud import DevServer
 
 # Left by a kill between an upload and what names it; the sealer's orphan sweep removes them after a day.
 EXPECTED = frozenset({"bucket.orphan"})
 ROWS = 500
+# The newest entries of a lease log, back to the one that names its snapshot, are never trimmed.
+EVENTS_KEPT = 65
 
 
 @dataclass
@@ -61,14 +63,14 @@ def unfinished(stores: Stores, limits: MergeLimits) -> list[str]:
     one is purged and in no listing.
     """
     left = []
-    living = {row.log_id: row for row in _living(stores)}
+    living = {log.log_id: log for row in _living(stores) for log in row.logs}
     for log_id, row in living.items():
         entries, end_slot = stores.wal.read(log_id).entries, stores.watermarks.get(log_id).end_slot
         if entries and entries[-1].state.ended:
             left.append(f"{log_id} {row.config.name}: has ended, and its row says that it lives")
         elif not entries or end_slot <= entries[-1].slot:
             left.append(f"{log_id} {row.config.name}: not sealed, {len(entries)} entries")
-        elif len(entries) > 1:
+        elif len(entries) > (EVENTS_KEPT if row.config.role == LEASES else 1):
             left.append(f"{log_id} {row.config.name}: not trimmed, {len(entries)} entries")
         elif mergeable(stores, log_id, limits):
             left.append(f"{log_id} {row.config.name}: not merged")
@@ -93,10 +95,11 @@ def merged_away(stores: Stores, log_id: str) -> int:
 
 
 def _living(stores: Stores) -> Iterator[Row]:
-    after = ""
-    while rows := stores.catalog.living(STREAMS, after=after, limit=ROWS):
-        yield from rows
-        after = rows[-1].name
+    for surface in stores.surfaces:
+        after = ""
+        while rows := stores.catalog.living(surface, after=after, limit=ROWS):
+            yield from rows
+            after = rows[-1].name
 
 
 def come_to_rest(server: DevServer, limit_s: float, limits: MergeLimits, progress: Callable[[str], None]) -> Rest:

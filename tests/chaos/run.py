@@ -106,7 +106,7 @@ def run(options: Options, progress: Progress) -> Report:
             injector.SEED: str(options.seed),
         }
         with dev_server(
-            *_arguments(options, _template(folder, options.visibility_s)),
+            *arguments(options, template(folder, options.visibility_s)),
             environment=environment | NO_METRICS,
             runs_jobs=True,  # merges
         ) as server:
@@ -119,7 +119,7 @@ def run(options: Options, progress: Progress) -> Report:
     return report
 
 
-def _arguments(options: Options, template: Path) -> list[str]:
+def arguments(options: Options, template: Path) -> list[str]:
     return [
         "--app=tests.chaos.faulty:create_app",
         f"--template={template}",
@@ -137,7 +137,7 @@ def _arguments(options: Options, template: Path) -> list[str]:
     ]
 
 
-def _template(folder: Path, visibility_s: int) -> Path:
+def template(folder: Path, visibility_s: int) -> Path:
     """Returns the deployment as it is, but with the sealer on faulty clients, and a queue that is made for many
     deaths.
     """
