@@ -25,7 +25,8 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.load_profile(FULL if is_full(config) else PUSH)
     config.pluginmanager.register(grouping)
     config.pluginmanager.register(Budget(config))
-    config.pluginmanager.register(coverage.Judge(config), coverage.NAME)
+    for folder, table in coverage.TABLES.items():
+        config.pluginmanager.register(coverage.Judge(config, folder, table), f"{coverage.NAME}: {folder.name}")
 
 
 def is_full(config: pytest.Config) -> bool:

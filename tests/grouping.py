@@ -16,10 +16,14 @@ from xdist.scheduler.loadscope import LoadScopeScheduling
 CONTRACT = "tests/conformance/contract/"
 CONFIGURATION = re.compile(r"\[(one-process|three-processes|cold)\b")
 ALONE = ("test_backpressure.py", "test_scopes.py")  # of the contract, each with a server of its own
-FOLDERS = ("tests/clients/", "tests/deployed/", "tests/infra/", "tests/observability/", "tests/unit/emr_jobs/")
+FOLDERS = (
+    *("tests/clients/", "tests/conformance/topics/", "tests/deployed/", "tests/infra/", "tests/observability/"),
+    "tests/unit/emr_jobs/",
+)
 LONGEST_FIRST = (
     "contract: stages",
     "contract: three-processes",
+    "tests/conformance/topics/",
     "tests/docs/test_commands.py",
     "tests/e2e/test_merging.py",
     "tests/conformance/test_official_suite.py",

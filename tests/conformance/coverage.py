@@ -1,8 +1,9 @@
-"""Every normative sentence of the two contracts has black-box tests that pass.
+"""Every normative sentence of the contracts has black-box tests that pass.
 
-`coverage.csv` has a row for each: `source` (`http` or `schemas`, or what else demands it), `section`, `lines` of the
-contract's text, the sentence in short, its tests (`file.py::test`, several with a space between), a note where a decision
-explains what is tested.
+`coverage.csv` (of streams) and `topics/coverage.csv` have a row for each: `source` (`http` or `schemas`, or what else
+demands it), `section`, `lines` of the contract's text, the sentence in short, its tests (`file.py::test`, several with a
+space between), a note where a decision explains what is tested. A row without tests has a note that begins with `excused: `
+and says why.
 
 A row passes if all its tests passed, each in every configuration that was asked. A session fails when one of a row's tests
 did not pass; and also when one was not run, if the session was asked for the whole contract.
@@ -20,8 +21,11 @@ import pytest
 
 CONTRACT = Path(__file__).parent / "contract"
 TABLE = Path(__file__).parent / "coverage.csv"
+TOPICS = Path(__file__).parent / "topics"
+TABLES = {CONTRACT: TABLE, TOPICS: TOPICS / "coverage.csv"}  # the tables of the folders that have one
 NARROWING = ("keyword", "markexpr", "deselect", "ignore", "ignore_glob", "lf", "stepwise", "collectonly")
 NAME = "coverage of the contract"
+EXCUSE = "excused: "
 
 
 class Row(NamedTuple):
@@ -48,9 +52,9 @@ def read_rows(table: Path = TABLE) -> tuple[Row, ...]:
 
 
 def verdict(row: Row, outcomes: Mapping[str, list[str]]) -> str:
-    """Returns `passed`, `not run: …`, or what is wrong with a row."""
+    """Returns `passed`, `excused`, `not run: …`, or what is wrong with a row."""
     if not row.tests:
-        return "names no test"
+        return "excused" if row.note.startswith(EXCUSE) else "names no test"
     if bad := {name: outcomes[name] for name in row.tests if set(outcomes.get(name, ["passed"])) != {"passed"}}:
         return f"its tests did not pass: { {name: dict(Counter(all_of)) for name, all_of in bad.items()} }"
     if missing := [name for name in row.tests if not outcomes.get(name)]:
@@ -88,10 +92,14 @@ class Judge:
         wrong = [
             f"{row.id} ({row.source}, {row.section}, lines {row.lines}): {row.sentence}: {said}"
             for row, said in verdicts
-            if said != "passed" and (self._is_whole() or not said.startswith("not run"))
+            if said not in ("passed", "excused") and (self._is_whole() or not said.startswith("not run"))
         ]
-        passed = sum(said == "passed" for _, said in verdicts)
-        self._lines = [f"{passed} of {len(verdicts)} sentences have tests that passed in this session", *wrong]
+        passed, excused = (sum(said == wanted for _, said in verdicts) for wanted in ("passed", "excused"))
+        self._lines = [
+            f"{self._folder.name}: {passed} of {len(verdicts)} sentences have tests that passed in this session, "
+            f"{excused} have a reason for having none",
+            *wrong,
+        ]
         if wrong:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 

@@ -1,0 +1,32 @@
+"""The ways to run the server: the contract of topics holds in each of them. Each push asks the first, `--full` all."""
+
+from __future__ import annotations
+
+STRICTEST = "three-processes"
+CONFIGURATIONS = {
+    STRICTEST: ("--api-processes", "3", "--seal-records", "20", "--seal-age", "1s"),
+    "cold": ("--api-processes", "2", "--cold", "--seal-age", "1s"),
+}
+KEYS = {
+    "reader": "read",
+    "writer": "write",
+    "deleter": "delete",
+    "admin": "admin",
+    "worker": "rw",
+    "letters": "r+d",
+    "bound": ":mine.|ours:",
+    "reader-bound": "read:mine.",
+    "writer-bound": "write:mine.",
+    "all": "",
+}
+LIMITS = {
+    "max_topics": 24,
+    "max_sse_connections": 3,
+    "max_sse_connections_per_key": 2,
+    "max_inflight_per_key": 3,
+    "max_total_bytes": 16 * 1024 * 1024,
+}
+GUARDED = {
+    "HEADRACE_API_KEYS": ",".join(f"{name}:{scopes}".rstrip(":") for name, scopes in KEYS.items()),
+    **{f"HEADRACE_{name.upper()}": str(most) for name, most in LIMITS.items()},
+}

@@ -1,0 +1,60 @@
+"""The servers of the topics' contract: one shared by every test, and one with keys and small limits.
+
+Set HEADRACE_CONTRACT_URL to run against a server that is already there instead; HEADRACE_CONTRACT_KEY is its key. Tests of
+keys and limits start their own server in any case.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import httpx
+import pytest
+
+from tests.conformance.topics.client import Server, Topic
+from tests.conformance.topics.configurations import CONFIGURATIONS, GUARDED, STRICTEST
+from tests.support.emulated_cloud import dev_server
+from tests.support.pipeline import NO_METRICS
+
+EXTERNAL_URL = os.environ.get("HEADRACE_CONTRACT_URL")
+PARAMETERS = [
+    pytest.param(name, marks=() if name == STRICTEST else pytest.mark.full, id=name) for name in CONFIGURATIONS
+]
+
+
+def connections() -> httpx.Client:
+    """Returns a client that sends what it is told to, to as many processes at once as a test asks."""
+    return httpx.Client(timeout=40, trust_env=False, limits=httpx.Limits(max_connections=None))
+
+
+@pytest.fixture(scope="session", params=["given-server"] if EXTERNAL_URL else PARAMETERS)
+def server(request: pytest.FixtureRequest) -> Iterator[Server]:
+    """Yields a running server without keys; tests share it and keep to names of their own."""
+    with connections() as http:
+        if EXTERNAL_URL:
+            yield Server(EXTERNAL_URL.rstrip("/"), http, os.environ.get("HEADRACE_CONTRACT_KEY"))
+            return
+        with dev_server(*CONFIGURATIONS[request.param], environment=NO_METRICS) as running:
+            yield Server(running.url, http)
+
+
+@pytest.fixture(scope="session")
+def guarded() -> Iterator[Server]:
+    """Yields a server with keys and small limits, asked with the key that may do everything. One process: two of the
+    limits hold for each process.
+    """
+    with connections() as http, dev_server(environment={**NO_METRICS, **GUARDED}) as running:
+        yield Server(running.url, http, "all")
+
+
+@pytest.fixture
+def topic(server: Server) -> Topic:
+    """Returns a new topic of the default configuration."""
+    return server.topic()
+
+
+@pytest.fixture
+def queue(server: Server) -> Topic:
+    """Returns a new queue of the default configuration with five jobs, 1 to 5."""
+    return server.queue(1, 2, 3, 4, 5)
