@@ -106,6 +106,16 @@ def definition(log_id: str, number: int, nonce: str) -> str:
     return f"{definitions(log_id)}{number:012d}-{nonce}.json.zst"
 
 
+def snapshots(log_id: str) -> str:
+    """Returns the prefix of all snapshots of who holds a queue's jobs; `log_id` is that of its lease log."""
+    return f"{ROOT}{log_id}/snapshots/"
+
+
+def snapshot(log_id: str, offset: int, nonce: str) -> str:
+    """Returns the key of a snapshot that was taken when the lease log had `offset` records; immutable."""
+    return f"{snapshots(log_id)}{offset:020d}-{nonce}.msgpack.zst"
+
+
 def description(log_id: str) -> str:
     """Returns the key of a log's `log.json`, which recovery needs to rebuild the catalog row."""
     return f"{ROOT}{log_id}/log.json"
@@ -170,6 +180,7 @@ _ARTIFACTS = (
     ("manifests/pages/", "", "manifest_page"),
     ("manifests/", "", "manifest"),
     ("registry/", "", "schema_registry"),
+    ("snapshots/", "", "lease_snapshot"),
     ("index/manifests/", "", "index_manifest"),
     ("index/", "", "index_run"),
 )
