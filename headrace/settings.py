@@ -80,6 +80,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         trim_age_ms: entries younger than this are never trimmed; at least `minimum_trim_age_ms`.
         sse_seconds: how long an SSE response stays open (protocol § 10.2).
         live_timeout_ms: default wait of a long-poll.
+        max_topics, max_total_bytes: the most topics and queues, and bytes of records in all of them; 0 means no limit.
+        max_sse_connections, max_sse_connections_per_key: the most open streams of topics and queues (docs/limits.md).
+        max_inflight_per_key: the most requests of one key that one process works on.
         request_counts_ms: how often the api adds its object store requests to the streams' durable counters; 0 means
             never.
         metrics_interval_ms: how often the api appends its metrics to the stream `__stream_metrics__`; 0 means never.
@@ -123,6 +126,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     request_timeout_ms: int = 5_000
     live_timeout_ms: int = 3_000
     sse_seconds: int = 60
+    max_topics: int = 100_000
+    max_sse_connections: int = 10_000
+    max_sse_connections_per_key: int = 1_000
+    max_inflight_per_key: int = 1_000
+    max_total_bytes: int = 0
     spill_bytes: int = 32 * 1024
     seal_bytes: int = 16 * 1024 * 1024
     seal_records: int = 100_000
@@ -175,6 +183,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
                 f"{PREFIX}INDEX_SEGMENTS is below 1 or {PREFIX}COMPACT_FANOUT below 2: "
                 f"received={settings.index_segments},{settings.compact_fanout}"
             )
+        below_zero = [name for name in given if name.startswith("max_") and getattr(settings, name) < 0]
+        if below_zero:
+            raise SettingsError(f"{PREFIX}{below_zero[0].upper()} is below 0")
         if settings.spill_bytes > MAX_SPILL_BYTES:
             raise SettingsError(f"{PREFIX}SPILL_BYTES is above {MAX_SPILL_BYTES}: received={settings.spill_bytes}")
         if settings.merge_segments == 1 or settings.merge_segments < 0:

@@ -5,7 +5,7 @@ corrects rows. It costs two reads per log, one or two more if the log has severa
 the walk).
 
 The sweep ends logs whose deadline has passed, and updates deadlines that were renewed. It also removes the objects of
-creates that failed (`headrace.tables.unborn`).
+creates that failed (`headrace.tables.unborn`), and frees the slots of processes that died (`headrace.tables.slots`).
 """
 
 from __future__ import annotations
@@ -21,9 +21,11 @@ from functions.sealer.purge import PAGE_OBJECTS
 from functions.worker import Audited, is_its_day
 from headrace.objects import keys
 from headrace.tables.catalog import Row
+from headrace.tables.slots import free_expired
 from headrace.tables.unborn import UNBORN, buried
 
 SWEEP_S = 45.0  # of one sweep; the next begins after a minute
+SLOTS = 1_000  # that one sweep frees: a few seconds
 
 
 def audit(parts: Context, message: Message) -> Audited[int]:
@@ -70,29 +72,34 @@ def _missed(parts: Context, message: Message, row: Row, now_ms: int) -> list[Mes
 
 class Swept(NamedTuple):
     """The result of a sweep: the numbers of due rows whose logs it ended, and whose deadline it moved because it had
-    been renewed; the number of objects that it removed of logs that were never created; and the ids of logs for which
-    something failed, with the error.
+    been renewed; the number of objects that it removed of logs that were never created; the number of slots that it
+    freed; and the ids of logs for which something failed, with the error (of the slots without an id).
     """
 
     ended: int
     moved: int
     orphans: int
+    slots: int
     failed: list[tuple[str, Exception]]
 
 
 def sweep(parts: Context) -> Swept:
-    """Ends the logs whose deadline has passed, updates rows whose deadline was renewed, and removes what is left of logs
-    that were announced and not created, until its time is over. The next sweep, a minute later, does the rest: no message
-    asks for it, so that there is one sweep at a time.
+    """Frees slots whose deadline has passed. Ends the logs whose deadline has passed, updates rows whose deadline was
+    renewed, and removes what is left of logs that were announced and not created, until its time is over. The next sweep,
+    a minute later, does the rest: no message asks for it, so that there is one sweep at a time.
 
     A log that ends here is purged by the message that its last entry causes. A log that fails stays due, so the next
     sweep tries again.
     """
     catalog, clock = parts.stores.catalog, parts.stores.clock
     until = clock.monotonic() + SWEEP_S
-    rows = takewhile(lambda _: clock.monotonic() < until, catalog.due(parts.now_ms()))
-    ended = moved = orphans = 0
+    ended = moved = orphans = slots = 0
     failed: list[tuple[str, Exception]] = []
+    try:
+        slots = free_expired(parts.stores.sessions, parts.now_ms(), SLOTS)
+    except Exception as exc:  # noqa: BLE001 - nor must they keep logs alive
+        failed.append(("", exc))
+    rows = takewhile(lambda _: clock.monotonic() < until, catalog.due(parts.now_ms()))
     for row in rows:
         try:
             if row.surface == UNBORN:
@@ -106,7 +113,7 @@ def sweep(parts: Context) -> Swept:
                 moved += 1
         except Exception as exc:  # noqa: BLE001 - one log must not keep others alive
             failed.append((row.log_id, exc))
-    return Swept(ended, moved, orphans, failed)
+    return Swept(ended, moved, orphans, slots, failed)
 
 
 def _sweep_unborn(parts: Context, log_id: str) -> int:

@@ -139,7 +139,9 @@ class Sealer(Worker[Context]):
         self.context.meter.add(SealerMetric.LogsExpired, swept.ended)
         self.context.meter.add(SealerMetric.DeadlinesMoved, swept.moved)
         self.context.meter.add(SealerMetric.OrphansRemoved, swept.orphans)
-        self._note_failures(swept.failed, "log could not be expired")
+        if swept.slots:
+            self.logger.info("slots freed whose deadline had passed", count=swept.slots)
+        self._note_failures(swept.failed, "log could not be expired, or slots not freed")
 
     def _note_failures(self, failed: Sequence[tuple[str, Exception]], what: str) -> None:
         for log_id, exc in failed:

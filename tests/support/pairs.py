@@ -24,6 +24,7 @@ from headrace.log.seam import Decision, Draft, Ids, Look, NamedObject, Request, 
 from headrace.log.stores import Stores
 from headrace.objects import keys
 from headrace.tables.catalog import PutRow, Row
+from headrace.tables.counters import one_more, put_counted
 from headrace.tables.items import Guard, Member, MemoryTables, Names, Refusal, s
 from headrace.wal.memory import MemoryWal
 from headrace.wal.state import Extension, LogConfig, LogState, TimeRun, incarnation_of
@@ -175,15 +176,20 @@ def _write(look: Look, batches: list[Batch], now_ms: int, requests: tuple[int, .
 
 
 class Pairs:
-    """Pairs by name."""
+    """Pairs by name.
 
-    def __init__(self, stores: Stores) -> None:
+    Args:
+        most: how many pairs there may be, 0 for any number; None if they are not counted. `Stores.counted` must agree.
+    """
+
+    def __init__(self, stores: Stores, most: int | None = None) -> None:
         self.log = Log(stores, SURFACE)
+        self._most = most
 
     def create(self, name: str, **config: Any) -> Row:
         """Creates a pair, tagged in the surface's own table; returns its row."""
 
-        def decide(looks: Sequence[Look | None], _: Sequence[Request], __: Rows, now_ms: int, ids: Ids) -> Decision:
+        def decide(looks: Sequence[Look | None], _: Sequence[Request], rows: Rows, now_ms: int, ids: Ids) -> Decision:
             (old,) = looks
             if old is not None and not old.state.ended:
                 raise Conflict(f"pair exists: name={name}")
@@ -194,7 +200,12 @@ class Pairs:
             row = Row(row.log_id, row.config, deadline_ms=rules.deadline_ms(row.config, state, 0))
             entries = (Draft(row.log_id, "create", state, config=row.config), *rules.create_companions(row))
             tags = [PutTag(one.log_id, "created") for one in row.logs]
-            return Decision((row,), entries, (PutRow(row, old.log_id if old is not None else None), *tags))
+            named: tuple[Guard, ...] = (PutRow(row, old.log_id if old is not None else None),)
+            most = self._most
+            if most is not None:
+                before = old.row if old is not None else None
+                named = put_counted(row, before, lambda: one_more(PAIRS, name, most, rows.counts, ids.refused))
+            return Decision((row,), entries, (*named, *tags))
 
         row: Row = self.log.control(name, lambda controls: controls.find_any(name), decide)
         return row

@@ -50,6 +50,12 @@ def test_entries_of_which_two_fill_a_page_are_refused() -> None:
     assert Settings.from_environment({"HEADRACE_SPILL_BYTES": "262144"}).spill_bytes == 262_144
 
 
+def test_a_limit_below_zero_is_refused() -> None:
+    with pytest.raises(SettingsError, match="HEADRACE_MAX_TOPICS is below 0"):
+        Settings.from_environment({"HEADRACE_MAX_TOPICS": "-1"})
+    assert Settings.from_environment({"HEADRACE_MAX_TOPICS": "0"}).max_topics == 0
+
+
 @pytest.mark.parametrize("value", ["1", "-1"])
 def test_merging_one_segment_is_refused(value: str) -> None:
     with pytest.raises(SettingsError, match="MERGE_SEGMENTS"):

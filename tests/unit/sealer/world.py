@@ -45,10 +45,11 @@ class World:
             wal=self.wal,
             objects=self.objects,
             surfaces=(STREAMS, PAIRS),
+            counted=frozenset({PAIRS}),
             log_ids=lambda: f"{next(numbers):032x}",
             request_ids=lambda: f"r{next(numbers)}",
         )
-        self.logs, self.pairs = Streams(self.stores), Pairs(self.stores)
+        self.logs, self.pairs = Streams(self.stores), Pairs(self.stores, most=0)
         self.parts = assemble(self.stores, self.queue)
 
     def create(self, name: str, **request: Any) -> str:
