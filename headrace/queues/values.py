@@ -43,10 +43,13 @@ class Lease(NamedTuple):
 
 
 class Claimed(NamedTuple):
-    """The answer to a claim: the jobs, ascending, and how many are still ready."""
+    """The answer to a claim: the jobs, ascending, how many are still ready, and how many it moved to the dead-letter
+    topic.
+    """
 
     jobs: list[Job]
     ready: int
+    dead: int = 0
 
 
 class SettleRequest(NamedTuple):
