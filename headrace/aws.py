@@ -64,6 +64,6 @@ def aws_stores(
         objects=S3Objects(settings.bucket, client, fast=objects),
         settings=settings,
         clock=clock,
-        surfaces=(STREAMS,),
+        surfaces=(STREAMS, TOPICS),
         counted=frozenset({TOPICS}),
     )

@@ -20,7 +20,7 @@ def memory_stores(
     *,
     wal: MemoryWal | None = None,
     objects: Objects | None = None,
-    surfaces: tuple[str, ...] = (STREAMS,),
+    surfaces: tuple[str, ...] = (STREAMS, TOPICS),
     counted: frozenset[str] = frozenset({TOPICS}),
     **ids: Any,
 ) -> Stores:

@@ -29,6 +29,7 @@ from headrace.manifest.manifest import Manifest
 from headrace.manifest.store import remembered
 from headrace.objects import ObjectMissing
 from headrace.tables.catalog import Row
+from headrace.tables.producers import Key
 from headrace.wal.state import Entry, LogState, Producer
 
 _REMEMBERED = 4096  # logs of one process
@@ -375,6 +376,10 @@ class Context:
     def producer(self, log_id: str, producer_id: str) -> Producer | None:
         """Returns the row of a producer, None if there is none; costs one read."""
         return self.stores.producers.get(log_id, producer_id)
+
+    def key(self, log_id: str, digest: str) -> Key | None:
+        """Returns the row of an idempotency key, None if there is none; costs one read."""
+        return self.stores.producers.key(log_id, digest)
 
     def definition(self, log_id: str, state: LogState) -> Definition:
         """Returns the definition that a state names, the empty one if it names none; costs one GET the first time."""

@@ -148,8 +148,11 @@ class Controls:
 
     # Ends.
 
-    def delete(self, name: str) -> bool:
+    def delete(self, name: str, check: Callable[[Sequence[Look | None]], None] = lambda _: None) -> bool:
         """Deletes a name with all its logs. Returns False if it was deleted before and no fork needs its data.
+
+        Args:
+            check: raises an error if the name must not be deleted; gets all its logs, the main one first.
 
         Raises:
             NotFound: the name never existed; or it has expired, and no fork needs its data.
@@ -164,6 +167,7 @@ class Controls:
                 if look.state.ended == "deleted" and not look.state.forks:
                     return Decision((False,))
                 return Decision((self._surface.ended(look.config, look.state) or NotFound(name),))
+            check(looks)
             rows[:] = [look.row]
             return Decision((True,), _end(looks, "delete", "deleted"))
 

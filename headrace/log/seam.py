@@ -24,6 +24,7 @@ from headrace.limits import MAX_COMPANIONS, MAX_FORK_DEPTH, PRODUCERS_IN_STATE
 from headrace.objects import keys
 from headrace.tables.catalog import Row
 from headrace.tables.items import Guard
+from headrace.tables.producers import Key
 from headrace.wal.state import Ancestor, Companion, DefinitionRef, LogConfig, LogState, Producer, TimeRun
 
 T = TypeVar("T")
@@ -123,6 +124,9 @@ class Rows(Protocol):
 
     def producer(self, log_id: str, producer_id: str) -> Producer | None:
         """Returns the row of a producer that is not in the state; None if there is none."""
+
+    def key(self, log_id: str, digest: str) -> Key | None:
+        """Returns the row of an idempotency key; None if there is none."""
 
     def definition(self, log_id: str, state: LogState) -> Definition:
         """Returns the definition that a state names."""

@@ -116,6 +116,11 @@ def snapshot(log_id: str, offset: int, nonce: str) -> str:
     return f"{snapshots(log_id)}{offset:020d}-{nonce}.msgpack.zst"
 
 
+def removed(log_id: str, number: int, nonce: str) -> str:
+    """Returns the key of an object that lists removed records of a log; it is immutable, and named by the log's state."""
+    return f"{ROOT}{log_id}/dead/{number:012d}-{nonce}.zst"
+
+
 def description(log_id: str) -> str:
     """Returns the key of a log's `log.json`, which recovery needs to rebuild the catalog row."""
     return f"{ROOT}{log_id}/log.json"

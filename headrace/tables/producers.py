@@ -34,8 +34,26 @@ class Producers(Protocol):
     def get(self, log_id: str, producer_id: str) -> Producer | None:
         """Returns the row of a producer; None if there is none."""
 
+    def key(self, log_id: str, digest: str) -> Key | None:
+        """Returns the write that has an idempotency key, or had it until its time was over; None if there is no row."""
+
     def purge(self, log_id: str) -> bool:
         """Removes rows of a log, at most `PURGED_AT_ONCE`. Returns whether none are left."""
+
+
+class Key(NamedTuple):
+    """The write that has an idempotency key.
+
+    Attributes:
+        first, end: the offset of its first record, and the one after its last.
+        until_ms: when the key is free again, epoch milliseconds.
+        request_id: the request that wrote it.
+    """
+
+    first: int
+    end: int
+    until_ms: int
+    request_id: str
 
 
 def producer_item(log_id: str, producer: Producer) -> Item:
@@ -84,21 +102,6 @@ class PutProducer(Guard, frozen=True):
         tables[TABLE].rows[self.log_id, self.producer.id] = self.producer
 
 
-class Key(NamedTuple):
-    """The write that has an idempotency key.
-
-    Attributes:
-        first, end: the offset of its first record, and the one after its last.
-        until_ms: when the key is free again, epoch milliseconds.
-        request_id: the request that wrote it.
-    """
-
-    first: int
-    end: int
-    until_ms: int
-    request_id: str
-
-
 class PutKey(Guard, frozen=True):
     """A guard that gives an idempotency key to a write, if no other write has it at `now_ms` (epoch ms)."""
 
@@ -131,14 +134,7 @@ class PutKey(Guard, frozen=True):
 
     def standing(self, item: Item | None) -> Key:
         """Converts the row that refused the guard. Raises Damaged if the store did not return it, or it is no key's."""
-        where = f"producers log_id={self.log_id} producer=key#{self.digest}"
-        try:
-            found = item or {}
-            refuse_newer(found, where)
-            first, end, until_ms = (int(found[name]["N"]) for name in ("first", "end", "until_ms"))
-            return Key(first, end, until_ms, found["request"]["S"])
-        except (KeyError, ValueError) as exc:
-            raise Damaged(f"key's row does not parse: {where}") from exc
+        return _item_key(item or {}, self.log_id, self.digest)
 
     def check(self, tables: MemoryTables) -> Refusal | None:
         """Returns a refusal if another write has the key; else None."""
@@ -150,6 +146,16 @@ class PutKey(Guard, frozen=True):
         tables[TABLE].keys[self.log_id, self.digest] = self.key
 
 
+def _item_key(item: Item, log_id: str, digest: str) -> Key:
+    where = f"producers log_id={log_id} producer=key#{digest}"
+    refuse_newer(item, where)
+    try:
+        first, end, until_ms = (int(item[name]["N"]) for name in ("first", "end", "until_ms"))
+        return Key(first, end, until_ms, item["request"]["S"])
+    except (KeyError, ValueError) as exc:
+        raise Damaged(f"key's row does not parse: {where}") from exc
+
+
 class DynamoProducers:
     """The port `headrace.tables.producers.Producers` on DynamoDB."""
 
@@ -159,19 +165,23 @@ class DynamoProducers:
 
     def get(self, log_id: str, producer_id: str) -> Producer | None:
         """Returns the row of a producer, None if there is none; costs one consistent read."""
-        answer = self._store.call(
-            "GetItem",
-            {
-                "TableName": self._table,
-                "ConsistentRead": True,
-                "Key": {"log_id": s(log_id), "producer": s(producer_id)},
-            },
-        )
-        item = answer.get("Item")
+        item = self._get(log_id, producer_id)
         if item is None:
             return None
         refuse_newer(item, f"producers log_id={log_id} producer={producer_id}")
         return Producer(item["producer"]["S"], int(item["epoch"]["N"]), int(item["seq"]["N"]))
+
+    def key(self, log_id: str, digest: str) -> Key | None:
+        """Returns the row of an idempotency key, None if there is none; costs one consistent read."""
+        item = self._get(log_id, f"key#{digest}")
+        return _item_key(item, log_id, digest) if item is not None else None
+
+    def _get(self, log_id: str, producer: str) -> Item | None:
+        key = {"log_id": s(log_id), "producer": s(producer)}
+        found: Item | None = self._store.call(
+            "GetItem", {"TableName": self._table, "ConsistentRead": True, "Key": key}
+        ).get("Item")
+        return found
 
     def purge(self, log_id: str) -> bool:
         """Removes rows of a log with queries and batched deletes. Returns whether none are left."""
@@ -190,6 +200,11 @@ class MemoryProducers:
         """Returns the row of a producer; None if there is none."""
         with self.lock:
             return self.rows.get((log_id, producer_id))
+
+    def key(self, log_id: str, digest: str) -> Key | None:
+        """Returns the row of an idempotency key; None if there is none."""
+        with self.lock:
+            return self.keys.get((log_id, digest))
 
     def purge(self, log_id: str) -> bool:
         """Removes rows of a log. Returns whether none are left."""

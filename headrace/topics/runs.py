@@ -113,6 +113,11 @@ class Runs:
         return at < len(self) and self._starts[at] <= offset
 
     @property
+    def first(self) -> int:
+        """The first offset; 0 if the set is empty."""
+        return self._starts[0] if self else 0
+
+    @property
     def end(self) -> int:
         """The offset after the last one; 0 if the set is empty."""
         return self._ends[-1] if self else 0
@@ -152,6 +157,11 @@ class Runs:
 
         after = bisect_right(range(len(self)), n, lo=at, key=live_before)
         return first + n + self._below[after] - gone
+
+    def live_end(self, end: int) -> int:
+        """Returns the offset after the last one below `end` that is not in the set; 0 if there is none."""
+        at = bisect_left(self._ends, end)
+        return self._starts[at] if at < len(self) and self._starts[at] < end else end
 
     def live_runs(self, first: int, end: int) -> Iterator[tuple[int, int]]:
         """Yields the runs of offsets in `[first, end)` that are not in the set, ascending."""

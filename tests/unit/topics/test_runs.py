@@ -54,6 +54,7 @@ def test_ranges(offsets: set[int], first: int, end: int) -> None:
     assert runs.above(first) == runs_of({offset for offset in offsets if offset >= first})
     assert runs.add(first, end) == runs_of(offsets | inside)
     assert runs.count_below(first) == len({offset for offset in offsets if offset < first})
+    assert runs.live_end(end) == max((offset + 1 for offset in range(end) if offset not in offsets), default=0)
     live = {offset for low, high in runs.live_runs(first, end) for offset in range(low, high)}
     assert live == inside - offsets
 

@@ -1,0 +1,94 @@
+"""What a reader gets after a cursor: which records, whether it must learn of a gap, and where its cursor stands then.
+
+A cursor is a seq, the last one that the reader knows; so it is the offset of the record that the reader wants next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal, NamedTuple
+
+from headrace.batch import Record
+from headrace.topics.runs import Runs
+from headrace.topics.values import DiffRequest, Gap, TopicState, topic_of
+from headrace.wal.state import LogState
+
+Reason = Literal["cap", "ttl", "mixed", "recreated", "source_trim"]
+
+
+class Plan(NamedTuple):
+    """Where reading begins, and the gap before it that the reader must learn of; None if there is none."""
+
+    start: int
+    gap: Gap | None
+
+
+def plan(cursor: int, state: LogState, live: LogState, gone: Runs) -> Plan:
+    """Returns where reading after a cursor begins.
+
+    Args:
+        state: the topic's state.
+        live: the state without the records that have expired since.
+        gone: the records that are gone above the floor.
+    """
+    end = live.next_offset
+    floor = min(gone.live_at(live.floor), end)
+    if cursor > end:
+        # The cursor is of an earlier topic with this name. The reader begins anew.
+        return Plan(floor, Gap(1, end, "recreated", end))
+    if cursor < topic_of(live).evict_floor:
+        return Plan(floor, Gap(cursor + 1, floor, _reason(cursor, topic_of(state), topic_of(live)), floor - cursor))
+    return Plan(min(gone.live_at(max(cursor, floor)), end), None)
+
+
+def _reason(cursor: int, before: TopicState, now: TopicState) -> Reason:
+    """Returns what took the first records that the reader misses: as far as known, and only informative."""
+    return (before.cause if cursor < before.evict_floor else now.cause) or "ttl"
+
+
+class Taken(NamedTuple):
+    """Some of the records that were looked at, and the cursor after them.
+
+    Attributes:
+        size: bytes of data and meta of the records.
+        examined: how many records were looked at.
+        is_full: whether no more records fit into the page.
+    """
+
+    records: list[Record]
+    size: int
+    next: int
+    examined: int
+    is_full: bool
+
+
+def take(found: Iterable[Record], start: int, gone: Runs, own: frozenset[str], room: int, room_bytes: int) -> Taken:
+    """Returns those of consecutive records that the reader gets, while there is room.
+
+    Args:
+        start: the cursor before.
+        gone: the records that are gone.
+        own: the nodes whose records the reader does not get.
+        room, room_bytes: how many records, and bytes of data and meta, the page still takes.
+    """
+    taken: list[Record] = []
+    cursor, examined, size = start, 0, 0
+    for record in found:
+        if record.offset < start:
+            continue
+        if len(taken) >= room or size >= room_bytes:
+            return Taken(taken, size, cursor, examined, is_full=True)
+        cursor = record.offset + 1
+        if record.offset in gone:
+            continue
+        examined += 1
+        if record.node is not None and record.node in own:
+            continue
+        taken.append(record)
+        size += len(record.data) + len(record.meta or b"")
+    return Taken(taken, size, cursor, examined, len(taken) >= room or size >= room_bytes)
+
+
+def own_nodes(request: DiffRequest, state: LogState) -> frozenset[str]:
+    """Returns the nodes whose records a reader does not get."""
+    return request.nodes if topic_of(state).config.dedupe_node else frozenset()

@@ -1,0 +1,121 @@
+"""What must be read to know the live records of a topic: the removed ones that are not in the state, and when a record
+was appended.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from functools import cache
+
+import msgspec
+from msgspec.structs import replace
+
+from headrace.batch import Batch
+from headrace.log.seam import Ids, NamedObject, Rows
+from headrace.objects import keys
+from headrace.tables.catalog import Row
+from headrace.topics import retention
+from headrace.topics.retention import INLINE_BYTES, MAX_MARKS
+from headrace.topics.runs import NONE, Runs
+from headrace.topics.values import RemovedRef, topic_of
+from headrace.wal.state import LogState
+
+_MEASURED_RECORDS = 10_000  # a topic that has no more, nor more bytes, gets exact marks with its first cap or TTL
+_MEASURED_BYTES = 8 * 1024 * 1024
+
+Removed = Callable[[], Runs]
+"""A function that returns the removed records above a topic's floor, and reads their object only when it is called."""
+
+
+def size_of(records: Batch) -> int:
+    """Returns the bytes that records count: their data and meta."""
+    if isinstance(records.meta, list):
+        return len(records.data) + sum(map(len, filter(None, records.meta)))
+    return len(records.data) + len(records.meta or b"") * len(records)
+
+
+def removed_of(log_id: str, state: LogState, rows: Rows) -> Removed:
+    """Returns the removed records above a topic's floor, to be read when they are asked for."""
+    topic = topic_of(state)
+
+    @cache
+    def read() -> Runs:
+        inline = Runs.of_flat(topic.removed)
+        if topic.base is None:
+            return inline
+        key = keys.removed(log_id, topic.base.number, topic.base.nonce)
+        return rows.object(key, Runs.decode).above(state.floor).union(inline)
+
+    return read
+
+
+def pack(log_id: str, state: LogState, removed: Runs, ids: Ids) -> tuple[LogState, tuple[NamedObject, ...]]:
+    """Returns the state with its removed runs as an object if they are too long for it, and that object.
+
+    Args:
+        removed: all removed records above the floor.
+    """
+    topic = topic_of(state)
+    if len(msgspec.json.encode(topic.removed)) <= INLINE_BYTES:
+        return state, ()
+    data = removed.encode()
+    number = topic.base.number + 1 if topic.base is not None else 1
+    ref = RemovedRef(number, ids.nonce(data), removed.count_all, removed.end)
+    packed = replace(state, extension=replace(topic, removed=(), base=ref))
+    return packed, (NamedObject(keys.removed(log_id, ref.number, ref.nonce), data),)
+
+
+def expire(
+    state: LogState,
+    now_ms: int,
+    time_of: Callable[[int], int],
+    removed: Removed,
+    hidden: Removed = lambda: NONE,
+    wanted: int = 0,
+) -> LogState:
+    """Returns the state without the records that have expired, exactly.
+
+    Args:
+        time_of: returns the append time of a record. It is asked about one; if that has expired, about as many more as the
+            number of records in a mark has binary digits.
+        removed, hidden: as in `retention.enforce_caps`.
+        wanted: an offset: if the first live record is in a mark that ends before it, then only whole marks expire.
+    """
+    cutoff = retention.cutoff_ms(state, now_ms)
+
+    def find(first: int, end: int) -> int:
+        assert cutoff is not None, "there is a TTL"
+        if end <= wanted or time_of(first) >= cutoff:
+            return first
+        return first + bisect_left(range(first, end - 1), cutoff, key=time_of)
+
+    return retention.expire(state, cutoff, removed, find, hidden)
+
+
+def times_of(row: Row, rows: Rows) -> Callable[[int], int]:
+    """Returns a function that returns the append time of a record."""
+    return lambda offset: rows.page(row, offset, 1, 1)[0].time_ms
+
+
+def mark(row: Row, state: LogState, rows: Rows, removed: Removed) -> LogState:
+    """Returns the state with marks, for a topic that gets its first cap or TTL. It reads the records of a small topic, and
+    one record for each mark of others.
+    """
+    first, end = state.floor, state.next_offset
+    if not topic_of(state).live:
+        return state
+    records: Sequence[int] = ()
+    if end - first <= _MEASURED_RECORDS:
+        page = rows.page(row, first, end - first, _MEASURED_BYTES)
+        if len(page) == end - first:
+            bounds = [(one, page[one - first - 1].time_ms) for one in _bounds(first, end)]
+            records = [len(one.data) + len(one.meta or b"") for one in page]
+            return retention.build_marks(state, bounds, removed(), records)
+    bounds = [(one, rows.page(row, one - 1, 1, 1)[0].time_ms) for one in _bounds(first, end)]
+    return retention.build_marks(state, bounds, removed())
+
+
+def _bounds(first: int, end: int) -> list[int]:
+    count = min(MAX_MARKS, end - first)
+    return [first + (end - first) * number // count for number in range(1, count + 1)]

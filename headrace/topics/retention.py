@@ -1,0 +1,251 @@
+"""Where the live records of a topic begin, and how many there are: caps, TTLs and deletes. Everything here is pure.
+
+A record dies by a delete, which is silent, or by a cap or the TTL, which readers must learn. `LogState.floor` is the
+offset of the first live record, or the end of the log. `TopicState.evict_floor` is the offset after the last record that a
+cap or the TTL took. A record above the floor that was deleted is in the set `removed`. None of this ever goes back.
+
+The number of live records is exact. Bytes are exact until a cap or the TTL cuts into a mark: then its records count as
+equally large.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Literal, NamedTuple
+
+from msgspec.structs import replace
+
+from headrace.topics.runs import NONE, Runs
+from headrace.topics.values import Mark, TopicConfig, TopicState, topic_of
+from headrace.wal.state import LogState
+
+MAX_MARKS = 16
+INLINE_BYTES = 512  # of removed runs in a state; more of them become an object
+
+Loss = Literal["cap", "ttl"]
+
+
+def is_marked(config: TopicConfig) -> bool:
+    """Returns whether a topic has a cap or a TTL, so that its state keeps marks."""
+    return bool(config.ttl_ms or config.cap_records or config.cap_bytes)
+
+
+def cutoff_ms(state: LogState, now_ms: int) -> int | None:
+    """Returns the time (epoch ms) before which records have expired; None if the topic has no TTL. A reader whose clock is
+    late goes by the newest record's time.
+    """
+    ttl_ms = topic_of(state).config.ttl_ms
+    return max(now_ms, state.append_time_ms) - ttl_ms if ttl_ms else None
+
+
+def grow(state: LogState, records: int, size: int) -> LogState:
+    """Returns the state in which the newest `records` records, with `size` bytes, live: `state` is that of the log after
+    their append, without the topic's part.
+    """
+    topic = topic_of(state)
+    marks = topic.marks
+    if is_marked(topic.config) and records:
+        marks = _joined((*marks, Mark(state.next_offset, state.append_time_ms, records, size)))
+    topic = replace(topic, live=topic.live + records, bytes=topic.bytes + size, marks=marks)
+    return replace(state, extension=topic)
+
+
+def _joined(marks: tuple[Mark, ...]) -> tuple[Mark, ...]:
+    """Returns at most `MAX_MARKS` marks: too many, and the two neighbours that have the fewest records become one."""
+    while len(marks) > MAX_MARKS:
+        at = min(range(len(marks) - 1), key=lambda one: marks[one].live + marks[one + 1].live)
+        one, other = marks[at : at + 2]
+        joined = Mark(other.end, other.last_ms, one.live + other.live, one.bytes + other.bytes)
+        marks = (*marks[:at], joined, *marks[at + 2 :])
+    return marks
+
+
+def is_over(config: TopicConfig, live: int, size: int) -> bool:
+    """Returns whether so many records, or bytes, are more than a topic may have."""
+    return 0 < config.cap_records < live or 0 < config.cap_bytes < size
+
+
+def expire(
+    state: LogState,
+    cutoff: int | None,
+    removed: Callable[[], Runs],
+    find: Callable[[int, int], int] = lambda first, _: first,
+    hidden: Callable[[], Runs] = lambda: NONE,
+) -> LogState:
+    """Returns the state without the records that were appended before `cutoff` (epoch ms).
+
+    Args:
+        removed: returns the removed records above the floor; called only if something expires.
+        find: returns the first offset of `[first, end)` with a record that has not expired; the last one has not. By
+            default only whole marks expire.
+        hidden: as in `enforce_caps`.
+    """
+    topic = topic_of(state)
+    if cutoff is None or not topic.marks:
+        return state
+    first = state.floor
+    for mark in topic.marks:
+        if mark.last_ms >= cutoff:
+            # Its last record lives on. One record needs no search.
+            first = find(first, mark.end) if mark.end - first > 1 else first
+            break
+        first = mark.end
+    return lose(state, first, removed, "ttl", hidden()) if first > state.floor else state
+
+
+def enforce_caps(state: LogState, removed: Callable[[], Runs], hidden: Callable[[], Runs] = lambda: NONE) -> LogState:
+    """Returns the state without the oldest records that are beyond the caps; the newest record stays.
+
+    Args:
+        removed: returns the removed records above the floor; called only if a cap is exceeded.
+        hidden: returns records that are gone for another reason, and count no more; called likewise.
+    """
+    topic = topic_of(state)
+    config = topic.config
+    if not is_over(config, topic.live, topic.bytes):
+        return state
+    others = hidden()
+    live, size = counted(state, removed, others)
+    if not is_over(config, live, size):
+        return state
+    gone = removed().union(others)
+    first = state.floor
+    if 0 < config.cap_records < live:
+        first = gone.live_at(first, live - config.cap_records)
+    if 0 < config.cap_bytes < size:
+        first = max(first, _cut_bytes(state, gone, size - config.cap_bytes))
+    first = min(first, gone.live_end(state.next_offset) - 1)
+    return lose(state, first, removed, "cap", others)
+
+
+def counted(state: LogState, removed: Callable[[], Runs], hidden: Runs) -> tuple[int, int]:
+    """Returns how many records live and are not hidden, and their bytes."""
+    topic = topic_of(state)
+    if not hidden or not topic.live:
+        return topic.live, topic.bytes
+    live = topic.live - hidden.minus(removed()).count(state.floor, state.next_offset)
+    return live, topic.bytes * live // topic.live
+
+
+def _cut_bytes(state: LogState, gone: Runs, excess: int) -> int:
+    """Returns the offset below which the oldest records together have `excess` bytes, and no record more than needed. The
+    records of a mark count as equally large.
+    """
+    topic, first = topic_of(state), state.floor
+    for mark in topic.marks:
+        live = max(0, mark.end - first) - gone.count(first, mark.end)
+        size = mark.bytes * live // mark.live if mark.live else 0
+        if size > excess:
+            return gone.live_at(first, -(-live * excess // size))
+        excess -= size
+        first = max(first, mark.end)
+        if not excess:
+            break
+    return first
+
+
+def lose(state: LogState, end: int, removed: Callable[[], Runs], cause: Loss, hidden: Runs = NONE) -> LogState:
+    """Returns the state after a cap or the TTL took all records below offset `end`."""
+    topic, gone = topic_of(state), removed().union(hidden)
+    lost = gone.live_end(end)
+    if lost > state.floor:  # records that nobody could read any more are no loss
+        both = cause if topic.cause in ("", cause) else "mixed"
+        topic = replace(topic, evict_floor=max(topic.evict_floor, lost), cause=both)
+    return _raise_floor(state, topic, end, removed())
+
+
+def _raise_floor(state: LogState, topic: TopicState, floor: int, removed: Runs) -> LogState:
+    """Returns the state whose live records begin at offset `floor`, or behind the removed ones there. `topic` still counts
+    those below.
+    """
+    cut = min(floor, state.next_offset)
+    live = topic.live - max(0, cut - state.floor) + removed.count(state.floor, cut)
+    size, marks = topic.bytes, topic.marks
+    floor = min(removed.live_at(cut), state.next_offset)
+    if marks:
+        marks = tuple(_shortened(marks, max(cut, state.floor), removed))
+        marks = tuple(mark for mark in marks if mark.end > floor)
+        size = sum(mark.bytes for mark in marks)
+    inline = Runs.of_flat(topic.removed).above(floor)
+    base = topic.base if topic.base is not None and topic.base.end > floor else None
+    topic = replace(topic, live=live, bytes=size if live else 0, removed=inline.flat(), base=base, marks=marks)
+    return replace(state, floor=floor, extension=topic)
+
+
+def _shortened(marks: Sequence[Mark], floor: int, removed: Runs) -> Iterable[Mark]:
+    """Yields the marks without the records below `floor`; bytes are prorated."""
+    for mark in marks:
+        live = min(mark.live, max(0, mark.end - floor) - removed.count(floor, mark.end))
+        yield mark if live == mark.live else replace(mark, live=live, bytes=_share(mark.bytes, live, mark.live))
+        floor = max(floor, mark.end)
+
+
+def _share(size: int, part: int, whole: int) -> int:
+    return size * part // whole if whole else 0
+
+
+class Removal(NamedTuple):
+    """The effect of a delete: the state after it, all removed records above its floor, and how many it removed."""
+
+    state: LogState
+    removed: Runs
+    deleted: int
+
+
+def remove(state: LogState, victims: Runs, removed: Runs, size_of: Callable[[Runs, Runs, int], int]) -> Removal:
+    """Returns the effect of deleting those of `victims` that live. All of them are inline in the state, however many.
+
+    Args:
+        removed: the removed records above the floor.
+        size_of: returns the bytes of the records in its first argument, which die; those in the second one live on, and
+            both together have the bytes of the third.
+    """
+    topic = topic_of(state)
+    dying = victims.within(state.floor, state.next_offset).minus(removed)
+    if not dying:
+        return Removal(state, removed, 0)
+    union = removed.union(dying)
+    after: list[Mark] = []
+    first = state.floor
+    for mark in topic.marks or (Mark(state.next_offset, 0, topic.live, topic.bytes),):
+        here = dying.within(first, mark.end)
+        if here:
+            left = mark.live - here.count_all
+            living = Runs.of(union.live_runs(first, mark.end))
+            size = max(0, mark.bytes - size_of(here, living, mark.bytes)) if left else 0
+            mark = replace(mark, live=left, bytes=size)
+        after.append(mark)
+        first = mark.end
+    topic = replace(
+        topic,
+        live=topic.live - dying.count_all,
+        bytes=sum(mark.bytes for mark in after),
+        removed=Runs.of_flat(topic.removed).union(dying).flat(),
+        marks=tuple(after) if topic.marks else (),
+    )
+    state = _raise_floor(state, topic, state.floor, union)
+    return Removal(state, union.above(state.floor), dying.count_all)
+
+
+def build_marks(
+    state: LogState, bounds: Sequence[tuple[int, int]], removed: Runs, sizes: Sequence[int] = ()
+) -> LogState:
+    """Returns the state with marks, for a topic that gets its first cap or TTL.
+
+    Args:
+        bounds: where marks end, ascending, each with the append time of the record before; the last one is the log's end.
+        removed: the removed records above the floor.
+        sizes: the bytes of each record from the floor on; empty to count them as equally large.
+    """
+    topic, first = topic_of(state), state.floor
+    marks: list[Mark] = []
+    live_left, size_left = topic.live, topic.bytes
+    for end, last_ms in bounds:
+        live = end - first - removed.count(first, end)
+        size = _share(size_left, live, live_left)
+        if sizes:
+            runs = removed.live_runs(first, end)
+            size = sum(sum(sizes[low - state.floor : high - state.floor]) for low, high in runs)
+        marks.append(Mark(end, last_ms, live, size))
+        first, live_left, size_left = end, live_left - live, size_left - size
+    return replace(state, extension=replace(topic, marks=tuple(marks), bytes=sum(one.bytes for one in marks)))

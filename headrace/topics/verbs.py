@@ -1,0 +1,301 @@
+"""The verbs of topics as one object. They read what is to be decided on, and leave what to do to the rules beside."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from itertools import islice
+from typing import NamedTuple
+
+from headrace.batch import Record
+from headrace.clock import Bounded, Threads
+from headrace.errors import HeadraceError, InvalidRequest, StoreError
+from headrace.index.fetching import RunCache
+from headrace.log.logs import Log
+from headrace.log.requests import Head, RecordsPage
+from headrace.log.seam import Look
+from headrace.log.stores import Stores
+from headrace.tables.catalog import Row
+from headrace.topics import diff, live, retention
+from headrace.topics.configure import FirstWrite, PutRequest, decide_first_write, decide_put, normalized
+from headrace.topics.decide import SURFACE, EraseRequest, TopicSurface, decide_erase
+from headrace.topics.erase import victims_of
+from headrace.topics.errors import NotEmpty, TopicNotFound
+from headrace.topics.runs import NONE, Runs
+from headrace.topics.values import (
+    Configured,
+    DiffPage,
+    DiffRequest,
+    Erased,
+    Match,
+    QueueCounts,
+    TopicConfig,
+    TopicView,
+    WriteRequest,
+    Written,
+    check_name,
+    topic_of,
+)
+from headrace.wal.state import LogState
+
+TOUCH_MS = 15_000  # a read clock is written at most so often by one process
+_TRIES = 4  # a topic may be deleted and created between two looks
+_EXAMINED = 50_000  # records that one diff looks at, most of which its reader may not get
+_TIMES = 100_000  # append times of records, which never change
+_TOUCHED = 10_000
+_AUTO_PRIORITY = 500
+_HALF_LIFE_MS = 30_000
+_IDLE_MS = 300_000
+_MAX_PRIORITY = 1000
+
+
+class Hidden(NamedTuple):
+    """What a queue knows of its jobs: those that are done, so that no reader gets them, and how to count the others."""
+
+    runs: Runs = NONE
+    counts: Callable[[LogState], QueueCounts] | None = None
+
+
+class Topics(Log):
+    """The operations on topics, each by the topic's name. Methods block, may be called by any thread, and raise the errors
+    of `Log` and of `headrace.topics.errors`.
+    """
+
+    def __init__(self, stores: Stores, run_cache: RunCache | None = None, surface: TopicSurface = SURFACE) -> None:
+        """Creates the verbs. If `run_cache` is None, a cache in memory is created."""
+        super().__init__(stores, surface, run_cache)
+        self._times: Bounded[tuple[str, int, int], int] = Bounded(_TIMES)
+        self._touched: Bounded[str, int] = Bounded(_TOUCHED)
+        self._threads = Threads(16, "topics")
+
+    def _hidden(self, name: str, head: Head) -> Hidden:  # noqa: ARG002
+        """Returns what a queue knows of its jobs; nothing of a log."""
+        return Hidden()
+
+    # What changes topics.
+
+    def put(self, name: str, config: TopicConfig, *, limit: int = 0) -> Configured:
+        """Creates a topic, or replaces its configuration. `limit` is how many topics there may be, 0 for any number.
+
+        Raises:
+            Incompatible: the topic has another type.
+            LimitReached: there are as many topics as may be.
+        """
+        check_name(name)
+        wanted = normalized(name, config)
+        if self._context.pictures.warm(name) is not None:
+            with suppress(TopicNotFound):
+                if topic_of(self.head(name).state).config == wanted:
+                    return Configured(False, wanted)
+        request = PutRequest(name, config, limit)
+        configured: Configured = self.control(name, lambda controls: controls.find_any(name), decide_put, request)
+        return configured
+
+    def append(self, name: str, request: WriteRequest, *, limit: int = 0) -> Written:
+        """Appends records, all or none. If the topic does not exist and the request allows it, the same commit creates it.
+
+        Raises:
+            TopicNotFound: the topic does not exist, and the request does not create it.
+            TopicFull: the topic has no room, and discards nothing.
+            LimitReached: there are as many topics as `limit` says (0 for any number).
+        """
+        may_create = request.config.auto_create if request.create is None else request.create
+        for _ in range(_TRIES):
+            try:
+                ticket = self.appender.append(name, request)
+            except TopicNotFound:
+                if not may_create:
+                    raise
+                check_name(name)
+            else:
+                written: Written = ticket.result()
+                return written._replace(tries=ticket.tries)
+            first = FirstWrite(name, request, limit)
+            created: Written | None = self.control(
+                name, lambda controls: controls.find_any(name), decide_first_write, first
+            )
+            if created is not None:
+                return created
+        raise TopicNotFound(name)
+
+    def erase(self, name: str, before_seq: int | None, match: Match | None) -> Erased:
+        """Deletes the records that exist now, have seqs below `before_seq` (None for all), and match.
+
+        Raises:
+            InvalidRequest: there is no condition.
+        """
+        if before_seq is None and match is None:
+            raise InvalidRequest("a delete needs before_seq or match")
+        with self.in_time():
+            head = self.head(name)
+            end = head.state.next_offset
+            if before_seq is not None:
+                end = min(end, max(before_seq - 1, 0))
+            deleted, answer = 0, None
+            for part in victims_of(self, head, match, end):
+                answer = self._erase(name, part)
+                deleted += answer.deleted
+            if answer is None:
+                answer = self._erase(name, EraseRequest(head, NONE, lambda *_: 0))
+            return answer._replace(deleted=deleted)
+
+    def _erase(self, name: str, request: EraseRequest) -> Erased:
+        erased: Erased = self.control(name, lambda controls: controls.find_living(name), decide_erase, request)
+        return erased
+
+    def remove(self, name: str, *, if_empty: bool = False) -> bool:
+        """Deletes a topic with all its records. Returns False if there is none. Raises NotEmpty if it must be empty and is
+        not.
+        """
+        with self._turns(self._context.groups.in_use(name)), suppress(TopicNotFound):
+            if not if_empty:
+                return self.controls.delete(name)
+            shown = self.view(name, touch=False)
+
+            def check(looks: Sequence[Look | None]) -> None:
+                is_other = looks[0] is None or looks[0].state.next_offset != shown.head_seq
+                if shown.live or is_other:  # what was appended since is there, too
+                    raise NotEmpty(f'topic "{name}" is not empty')
+
+            return self.controls.delete(name, check)
+        return False
+
+    # What reads topics.
+
+    def view(self, name: str, *, touch: bool = True) -> TopicView:
+        """Returns the state of a topic. With `touch`, its priority counts it as read now."""
+        with self.in_time():
+            head = self.head(name)
+            read_ms = self._stores.sessions.clocks([head.log_id]).get(head.log_id)
+            if touch:
+                self._touch(head.log_id)
+            return self._show(name, head, read_ms, is_read=touch)
+
+    def topics(
+        self, prefixes: Sequence[str] = ("",), *, after: str = "", limit: int
+    ) -> tuple[list[TopicView], str | None]:
+        """Returns at most `limit` topics whose names begin with one of `prefixes` and come after `after`, in the order of
+        their names; and the name after which more follow, None if none do. What has expired counts until a mark ends.
+        """
+        with self.in_time():
+            read = self._context.pictures.read_time()
+            least = {one for one in prefixes if not any(one != other and one.startswith(other) for other in prefixes)}
+            found = [self.list(after=after, prefix=prefix, limit=limit + 1) for prefix in sorted(least)]
+            rows = list(islice(heapq.merge(*found, key=lambda row: row.name.encode()), limit + 1))
+            more = rows[limit - 1].name if len(rows) > limit else None
+            rows = rows[:limit]
+            clocks = self._stores.sessions.clocks(row.log_id for row in rows)
+
+            def show(row: Row) -> TopicView | None:
+                picture = self._context.pictures.look_at(row, read)
+                if picture.state.ended:  # the index of living names lags
+                    return None
+                head = self._context.head(picture)
+                return self._show(row.name, head, clocks.get(row.log_id), is_exact=False)
+
+            return [view for view in self._threads.map(show, rows) if view is not None], more
+
+    def _show(
+        self, name: str, head: Head, read_ms: int | None, *, is_read: bool = False, is_exact: bool = True
+    ) -> TopicView:
+        now_ms = self._stores.clock.now_ms()
+        hidden = self._hidden(name, head)
+        state = self._living(head, hidden.runs, now_ms, wanted=0 if is_exact else head.state.next_offset)
+        topic = topic_of(state)
+        removed = live.removed_of(head.log_id, state, self._context)
+        count, size = retention.counted(state, removed, hidden.runs)
+        floor = (
+            min(hidden.runs.union(removed()).live_at(state.floor), state.next_offset) if hidden.runs else state.floor
+        )
+        return TopicView(
+            name=name,
+            config=topic.config,
+            head_seq=state.next_offset,
+            earliest_seq=floor + 1,
+            live=count,
+            bytes=size,
+            effective_priority=effective_priority(topic.config, now_ms if is_read else read_ms, now_ms),
+            last_write_ts=state.append_time_ms or None,
+            last_read_ts=read_ms,
+            queue=hidden.counts(state) if hidden.counts is not None else None,
+        )
+
+    def diff(self, name: str, request: DiffRequest) -> DiffPage:
+        """Returns the records after a cursor, as many as fit into the page; at least one if the reader gets any."""
+        with self.in_time():
+            page = self.records(name, request.from_seq, max_records=request.limit, max_bytes=request.max_bytes)
+            head = page.head
+            self._touch(head.log_id)
+            self._remember(page)
+            hidden = self._hidden(name, head).runs
+            state = self._living(head, hidden, self._stores.clock.now_ms(), wanted=request.from_seq + 1)
+            gone = live.removed_of(head.log_id, state, self._context)().union(hidden)
+            begin = diff.plan(request.from_seq, head.state, state, gone)
+            records, position, examined = self._collect(page, begin.start, gone, request)
+            earliest = min(gone.live_at(state.floor), page.end)
+            return DiffPage(records, position, page.end, earliest + 1, begin.gap, examined)
+
+    def _collect(
+        self, page: RecordsPage, position: int, gone: Runs, request: DiffRequest
+    ) -> tuple[list[Record], int, int]:
+        """Returns the records that a reader gets from a position on, the cursor after them, and how many were looked at.
+
+        Args:
+            page: records that were read already, perhaps those at the position.
+        """
+        own, row = diff.own_nodes(request, page.head.state), Row(page.head.log_id, page.head.config)
+        records: list[Record] = []
+        examined, room_bytes = 0, request.max_bytes
+        found = page.records if page.records and page.records[0].offset <= position < page.next else []
+        while position < page.end:
+            room = request.limit - len(records)
+            if not found:
+                # As far as the page can take records if the reader gets all that live.
+                through = min(gone.live_at(position, room - 1) + 1, position + 2 * request.limit, page.end)
+                found = self._context.page(row, position, through - position, request.max_bytes)
+            taken = diff.take(found, position, gone, own, room, room_bytes)
+            records += taken.records
+            examined += taken.examined
+            room_bytes -= taken.size
+            position, found = min(gone.live_at(taken.next), page.end), []
+            if taken.is_full or examined >= _EXAMINED:
+                break
+        return records, position, examined
+
+    def _living(self, head: Head, hidden: Runs, now_ms: int, *, wanted: int) -> LogState:
+        """Returns a topic's state without the records that have expired, as `live.expire` does."""
+        removed = live.removed_of(head.log_id, head.state, self._context)
+        return live.expire(head.state, now_ms, partial(self._time_of, head), removed, lambda: hidden, wanted)
+
+    def _time_of(self, head: Head, offset: int) -> int:
+        def read() -> int:
+            return self._context.page(Row(head.log_id, head.config), offset, 1, 1)[0].time_ms
+
+        return self._times.load((head.log_id, head.incarnation, offset), read)
+
+    def _remember(self, page: RecordsPage) -> None:
+        """Keeps append times that a TTL asks for."""
+        if topic_of(page.head.state).config.ttl_ms:
+            for record in page.records:
+                self._times.put((page.head.log_id, page.head.incarnation, record.offset), record.time_ms)
+
+    def _touch(self, log_id: str) -> None:
+        """Records that a topic was read, unless this process did so a moment ago. A failure costs only priority."""
+        now_ms = self._stores.clock.now_ms()
+        if now_ms - (self._touched.get(log_id) or 0) >= TOUCH_MS:
+            self._touched.put(log_id, now_ms)
+            with suppress(StoreError, HeadraceError):
+                self._stores.sessions.touch(log_id, now_ms)
+
+
+def effective_priority(config: TopicConfig, read_ms: int | None, now_ms: int) -> int:
+    """Returns the priority of a topic that was last read at `read_ms`: the one that was given, else by how long ago that
+    was.
+    """
+    if config.priority is not None:
+        return max(-_MAX_PRIORITY, min(config.priority, _MAX_PRIORITY))
+    if not config.auto_priority or read_ms is None or now_ms - read_ms > _IDLE_MS:
+        return 0
+    return round(_AUTO_PRIORITY * 2 ** (-max(0, now_ms - read_ms) / _HALF_LIFE_MS))
