@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping
@@ -12,7 +13,6 @@ from typing import Any, TypeVar
 from urllib.parse import quote
 
 import httpx
-import orjson
 
 from tests.conformance.contract.client import JSON, SetupFailed, eventually, expect, shown
 
@@ -58,6 +58,11 @@ def at_once(calls: list[Callable[[], T]]) -> list[T]:
         return list(pool.map(run, calls))
 
 
+def compact(body: object) -> bytes:
+    """Returns a body as JSON without spaces."""
+    return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
+
+
 @dataclass(frozen=True)
 class Server:
     """A server under test, asked with one key or none."""
@@ -100,10 +105,9 @@ class Server:
         if self.key is not None:
             sent["Authorization"] = f"Bearer {self.key}"
         query = {
-            name: value if isinstance(value, str) else orjson.dumps(value).decode()
-            for name, value in (params or {}).items()
+            name: value if isinstance(value, str) else json.dumps(value) for name, value in (params or {}).items()
         }
-        content = body if isinstance(body, bytes) or body is None else orjson.dumps(body)
+        content = body if isinstance(body, bytes) or body is None else compact(body)
         return {"content": content, "headers": sent, "params": query}
 
     def unused(self, prefix: str = "t-") -> Topic:

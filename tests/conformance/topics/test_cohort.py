@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 
 from tests.conformance.topics.client import Server, Topic, answered, at_once
 
@@ -11,7 +12,7 @@ WINDOW = 500
 
 def shares(queue: Topic, most: tuple[int, ...]) -> list[list[int]]:
     """Claims for several workers at once; returns the seqs that each gets."""
-    return at_once([lambda node=f"w{n}", most=most: queue.seqs(node, max=most) for n, most in enumerate(most)])
+    return at_once([partial(queue.seqs, f"w{n}", max=jobs) for n, jobs in enumerate(most)])
 
 
 def test_jobs_are_dealt_evenly(server: Server) -> None:
