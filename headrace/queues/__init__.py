@@ -6,6 +6,12 @@ projection of these events, and it stands in the lease log's state.
 
     events       the events, as JSON records
     projection   who holds what: a fold of the events
-    decide       claims, and everything else that workers ask
+    ledger       the projection in the lease log's state, and one decision's changes to it
+    feed         the jobs' records for one decision
+    decide       claims, acks, nacks, extends and releases
+    cohort       claim windows
+    dead_letter  jobs that were delivered too often
+    remove       deletes of jobs
+    surface      all of these as the log knows them
     verbs        all of it as one object, beside the verbs of topics
 """

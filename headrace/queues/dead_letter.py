@@ -6,15 +6,23 @@ that topic takes no records, because it is full or absent and not to be created,
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import islice
 
 import msgspec
 
 from headrace.batch import Batch, Record
+from headrace.errors import HeadraceError
+from headrace.log.control import Asked
+from headrace.log.seam import Decision, Ids, Look, Request, Rows
 from headrace.queues import events
-from headrace.queues.decide import Queue, doomed, pick
+from headrace.queues.decide import Queue, doomed, open_queue, pick
+from headrace.queues.ledger import Points
 from headrace.queues.projection import Projection
+from headrace.topics.configure import FirstWrite, decide_first_write
+from headrace.topics.decide import TopicSurface
 from headrace.topics.runs import Runs
+from headrace.topics.values import WriteRequest
 
 MOST = 256  # jobs of one commit
 MOST_BYTES = 4 * 1024 * 1024
@@ -23,13 +31,57 @@ _meta = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _encode = msgspec.json.Encoder().encode
 
 
+class Burial:
+    """The decision to move the jobs of one queue that were delivered too often.
+
+    Attributes:
+        topics: decides the append to the dead-letter topic.
+        limit: how many topics there may be, if that topic is to be created; 0 for any number.
+    """
+
+    def __init__(self, topics: TopicSurface, points: Points, limit: int) -> None:
+        self.topics, self.limit = topics, limit
+        self._points = points
+
+    def decide(
+        self, logs: Sequence[Look | None], requests: Sequence[Request], rows: Rows, now_ms: int, ids: Ids
+    ) -> Decision:
+        """Decides: `logs` are the queue's lease log and jobs log, and the dead-letter topic (None if there is none). The
+        answer is how many jobs move. If the topic does not take all, only the first one is tried.
+        """
+        for most in (MOST, 1):
+            queue = open_queue(logs[:2], requests, self._points, rows, now_ms)
+            records = take(queue, most)
+            written = self._write(queue, bury(queue, records), logs[2], rows, now_ms, ids) if records else None
+            if written is not None and not isinstance(written.answers[0], HeadraceError):
+                draft, objects = queue.ledger.draft(ids, ())
+                entries = (draft, *written.entries)
+                return Decision((len(records),), entries, written.guards, (*objects, *written.objects))
+            if len(records) < 2:
+                break
+        return Decision((0,))
+
+    def _write(
+        self, queue: Queue, records: Batch, look: Look | None, rows: Rows, now_ms: int, ids: Ids
+    ) -> Decision | None:
+        """Decides the append to the dead-letter topic, which it creates if the queue allows that. None if it does not."""
+        name = queue.config.dead_letter
+        assert name is not None, "a job is dead only if there is a topic for it"
+        request = WriteRequest(records=records, create=queue.config.auto_create)
+        if look is not None and not look.state.ended:
+            return self.topics.decide((look,), (Asked(request),), rows, now_ms, ids)
+        if not queue.config.auto_create:
+            return None
+        try:
+            return decide_first_write((look,), (Asked(FirstWrite(name, request, self.limit)),), rows, now_ms, ids)
+        except HeadraceError as error:  # it could never fit, or there are too many topics
+            return Decision((error,))
+
+
 def take(queue: Queue, most: int = MOST) -> list[Record]:
-    """Returns the records of jobs that are to move, at most `most` of them; removes those whose TTL is over."""
-    ledger, waiting = queue.ledger, doomed(queue.ledger.now, queue.config)
-    offsets = (offset for first, end in waiting for offset in range(first, end))
-    records, gone = pick(queue, islice(offsets, most), most, MOST_BYTES)
-    if gone:
-        ledger.add(events.Remove(at=ledger.at, jobs=Runs.of_offsets(gone).flat()))
+    """Returns the records of jobs that are to move, at most `most` of them."""
+    offsets = (offset for first, end in doomed(queue.ledger.now, queue.config) for offset in range(first, end))
+    records, _ = pick(queue, islice(offsets, most), most, MOST_BYTES)
     return records
 
 

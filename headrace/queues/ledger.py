@@ -213,9 +213,7 @@ class Ledger:
         self._points = points
         self._stored = points.load(leases, rows)
         self.lost = lost_since(self._stored, jobs)
-        now = lose(self._stored, self.lost) if self.lost is not None else self._stored
-        self._floor = jobs.state.floor if jobs.state.floor > now.front else 0
-        self.now = advance(rise(now, self._floor), now_ms)
+        self.now = bring_up(self._stored, jobs, now_ms)
 
     @property
     def is_ahead(self) -> bool:
@@ -235,7 +233,9 @@ class Ledger:
     def add(self, event: AnyEvent) -> None:
         """Adds an event. The first one also tells what the jobs log has lost since the event before."""
         if not self.events:
-            event = replace(event, lost=self.lost, floor=self._floor)
+            floor = self.jobs.state.floor
+            is_news = self.lost is not None or floor > self._stored.front
+            event = replace(event, lost=self.lost, floor=floor if is_news else 0)
             self.now = apply(self._stored, event)
         else:
             self.now = apply(self.now, event)
@@ -277,6 +277,14 @@ class Ledger:
         base = Base(end, ids.nonce(data))
         key = keys.snapshot(self.leases.log_id, base.offset, base.nonce)
         return LeaseState(digest, front, None, base), (NamedObject(key, data),)
+
+
+def bring_up(projection: Projection, jobs: Look, now_ms: int) -> Projection:
+    """Returns a projection as it is at a moment, when the jobs log is `jobs`."""
+    lost = lost_since(projection, jobs)
+    if lost is not None:
+        projection = lose(projection, lost)
+    return advance(rise(projection, jobs.state.floor), now_ms)
 
 
 def lost_since(projection: Projection, jobs: Look) -> Lost | None:

@@ -107,7 +107,9 @@ class Projection(NamedTuple):
         return 16 * runs + 500 * (len(self.grants) + len(self.back) + len(self.joins) + 1)
 
     def counts(self, end: int) -> Counts:
-        """Returns the counters if the jobs log ends at offset `end`; `advance` to the time first."""
+        """Returns the counters if the jobs log ends at offset `end`, or at the cursor if that is higher, because `end` is
+        of an older picture. `advance` to the time first.
+        """
         in_flight = sum(grant.jobs.count_all for grant in self.grants)
         delayed = sum(one.jobs.count_all for one in self.back if one.ready_ms)
         ready = sum(one.jobs.count_all for one in self.back if not one.ready_ms)
@@ -115,8 +117,14 @@ class Projection(NamedTuple):
         return Counts(ready + fresh, in_flight, delayed)
 
     def live(self, end: int) -> int:
-        """Returns how many jobs are not done if the jobs log ends at offset `end`."""
-        return max(0, end - self.front) - self.done.count(self.front, end)
+        """Returns how many jobs are not done if the jobs log ends at offset `end`, as in `counts`."""
+        end = max(end, self.cursor)
+        return end - self.front - self.done.count(self.front, end)
+
+    @property
+    def hidden(self) -> Runs:
+        """The jobs that are done, and those below the jobs log's floor."""
+        return self.done.add(0, self.front)
 
     def is_done(self, offset: int) -> bool:
         """Returns whether a job is done, or below the jobs log's floor."""
@@ -190,6 +198,14 @@ def lose(projection: Projection, lost: Lost) -> Projection:
         done=projection.done.within(0, lost.end),
     )
     return _kept(kept, lambda jobs: jobs.within(0, lost.end))
+
+
+def before(projection: Projection, end: int) -> Projection:
+    """Returns the projection without the jobs from offset `end` on, as a reader sees it whose picture of the jobs log is
+    older.
+    """
+    is_newer = max(projection.cursor, projection.done.end) > end
+    return projection if not is_newer else lose(projection, Lost(projection.incarnation, end))
 
 
 def rise(projection: Projection, floor: int) -> Projection:

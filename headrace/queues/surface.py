@@ -1,18 +1,69 @@
-"""What a process asks of a lease log, decided together: the requests that wait share one entry."""
+"""The surface of queues, as the log knows it: what a process asks of a lease log is decided together, and shares one entry.
+Appends to the jobs log are those of any topic.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+from headrace.clock import Bounded
 from headrace.errors import HeadraceError
-from headrace.log.seam import Decision, Ids, Look, Request, Rows
+from headrace.log.seam import Decision, Ids, Look, Request, Rows, Which, split
 from headrace.queues.cohort import Dealing, Joining, deal, join
 from headrace.queues.decide import Claim, Release, Settle, ack, claim, extend, nack, open_queue, release
-from headrace.queues.ledger import Points
+from headrace.queues.ledger import Points, bring_up
+from headrace.topics.decide import TopicSurface
+from headrace.topics.runs import NONE, Runs
+from headrace.topics.values import LEASES, topic_of
+
+_REMEMBERED = 4096  # queues of one process
+
+
+class QueueSurface(TopicSurface):
+    """The rules of topics and queues. It caches projections, and where the fresh jobs of queues begin; both are checked
+    whenever they are used.
+
+    Attributes:
+        points: the projections.
+        cursors: the offset of the first fresh job, by name; a hint.
+    """
+
+    def __init__(self, find_leases: Callable[[Look], Look]) -> None:
+        """Creates the rules. `find_leases` reads the lease log that belongs to a jobs log."""
+        self.points = Points()
+        self.cursors: Bounded[str, int] = Bounded(_REMEMBERED)
+        self._find_leases = find_leases
+
+    def look_at(self, which: Which) -> tuple[Which, ...]:
+        """What is asked of a lease log is decided with the jobs log, whose picture is not older."""
+        name, role = split(which)
+        return (which, name) if role == LEASES else (which,)
+
+    def hidden(self, look: Look, rows: Rows) -> Runs:
+        """Returns the done jobs of a queue; nothing for other topics. Reads the lease log."""
+        if topic_of(look.state).config.type != "queue" or look.state.ended:
+            return NONE
+        now = bring_up(self.points.load(self._find_leases(look), rows), look, 0)
+        return now.hidden
+
+    def decide(
+        self, logs: Sequence[Look | None], requests: Sequence[Request], rows: Rows, now_ms: int, ids: Ids
+    ) -> Decision:
+        """Decides appends to a topic, or what workers ask of a queue."""
+        look = logs[0]
+        if look is None or look.config.role != LEASES:
+            return super().decide(logs, requests, rows, now_ms, ids)
+        return decide(logs, requests, self.points, rows, now_ms, ids, self.cursors)
 
 
 def decide(
-    logs: Sequence[Look | None], requests: Sequence[Request], points: Points, rows: Rows, now_ms: int, ids: Ids
+    logs: Sequence[Look | None],
+    requests: Sequence[Request],
+    points: Points,
+    rows: Rows,
+    now_ms: int,
+    ids: Ids,
+    cursors: Bounded[str, int],
 ) -> Decision:
     """Decides what workers ask of one queue: `logs` are its lease log and its jobs log. One entry has the events of all
     requests that change something; an answer without an event is checked by the log on fresh state.
@@ -43,6 +94,7 @@ def decide(
                 answers.append(deal(queue, one))
         if len(ledger.events) > before:
             changing.append(number)
+    cursors.put(ledger.jobs.row.name, ledger.now.cursor)
     if not changing:
         return Decision(answers)
     draft, objects = ledger.draft(ids, tuple(changing))

@@ -10,6 +10,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from headrace.batch import Batch, Record
+from headrace.clock import Bounded
 from headrace.log.seam import Decision, Look
 from headrace.queues import surface
 from headrace.queues.cohort import Dealing, Joining
@@ -52,7 +53,7 @@ class Desk:
 
     def forget(self) -> None:
         """Becomes a process that knows nothing."""
-        self.points = Points()
+        self.points, self.cursors = Points(), Bounded[str, int](10)
 
     def produce(self, *data: bytes, key: str | None = None, meta: bytes | None = None) -> None:
         """Adds jobs."""
@@ -100,7 +101,8 @@ class Desk:
     def decide(self, *requests: Any, looks: Sequence[Look] | None = None) -> Decision:
         """Decides requests of one process; commits nothing."""
         asked = [SimpleNamespace(request=one, request_id=f"r{next(self._ids)}", memo=None) for one in requests]
-        return surface.decide(looks or self.looks(), asked, self.points, self, self.now_ms, self)
+        looked = looks or self.looks()
+        return surface.decide(looked, asked, self.points, self, self.now_ms, self, self.cursors)
 
     def commit(self, decision: Decision) -> Decision:
         """Applies what was decided."""

@@ -39,11 +39,11 @@ def test_jobs_are_leased_in_order_and_only_once() -> None:
 
 def test_an_empty_claim_writes_nothing() -> None:
     desk = Desk()
-    assert desk.claim() == ([], 0)
+    assert desk.claim() == ([], 0, 0)
     desk.produce(b"x")
     desk.claim()
     written = list(desk.written)
-    assert desk.claim("b", 5) == ([], 0)
+    assert desk.claim("b", 5) == ([], 0, 0)
     assert desk.written == written
 
 
@@ -88,7 +88,7 @@ def test_a_delayed_job_is_in_no_counter() -> None:
     desk.claim("a", 2)
     settled = desk.settle("nack", "a", (1, 2), delay_ms=500)
     assert (settled.ready, settled.in_flight) == (0, 0)
-    assert desk.claim("b") == ([], 0)
+    assert desk.claim("b") == ([], 0, 0)
     desk.now_ms += 500
     assert seqs(desk.claim("b", 2)) == [1, 2]
 

@@ -1,0 +1,409 @@
+"""Queues by name: what workers ask, over several processes with cold memories."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import msgspec
+import pytest
+
+from headrace.clock import SystemClock
+from headrace.errors import InvalidRequest, OutcomeUnknown, Overloaded, StoreThrottled
+from headrace.queues.ledger import MAX_EVENTS
+from headrace.queues.values import ClaimRequest, SettleRequest
+from headrace.topics.errors import BatchTooLarge, NotAQueue, TopicNotFound
+from headrace.topics.values import LEASES, DiffRequest, Match, TopicConfig
+from tests.support.clocks import ManualClock
+from tests.unit.queues.world import Process, World, seqs
+
+
+def test_a_worker_claims_and_acks() -> None:
+    process = World().process()
+    process.create(jobs=3)
+    claimed = process.claim("a", 2)
+    assert [(job.record.data, job.deliveries) for job in claimed.jobs] == [(b'"job 0"', 1), (b'"job 1"', 1)]
+    assert (claimed.ready, process.counts()) == (1, (1, 2, 0, 3))
+    settled = process.ack("a", 1, 2, 3)
+    assert (settled.done, settled.skipped, settled.ready, settled.in_flight) == ((1, 2), (3,), 1, 0)
+    assert process.counts() == (1, 0, 0, 1)
+    view = process.queues.view("q")
+    assert (view.head_seq, view.earliest_seq) == (3, 3)
+
+
+def test_another_process_sees_what_one_did() -> None:
+    world, clock = World(), ManualClock()
+    one, two = world.process(clock), world.process(clock)
+    one.create(jobs=4)
+    assert seqs(two.claim("b", 2)) == [1, 2]
+    assert seqs(one.claim("a", 1)) == [3]
+    one.produce(b"1")
+    assert seqs(two.claim("b", 2)) == [4, 5], "a claim sees every job that was written before it"
+    assert one.ack("b", 1).done == (1,)
+    assert two.ack("b", 1, 2).done == (2,)
+    assert one.counts() == two.counts() == world.process(clock).counts() == (0, 3, 0, 3)
+
+
+def test_requests_to_what_is_no_queue() -> None:
+    process = World().process()
+    process.queues.put("log", TopicConfig())
+    settle, queues = SettleRequest("a", (1,), lease_ms=100), process.queues
+    for name, error in (("log", NotAQueue), ("none", TopicNotFound)):
+        for ask in (
+            lambda name: queues.claim(name, ClaimRequest("a")),
+            lambda name: queues.ack(name, settle),
+            lambda name: queues.nack(name, settle),
+            lambda name: queues.extend(name, settle),
+            lambda name: queues.release(name, "a", "s"),
+            lambda name: queues.leases(name, "a"),
+            queues.next_due_ms,
+        ):
+            with pytest.raises(error):
+                ask(name)
+
+
+def test_settlements_are_checked() -> None:
+    process = World().process()
+    process.create(jobs=1)
+    with pytest.raises(InvalidRequest, match="lease_ids"):
+        process.ack("a", 1, 2, lease_ids=("lease_1",))
+    with pytest.raises(BatchTooLarge):
+        process.ack("a", *range(1, 1002))
+    assert process.ack("a").done == ()
+
+
+def test_a_lease_ends_by_the_clock_alone() -> None:
+    process = World().process()
+    process.create(jobs=1, lease_ms=1_000)
+    process.claim("a")
+    now_ms = process.clock.now_ms()
+    assert process.queues.next_due_ms("q") == now_ms + 1_001
+    assert [(lease.seq, lease.deadline_ms) for lease in process.queues.leases("q", "a")] == [(1, now_ms + 1_000)]
+    commits = process.wal.calls["commit"]
+    process.clock.advance(1.001)
+    assert process.counts() == (1, 0, 0, 1)
+    assert process.queues.leases("q", "a") == []
+    assert process.queues.next_due_ms("q") is None
+    assert process.wal.calls["commit"] == commits, "nothing is written at a deadline"
+    assert process.claim("b").jobs[0].deliveries == 2
+
+
+def test_nack_extend_and_release() -> None:
+    process = World().process()
+    process.create(jobs=3)
+    process.claim("a", 2, connection="s1")
+    process.claim("a", 1)
+    assert process.queues.nack("q", SettleRequest("a", (1,), delay_ms=500)).done == (1,)
+    assert process.counts() == (0, 2, 0, 3)
+    extended = process.queues.extend("q", SettleRequest("a", (2, 3), lease_ms=60_000))
+    assert set(extended.deadlines) == {2, 3}
+    assert {lease.connection for lease in process.queues.leases("q", "a")} == {"s1", ""}
+    assert process.queues.release("q", "a", "s1") == 1
+    assert process.counts() == (1, 1, 0, 3)
+
+
+def test_readers_see_no_done_jobs() -> None:
+    process = World().process()
+    process.create(jobs=5)
+    process.claim("a", 4)
+    process.ack("a", 1, 2, 4)
+    page = process.queues.diff("q", DiffRequest(0))
+    assert [record.offset + 1 for record in page.records] == [3, 5]
+    assert (page.next_seq, page.gap, page.earliest_seq) == (5, None, 3)
+
+
+def test_deleted_jobs_are_in_no_claim_and_no_ack() -> None:
+    process = World().process()
+    process.create()
+    process.produce(b"1", b"2", key="x")
+    process.produce(b"3", b"4", key="y")
+    process.claim("a", 1)
+    erased = process.queues.erase("q", None, Match("x"))
+    assert (erased.deleted, erased.live, erased.earliest_seq, erased.head_seq) == (2, 2, 3, 4)
+    assert process.ack("a", 1).skipped == (1,)
+    assert process.queues.erase("q", 4, None).deleted == 1
+    assert process.queues.erase("q", 4, None).deleted == 0
+    assert seqs(process.claim("b", 9)) == [4]
+    assert process.counts() == (0, 1, 0, 1)
+
+
+def test_a_deleted_queue_takes_its_leases_with_it() -> None:
+    world, clock = World(), ManualClock()
+    one, two = world.process(clock), world.process(clock)
+    one.create(jobs=2)
+    two.claim("b", 2)
+    one.queues.remove("q")
+    with pytest.raises(TopicNotFound):
+        two.ack("b", 1)
+    one.create(jobs=1)
+    assert two.ack("b", 1).skipped == (1,)
+    assert seqs(two.claim("b", 2)) == [1]
+
+
+# Dead letters.
+
+
+def use_up(process: Process, deliveries: int, name: str = "q") -> None:
+    for _ in range(deliveries):
+        claimed = process.claim("a", 10, name)
+        process.queues.nack(name, SettleRequest("a", tuple(seqs(claimed))))
+
+
+def test_a_job_that_was_delivered_too_often_moves() -> None:
+    process = World().process()
+    process.create(max_deliveries=2, dead_letter="dead")
+    process.produce(b'{"a": 1}', key="t", meta=b'{"k": 1.50}')
+    use_up(process, 2)
+    process.produce(b"2")
+    claimed = process.claim("a", 1)
+    assert seqs(claimed) == [2], "the claim goes on to the next job"
+    assert (claimed.dead, claimed.ready) == (1, 0)
+    assert process.counts() == (0, 1, 1, 1)
+    (record,) = process.queues.diff("dead", DiffRequest(0)).records
+    assert (record.key, record.data) == ("t", b'{"a": 1}')
+    assert record.meta is not None and b'"k":1.50' in record.meta
+    meta = msgspec.json.decode(record.meta)
+    stamps = {"$dead_letter_from": "q", "$dead_letter_deliveries": "2", "$dead_letter_src_seq": "1"}
+    assert meta == {"k": 1.5, **stamps}
+    assert [one.offset for one in process.queues.diff("q", DiffRequest(0)).records] == [1]
+
+
+def test_a_job_is_dead_once_whoever_looks() -> None:
+    world, clock = World(), ManualClock()
+    one, two = world.process(clock), world.process(clock)
+    one.create(jobs=3, max_deliveries=1, dead_letter="dead")
+    use_up(one, 1)
+    two.claim("b", 1)
+    one.claim("a", 1)
+    two.claim("b", 1)
+    assert len(one.queues.diff("dead", DiffRequest(0)).records) == 3
+    assert two.counts() == (0, 0, 3, 0)
+
+
+def test_a_full_dead_letter_topic_loses_nothing() -> None:
+    process = World().process()
+    process.create(jobs=3, max_deliveries=1, dead_letter="dead")
+    process.queues.put("dead", TopicConfig(cap_records=1, discard="reject"))
+    use_up(process, 1)
+    assert process.claim("a", 3).dead == 1, "as many as fit, one by one"
+    assert process.claim("a", 3).dead == 0
+    assert process.counts() == (2, 0, 1, 2)
+    process.queues.put("dead", TopicConfig())
+    assert process.claim("a", 3).dead == 2
+    assert process.counts() == (0, 0, 3, 0)
+
+
+def test_a_queue_that_creates_nothing_keeps_its_dead_jobs() -> None:
+    process = World().process()
+    process.create(jobs=1, max_deliveries=1, dead_letter="dead", auto_create=False)
+    use_up(process, 1)
+    claimed = process.claim("a", 3)
+    assert (claimed.jobs, claimed.dead, claimed.ready) == ([], 0, 0)
+    with pytest.raises(TopicNotFound):
+        process.queues.view("dead")
+
+
+def test_a_lost_answer_of_a_burial_moves_each_job_once() -> None:
+    for after in (False, True):
+        process = World().process()
+        process.create(jobs=2, max_deliveries=1, dead_letter="dead")
+        process.queues.put("dead", TopicConfig())
+        use_up(process, 1)
+        process.wal.fail("commit", after=after)
+        assert process.claim("a", 1).dead == 2
+        assert len(process.queues.diff("dead", DiffRequest(0)).records) == 2
+
+
+# Windows.
+
+
+def test_a_claim_waits_for_the_window_and_shares() -> None:
+    world, clock = World(), ManualClock()
+    one, two = world.process(clock), world.process(clock)
+    one.create(jobs=6, claim_jitter_ms=50)
+    begun = clock.now_ms()
+    assert seqs(one.claim("a", 2)) == [1, 2]
+    assert clock.now_ms() == begun + 50
+    got: list[list[int]] = []
+    second = world.process(clock)
+
+    def meanwhile() -> None:
+        got.append(seqs(second.claim("b", 2)))
+
+    two.wal.on("commit", meanwhile, after=True)  # joins, and its window's end is that of the first
+    got.append(seqs(two.claim("a", 2)))
+    assert got == [[4, 6], [3, 5]]
+
+
+def test_a_window_by_a_clock_that_is_behind_ends() -> None:
+    world, clock = World(), ManualClock()
+    ahead = ManualClock(clock.now_ms() + 1_000)
+    one, two = world.process(clock), world.process(ahead)
+    one.create(jobs=2, claim_jitter_ms=50)
+    assert seqs(two.claim("b", 1)) == [1]
+    assert seqs(one.claim("a", 1)) == [2]
+
+
+# Failures and races.
+
+
+def test_eight_threads_of_two_processes_share_the_jobs() -> None:
+    world = World()
+    processes = [world.process(SystemClock()) for _ in range(2)]
+    processes[0].create(jobs=200)
+    claimed: list[int] = []
+    lock = threading.Lock()
+
+    def work(number: int) -> None:
+        process, node = processes[number % 2], f"w{number}"
+        while True:
+            try:
+                mine = seqs(process.claim(node, 5))
+            except Overloaded:
+                continue
+            if not mine:
+                return
+            with lock:
+                claimed.extend(mine)
+            while not set(mine) <= done:
+                with lock:
+                    pass
+                try:
+                    done.update(process.ack(node, *mine).done)
+                except Overloaded:
+                    continue
+
+    done: set[int] = set()
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(work, range(8)))
+    assert sorted(claimed) == list(range(1, 201)), "a job was claimed twice, or never"
+    assert done == set(claimed)
+    cold = world.process(SystemClock())
+    assert cold.counts() == (0, 0, 0, 0)
+    state, _ = cold.leases()
+    assert state.front == 200
+    assert cold.folded().acked == 200
+
+
+def test_a_claim_that_lost_its_slot_takes_other_jobs() -> None:
+    world, clock = World(), ManualClock()
+    one, two = world.process(clock), world.process(clock)
+    one.create(jobs=4)
+    one.claim("a", 1)
+    two.wal.on("commit", lambda: one.claim("a", 1))
+    assert seqs(two.claim("b", 2)) == [3, 4]
+
+
+def test_a_claim_whose_answer_is_lost_is_one_claim() -> None:
+    process = World().process()
+    process.create(jobs=4)
+    process.wal.fail("commit", after=True)
+    assert seqs(process.claim("a", 2)) == [1, 2]
+    assert process.counts() == (2, 2, 0, 4)
+
+
+def test_a_store_that_refuses_gives_overloaded() -> None:
+    process = World().process()
+    process.create(jobs=1)
+    process.wal.fail("commit", StoreThrottled, times=float("inf"))
+    with pytest.raises((Overloaded, OutcomeUnknown)):
+        process.claim("a")
+    process.wal.heal()
+    assert seqs(process.claim("a")) == [1]
+
+
+def test_a_crash_around_a_snapshot_leaves_a_queue_that_folds() -> None:
+    world, clock = World(), ManualClock()
+    one = world.process(clock)
+    one.create(jobs=400)
+    for number in range(60):
+        one.claim(f"worker-{number}", 3)
+    state, records = one.leases()
+    assert state.projection is None and state.base is not None
+    for number in range(MAX_EVENTS - (len(records) - state.base.offset)):
+        one.queues.extend("q", SettleRequest("worker-1", (4,), lease_ms=40_000 + number))
+    state, records = one.leases()
+    assert state.base is not None and len(records) - state.base.offset == MAX_EVENTS
+    before = one.folded()
+    # The object is written, and the process dies before the entry.
+    one.wal.fail("commit", KeyboardInterrupt)
+    with pytest.raises(KeyboardInterrupt):
+        one.ack("worker-1", 4)
+    keys = list(world.stores.objects.list(""))
+    two = world.process(clock)
+    assert two.folded() == before
+    assert two.counts() == (220, 180, 0, 400)
+    assert two.ack("worker-1", 4).done == (4,)
+    assert len(list(world.stores.objects.list(""))) == len(keys) + 1
+    state, records = two.leases()
+    assert state.base is not None and state.base.offset == len(records)
+    # The process dies before the object is written: then no entry names it.
+    three = world.process(clock)
+    for number in range(MAX_EVENTS):
+        three.queues.extend("q", SettleRequest("worker-2", (7,), lease_ms=40_000 + number))
+    three.objects.fail("put", KeyboardInterrupt)
+    with pytest.raises(KeyboardInterrupt):
+        three.ack("worker-2", 7)
+    assert world.process(clock).ack("worker-2", 7, 8).done == (7, 8)
+    assert world.process(clock).counts() == (220, 177, 0, 397)
+
+
+def test_caps_count_the_jobs_that_are_left() -> None:
+    process = World().process()
+    process.create(jobs=3, cap_records=3, discard="reject")
+    with pytest.raises(Exception, match="full"):
+        process.produce(b"4")
+    process.claim("a", 2)
+    process.ack("a", 1, 2)
+    process.produce(b"4", b"5")
+    with pytest.raises(Exception, match="full"):
+        process.produce(b"6")
+    assert process.counts() == (3, 0, 0, 3)
+
+
+def test_a_cap_that_discards_takes_leased_jobs_too() -> None:
+    process = World().process()
+    process.create(jobs=3, cap_records=3)
+    process.claim("a", 2)
+    process.ack("a", 2)
+    process.produce(b"4")
+    assert process.counts() == (2, 1, 0, 3), "what is done counts no more"
+    process.produce(b"5")
+    assert process.counts() == (3, 0, 0, 3)
+    assert process.ack("a", 1).skipped == (1,)
+    assert seqs(process.claim("b", 9)) == [3, 4, 5]
+
+
+@pytest.mark.parametrize("is_cold", [False, True])
+def test_the_calls_of_each_verb(is_cold: bool) -> None:
+    world, clock = World(), ManualClock()
+    process = world.process(clock)
+    process.create(jobs=20)
+    process.claim("a", 2)
+    if is_cold:
+        process = world.process(clock)
+    wal = process.wal
+
+    def during(ask: object) -> int:
+        before = wal.calls["commit"]
+        assert callable(ask)
+        ask()
+        return wal.calls["commit"] - before
+
+    assert during(lambda: process.claim("a", 2)) == 1
+    assert during(lambda: process.ack("a", 1)) == 1
+    assert during(lambda: process.ack("a", 1)) == 0
+    assert during(lambda: process.claim("a", 100)) == 1
+    assert during(lambda: process.claim("a", 100)) == 0
+    assert during(lambda: process.queues.release("q", "a", "none")) == 0
+    assert during(lambda: process.queues.view("q")) == 0
+
+
+def test_lease_logs_are_no_topics() -> None:
+    process = World().process()
+    process.create(jobs=1)
+    process.claim("a")
+    views, _ = process.queues.topics(limit=10)
+    assert [view.name for view in views] == ["q"]
+    assert views[0].queue is not None and views[0].queue.in_flight == 1
+    assert process.queues.head(("q", LEASES)).config.role == LEASES
