@@ -124,7 +124,11 @@ def _own_columns(records: Records) -> dict[str, list[Any]]:
     """Returns the columns of the records to which fields may be bound, by name."""
     assert records.nodes is not None and records.times is not None, "whole segments were read"
     own = {canonical.KEY: records.keys, canonical.NODE: records.nodes, canonical.TIME: records.times}
-    return {name: column.to_pylist() for name, column in own.items()}
+    is_blank = [not data for data in records.data]
+    return {
+        name: [None if blank else value for blank, value in zip(is_blank, column.to_pylist(), strict=True)]
+        for name, column in own.items()
+    }
 
 
 def _promoted(records: Records, definition: Definition) -> list[Any]:
@@ -135,8 +139,8 @@ def _promoted(records: Records, definition: Definition) -> list[Any]:
     documents = []
     try:
         for row, data in enumerate(records.data):
-            documents.append(jsontext.loads(data))
-            if current > 1:
+            documents.append(jsontext.loads(data) if data else None)  # nothing is left of a record that was scrubbed
+            if data and current > 1:
                 version = definition.version_at(first + row)
                 if 0 < version < current:
                     documents[row] = lens.promote(definition.lenses[version - 1 :], documents[row])

@@ -1,4 +1,5 @@
-"""Merging small segments: writes the records of several segments, byte for byte, as one segment with its key page.
+"""Merging small segments: writes the records of several segments, byte for byte, as one segment with its key page. And
+scrubbing: writes a segment again without the content of records that were removed.
 
 Every object that is read is checked against its descriptor. The segment to be written is read back and compared first.
 Each attempt uses a new key, so two attempts at once write two objects; the result names one of them, and the other is
@@ -13,13 +14,14 @@ from dataclasses import dataclass
 from hashlib import sha256
 
 import pyarrow as pa
+from msgspec.structs import replace
 from pyspark.sql import SparkSession
 
 from emr_jobs import reports, segments, stores
 from emr_jobs.reports import Compared, Merged, Report
 from emr_jobs.session import map_in_arrow
 from emr_jobs.stores import Door
-from headrace.batch import Batch, concat
+from headrace.batch import Batch, Record, concat
 from headrace.errors import Damaged
 from headrace.index.job import Task
 from headrace.objects import Objects, keys
@@ -28,8 +30,8 @@ from headrace.segment.descriptor import Segment
 
 
 def merge_segments(objects: Objects, task: Task, planned_ms: int, nonce: Callable[[], str]) -> Segment:
-    """Merges the segments of a task into one, writes it, and returns its descriptor. It takes the number of the first
-    segment that it replaces.
+    """Merges the segments of a task into one, in which the task's dead records are blank, writes it, and returns its
+    descriptor. It takes the number of the first segment that it replaces.
 
     Args:
         planned_ms: when the job was planned, in epoch milliseconds.
@@ -46,19 +48,50 @@ def merge_segments(objects: Objects, task: Task, planned_ms: int, nonce: Callabl
             raise Damaged(f"segments have a gap: log={task.log_id} expected={expected} found={segment.first_offset}")
         parts.append(stores.retry(lambda one=segment: segments.read_records(objects, one)))  # type: ignore[misc]
         expected = segment.end_offset
-    if len(task.segments) < 2 or expected != task.end_offset:
+    if len(task.segments) < 2 - bool(task.dead) or expected != task.end_offset:
         raise Damaged(f"segments are not those of the task: log={task.log_id} expected={task.end_offset}")
-    records = concat(parts)
+    records = blank(concat(parts), task)
     built = writer.build(task.first_offset, records, text=writer.is_text(task.content_type), log_id=task.log_id)
     first = task.segments[0]
     key = keys.merged_segment(task.log_id, first.key, planned_ms, nonce())
-    whole = built.describe(first.number, key)
-    held = (sum(one.count for one in task.segments), sum(one.payload_bytes for one in task.segments))
+    whole = replace(built.describe(first.number, key), blanked=_count_blank(records, task))
+    held = (sum(one.count for one in task.segments), len(records.data))
     if (whole.count, whole.payload_bytes) != held or segments.records_in(built.data, whole) != records:
         raise Damaged(f"merged segment holds other records: log={task.log_id} expected={held}")
     stores.retry(lambda: objects.put(key, built.data))
     stores.retry(lambda: objects.put(keys.segment_keys(key), built.key_page))
     return whole
+
+
+def blank(records: Batch, task: Task) -> Batch:
+    """Returns the records of a task; of the dead ones, nothing is left but their offsets and append times."""
+    if not task.dead:
+        return records
+    gone = {
+        row
+        for first, end in zip(task.dead[::2], task.dead[1::2], strict=True)
+        for row in range(first - task.first_offset, end - task.first_offset)
+    }
+    rows = list(records.records(0))
+    kept = [_BLANK if row in gone else one for row, one in enumerate(rows)]
+    return Batch.of(
+        [one.data for one in kept],
+        key=[one.key for one in kept],
+        node=[one.node for one in kept],
+        meta=[one.meta for one in kept],
+        hops=[one.hops for one in kept],
+        time_ms=records.time_ms,
+    )
+
+
+_BLANK = Record(0, 0, None, b"")
+
+
+def _count_blank(records: Batch, task: Task) -> int:
+    """Returns the number of blank records in a new segment; of one that was only merged, what its parts say."""
+    if not task.dead:
+        return sum(one.blanked for one in task.segments)
+    return sum(not (one.data or one.key or one.node or one.meta) for one in records.records(0))
 
 
 def compare_segments(objects: Objects, task: Task, made: Segment) -> tuple[int, str]:
@@ -73,7 +106,7 @@ def compare_segments(objects: Objects, task: Task, made: Segment) -> tuple[int, 
     at = 0
     for segment in task.segments:
         expected = stores.retry(lambda one=segment: segments.read_records(objects, one))  # type: ignore[misc]
-        if found.part(at, at + segment.count) != expected:
+        if found.part(at, at + segment.count) != _of_part(expected, segment, task):
             return at, f"differs from {segment.key}, behind record {at}"
         at += segment.count
     if at != len(found):
@@ -83,6 +116,16 @@ def compare_segments(objects: Objects, task: Task, made: Segment) -> tuple[int, 
     page = keypage.decode(raw, sha256=made.keys_sha256, count=at, source=source)
     right = keypage.decode(expected_page, sha256=sha256(expected_page).hexdigest(), count=at, source=source)
     return at, "" if page == right else "has another key page"
+
+
+def _of_part(records: Batch, segment: Segment, task: Task) -> Batch:
+    """Returns what a merged segment must hold of the records of one of its parts."""
+    dead = [
+        (max(first, segment.first_offset), min(end, segment.end_offset))
+        for first, end in zip(task.dead[::2], task.dead[1::2], strict=True)
+    ]
+    inside = tuple(bound for pair in dead if pair[0] < pair[1] for bound in pair)
+    return blank(records, replace(task, first_offset=segment.first_offset, dead=inside))
 
 
 @dataclass(frozen=True)

@@ -12,17 +12,21 @@ generation, whose number is then taken.
 
 Merged segments replace the small ones in their log's manifest. If a sealer takes the generation first, the newest one
 is read again; as long as exactly the same segments are in its open page, they are replaced there. Otherwise the merged
-segment stays an orphan. What a crash leaves after
+segment stays an orphan. A scrubbed segment replaces its original in the open page or in a sealed page, which is written
+again with the pages above it; then the index runs over it are retired. A run that was built from the original is refused
+from then on. What a crash leaves after
 
-    manifest generation   replaced small segments; the watermark is behind
-    watermark             nothing
+    sealed pages          orphans
+    manifest generation   replaced segments; the watermark is behind, and runs over scrubbed ones are still read
+    watermark             the same, but for the watermark
+    index generation      nothing
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from itertools import groupby
+from itertools import groupby, takewhile
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -30,7 +34,7 @@ from msgspec.structs import replace
 from functions.indexer import policy
 from functions.indexer.context import Context, made_ms
 from functions.indexer.look import is_over, wake
-from functions.indexer.retire import PUBLISH_MS, remove_run
+from functions.indexer.retire import PUBLISH_MS, remove_run, retire_over
 from functions.indexer.runs import Outcome, load_input, load_result
 from functions.indexer.start import GIVE_UP_MS, free_rows, launch
 from headrace.errors import Damaged, StoreError, StoreThrottled
@@ -241,8 +245,13 @@ def publish(context: Context, log_id: str, tasks: Sequence[Task]) -> tuple[int, 
         plan = _plan(context, log_id)
         found = [(task, find_run(context.stores.objects, task)) for task in tasks]
         missing = [task for task, run in found if run is None]
+        manifest = join.newest_manifest(context.stores, context.manifests, log_id)
         now_ms = context.now_ms()  # after the look: the orphan sweep relies on that
-        fitting = [run for task, run in found if run is not None and _fits(index, task, now_ms)]
+        fitting = [
+            run
+            for task, run in found
+            if run is not None and _fits(index, task, now_ms) and not _is_scrubbed(context, manifest, task)
+        ]
         successor = with_runs(index, fitting, now_ms, plan=plan)
         if successor is index:
             return 0, missing
@@ -257,14 +266,25 @@ def _fits(index: IndexManifest, task: Task, now_ms: int) -> bool:
     return not is_late and {run.id for run in index.runs}.issuperset(one.id for one in task.inputs)
 
 
+def _is_scrubbed(context: Context, manifest: Manifest | None, task: Task) -> bool:
+    """Returns whether a segment from which a task has built a run was scrubbed since."""
+    if manifest is None or not task.segments:
+        return False
+    known = {segment.key for segment in task.segments}
+    inside = takewhile(
+        lambda one: one.first_offset < task.end_offset, context.manifests.segments_from(manifest, task.first_offset)
+    )
+    return any(one.blanked and one.key not in known for one in inside)
+
+
 def _plan(context: Context, log_id: str) -> str:
     newest = context.stores.wal.newest(log_id)
     return hash_of(context.definitions.of(log_id, newest.state)) if newest is not None else ""
 
 
 def publish_merged(context: Context, task: Task, made: Segment) -> bool:
-    """Replaces small segments in the log's manifest by the merged segment of a task; also True if that was done before.
-    Returns False if it is too late, or the manifest no longer has the small ones; then nothing names the segment.
+    """Replaces segments in the log's manifest by the merged or scrubbed segment of a task; also True if that was done
+    before. Returns False if it is too late, or the manifest no longer has the originals; then nothing names the segment.
 
     Raises:
         Damaged: it is not a segment of the log, or does not hold the records of those that it replaces.
@@ -282,13 +302,15 @@ def publish_merged(context: Context, task: Task, made: Segment) -> bool:
         manifest = join.newest_manifest(context.stores, context.manifests, log_id, manifest)
         if manifest is None:
             return False
-        if merging.names(manifest, made.key):
-            _raise_watermark(context, manifest)
+        if _is_named(context, manifest, made):
+            _settle_merged(context, manifest, task)
             return True
         now_ms = context.now_ms()  # after the look: who takes an orphan away relies on that
         if now_ms - planned_ms > merging.PUBLISH_MS:
             return False
         successor = merging.merged(manifest, task.segments, made, now_ms)
+        if successor is None and task.dead:
+            successor = _rewrite_page(context, manifest, task.segments[0], made, now_ms)
         if successor is None:
             return False
         if not is_checked:
@@ -301,9 +323,36 @@ def publish_merged(context: Context, task: Task, made: Segment) -> bool:
                 continue  # this process slept for a day, and an orphan sweep saw a newer generation
             is_checked = True
         if context.manifests.publish(successor, began):
-            _raise_watermark(context, successor)
+            _settle_merged(context, successor, task)
             return True
     raise StoreThrottled(f"manifest moves on: log_id={log_id}")
+
+
+def _is_named(context: Context, manifest: Manifest, made: Segment) -> bool:
+    if merging.names(manifest, made.key):
+        return True
+    held = next(context.manifests.segments_from(manifest, made.first_offset), None)
+    return held is not None and held.key == made.key
+
+
+def _rewrite_page(
+    context: Context, manifest: Manifest, replaced: Segment, made: Segment, now_ms: int
+) -> Manifest | None:
+    """Returns the generation in which a scrubbed segment replaces its original in a sealed page, after storing the new
+    pages; None if no sealed page names the original.
+    """
+    found = merging.rewritten(manifest, context.manifests.parts, replaced, made, now_ms, context.stores.request_ids)
+    if found is None:
+        return None
+    for key, data in found.pages.items():
+        context.stores.objects.put(key, data)
+    return found.manifest
+
+
+def _settle_merged(context: Context, manifest: Manifest, task: Task) -> None:
+    _raise_watermark(context, manifest)
+    if task.dead:
+        retire_over(context, task.log_id, task.first_offset, task.end_offset)
 
 
 def remove_merged(context: Context, log_id: str) -> int:

@@ -19,7 +19,9 @@ from functions.worker import Audited, is_its_day
 from headrace.definition import Definition, key_of
 from headrace.errors import Damaged, StoreThrottled
 from headrace.index.descriptors import NONE, hash_of
+from headrace.manifest import merging
 from headrace.manifest.manifest import MAX_REPLACED, Manifest
+from headrace.manifest.merging import Scrub
 from headrace.objects import ObjectMissing, keys
 from headrace.segment import keypage
 from headrace.segment.descriptor import Segment
@@ -89,7 +91,8 @@ def see(context: Context, log_id: str) -> Picture | None:
     plan = hash_of(definition)
     index = context.indexes.newest(log_id, at_least=watermark.index_generation)
     is_indexed = plan != NONE or bool(index.runs) or _has_keys(context, manifest, definition)
-    if not is_indexed and not context.limits.merge.segments:
+    scrubs = _scrubs(context, manifest) if len(manifest.replaced) < MAX_REPLACED else ()
+    if not is_indexed and not context.limits.merge.segments and not scrubs:
         return None
     base_offset, end_offset = manifest.config.base_offset, manifest.end_offset
     ranges = policy.unindexed_ranges(index, plan, base_offset, end_offset) if is_indexed else []
@@ -104,7 +107,23 @@ def see(context: Context, log_id: str) -> Picture | None:
         manifest=index,
         unindexed=_newest_in(context, manifest, ranges, policy.enough(context.limits)),
         open_page=manifest.open_page if len(manifest.replaced) < MAX_REPLACED else (),
+        scrubs=scrubs,
     )
+
+
+def _scrubs(context: Context, manifest: Manifest) -> tuple[Scrub, ...]:
+    """Returns the first segments from which removed records are to be scrubbed now, ascending; as many as one job takes.
+
+    Costs a GET for each sealed page of the manifest that is not cached, of those that name segments with such records.
+    """
+    now_ms = context.now_ms()
+
+    def segments_from(offset: int) -> Iterator[Segment]:
+        return context.manifests.segments_from(manifest, offset)
+
+    found = merging.with_dead(segments_from, context.dead(context.stores, manifest, now_ms))
+    due = (one for one in found if merging.is_due(one, manifest.log_id, now_ms, manifest.state.floor))
+    return tuple(islice(due, policy.MAX_MERGES))
 
 
 def _has_keys(context: Context, manifest: Manifest, definition: Definition) -> bool:

@@ -3,7 +3,11 @@
 Published records that no run of the current plan covers are unindexed, whether the records are new or the plan is. They
 are due when there are enough such segments, or when the first has waited long enough. The newest are indexed first,
 since searches ask for them. Runs are compacted by tiers: `fanout` neighbours of one level become one of the next. Small
-segments of the log itself are merged by the rules of `headrace.manifest.merging`, whether or not the log is indexed.
+segments of the log itself are merged, and removed records are scrubbed from segments, by the rules of
+`headrace.manifest.merging`, whether or not the log is indexed.
+
+A run over a segment that is scrubbed holds terms of the removed records. So it is retired once the scrubbed segment is
+published, and built again; until then no run is made from the old segment.
 """
 
 from __future__ import annotations
@@ -16,7 +20,7 @@ from headrace.index.descriptors import Run
 from headrace.index.job import Task
 from headrace.index.manifest import IndexManifest, gaps
 from headrace.manifest import merging
-from headrace.manifest.merging import MergeLimits
+from headrace.manifest.merging import MergeLimits, Scrub
 from headrace.segment.descriptor import Segment
 from headrace.tables.jobs import Waiting
 
@@ -55,6 +59,7 @@ class Picture(NamedTuple):
         manifest: the newest index manifest.
         unindexed: the newest unindexed segments, ascending; enough for `MAX_BUILDS` tasks.
         open_page: segments that may be merged, ascending.
+        scrubs: segments to be scrubbed, ascending, with their removed records.
     """
 
     log_id: str
@@ -67,6 +72,7 @@ class Picture(NamedTuple):
     manifest: IndexManifest
     unindexed: tuple[Segment, ...]
     open_page: tuple[Segment, ...] = ()
+    scrubs: tuple[Scrub, ...] = ()
 
 
 def unindexed_ranges(index: IndexManifest, plan: str, base_offset: int, end_offset: int) -> list[tuple[int, int]]:
@@ -85,12 +91,18 @@ def enough(limits: IndexLimits) -> int:
 
 def tasks(picture: Picture, since_ms: int, now_ms: int, limits: IndexLimits, new_id: Callable[[], str]) -> list[Task]:
     """Returns the tasks that are due, in this order: builds of new index runs, compactions of runs, merges of small
-    segments. `since_ms` is the time since when the first unindexed segment has been waiting, if known, else 0.
+    segments, scrubs. `since_ms` is the time since when the first unindexed segment has been waiting, if known, else 0.
     """
+    scrubs = list(_scrubs(picture, new_id))
     wanted = list(_compactions(picture, limits, new_id))
     if _is_due(picture, since_ms, now_ms, limits):
         wanted = [*_builds(picture, limits, new_id), *wanted]
-    return [*wanted, *_merges(picture, now_ms, limits, new_id)]
+    wanted += _merges(picture, now_ms, limits, new_id)
+    return [task for task in wanted if not any(_overlap(task, one) for one in scrubs)] + scrubs
+
+
+def _overlap(one: Task, other: Task) -> bool:
+    return one.first_offset < other.end_offset and other.first_offset < one.end_offset
 
 
 def next_look_ms(picture: Picture, since_ms: int, now_ms: int, limits: IndexLimits) -> int | None:
@@ -220,6 +232,23 @@ def _merges(picture: Picture, now_ms: int, limits: IndexLimits, new_id: Callable
             definition="",
             content_type=picture.content_type,
             segments=segments,
+        )
+
+
+def _scrubs(picture: Picture, new_id: Callable[[], str]) -> Iterator[Task]:
+    for segment, dead in picture.scrubs[:MAX_MERGES]:
+        yield Task(
+            work="merge",
+            log_id=picture.log_id,
+            run_id=new_id(),
+            level=0,
+            plan="",
+            first_offset=segment.first_offset,
+            end_offset=segment.end_offset,
+            definition="",
+            content_type=picture.content_type,
+            segments=(segment,),
+            dead=dead,
         )
 
 

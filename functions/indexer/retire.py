@@ -20,14 +20,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import groupby
 
-from msgspec.structs import replace
-
 from functions.indexer import policy
 from functions.indexer.context import Context, made_ms
 from functions.indexer.look import is_over, look
 from headrace.errors import Damaged, StoreThrottled
 from headrace.index.descriptors import Descriptor, Run
-from headrace.index.manifest import IndexManifest, Retired, without
+from headrace.index.manifest import IndexManifest, retired_over, without
 from headrace.manifest.store import KEPT_MS, NewestLook, outdated
 from headrace.objects import ObjectMissing, keys, packed
 
@@ -70,16 +68,26 @@ def rebuild(context: Context, log_id: str) -> int:
     for _ in range(_TRIES):
         began = context.look()
         index = context.newest_index(log_id)
-        if not index.runs or context.publish(_emptied(index, context.now_ms()), began):
+        end = max((run.end_offset for run in index.runs), default=0)
+        if not index.runs or context.publish(retired_over(index, 0, end, context.now_ms()), began):
             look(context, log_id)
             return len(index.runs)
     raise StoreThrottled(f"index manifest moves on: log_id={log_id}")
 
 
-def _emptied(index: IndexManifest, now_ms: int) -> IndexManifest:
-    generation = index.generation + 1
-    retired = tuple(Retired(run, generation, now_ms) for run in index.runs)
-    return replace(index, generation=generation, created_ms=now_ms, runs=(), retired=(*index.retired, *retired))
+def retire_over(context: Context, log_id: str, first: int, end: int) -> None:
+    """Retires the index runs that overlap the records `[first, end)`, which were scrubbed: the runs hold what the records
+    no longer do. Whoever is about to publish a run has to look again, and finds the segment of its task replaced.
+
+    Raises:
+        StoreThrottled: other publishers won every time; repeat later.
+    """
+    for _ in range(_TRIES):
+        began = context.look()
+        index = context.newest_index(log_id)
+        if context.publish(retired_over(index, first, end, context.now_ms()), began):
+            return
+    raise StoreThrottled(f"index manifest moves on: log_id={log_id}")
 
 
 def remove_generations(context: Context, log_id: str) -> int:

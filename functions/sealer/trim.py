@@ -164,7 +164,8 @@ def _named_payloads(parts: Context, log_id: str, end_slot: int) -> frozenset[str
 
 
 def _segments(parts: Context, manifest: Manifest) -> Iterator[str]:
-    replaced = merging.removable(manifest, parts.now_ms(), parts.stores.settings.merge_retire_ms)
+    removable = merging.removable(manifest, parts.now_ms(), parts.stores.settings.merge_retire_ms)
+    replaced = [key for key in removable if key.startswith(keys.segments(manifest.log_id))]
     gone = {*replaced, *map(keys.segment_keys, replaced)}
     newest = max(0, (manifest.sealed_count - 1) // _BLOCK)
     blocks = {*range(max(0, newest - _BLOCKS + 1), newest + 1), *(_number(key) // _BLOCK for key in replaced)}
@@ -204,7 +205,7 @@ def _named_from(parts: Context, manifest: Manifest, number: int) -> set[str]:
 def _pages(parts: Context, manifest: Manifest) -> Iterator[str]:
     """Yields the pages, first named by one of the newest generations, that none names."""
     block = max(0, manifest.generation // _BLOCK - _BLOCKS + 1)
-    named = set(_pages_since(parts, manifest.pages, block * _BLOCK))
+    named = {*_pages_since(parts, manifest.pages, block * _BLOCK), *(one.key for one in manifest.replaced)}
     for start in range(block * _BLOCK, manifest.generation + 1, _BLOCK):
         for key in parts.stores.objects.list(keys.manifest_page(manifest.log_id, start, "").partition("-")[0][:-3]):
             if key not in named and keys.page_generation(key) <= manifest.generation:

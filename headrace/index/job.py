@@ -20,7 +20,7 @@ class Task(msgspec.Struct, frozen=True):
     """One run, or one merged segment, that a job is asked to make.
 
     Attributes:
-        work: `build` from segments, `compact` from runs of one plan, `merge` segments into one.
+        work: `build` from segments, `compact` from runs of one plan, `merge` segments into one, or scrub one.
         log_id: the log.
         run_id: id of the run to make. The indexer chooses it, so a task that runs twice makes one run.
         level, plan, first_offset, end_offset: level, plan and range of the run; for `merge` 0, empty, and the range of
@@ -30,6 +30,7 @@ class Task(msgspec.Struct, frozen=True):
         content_type: content type of the log's records.
         segments: for `build` and `merge`, the segments that hold the records, ascending.
         inputs: for `compact`, the runs to merge, ascending and adjacent.
+        dead: for `merge`, the records to blank, as runs `(first, end, first, end, …)` of offsets.
     """
 
     work: Work
@@ -43,6 +44,7 @@ class Task(msgspec.Struct, frozen=True):
     content_type: str
     segments: tuple[Segment, ...] = ()
     inputs: tuple[Run, ...] = ()
+    dead: tuple[int, ...] = ()
 
 
 class JobInput(msgspec.Struct, frozen=True):

@@ -105,6 +105,22 @@ def with_runs(manifest: IndexManifest, new: Sequence[Run], now_ms: int, *, plan:
     )
 
 
+def retired_over(manifest: IndexManifest, first: int, end: int, now_ms: int) -> IndexManifest:
+    """Returns the next generation, in which the runs that overlap the records `[first, end)` are retired.
+
+    It is a new generation even if there are no such runs: then whoever is about to publish one has to look again.
+    """
+    generation = manifest.generation + 1
+    over = [run for run in manifest.runs if run.first_offset < end and first < run.end_offset]
+    return replace(
+        manifest,
+        generation=generation,
+        created_ms=now_ms,
+        runs=tuple(run for run in manifest.runs if run not in over),
+        retired=(*manifest.retired, *(Retired(run, generation, now_ms) for run in over)),
+    )
+
+
 def without(manifest: IndexManifest, ids: Collection[str], now_ms: int) -> IndexManifest:
     """Returns the next generation without these retired runs. Returns `manifest` itself if it has none of them."""
     retired = tuple(one for one in manifest.retired if one.run.id not in ids)

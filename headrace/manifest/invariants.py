@@ -29,8 +29,11 @@ def check(previous: Manifest | None, new: Manifest) -> None:
         _require(new, "generation", 1, new.generation)
         _require(new, "sealed_bytes", sum(s.payload_bytes for s in new.open_page), new.sealed_bytes)
         fresh = new.open_page
-    elif new.merged_away > previous.merged_away:
-        _check_merge(previous, new)
+    elif any(one.generation == new.generation for one in new.replaced):
+        if new.pages == previous.pages:
+            _check_merge(previous, new)
+        else:
+            _check_rewrite(previous, new)
         fresh = ()
     else:
         _check_progress(previous, new)
@@ -139,14 +142,18 @@ def _check_nothing_lost(previous: Manifest, new: Manifest) -> None:
 
 
 def _check_merge(previous: Manifest, new: Manifest) -> None:
-    """Raises Damaged unless one segment replaces neighbours of the open page, and nothing else has changed."""
+    """Raises Damaged unless one segment replaces neighbours of the open page, or one of which it blanks records, and
+    nothing else has changed.
+    """
     _require(new, "generation", previous.generation + 1, new.generation)
     fewer = new.merged_away - previous.merged_away
     old, now = previous.open_page, new.open_page
     at = next((at for at, (one, other) in enumerate(zip(old, now, strict=False)) if one != other), len(now))
     _require_that(new, "a merged segment is in the open page", at < len(now) <= len(old) - fewer, (at, len(now)))
     parts, whole = old[at : at + fewer + 1], now[at]
-    _require_that(new, "several segments are merged", len(parts) == fewer + 1 >= 2, (len(parts), fewer))
+    blanked = sum(one.blanked for one in parts)
+    is_scrubbed = whole.blanked > blanked
+    _require_that(new, "several segments are merged", len(parts) == fewer + 1 >= 2 - is_scrubbed, (len(parts), fewer))
     kept = replace(
         previous,
         generation=new.generation,
@@ -161,14 +168,47 @@ def _check_merge(previous: Manifest, new: Manifest) -> None:
     _check_segment(new, whole)
     expected = (
         *(parts[0].number, parts[0].first_offset, sum(one.count for one in parts)),
-        *(parts[0].min_time_ms, parts[-1].max_time_ms, sum(one.payload_bytes for one in parts)),
+        *(parts[0].min_time_ms, parts[-1].max_time_ms),
     )
-    found = (
-        *(whole.number, whole.first_offset, whole.count),
-        *(whole.min_time_ms, whole.max_time_ms, whole.payload_bytes),
-    )
+    found = (*(whole.number, whole.first_offset, whole.count), *(whole.min_time_ms, whole.max_time_ms))
     _require(new, "records of the merged segment", expected, found)
+    held, holds = (sum(one.payload_bytes for one in parts), blanked), (whole.payload_bytes, whole.blanked)
+    if is_scrubbed:
+        fits = whole.payload_bytes <= held[0] and whole.blanked <= whole.count
+        _require_that(new, f"a scrubbed segment holds at most {held[0]} bytes", fits, holds)
+    else:
+        _require(new, "bytes of the merged segment", held, holds)
     _require_that(new, "a merged segment is another object", not names(previous, whole.key), whole.key)
+
+
+def _check_rewrite(previous: Manifest, new: Manifest) -> None:
+    """Raises Damaged unless one sealed page is replaced by one of the same records, and nothing else has changed."""
+    _require(new, "generation", previous.generation + 1, new.generation)
+    _require(new, "number of sealed pages", len(previous.pages), len(new.pages))
+    changed = [at for at, pair in enumerate(zip(previous.pages, new.pages, strict=True)) if pair[0] != pair[1]]
+    _require_that(new, "one sealed page is rewritten", len(changed) == 1, changed)
+    before, after = previous.pages[changed[0]], new.pages[changed[0]]
+    same = replace(
+        after,
+        key=before.key,
+        sha256=before.sha256,
+        segment_bytes=before.segment_bytes,
+        page_bytes=before.page_bytes,
+    )
+    _require(new, "records of the rewritten page", before, same)
+    fresh = new.replaced[len(previous.replaced) :]
+    gone = {one.key for one in fresh if (one.generation, one.at_ms) == (new.generation, new.created_ms)}
+    _require_that(new, "a page and a segment are replaced", len(gone) == len(fresh) >= 2, fresh)
+    _require_that(new, "the old page is replaced", before.key in gone and after.key not in gone, gone)
+    kept = replace(
+        previous,
+        generation=new.generation,
+        created_ms=new.created_ms,
+        sealed_ms=previous.end_published_ms,
+        pages=new.pages,
+        replaced=(*previous.replaced, *fresh),
+    )
+    _require(new, "all but what is rewritten", kept, new)
 
 
 def _check_replaced(previous: Manifest, new: Manifest) -> None:

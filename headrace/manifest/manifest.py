@@ -67,10 +67,11 @@ Parts = tuple[Segment, ...] | tuple[ManifestPage, ...]
 
 
 class Replaced(msgspec.Struct, frozen=True):
-    """A segment that a merged one has replaced. Its objects are kept for a while, for readers with an older generation.
+    """A segment that a merged or scrubbed one has replaced, or a sealed page that named it. Its objects are kept for a
+    while, for readers with an older generation.
 
     Attributes:
-        key: key of the segment's object, beside which its key page is.
+        key: key of the segment's object, beside which its key page is; or of the sealed page.
         generation: the first generation without the segment.
         at_ms: when that generation was created, in epoch milliseconds.
     """

@@ -1,17 +1,21 @@
-"""Merging: neighbouring small segments of the open page are replaced by one that holds the same records. Does no I/O.
+"""Merging and scrubbing: segments are replaced by one that holds the same records. Does no I/O.
 
-A slow log seals a small segment per seal age. A generation that merges changes nothing else: a reader with an older
-generation reads the same records from the replaced objects, which are therefore kept for a while.
+Merging: a slow log seals a small segment per seal age; neighbours of the open page become one. Scrubbing: records that
+were removed (deleted, or expired) are blanked, so that nothing is left of them but offset and append time; this replaces
+one segment, wherever the manifest names it. A generation that does either changes nothing else: a reader with an older
+generation reads from the replaced objects, which are therefore kept for a while.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import bisect
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from headrace.manifest.manifest import Manifest, Replaced
+from headrace.manifest.manifest import Manifest, ManifestPage, Parts, Replaced, describe_page, encode_page
+from headrace.objects import keys
 from headrace.segment.descriptor import Segment
 
 PUBLISH_MS = 12 * 3600 * 1000  # after it was planned, a merged segment is not published any more
@@ -81,10 +85,10 @@ def _is_worth(group: Sequence[Segment]) -> bool:
 
 
 def merged(manifest: Manifest, replaced: Sequence[Segment], by: Segment, now_ms: int) -> Manifest | None:
-    """Returns the generation after `manifest` in which the segment `by` takes the place of `replaced`.
+    """Returns the generation after `manifest` in which the segment `by` takes the place of `replaced` in the open page.
 
     Args:
-        replaced: neighbouring segments; their numbers may have changed since.
+        replaced: neighbouring segments, or one that is scrubbed; their numbers may have changed since.
         now_ms: the server's clock.
 
     Returns:
@@ -112,6 +116,123 @@ def merged(manifest: Manifest, replaced: Sequence[Segment], by: Segment, now_ms:
         merged_away=manifest.merged_away + fewer,
         replaced=(*manifest.replaced, *(Replaced(one.key, generation, now_ms) for one in replaced)),
     )
+
+
+class Rewritten(NamedTuple):
+    """A generation in which a segment of a sealed page is replaced, and the new pages by key, to be stored before it."""
+
+    manifest: Manifest
+    pages: dict[str, bytes]
+
+
+def rewritten(
+    manifest: Manifest,
+    parts: Callable[[ManifestPage], Parts],
+    replaced: Segment,
+    by: Segment,
+    now_ms: int,
+    nonce: Callable[[], str],
+) -> Rewritten | None:
+    """Returns the generation after `manifest` in which the segment `by` takes the place of `replaced` in a sealed page.
+    Each page above it is written again, under a new key.
+
+    Args:
+        parts: returns what a sealed page lists.
+        now_ms: the server's clock.
+        nonce: returns random letters and digits for the key of a page.
+
+    Returns:
+        None if no sealed page names the segment.
+    """
+    generation = manifest.generation + 1
+    pages: dict[str, bytes] = {}
+    gone = [replaced.key]
+
+    def place(found: Parts) -> Parts | None:
+        at = bisect.bisect_right(found, replaced.first_offset, key=lambda part: part.end_offset)
+        part = found[at] if at < len(found) else None
+        new: Segment | ManifestPage
+        if isinstance(part, ManifestPage):
+            below = place(parts(part))
+            if below is None:
+                return None
+            key, data = keys.manifest_page(manifest.log_id, generation, nonce()), encode_page(below)
+            pages[key] = data
+            gone.append(part.key)
+            new = describe_page(key, data, below)
+        elif part is not None and _unnumbered(part) == _unnumbered(replaced):
+            new = replace(by, number=part.number)
+        else:
+            return None
+        return (*found[:at], new, *found[at + 1 :])
+
+    changed = place(manifest.pages)
+    if changed is None:
+        return None
+    successor = replace(
+        manifest,
+        generation=generation,
+        created_ms=now_ms,
+        sealed_ms=manifest.end_published_ms,
+        pages=changed,
+        replaced=(*manifest.replaced, *(Replaced(key, generation, now_ms) for key in gone)),
+    )
+    return Rewritten(successor, pages)
+
+
+_SHARE = 4  # a segment is scrubbed as soon as one in so many of its records is to be blanked
+_DAY_MS = 24 * 3600 * 1000
+
+
+class Scrub(NamedTuple):
+    """A segment to be scrubbed, and its removed records as runs `(first, end, first, end, …)` of offsets."""
+
+    segment: Segment
+    dead: tuple[int, ...]
+
+
+def with_dead(segments_from: Callable[[int], Iterator[Segment]], dead: Iterable[tuple[int, int]]) -> Iterator[Scrub]:
+    """Yields each segment with removed records, ascending.
+
+    Args:
+        segments_from: returns the segments from the one on that holds an offset.
+        dead: the runs `[first, end)` of removed records, ascending.
+    """
+    segment: Segment | None = None
+    found: list[int] = []
+    for first, end in dead:
+        at = first
+        while at < end:
+            if segment is None or at >= segment.end_offset:
+                if segment is not None and found:
+                    yield Scrub(segment, tuple(found))
+                segment, found = next(segments_from(at), None), []
+                if segment is None:
+                    return
+                at = max(at, segment.first_offset)  # those before it were dropped
+            if at >= end:
+                break
+            upto = min(end, segment.end_offset)
+            found += (at, upto)
+            at = upto
+    if segment is not None and found:
+        yield Scrub(segment, tuple(found))
+
+
+def is_due(scrub: Scrub, log_id: str, now_ms: int, floor: int) -> bool:
+    """Returns whether to scrub a segment now: if enough of its records are removed and not blanked yet or, on one day of
+    the week, if any is, unless it was scrubbed that day already.
+
+    The segment in which the log's floor is waits for that day: as a rule, it is dropped before.
+    """
+    segment, dead = scrub
+    left = sum(dead[1::2]) - sum(dead[::2]) - segment.blanked
+    if left <= 0:
+        return False
+    if left * _SHARE >= segment.count and not segment.first_offset < floor < segment.end_offset:
+        return True
+    is_day = now_ms // _DAY_MS % 7 == int(log_id[:8], 16) % 7
+    return is_day and (not segment.blanked or now_ms - (keys.planned_ms(segment.key) or 0) >= _DAY_MS)
 
 
 def names(manifest: Manifest, key: str) -> bool:

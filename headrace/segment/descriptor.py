@@ -43,6 +43,7 @@ class Segment(msgspec.Struct, frozen=True, omit_defaults=True):
         keys_sha256: hash of the key page object, in hex.
         pages: the page index of the `data` column.
         meta: the page index of the `meta` column; None if no record has meta.
+        blanked: number of its records of which only offset and append time are left, because they were removed.
     """
 
     number: int
@@ -57,6 +58,7 @@ class Segment(msgspec.Struct, frozen=True, omit_defaults=True):
     keys_sha256: str
     pages: PageIndex
     meta: PageIndex | None = None
+    blanked: int = 0
 
     @property
     def end_offset(self) -> int:

@@ -226,8 +226,8 @@ class Promoter:
             InvalidRequest: a lens can't promote it.
         """
         version = self._definition.version_at(offset) if self._current else 0
-        value = jsontext.loads(data)
-        if 0 < version < self._current:  # nothing is known of version 0, so there is no lens from it
+        value = jsontext.loads(data) if data else None  # of a record that was scrubbed, nothing is left
+        if data and 0 < version < self._current:  # nothing is known of version 0, so there is no lens from it
             value = lens.promote(self._definition.lenses[version - 1 :], value)
             data = jsontext.dumps(value)
         return Document(offset, data, value, columns)
