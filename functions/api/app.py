@@ -22,6 +22,8 @@ from functions.api.door.routes import answer_unrouted, serve
 from functions.api.streams import definitions, live, records, search, touch
 from functions.api.streams.inspection import routes as inspection
 from functions.api.streams.inspection import server
+from functions.api.topics import routes as topics
+from functions.api.topics.calls import TOPICS
 from headrace import VERSION
 
 _OPENAPI = Path(__file__).with_name("streams") / "openapi.json"
@@ -50,7 +52,7 @@ def create_app(context: Context | None = None) -> FastAPI:
         lifespan=lambda _: _until_the_end(context),
     )
     _add_health(app)
-    for part in (inspection, server, definitions, touch, search):
+    for part in (topics, inspection, server, definitions, touch, search):
         part.add_routes(app, context)
     for part in (live, records):
         part.add_routes(app, context)  # last: a name may hold slashes, so it would take every path below it
@@ -58,7 +60,7 @@ def create_app(context: Context | None = None) -> FastAPI:
     app.openapi = describe  # type: ignore[method-assign]
     app.add_middleware(
         Door,
-        surfaces=(_STREAMS,),
+        surfaces=(TOPICS, _STREAMS),
         access=context.access,
         meter=context.meter,
         traffic=context.traffic,

@@ -16,9 +16,11 @@ from functions.api.door.access import Keyring, check_exposure, parse, parse_host
 from functions.api.door.background import CountKeeper
 from functions.api.door.entry import Access
 from functions.api.door.requests import Traffic, on_lambda
+from functions.api.door.slots import InFlight, StreamSlots
 from functions.api.streams.inspection.inspector import Inspector
 from functions.api.streams.system.emitter import Emitter, gauges, measure_memory
 from functions.api.streams.system.recorder import MeasuredLogs, Recorder
+from functions.api.topics.tally import Tally
 from functions.metrics import ApiMetric, Meter
 from functions.wiring import Wiring, open_wiring
 from headrace.clock import Clock, SystemClock
@@ -28,6 +30,8 @@ from headrace.objects.observed import ObservedObjects, Request, RequestCounts
 from headrace.settings import Settings
 from headrace.streams.values import METRIC_STREAMS
 from headrace.streams.verbs import Streams
+from headrace.topics.values import TOPICS
+from headrace.topics.verbs import Topics
 
 if TYPE_CHECKING:  # at run time it would cost every process the import of numpy and pyarrow
     from headrace.query.engine.context import Engine
@@ -46,6 +50,12 @@ class Context:
     Attributes:
         logs: returns the verbs for one request: always the same object, or a fresh one in a process that keeps no
             caches.
+        topics: returns the verbs of topics and queues; like `logs`.
+        count_topics: returns how many topics there are.
+        commits: counts what was committed to topics.
+        slots: the slots of open streams of topics.
+        in_flight: counts the requests to topics of each key.
+        began: when the process began, in monotonic seconds.
         inspector: returns the reader of what is shown about streams; like `logs`.
         engine: returns the query engine; like `logs`. The first call imports the modules that read indexes.
         counts: counts of requests to the object store.
@@ -61,6 +71,12 @@ class Context:
     meter: Meter[ApiMetric] = field(default_factory=lambda: Meter(ApiMetric))
     clock: Clock = field(default_factory=SystemClock)
     random_below: Callable[[int], int] = secrets.randbelow
+    topics: Callable[[], Topics] = field(kw_only=True)
+    count_topics: Callable[[], int] = field(kw_only=True)
+    commits: Tally = field(default_factory=Tally, kw_only=True)
+    slots: StreamSlots = field(kw_only=True)
+    in_flight: InFlight = field(kw_only=True)
+    began: float = field(kw_only=True)
     inspector: Callable[[], Inspector] = field(kw_only=True)
     engine: Callable[[], Engine] = field(kw_only=True)
     counts: CountKeeper = field(kw_only=True)
@@ -104,6 +120,10 @@ class Context:
     def ms_since(self, began: float) -> int:
         """Returns the milliseconds since a moment (monotonic seconds), rounded; never negative."""
         return max(0, round((self.clock.monotonic() - began) * 1000))
+
+    def uptime_ms(self) -> int:
+        """Returns the milliseconds since the process began."""
+        return self.ms_since(self.began)
 
     def finish(self) -> None:
         """Writes the counts and metrics that are left, so that a server that stops normally loses none."""
@@ -164,6 +184,11 @@ def assemble(stores: Stores, access: Access, meter: Meter[ApiMetric] | None = No
         access,
         meter,
         clock,
+        topics=_topics_maker(measured),
+        count_topics=lambda: _count_topics(measured),
+        slots=StreamSlots(stores.sessions, settings, clock),
+        in_flight=InFlight(settings.max_inflight_per_key),
+        began=clock.monotonic(),
         inspector=inspector,
         engine=_engine_maker(measured, logs),
         counts=keeper,
@@ -184,6 +209,17 @@ def _makers(stores: Stores, recorder: Recorder) -> tuple[Callable[[], Streams], 
     logs = MeasuredLogs(stores, recorder, cache)
     inspector = Inspector(stores, logs)
     return lambda: logs, lambda: inspector
+
+
+def _topics_maker(stores: Stores) -> Callable[[], Topics]:
+    if stores.settings.cold:
+        return lambda: Topics(stores)
+    queues = Topics(stores)
+    return lambda: queues
+
+
+def _count_topics(stores: Stores) -> int:
+    return max(0, sum(stores.sessions.counts(TOPICS)))
 
 
 def _engine_maker(stores: Stores, logs: Callable[[], Streams]) -> Callable[[], Engine]:

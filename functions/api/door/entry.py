@@ -24,6 +24,7 @@ from starlette.types import Scope as Asgi
 
 from functions.api.door import errors
 from functions.api.door.answers import AnswerTooLarge, fits
+from functions.api.door.compression import expanded
 from functions.api.door.errors import Codes, Forbidden, Row, Unauthorized
 from functions.api.door.requests import (
     Headers,
@@ -185,6 +186,7 @@ class Surface:
         waiting: the same of paths where many requests may wait for long; they count as reads.
         keyed: the same of paths where a GET may have its key as the parameter `token`, because the browsers' own
             EventSource sends no headers.
+        compresses: whether bodies may be compressed.
     """
 
     noun: str
@@ -200,6 +202,7 @@ class Surface:
     asking: tuple[str, ...] = ()
     waiting: tuple[str, ...] = ()
     keyed: tuple[str, ...] = ()
+    compresses: bool = False
 
     @cached_property
     def always(self) -> list[tuple[bytes, bytes]]:
@@ -339,14 +342,15 @@ class Door:
         surface = scope[SURFACE] = next(one for one in self._surfaces if scope["path"].startswith(one.roots))
         try:
             writes = surface.is_write(scope)
-            with self._traffic.request(receive, writes=writes) as counted:
+            plain = expanded(scope, receive) if surface.compresses else receive
+            with self._traffic.request(plain, writes=writes) as counted:
 
                 async def receive_checked() -> Message:
                     message = await counted()
                     self._check_load()
                     return message
 
-                await self._answer(surface, scope, receive_checked if writes else receive, send, writes)
+                await self._answer(surface, scope, receive_checked if writes else counted, send, writes)
         finally:
             self._ended(scope[GRANT].key_id if GRANT in scope else "")
 

@@ -370,18 +370,26 @@ def _split(body: bytes) -> Sequence[bytes | msgspec.Raw]:
 
 def _array_length(body: bytes) -> int | None:
     """Returns how many elements a JSON array has; None for any other JSON value. Raises JSONDecodeError for a body that
-    is not strict JSON: UTF-8, no NaN, no number that a double can't hold, no lone surrogates, bounded depth.
-
-    orjson decides. simdjson accepts no array that orjson refuses, but builds no objects, which takes a quarter of the
-    time. What it refuses can still be valid, such as an integer above 64 bits.
+    is not strict JSON.
     """
-    value: Any = None
     if body.lstrip(_WHITE_SPACE).startswith(b"["):
-        with suppress(ValueError, RuntimeError):
-            value = simdjson.Parser().parse(body)  # a parser of its own: one serves one thread, and keeps its memory
-    if value is None:
-        value = orjson.loads(body)
-    return len(value) if isinstance(value, list | simdjson.Array) else None
+        value = parsed(body)
+        return len(value)
+    orjson.loads(body)
+    return None
+
+
+def parsed(body: bytes) -> Any:
+    """Returns a JSON text that is an array or object as a value to look into, at once, and not to keep. Raises
+    JSONDecodeError for a body that is not strict JSON: UTF-8, no NaN, no number that a double can't hold, no lone
+    surrogates, bounded depth.
+
+    orjson decides. simdjson accepts no array or object that orjson refuses, but builds no objects, which takes a quarter
+    of the time. What it refuses can still be valid, such as an integer above 64 bits.
+    """
+    with suppress(ValueError, RuntimeError):
+        return simdjson.Parser().parse(body)  # a parser of its own: one serves one thread, and keeps its memory
+    return orjson.loads(body)
 
 
 P = ParamSpec("P")

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 from starlette.types import Receive
@@ -44,18 +44,20 @@ class Waiter:
 
 
 @contextmanager
-def woken_by(logs: Log, which: Which) -> Iterator[Waiter]:
-    """Yields a waiter that is woken when this process changes the log, while the block runs."""
+def woken_by(logs: Log, *logs_of: Which) -> Iterator[Waiter]:
+    """Yields a waiter that is woken when this process changes one of these logs, while the block runs."""
     waiter = Waiter()
     loop = asyncio.get_running_loop()
-    with logs.wakeups.listen(which, lambda: waiter.wake(loop)):
+    with ExitStack() as stack:
+        for which in logs_of:
+            stack.enter_context(logs.wakeups.listen(which, lambda: waiter.wake(loop)))
         yield waiter
 
 
 async def until_gone(receive: Receive, answer: Coroutine[Any, Any, None]) -> bool:
     """Runs `answer` until it ends, which may raise, or the client leaves. Returns whether the client left first."""
     sending = asyncio.ensure_future(answer)
-    gone = asyncio.ensure_future(_disconnected(receive))
+    gone = asyncio.ensure_future(disconnected(receive))
     try:
         await asyncio.wait((sending, gone), return_when=asyncio.FIRST_COMPLETED)
         if sending.done():
@@ -69,6 +71,7 @@ async def until_gone(receive: Receive, answer: Coroutine[Any, Any, None]) -> boo
                 await task
 
 
-async def _disconnected(receive: Receive) -> None:
+async def disconnected(receive: Receive) -> None:
+    """Returns when the client has left."""
     while (await receive())["type"] != "http.disconnect":
         pass

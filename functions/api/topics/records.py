@@ -1,0 +1,158 @@
+"""The records of requests and answers. The bytes of `data` and `meta` are cut out of the request's body and stored as
+they came, and put into answers as they are stored: numbers keep their digits, objects their order and white space.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+import orjson
+import simdjson
+
+from functions.api.door.answers import ANSWER_BYTES, grown
+from functions.api.topics.config import ConfigBody
+from headrace.batch import Batch, Record
+from headrace.errors import InvalidRequest
+from headrace.queues.values import Job
+from headrace.topics.errors import BatchTooLarge, RecordTooLarge
+from headrace.topics.values import (
+    MAX_KEY_CHARACTERS,
+    MAX_META_BYTES,
+    MAX_META_KEYS,
+    MAX_NODE_BYTES,
+    MAX_RECORD_BYTES,
+    MAX_RECORDS,
+    MAX_TAG_BYTES,
+    WriteRequest,
+)
+
+_REST_BYTES = 4096  # what an answer has besides its records, at most
+_ABSENT = (b"", b"null")
+_KEYLESS_BYTES = MAX_META_KEYS * 4  # an object of more keys takes more bytes than these
+
+
+_members = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+class RecordBody(msgspec.Struct, frozen=True):
+    """A record in a request (§ 2). `data` and `meta` are JSON texts."""
+
+    data: msgspec.Raw
+    tag: str | None = None
+    node: str | None = None
+    meta: msgspec.Raw = msgspec.Raw(b"")
+
+
+class WriteBody(msgspec.Struct, frozen=True):
+    """The body of a write (§ 2)."""
+
+    records: list[RecordBody]
+    node: str | None = None
+    idempotency_key: str | None = None
+    create: bool | None = None
+    config: ConfigBody | None = None
+    disable_backpressure: bool = False
+
+
+def request_of(body: WriteBody, header_key: str | None) -> WriteRequest:
+    """Returns the request to append the records of a body.
+
+    Args:
+        header_key: the idempotency key of the header, which the body's overrides.
+
+    Raises:
+        BatchTooLarge, RecordTooLarge: there are too many records, or one is too large.
+        InvalidRequest: another limit of § 2 is exceeded, or there are no records.
+    """
+    key = header_key if body.idempotency_key is None else body.idempotency_key
+    if key is not None and not 0 < len(key) <= MAX_KEY_CHARACTERS:
+        raise InvalidRequest(f"the idempotency key must have 1 to {MAX_KEY_CHARACTERS} characters")
+    records = body.records
+    if not records:
+        raise InvalidRequest("records is empty")
+    check_text("node", body.node, MAX_NODE_BYTES)
+    metas = [_meta(number, record) for number, record in enumerate(records)]
+    batch = Batch.of(
+        [record.data for record in records],
+        key=[record.tag for record in records],
+        node=[body.node if record.node is None else record.node for record in records],
+        meta=metas if any(metas) else None,
+    )
+    given = {} if body.config is None else {"config": body.config.config()}
+    return WriteRequest(records=batch, key=key, create=body.create, **given)
+
+
+def check_count(body: Any) -> None:
+    """Raises BatchTooLarge if a parsed body of a write has too many records: before they are cut out, which costs far more
+    memory than the body.
+    """
+    records = body.get("records") if isinstance(body, dict | simdjson.Object) else None
+    if isinstance(records, list | simdjson.Array) and len(records) > MAX_RECORDS:
+        raise BatchTooLarge(f"too many records: limit={MAX_RECORDS} received={len(records)}")
+
+
+def _meta(number: int, record: RecordBody) -> bytes | None:
+    """Checks a record, and returns its meta; None if it has none."""
+    check_text("tag", record.tag, MAX_TAG_BYTES)
+    check_text("node", record.node, MAX_NODE_BYTES)
+    meta = bytes(record.meta)
+    size = len(record.data) + len(meta)
+    if size > MAX_RECORD_BYTES:
+        raise RecordTooLarge(f"a record is too large: index={number} limit={MAX_RECORD_BYTES} received={size}")
+    if meta in _ABSENT:
+        return None
+    if not meta.startswith(b"{"):
+        raise InvalidRequest(f"meta is not an object: index={number}")
+    if len(meta) > MAX_META_BYTES:
+        raise InvalidRequest(f"meta is too large: index={number} limit={MAX_META_BYTES} received={len(meta)}")
+    if len(meta) > _KEYLESS_BYTES and len(_members.decode(meta)) > MAX_META_KEYS:
+        raise InvalidRequest(f"meta has too many keys: index={number} limit={MAX_META_KEYS}")
+    return meta
+
+
+def check_text(what: str, text: str | None, limit: int) -> None:
+    """Raises InvalidRequest if a text has more than `limit` bytes of UTF-8."""
+    if text is not None and len(text) * 4 > limit and len(text.encode()) > limit:
+        raise InvalidRequest(f"{what} is too long: limit={limit} received={len(text.encode())}")
+
+
+def shown(record: Record, *, tag: bool, meta: bool, node: bool = True, lease: bytes = b"") -> bytes:
+    """Returns a record as answers show it.
+
+    Args:
+        tag, meta, node: whether these are shown, if the record has them.
+        lease: further members, as JSON text that begins with a comma.
+    """
+    parts = [b'{"$seq":%d' % (record.offset + 1), lease, b',"$ts":%d' % record.time_ms]
+    if node and record.node is not None:
+        parts += (b',"$node":', orjson.dumps(record.node))
+    if tag and record.key is not None:
+        parts += (b',"$tag":', orjson.dumps(record.key))
+    parts += (b',"data":', record.data)
+    if meta and record.meta is not None:
+        parts += (b',"meta":', record.meta)
+    parts.append(b"}")
+    return b"".join(parts)
+
+
+def shown_job(job: Job) -> bytes:
+    """Returns a leased job as answers show it (§ 10.2)."""
+    lease = {"lease_id": job.lease_id, "deadline": job.deadline_ms, "deliveries": job.deliveries}
+    return shown(job.record, tag=True, meta=True, node=False, lease=b"," + orjson.dumps(lease)[1:-1])
+
+
+def array(name: str, items: Iterable[bytes]) -> bytes:
+    """Returns a member that is an array of JSON texts, with a comma before it."""
+    return b',"%s":[%s]' % (name.encode(), b",".join(items))
+
+
+def fitting(items: Sequence[bytes]) -> int:
+    """Returns how many of the first items fit into a buffered answer, at least one."""
+    room = ANSWER_BYTES - _REST_BYTES
+    for number, item in enumerate(items):
+        room -= grown(item, "application/json")
+        if room < 0:
+            return max(1, number)
+    return len(items)

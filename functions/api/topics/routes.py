@@ -1,0 +1,52 @@
+"""The paths and methods of topics and queues."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from fastapi import FastAPI
+from starlette.requests import Request
+from starlette.responses import Response
+
+from functions.api.context import Context
+from functions.api.door import routes
+from functions.api.door.entry import GRANT, grant_of
+from functions.api.topics import appends, health, topics
+from functions.api.topics.calls import PREFIX, Call
+
+_NAME = PREFIX + "{name}"
+
+Route = Callable[[Call], Awaitable[Response]]
+
+
+def key_id(request: Request) -> str:
+    """Returns the id of a request's key; empty if it needs none."""
+    return grant_of(request).key_id if GRANT in request.scope else ""
+
+
+def add_routes(app: FastAPI, context: Context) -> None:
+    """Adds all routes of the surface. Any method but those named is answered with 405."""
+    own: dict[str, dict[str, Route]] = {
+        "/v0/topics": {"GET": topics.list_topics},
+        _NAME: {"PUT": topics.put, "GET": topics.show, "DELETE": topics.remove, "POST": appends.append},
+        _NAME + "/diff": {"POST": appends.diff},
+        _NAME + "/delete": {"POST": appends.delete},
+        "/v0/health": {"GET": health.health},
+        "/healthz": {"GET": health.health},
+        "/v0/ready": {"GET": health.ready},
+        "/readyz": {"GET": health.ready},
+        "/v0/metrics": {"GET": health.metrics},
+    }
+
+    def called(route: Route) -> routes.Handler:
+        async def handle(request: Request) -> Response:
+            with context.in_flight.request(key_id(request)):
+                return await route(Call(context, request))
+
+        return handle
+
+    for path, handlers in own.items():
+        routes.add(app, path, **{method: called(route) for method, route in handlers.items()})
+    routes.serve(app, PREFIX + "{rest:path}", "GET", "PUT", "POST", "DELETE", is_described=False)(
+        called(topics.refuse)
+    )
