@@ -1,0 +1,215 @@
+"""The verbs of topics and queues as one object: those of topics, and what workers ask of queues."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, NoReturn
+
+from headrace.errors import HeadraceError, InvalidRequest, Overloaded, StoreError
+from headrace.index.fetching import RunCache
+from headrace.log.commit import Found
+from headrace.log.control import Controls
+from headrace.log.requests import Head
+from headrace.log.seam import Look
+from headrace.log.stores import Stores
+from headrace.queues.cohort import Dealing, Joined, Joining, Waiting
+from headrace.queues.dead_letter import Burial
+from headrace.queues.decide import Claim, Release, Settle, Taken
+from headrace.queues.events import lease_id
+from headrace.queues.ledger import bring_up
+from headrace.queues.projection import Projection, advance, before
+from headrace.queues.remove import Removal
+from headrace.queues.surface import QueueSurface
+from headrace.queues.values import Claimed, ClaimRequest, Lease, Settled, SettleRequest
+from headrace.tables.catalog import Row
+from headrace.topics.decide import EraseRequest
+from headrace.topics.errors import BatchTooLarge, NotAQueue, TopicNotFound
+from headrace.topics.values import LEASES, MAX_CLAIM, Erased, QueueCounts, topic_of
+from headrace.topics.verbs import Hidden, Topics
+from headrace.wal.state import LogState
+
+_log = logging.getLogger(__name__)
+
+_LOOKS = 16  # at a window that is open yet, though this process has waited for its end: clocks differ
+
+
+class Queues(Topics):
+    """The operations on topics and queues, each by name. Methods block, and may be called by any thread.
+
+    All that workers ask raises TopicNotFound or NotAQueue if there is no queue with this name, and Overloaded if others
+    keep changing it; then nothing was written.
+    """
+
+    def __init__(self, stores: Stores, run_cache: RunCache | None = None) -> None:
+        """Creates the verbs. If `run_cache` is None, a cache in memory is created."""
+        self._queues = QueueSurface(self._find_leases)
+        super().__init__(stores, run_cache, self._queues)
+
+    # What workers ask.
+
+    def claim(self, name: str, request: ClaimRequest) -> Claimed:
+        """Leases jobs to a worker: those that were given back first, then fresh ones. Jobs that were delivered as often as
+        they may be move to the dead-letter topic instead. Waits for the queue's claim window, if it has one.
+        """
+        with self.in_time():
+            claim, head = self._prefetch(name, request)
+        if topic_of(head.state).config.claim_jitter_ms:
+            taken = self._claim_in_window(name, request)
+        else:
+            taken = self._ask(name, claim)
+        dead = self._bury(name, topic_of(head.state).config.dead_letter) if taken.doomed else 0
+        return taken.claimed._replace(dead=dead)
+
+    def ack(self, name: str, request: SettleRequest) -> Settled:
+        """Removes jobs that the worker holds, for good. Others are skipped."""
+        return self._settle(name, Settle("ack", request))
+
+    def nack(self, name: str, request: SettleRequest) -> Settled:
+        """Gives back jobs that the worker holds; after `delay_ms` they can be claimed again. Others are skipped."""
+        return self._settle(name, Settle("nack", request))
+
+    def extend(self, name: str, request: SettleRequest) -> Settled:
+        """Sets the deadlines of jobs that the worker holds to `lease_ms` from now. Others are skipped."""
+        return self._settle(name, Settle("extend", request))
+
+    def release(self, name: str, node: str, connection: str) -> int:
+        """Gives back the jobs that a worker holds by one connection. Returns how many."""
+        released: int = self._ask(name, Release(node, connection))
+        return released
+
+    def leases(self, name: str, node: str) -> list[Lease]:
+        """Returns the leases that a worker holds now, by seq; costs one query."""
+        with self.in_time():
+            now = self._now(name)
+        return sorted(
+            Lease(offset + 1, lease_id(grant.id, offset), grant.until_ms, grant.connection)
+            for grant in now.held(node)
+            for first, end in grant.jobs
+            for offset in range(first, end)
+        )
+
+    def next_due_ms(self, name: str) -> int | None:
+        """Returns when the next lease or delay ends (epoch ms), so that a job can be claimed which can't be now; None if
+        there is none.
+        """
+        with self.in_time():
+            return self._now(name).due_ms
+
+    # How they are asked.
+
+    def _settle(self, name: str, settle: Settle) -> Settled:
+        """Checks an ack, nack or extend, and commits it. Raises BatchTooLarge or InvalidRequest."""
+        request = settle.request
+        if len(request.seqs) > MAX_CLAIM:
+            raise BatchTooLarge(f"too many seqs: limit={MAX_CLAIM} received={len(request.seqs)}")
+        if request.lease_ids is not None and len(request.lease_ids) != len(request.seqs):
+            raise InvalidRequest(
+                f"lease_ids must have one for each seq: seqs={len(request.seqs)} received={len(request.lease_ids)}"
+            )
+        settled: Settled = self._ask(name, settle)
+        return settled
+
+    def _ask(self, name: str, request: Any) -> Any:
+        """Commits a request to the lease log, perhaps with others of this process, and returns its answer."""
+        try:
+            return self.appender.append((name, LEASES), request).answer
+        except TopicNotFound as error:
+            self._explain(name, error)
+
+    def _explain(self, name: str, error: TopicNotFound) -> NoReturn:
+        """Raises NotAQueue if there is a topic with this name, which has no lease log; else the error."""
+        head = self.head(name)  # it raises the same error if there is none
+        raise NotAQueue(name) if topic_of(head.state).config.type != "queue" else error
+
+    def _prefetch(self, name: str, request: ClaimRequest) -> tuple[Claim, Head]:
+        """Reads the end of the jobs log, so that the claim sees every job that was written before it, and by the same query
+        the fresh jobs that this process expects. Raises NotAQueue.
+        """
+        cursor = self._queues.cursors.get(name)
+        if cursor is None:
+            head, claim = self.head(name), Claim(request)
+        else:
+            page = self.records(name, cursor, max_records=request.max, max_bytes=request.max_bytes)
+            head, claim = page.head, Claim(request, page.records)
+        if topic_of(head.state).config.type != "queue":
+            raise NotAQueue(name)
+        return claim, head
+
+    def _claim_in_window(self, name: str, request: ClaimRequest) -> Taken:
+        """Joins the queue's claim window, waits for its end, and returns what the worker's share is."""
+        clock = self._stores.clock
+        joined: Joined = self._ask(name, Joining(request))
+        wait_ms = joined.closes_ms - clock.now_ms()
+        for _ in range(_LOOKS):
+            clock.sleep(max(wait_ms, 1) / 1000)
+            with self.in_time():
+                claim, _head = self._prefetch(name, request)
+            answer: Taken | Waiting = self._ask(name, Dealing(claim, joined))
+            if isinstance(answer, Taken):
+                return answer
+            wait_ms = answer.ms
+        raise Overloaded("the claim window does not end by this server's clock")
+
+    def _bury(self, name: str, topic: str | None) -> int:
+        """Moves jobs to the dead-letter topic. Returns how many; a failure leaves them for a later claim."""
+        if topic is None:
+            return 0
+        burial = Burial(self._queues, self._queues.points, self._stores.settings.max_topics)
+
+        def find(controls: Controls) -> Found:
+            queue, dead = controls.find_living((name, LEASES), name), controls.find_any(topic)
+            return Found((*queue.pictures, *dead.pictures), min(queue.read, dead.read))
+
+        try:
+            moved: int = self.control((name, LEASES), find, burial.decide, topic, name, topic)
+        except (HeadraceError, StoreError) as exc:
+            _log.warning("jobs wait for the dead-letter topic: queue=%s topic=%s reason=%r", name, topic, exc)
+            return 0
+        return moved
+
+    # What topics ask.
+
+    def _hidden(self, name: str, head: Head) -> Hidden:
+        if topic_of(head.state).config.type != "queue":
+            return Hidden()
+        jobs = Look(Row(head.log_id, head.config), head.state)
+        now = bring_up(self._load(self.head((name, LEASES))), jobs, self._stores.clock.now_ms())
+        now = before(now, head.state.next_offset)  # the lease log was read later
+
+        def counts(state: LogState) -> QueueCounts:
+            counted = bring_up(now, jobs._replace(state=state), 0).counts(state.next_offset)
+            return QueueCounts(counted.ready, counted.in_flight, now.dead)
+
+        return Hidden(now.hidden, counts)
+
+    def _erase(self, name: str, request: EraseRequest) -> Erased:
+        if topic_of(request.found.state).config.type != "queue":
+            return super()._erase(name, request)
+        removal = Removal(self._queues.points)
+        erased: Erased = self.control(
+            (name, LEASES),
+            lambda controls: controls.find_living((name, LEASES), name),
+            removal.decide,
+            request,
+            name,
+        )
+        return erased
+
+    # Who holds what.
+
+    def _now(self, name: str) -> Projection:
+        """Returns who holds what now; costs one query if nothing is due to be read again."""
+        try:
+            leases = self.head((name, LEASES))
+        except TopicNotFound as error:
+            self._explain(name, error)
+        return advance(self._load(leases), self._stores.clock.now_ms())
+
+    def _load(self, leases: Head) -> Projection:
+        return self._queues.points.load(Look(Row(leases.log_id, leases.config), leases.state), self._context)
+
+    def _find_leases(self, jobs: Look) -> Look:
+        """Reads the lease log that belongs to a jobs log."""
+        row, pictures = jobs.row.log(LEASES), self._context.pictures
+        assert row is not None, "a queue has a lease log"
+        return self._context.look_at(pictures.look_at(row, pictures.read_time()))
