@@ -1,0 +1,150 @@
+"""What the verbs of topics cost in AWS calls, counted as they leave the clients: the table of the design, verb by verb."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from headrace.batch import Batch
+from headrace.log.stores import Stores
+from headrace.objects.s3 import S3Objects
+from headrace.settings import Settings
+from headrace.tables.catalog import DynamoCatalog
+from headrace.tables.producers import DynamoProducers
+from headrace.tables.sessions import DynamoSessions
+from headrace.tables.watermarks import DynamoWatermarks
+from headrace.topics.errors import TopicFull
+from headrace.topics.values import TOPICS, Match, WriteRequest
+from headrace.topics.verbs import Topics
+from headrace.wal.dynamodb import DynamoWal
+from tests.support.aws import boto3_client, create_tables, in_process_aws
+from tests.support.counting import AwsCalls
+from tests.unit.log.test_costs import Deployment
+from tests.unit.topics.world import put, read, write
+
+
+@pytest.fixture(scope="module")
+def aws() -> Iterator[Deployment]:
+    with in_process_aws() as store:
+        tables = create_tables()
+        s3 = boto3_client("s3")
+        s3.create_bucket(Bucket="bucket")
+        stores = Stores(
+            wal=DynamoWal(store, tables),
+            catalog=DynamoCatalog(store, tables["catalog"]),
+            watermarks=DynamoWatermarks(store, tables["watermarks"]),
+            producers=DynamoProducers(store, tables["producers"]),
+            sessions=DynamoSessions(store, tables),
+            objects=S3Objects("bucket", s3),
+            settings=Settings(),
+            surfaces=(TOPICS,),
+            counted=frozenset({TOPICS}),
+        )
+        yield Deployment(stores, AwsCalls(store.connection.client, s3))
+
+
+def warm(aws: Deployment, name: str, **config: object) -> Topics:
+    """A process that has just written a record to a topic."""
+    topics = Topics(aws.stores)
+    put(topics, name, **config)
+    write(topics, name, b"1")
+    return topics
+
+
+def test_a_warm_append_is_one_write(aws: Deployment) -> None:
+    for name, config in (("plain", {}), ("capped", {"cap_records": 2}), ("timed", {"ttl_ms": 5000, "cap_bytes": 2})):
+        topics = warm(aws, name, **config)
+        for _ in range(3):
+            with aws.calls.during() as made:
+                write(topics, name, b"1", b"2", tag="t", node="n")
+            assert dict(made) == {"PutItem": 1}
+
+
+def test_a_keyed_append_is_one_transaction_and_a_repeat_looks(aws: Deployment) -> None:
+    topics = warm(aws, "keyed")
+    with aws.calls.during() as made:
+        assert not write(topics, "keyed", b"1", key="k").deduped
+    assert dict(made) == {"TransactWriteItems": 1}
+    with aws.calls.during() as made:
+        assert write(topics, "keyed", b"1", key="k").deduped
+    assert dict(made) == {"TransactWriteItems": 1, "GetItem": 1, "Query": 1}
+
+
+def test_creating_by_a_write_or_put(aws: Deployment) -> None:
+    topics = Topics(aws.stores)
+    with aws.calls.during() as made:
+        assert write(topics, "new", b"1").created
+    assert dict(made) == {"GetItem": 2, "TransactWriteItems": 1}
+    with aws.calls.during() as made:
+        assert put(topics, "newer")
+    assert dict(made) == {"GetItem": 1, "TransactWriteItems": 1}
+    with aws.calls.during() as made:
+        assert put(topics, "queue", type="queue")
+    assert dict(made) == {"GetItem": 1, "TransactWriteItems": 1}
+
+
+def test_the_same_put_writes_nothing(aws: Deployment) -> None:
+    topics = warm(aws, "same", cap_records=3)
+    with aws.calls.during() as made:
+        assert not put(topics, "same", cap_records=3)
+    assert dict(made) == {"Query": 1}
+    with aws.calls.during() as made:
+        assert not put(topics, "same", cap_records=4)
+    assert made["PutItem"] == 1
+
+
+def test_a_diff_at_the_tail_is_one_query(aws: Deployment) -> None:
+    topics = warm(aws, "read", ttl_ms=60_000)
+    for _ in range(30):
+        write(topics, "read", b"1", b"2")
+    read(topics, "read", 61)  # this process has touched the read clock
+    for cursor, count, queries in ((61, 0, 1), (59, 2, 1), (0, 61, 2)):
+        with aws.calls.during() as made:
+            assert len(read(topics, "read", cursor).records) == count
+        assert dict(made) == {"Query": queries}
+    cold = Topics(aws.stores)
+    with aws.calls.during() as made:
+        assert read(cold, "read", 61).caught_up
+    assert dict(made) == {"GetItem": 1, "Query": 1, "UpdateItem": 1}
+
+
+def test_a_view_reads_the_newest_entry_and_the_read_clock(aws: Deployment) -> None:
+    topics = warm(aws, "viewed")
+    topics.view("viewed")
+    with aws.calls.during() as made:
+        topics.view("viewed")
+    assert dict(made) == {"Query": 1, "BatchGetItem": 1}
+
+
+def test_a_list_is_a_query_for_each_topic(aws: Deployment) -> None:
+    topics = Topics(aws.stores)
+    for number in range(3):
+        write(topics, f"list:{number}", b"1")
+    with aws.calls.during() as made:
+        assert len(topics.topics(["list:"], limit=10)[0]) == 3
+    assert dict(made) == {"Query": 16 + 3, "BatchGetItem": 1}
+
+
+def test_deletes_are_one_write(aws: Deployment) -> None:
+    topics = warm(aws, "erased")
+    topics.append("erased", WriteRequest(records=Batch.of([b"1"] * 20, key=["a", "b"] * 10)))
+    with aws.calls.during() as made:
+        assert topics.erase("erased", None, Match("a")).deleted == 10
+    assert made["PutItem"] == 1
+    with aws.calls.during() as made:
+        assert topics.erase("erased", 10**9, None).deleted == 11
+    assert made["PutItem"] == 1
+    with aws.calls.during() as made:
+        assert topics.erase("erased", 10**9, None).deleted == 0
+    assert made["PutItem"] == 0
+    with aws.calls.during() as made:
+        assert topics.remove("erased")
+    assert dict(made) == {"GetItem": 1, "Query": 1, "PutItem": 1, "TransactWriteItems": 1}
+
+
+def test_a_refusal_looks_once_and_writes_nothing(aws: Deployment) -> None:
+    topics = warm(aws, "full", cap_records=1, discard="reject")
+    with aws.calls.during() as made, pytest.raises(TopicFull):
+        write(topics, "full", b"1")
+    assert dict(made) == {"GetItem": 1, "Query": 1}
