@@ -12,41 +12,10 @@ from typing import NamedTuple
 
 from headrace.batch import Record
 from headrace.queues import events
-from headrace.queues.decide import Claim, Queue, Taken, answer, candidates, pick
+from headrace.queues.decide import Dealing, Joined, Joining, Queue, Taken, answer, candidates, pick
 from headrace.queues.events import Join
 from headrace.queues.feed import size_of
-from headrace.queues.values import ClaimRequest
 from headrace.topics.runs import Runs
-
-
-class Joining(NamedTuple):
-    """A claim that joins a window, or opens one. The answer is a `Joined`."""
-
-    request: ClaimRequest
-
-    @property
-    def size(self) -> int:
-        """About how many bytes the event has."""
-        return 500
-
-
-class Joined(NamedTuple):
-    """The id of a claim that joined a window, and when the window ends (epoch ms)."""
-
-    id: str
-    closes_ms: int
-
-
-class Dealing(NamedTuple):
-    """The request of a member for its share. The answer is a `Taken`, or a `Waiting` before the window ends."""
-
-    claim: Claim
-    joined: Joined
-
-    @property
-    def size(self) -> int:
-        """About how many bytes the answer has."""
-        return self.claim.size
 
 
 class Waiting(NamedTuple):

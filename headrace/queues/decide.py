@@ -27,10 +27,16 @@ _GUESSED_BYTES = 1024  # of a job, to bound a group of claims
 
 
 class Claim(NamedTuple):
-    """A claim, with what was read for it: records that it will probably get."""
+    """A claim, with what was read for it.
+
+    Attributes:
+        records: jobs that it will probably get.
+        log: the id and the incarnation of the jobs log that they are of.
+    """
 
     request: ClaimRequest
     records: Sequence[Record] = ()
+    log: tuple[str, int] = ("", 0)
 
     @property
     def size(self) -> int:
@@ -60,6 +66,36 @@ class Release(NamedTuple):
     def size(self) -> int:
         """About how many bytes the event has."""
         return 1000
+
+
+class Joining(NamedTuple):
+    """A claim that joins a window, or opens one. The answer is a `Joined`."""
+
+    request: ClaimRequest
+
+    @property
+    def size(self) -> int:
+        """About how many bytes the event has."""
+        return 500
+
+
+class Joined(NamedTuple):
+    """The id of a claim that joined a window, and when the window ends (epoch ms)."""
+
+    id: str
+    closes_ms: int
+
+
+class Dealing(NamedTuple):
+    """The request of a member for its share. The answer is a `Taken`, or a `Waiting` before the window ends."""
+
+    claim: Claim
+    joined: Joined
+
+    @property
+    def size(self) -> int:
+        """About how many bytes the answer has."""
+        return self.claim.size
 
 
 class Taken(NamedTuple):
@@ -99,12 +135,15 @@ def open_queue(
         raise Overloaded("the queue was recovered meanwhile")
     feed: Feed | None = requests[0].memo
     if feed is None or not feed.is_of(jobs):
-        known = (record for one in requests if isinstance(one.request, Claim) for record in one.request.records)
-        feed = requests[0].memo = Feed(jobs, known)
+        feed = requests[0].memo = Feed(jobs)
+        for asked in requests:
+            claim = asked.request.claim if isinstance(asked.request, Dealing) else asked.request
+            if isinstance(claim, Claim) and claim.log == feed.log:
+                feed.keep(claim.records)
     return Queue(ledger, config, feed, rows)
 
 
-def claim(queue: Queue, request: ClaimRequest, claim_id: str) -> Taken:
+def lease(queue: Queue, request: ClaimRequest, claim_id: str) -> Taken:
     """Leases jobs: those that were given back first, then fresh ones, each by how often it was delivered and then by its
     offset. Nothing is written if there is none.
     """
@@ -256,10 +295,11 @@ def _held(now: Projection, request: SettleRequest) -> list[int]:
 
 def _grants(now: Projection, node: str, jobs: Runs) -> dict[int, Grant]:
     """Returns the lease of each of these jobs that the worker holds, by offset."""
-    found = {}
+    found: dict[int, Grant] = {}
     for grant in now.held(node):
-        for first, end in grant.jobs.common(jobs):
-            found.update(dict.fromkeys(range(first, end), grant))
+        if grant.jobs.first < jobs.end and jobs.first < grant.jobs.end:
+            for first, end in grant.jobs.common(jobs):
+                found.update(dict.fromkeys(range(first, end), grant))
     return found
 
 

@@ -16,19 +16,23 @@ class Feed:
     """Records of a jobs log, by offset.
 
     Attributes:
+        log: the id and the incarnation of the log.
         left: bytes that may still be read.
     """
 
-    def __init__(self, jobs: Look, records: Iterable[Record] = ()) -> None:
-        """Creates a feed that has these records, which were read before."""
-        self._log = _identity(jobs)
-        self._records = {record.offset: record for record in records}
+    def __init__(self, jobs: Look) -> None:
+        self.log = _identity(jobs)
+        self._records: dict[int, Record] = {}
         self._reads = 0
         self.left = FEED_BYTES
 
     def is_of(self, jobs: Look) -> bool:
         """Returns whether the records are still those of the jobs log: it was neither created anew nor recovered."""
-        return self._log == _identity(jobs)
+        return self.log == _identity(jobs)
+
+    def keep(self, records: Iterable[Record]) -> None:
+        """Adds records of the log that were read before."""
+        self._records.update({record.offset: record for record in records})
 
     def at(self, offset: int, wanted: int, jobs: Look, rows: Rows) -> Record | None:
         """Returns the record at an offset, which must exist; None if this decision has read enough.
@@ -43,9 +47,9 @@ class Feed:
             return None
         self._reads += 1
         count = max(1, min(wanted, jobs.state.next_offset - offset))
-        for record in rows.page(jobs.row, offset, count, self.left):
-            self._records[record.offset] = record
-            self.left -= size_of(record)
+        page = rows.page(jobs.row, offset, count, self.left)
+        self.left -= sum(map(size_of, page))
+        self.keep(page)
         return self._records[offset]
 
 

@@ -7,6 +7,7 @@ object is written before the entry that names it. The digest in the state says w
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import NamedTuple
 
 import msgspec
@@ -115,17 +116,19 @@ def restore(saved: Saved) -> Projection:
 
 
 class _Point(NamedTuple):
-    """A projection, and the number and the digest of the events that it is the fold of."""
+    """A projection, the number and the digest of the events that it is the fold of, and its `weight`."""
 
     offset: int
     digest: str
     projection: Projection
+    weight: int
 
 
 def decode_snapshot(data: bytes, source: str) -> _Point:
     """Decodes a snapshot from the bytes of its object. Raises Damaged or NewerFormat."""
     snapshot = packed.decode_msgpack(data, Snapshot, source)
-    return _Point(0, snapshot.digest, restore(snapshot.projection))
+    projection = restore(snapshot.projection)
+    return _Point(0, snapshot.digest, projection, projection.weight)
 
 
 class Points:
@@ -134,8 +137,8 @@ class Points:
     """
 
     def __init__(self) -> None:
-        self._seen: Bounded[str, _Point] = Bounded(_REMEMBERED_BYTES, weigh=_weigh)
-        self._decided: Bounded[str, _Point] = Bounded(_REMEMBERED_BYTES, weigh=_weigh)
+        self._seen: Bounded[str, _Point] = Bounded(_REMEMBERED_BYTES, weigh=attrgetter("weight"))
+        self._decided: Bounded[str, _Point] = Bounded(_REMEMBERED_BYTES, weigh=attrgetter("weight"))
 
     def load(self, look: Look, rows: Rows) -> Projection:
         """Returns the projection of a lease log.
@@ -170,10 +173,6 @@ class Points:
         return point if point.digest == leases_of(look.state).digest else None
 
 
-def _weigh(point: _Point) -> int:
-    return point.projection.weight
-
-
 def _from_snapshot(look: Look, leases: LeaseState, rows: Rows) -> _Point:
     """Returns the point of a state by its snapshot and the events after that. Raises Damaged."""
     if leases.base is None:
@@ -187,14 +186,14 @@ def _from_snapshot(look: Look, leases: LeaseState, rows: Rows) -> _Point:
 
 def _follow(point: _Point, look: Look, rows: Rows) -> _Point:
     """Returns the point at the end of the log, by the events after `point`."""
-    offset, digest, projection = point
+    offset, digest, projection, weight = point
     while offset < look.state.next_offset:
         page = rows.page(look.row, offset, look.state.next_offset - offset, MAX_PAGE_BYTES)
         where = f"log_id={look.log_id} offset={offset}"
         digest = events.chain(digest, [record.data for record in page])
         projection = fold(projection, [events.decode(record.data, where) for record in page])
-        offset += len(page)
-    return _Point(offset, digest, projection)
+        offset, weight = offset + len(page), 0
+    return _Point(offset, digest, projection, weight or projection.weight)
 
 
 class Ledger:
@@ -248,8 +247,9 @@ class Ledger:
         grown = rules.grow(state, batch, self.at)
         end = grown.state.next_offset
         digest = events.chain(before.digest, batch.slices())
-        self._points.decide(self.leases.log_id, _Point(end, digest, self.now))
-        after, objects = self._store(before, digest, end, ids)
+        point = _Point(end, digest, self.now, self.now.weight)
+        self._points.decide(self.leases.log_id, point)
+        after, objects = self._store(before, point, ids)
         return (
             Draft(
                 self.leases.log_id,
@@ -262,12 +262,10 @@ class Ledger:
             objects,
         )
 
-    def _store(
-        self, before: LeaseState, digest: str, end: int, ids: Ids
-    ) -> tuple[LeaseState, tuple[NamedObject, ...]]:
+    def _store(self, before: LeaseState, point: _Point, ids: Ids) -> tuple[LeaseState, tuple[NamedObject, ...]]:
         """Returns the extension after the events, and the snapshot if a new one is due."""
-        front = self.now.front
-        if self.now.weight <= _INLINE_WEIGHT:
+        end, digest, front = point.offset, point.digest, self.now.front
+        if point.weight <= _INLINE_WEIGHT:
             saved = save(self.now)
             if len(msgspec.json.encode(saved)) <= INLINE_BYTES:
                 return LeaseState(digest, front, saved), ()

@@ -156,18 +156,18 @@ def apply(projection: Projection, event: AnyEvent) -> Projection:
             return now._replace(joins=(*now.joins, event))
         case Ack():
             jobs = Runs.of_flat(event.jobs)
-            return _done(now._replace(acked=now.acked + jobs.count_all), jobs)
+            return _done(now._replace(acked=now.acked + jobs.count_all), jobs, event.node)
         case Dead():
             jobs = Runs.of_flat(event.jobs)
             return _done(now._replace(dead=now.dead + jobs.count_all), jobs)
         case Remove():
             return _done(now, Runs.of_flat(event.jobs))
-        case Nack(jobs=jobs, ready_at=ready_ms):
-            return _given_back(now, Runs.of_flat(jobs), ready_ms)
-        case Release(jobs=jobs):
-            return _given_back(now, Runs.of_flat(jobs), 0)
+        case Nack():
+            return _given_back(now, event.node, Runs.of_flat(event.jobs), event.ready_at)
+        case Release():
+            return _given_back(now, event.node, Runs.of_flat(event.jobs), 0)
         case Extend():
-            kept, taken = _split(now.grants, Runs.of_flat(event.jobs))
+            kept, taken = _split(now.grants, Runs.of_flat(event.jobs), event.node)
             return now._replace(grants=_joined([*kept, *(one._replace(until_ms=event.until) for one in taken)]))
 
 
@@ -237,13 +237,13 @@ def _fronted(projection: Projection, front: int, done: Runs) -> Projection:
     return projection._replace(front=front, cursor=max(projection.cursor, front), done=done.above(front))
 
 
-def _done(projection: Projection, jobs: Runs) -> Projection:
-    """Returns the projection in which these jobs are done."""
+def _done(projection: Projection, jobs: Runs, node: str | None = None) -> Projection:
+    """Returns the projection in which these jobs are done; all of them are leased to one worker, if `node` is given."""
     jobs = jobs.above(projection.front)
     if not jobs:
         return projection
-    grants, _ = _split(projection.grants, jobs)
-    back, _ = _split_back(projection.back, jobs)
+    grants, _ = _split(projection.grants, jobs, node)
+    back, _ = _split_back(projection.back, jobs) if node is None else (projection.back, ())
     undone = projection._replace(grants=tuple(grants), back=tuple(back))
     return _fronted(undone, projection.front, projection.done.union(jobs))
 
@@ -265,27 +265,31 @@ def _claimed(projection: Projection, hands: Iterable[Dealt]) -> Projection:
     return projection._replace(grants=tuple(grants), back=tuple(back), cursor=cursor)
 
 
-def _given_back(projection: Projection, jobs: Runs, ready_ms: int) -> Projection:
-    """Returns the projection in which these leased jobs can be claimed from `ready_ms` on."""
-    grants, taken = _split(projection.grants, jobs)
+def _given_back(projection: Projection, node: str, jobs: Runs, ready_ms: int) -> Projection:
+    """Returns the projection in which these jobs, which a worker holds, can be claimed from `ready_ms` on."""
+    grants, taken = _split(projection.grants, jobs, node)
     ready_ms = ready_ms if ready_ms > projection.time_ms else 0
     back = [*projection.back, *(Back(ready_ms, one.deliveries, one.jobs) for one in taken)]
     return projection._replace(grants=tuple(grants), back=_sorted(back))
 
 
-def _split(grants: Iterable[Grant], jobs: Runs) -> tuple[list[Grant], list[Grant]]:
-    """Returns the leases of other jobs than these, and those of these jobs."""
+def _split(grants: Iterable[Grant], jobs: Runs, node: str | None = None) -> tuple[list[Grant], list[Grant]]:
+    """Returns the leases of other jobs than these, and those of these jobs; all of them are those of one worker, if `node`
+    is given.
+    """
     kept: list[Grant] = []
     taken: list[Grant] = []
+    first, end = jobs.first, jobs.end
     for grant in grants:
-        common = grant.jobs.common(jobs)
-        if not common:
+        held = grant.jobs
+        if (node is not None and grant.node != node) or held.end <= first or held.first >= end:
             kept.append(grant)
             continue
-        taken.append(grant._replace(jobs=common))
-        rest = grant.jobs.minus(common)
-        if rest:
-            kept.append(grant._replace(jobs=rest))
+        common = held.common(jobs)
+        if common:
+            taken.append(grant._replace(jobs=common))
+        if common != held:
+            kept.append(grant._replace(jobs=held.minus(common)))
     return kept, taken
 
 
@@ -295,13 +299,10 @@ def _split_back(back: Iterable[Back], jobs: Runs) -> tuple[list[Back], list[Back
     taken: list[Back] = []
     for one in back:
         common = one.jobs.common(jobs)
-        if not common:
-            kept.append(one)
-            continue
-        taken.append(one._replace(jobs=common))
-        rest = one.jobs.minus(common)
-        if rest:
-            kept.append(one._replace(jobs=rest))
+        if common:
+            taken.append(one._replace(jobs=common))
+        if common != one.jobs:
+            kept.append(one._replace(jobs=one.jobs.minus(common)))
     return kept, taken
 
 

@@ -9,8 +9,20 @@ from collections.abc import Callable, Sequence
 from headrace.clock import Bounded
 from headrace.errors import HeadraceError
 from headrace.log.seam import Decision, Ids, Look, Request, Rows, Which, split
-from headrace.queues.cohort import Dealing, Joining, deal, join
-from headrace.queues.decide import Claim, Release, Settle, ack, claim, extend, nack, open_queue, release
+from headrace.queues.cohort import deal, join
+from headrace.queues.decide import (
+    Claim,
+    Dealing,
+    Joining,
+    Release,
+    Settle,
+    ack,
+    extend,
+    lease,
+    nack,
+    open_queue,
+    release,
+)
 from headrace.queues.ledger import Points, bring_up
 from headrace.topics.decide import TopicSurface
 from headrace.topics.runs import NONE, Runs
@@ -79,7 +91,7 @@ def decide(
         before = len(ledger.events)
         match asked.request:
             case Claim() as one:
-                answers.append(claim(queue, one.request, asked.request_id))
+                answers.append(lease(queue, one.request, asked.request_id))
             case Settle(verb="ack", request=one):
                 answers.append(ack(queue, one))
             case Settle(verb="nack", request=one):

@@ -12,9 +12,9 @@ from headrace.log.control import Controls
 from headrace.log.requests import Head
 from headrace.log.seam import Look
 from headrace.log.stores import Stores
-from headrace.queues.cohort import Dealing, Joined, Joining, Waiting
+from headrace.queues.cohort import Waiting
 from headrace.queues.dead_letter import Burial
-from headrace.queues.decide import Claim, Release, Settle, Taken
+from headrace.queues.decide import Claim, Dealing, Joined, Joining, Release, Settle, Taken
 from headrace.queues.events import lease_id
 from headrace.queues.ledger import bring_up
 from headrace.queues.projection import Projection, advance, before
@@ -130,7 +130,8 @@ class Queues(Topics):
             head, claim = self.head(name), Claim(request)
         else:
             page = self.records(name, cursor, max_records=request.max, max_bytes=request.max_bytes)
-            head, claim = page.head, Claim(request, page.records)
+            head = page.head
+            claim = Claim(request, page.records, (head.log_id, head.incarnation))
         if topic_of(head.state).config.type != "queue":
             raise NotAQueue(name)
         return claim, head

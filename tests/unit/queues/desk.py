@@ -13,8 +13,7 @@ from headrace.batch import Batch, Record
 from headrace.clock import Bounded
 from headrace.log.seam import Decision, Look
 from headrace.queues import surface
-from headrace.queues.cohort import Dealing, Joining
-from headrace.queues.decide import Claim, Release, Settle
+from headrace.queues.decide import Claim, Dealing, Joining, Release, Settle
 from headrace.queues.ledger import Points, leases_of
 from headrace.queues.projection import Projection
 from headrace.queues.values import Claimed, ClaimRequest, Settled, SettleRequest
