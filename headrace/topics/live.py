@@ -57,7 +57,8 @@ def pack(log_id: str, state: LogState, removed: Runs, ids: Ids) -> tuple[LogStat
         removed: all removed records above the floor.
     """
     topic = topic_of(state)
-    if len(msgspec.json.encode(topic.removed)) <= INLINE_BYTES:
+    is_short = len(topic.removed) <= INLINE_BYTES // 2  # a number and its comma take two bytes or more
+    if is_short and len(msgspec.json.encode(topic.removed)) <= INLINE_BYTES:
         return state, ()
     data = removed.encode()
     number = topic.base.number + 1 if topic.base is not None else 1

@@ -163,8 +163,7 @@ def _raise_floor(state: LogState, topic: TopicState, floor: int, removed: Runs) 
     size, marks = topic.bytes, topic.marks
     floor = min(removed.live_at(cut), state.next_offset)
     if marks:
-        marks = tuple(_shortened(marks, max(cut, state.floor), removed))
-        marks = tuple(mark for mark in marks if mark.end > floor)
+        marks = tuple(mark for mark in _shortened(marks, cut, removed) if mark.end > floor)
         size = sum(mark.bytes for mark in marks)
     inline = Runs.of_flat(topic.removed).above(floor)
     base = topic.base if topic.base is not None and topic.base.end > floor else None
@@ -173,11 +172,14 @@ def _raise_floor(state: LogState, topic: TopicState, floor: int, removed: Runs) 
 
 
 def _shortened(marks: Sequence[Mark], floor: int, removed: Runs) -> Iterable[Mark]:
-    """Yields the marks without the records below `floor`; bytes are prorated."""
+    """Yields the marks of records from `floor` on; the one that it cuts without those below, its bytes prorated."""
+    is_cut = True
     for mark in marks:
-        live = min(mark.live, max(0, mark.end - floor) - removed.count(floor, mark.end))
+        if mark.end <= floor:
+            continue
+        live = mark.end - floor - removed.count(floor, mark.end) if is_cut else mark.live
         yield mark if live == mark.live else replace(mark, live=live, bytes=_share(mark.bytes, live, mark.live))
-        floor = max(floor, mark.end)
+        is_cut = False
 
 
 def _share(size: int, part: int, whole: int) -> int:

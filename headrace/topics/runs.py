@@ -125,38 +125,34 @@ class Runs:
     @property
     def count_all(self) -> int:
         """The number of offsets in the set."""
-        return self._below[-1]
+        return sum(self._ends) - sum(self._starts)
 
     @cached_property
     def _below(self) -> list[int]:
         """The number of offsets before each run, and at last of all."""
-        lengths = (end - first for first, end in self)
-        return list(accumulate(lengths, initial=0))
+        return list(accumulate(map(int.__sub__, self._ends, self._starts), initial=0))
 
     def count_below(self, offset: int) -> int:
-        """Returns the number of offsets below this one."""
+        """Returns the number of offsets below this one. The first call adds up all runs, later ones none."""
         at = bisect_right(self._ends, offset)
         inside = max(0, offset - self._starts[at]) if at < len(self) else 0
         return self._below[at] + inside
 
     def count(self, first: int, end: int) -> int:
         """Returns the number of offsets in `[first, end)`."""
-        return self.count_below(end) - self.count_below(first) if first < end else 0
+        return self.within(first, end).count_all
 
     def live_at(self, first: int, n: int = 0) -> int:
         """Returns the offset, from `first` on, that is not in the set, after `n` others that are not. Beyond the last run
         every offset is live: it is for the caller to know where its log ends.
         """
-        at = bisect_right(self._ends, first)
-        if at < len(self) and self._starts[at] <= first:
-            first, at = self._ends[at], at + 1
-        gone = self._below[at]
-
-        def live_before(run: int) -> int:
-            return self._starts[run] - first - (self._below[run] - gone)
-
-        after = bisect_right(range(len(self)), n, lo=at, key=live_before)
-        return first + n + self._below[after] - gone
+        for at in range(bisect_right(self._ends, first), len(self)):
+            live = self._starts[at] - first
+            if n < live:
+                break
+            n -= max(live, 0)
+            first = self._ends[at]
+        return first + n
 
     def live_end(self, end: int) -> int:
         """Returns the offset after the last one below `end` that is not in the set; 0 if there is none."""
