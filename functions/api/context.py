@@ -27,11 +27,11 @@ from headrace.clock import Clock, SystemClock
 from headrace.index.fetching import RunCache
 from headrace.log.stores import Stores
 from headrace.objects.observed import ObservedObjects, Request, RequestCounts
+from headrace.queues.verbs import Queues
 from headrace.settings import Settings
 from headrace.streams.values import METRIC_STREAMS
 from headrace.streams.verbs import Streams
 from headrace.topics.values import TOPICS
-from headrace.topics.verbs import Topics
 
 if TYPE_CHECKING:  # at run time it would cost every process the import of numpy and pyarrow
     from headrace.query.engine.context import Engine
@@ -71,7 +71,7 @@ class Context:
     meter: Meter[ApiMetric] = field(default_factory=lambda: Meter(ApiMetric))
     clock: Clock = field(default_factory=SystemClock)
     random_below: Callable[[int], int] = secrets.randbelow
-    topics: Callable[[], Topics] = field(kw_only=True)
+    topics: Callable[[], Queues] = field(kw_only=True)
     count_topics: Callable[[], int] = field(kw_only=True)
     commits: Tally = field(default_factory=Tally, kw_only=True)
     slots: StreamSlots = field(kw_only=True)
@@ -211,10 +211,10 @@ def _makers(stores: Stores, recorder: Recorder) -> tuple[Callable[[], Streams], 
     return lambda: logs, lambda: inspector
 
 
-def _topics_maker(stores: Stores) -> Callable[[], Topics]:
+def _topics_maker(stores: Stores) -> Callable[[], Queues]:
     if stores.settings.cold:
-        return lambda: Topics(stores)
-    queues = Topics(stores)
+        return lambda: Queues(stores)
+    queues = Queues(stores)
     return lambda: queues
 
 

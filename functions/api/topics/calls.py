@@ -23,9 +23,9 @@ from functions.api.door.entry import Grant, Scope, Surface, grant_of
 from functions.api.door.errors import Row
 from functions.api.door.requests import Headers, query_of, run
 from headrace.errors import InvalidRequest, NotFound, OutcomeUnknown, Overloaded
+from headrace.queues.verbs import Queues
 from headrace.topics.errors import TopicFull
 from headrace.topics.values import check_name
-from headrace.topics.verbs import Topics
 
 PREFIX = "/v0/topics/"
 JSON = "application/json"
@@ -88,7 +88,7 @@ class Call:
     def __init__(self, context: Context, request: Request) -> None:
         self.context = context
         self.request = request
-        self.logs: Topics = context.topics()
+        self.logs: Queues = context.topics()
         self.headers = Headers(request.scope)
         self.verb_ms = 0.0
         self._began = context.clock.monotonic()

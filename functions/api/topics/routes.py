@@ -11,7 +11,7 @@ from starlette.responses import Response
 from functions.api.context import Context
 from functions.api.door import routes
 from functions.api.door.entry import GRANT, grant_of
-from functions.api.topics import appends, health, topics
+from functions.api.topics import appends, health, jobs, topics, work
 from functions.api.topics.calls import PREFIX, Call
 
 _NAME = PREFIX + "{name}"
@@ -31,6 +31,11 @@ def add_routes(app: FastAPI, context: Context) -> None:
         _NAME: {"PUT": topics.put, "GET": topics.show, "DELETE": topics.remove, "POST": appends.append},
         _NAME + "/diff": {"POST": appends.diff},
         _NAME + "/delete": {"POST": appends.delete},
+        _NAME + "/claim": {"POST": jobs.claim},
+        _NAME + "/ack": {"POST": jobs.ack},
+        _NAME + "/nack": {"POST": jobs.nack},
+        _NAME + "/extend": {"POST": jobs.extend},
+        _NAME + "/work": {"GET": work.work},
         "/v0/health": {"GET": health.health},
         "/healthz": {"GET": health.health},
         "/v0/ready": {"GET": health.ready},
@@ -40,7 +45,7 @@ def add_routes(app: FastAPI, context: Context) -> None:
 
     def called(route: Route) -> routes.Handler:
         async def handle(request: Request) -> Response:
-            with context.in_flight.request(key_id(request)):
+            with context.in_flight.request("" if route is work.work else key_id(request)):
                 return await route(Call(context, request))
 
         return handle

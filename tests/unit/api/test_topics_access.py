@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from headrace.settings import Settings
-from tests.unit.api.asgi import JSON, Server
+from tests.unit.api.asgi import JSON, Server, http_scope
 from tests.unit.api.topics import ROOT, T, ask, code
 
 KEYS = "all,r:read,w:write,rw:rw,d:delete,a:admin,mine:read+write+admin:mine.|jobs"
@@ -23,6 +23,11 @@ ROUTES: list[tuple[str, str, Any, set[str]]] = [
     ("DELETE", T, None, {"d"}),
     ("POST", f"{T}/diff", {}, {"r", "rw"}),
     ("POST", f"{T}/delete", {"before_seq": 1}, {"d"}),
+    ("POST", f"{T}/claim", {"node": "n"}, {"rw"}),
+    ("POST", f"{T}/ack", {"node": "n", "seqs": [1]}, {"w", "rw"}),
+    ("POST", f"{T}/nack", {"node": "n", "seqs": [1]}, {"w", "rw"}),
+    ("POST", f"{T}/extend", {"node": "n", "seqs": [1], "lease_ms": 1000}, {"w", "rw"}),
+    ("GET", f"{T}/work?node=n", None, {"rw"}),
     ("GET", "/v0/metrics", None, {"r", "rw"}),
 ]
 
@@ -82,6 +87,35 @@ def test_probes_need_no_key_but_metrics_do(server: Server) -> None:
     for path in ("/v0/health", "/healthz", "/v0/ready", "/readyz"):
         assert server("GET", path).status == 200
     assert code(server("GET", "/v0/metrics")) == (401, "unauthorized")
+
+
+def test_only_the_stream_of_jobs_takes_its_key_as_a_parameter(server: Server) -> None:
+    ask(server, "PUT", T, {"type": "queue"}, "all")
+    assert server("GET", f"{T}/work?node=n&token=rw").status == 200
+    assert server("GET", f"{T}/work?to%6Ben=r%77&node=n").status == 200
+    assert code(server("GET", f"{T}/work?node=n&token=no")) == (401, "unauthorized")
+    assert code(server("GET", f"{T}/work?node=n&token=r")) == (403, "forbidden")
+    assert code(server("GET", f"{T}/work?node=n&token=rw", key="no")) == (401, "unauthorized")  # the header counts
+    for method, target in [("GET", T), ("GET", ROOT), ("POST", f"{T}/claim"), ("GET", "/v0/metrics")]:
+        assert code(server(method, f"{target}?token=rw", JSON)) == (401, "unauthorized")
+    assert code(ask(server, "GET", f"{ROOT}/work?token=rw")) == (401, "unauthorized")  # a topic named work
+
+
+def test_a_key_in_a_parameter_is_gone_before_anything_logs_the_request(server: Server) -> None:
+    scope = http_scope("GET", f"{T}/work?a=1&token=rw&node=n&token=x", {})
+
+    async def ask_once() -> None:
+        async def receive() -> dict[str, Any]:
+            return {"type": "http.request", "body": b"", "more_body": False}
+
+        async def send(message: Any) -> None:
+            assert message
+            assert scope["query_string"] == b"a=1&node=n"
+
+        await server.app(scope, receive, send)
+
+    asyncio.run(ask_once())
+    assert scope["query_string"] == b"a=1&node=n"
 
 
 def test_a_server_without_keys_obeys_this_machine_only() -> None:

@@ -26,6 +26,7 @@ from headrace.errors import (
     StoreThrottled,
     StoreTimeout,
 )
+from headrace.topics import errors as of_topics
 from headrace.topics.errors import (
     BatchTooLarge,
     Incompatible,
@@ -65,6 +66,13 @@ ERRORS: list[tuple[Exception, str, int, str]] = [
 ]
 
 
+def test_no_error_of_topics_is_forgotten() -> None:
+    kinds = {
+        kind for kind in vars(of_topics).values() if isinstance(kind, type) and kind.__module__ == of_topics.__name__
+    }
+    assert kinds == {type(error) for error, *_ in ERRORS if type(error).__module__ == of_topics.__name__}
+
+
 @pytest.mark.parametrize(("error", "method", "status", "name"), ERRORS)
 def test_every_error_has_its_code(error: Exception, method: str, status: int, name: str) -> None:
     answer = TOPICS.response_to(error, method)
@@ -95,6 +103,7 @@ def test_a_server_that_stops_says_so() -> None:
         ("PATCH", T, 405, "method_not_allowed"),
         ("POST", ROOT, 405, "method_not_allowed"),
         ("GET", f"{T}/diff", 405, "method_not_allowed"),
+        ("POST", f"{T}/work", 405, "method_not_allowed"),
         ("PUT", "/v0/health", 405, "method_not_allowed"),
         ("GET", "/v0/nothing", 404, "not_found"),
         ("GET", f"{T}/nothing", 404, "not_found"),
