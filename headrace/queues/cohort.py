@@ -12,9 +12,10 @@ from typing import NamedTuple
 
 from headrace.batch import Record
 from headrace.queues import events
-from headrace.queues.decide import Dealing, Joined, Joining, Queue, Taken, answer, candidates, pick
+from headrace.queues.decide import Dealing, Joined, Queue, Taken, answer, candidates, pick
 from headrace.queues.events import Join
 from headrace.queues.feed import size_of
+from headrace.queues.values import ClaimRequest
 from headrace.topics.runs import Runs
 
 
@@ -24,9 +25,9 @@ class Waiting(NamedTuple):
     ms: int
 
 
-def join(queue: Queue, asked: Joining, claim_id: str) -> Joined:
+def join(queue: Queue, request: ClaimRequest, claim_id: str) -> Joined:
     """Joins the window that is open, or opens one."""
-    ledger, request = queue.ledger, asked.request
+    ledger = queue.ledger
     is_open = [one.closes for one in ledger.now.joins if one.closes > ledger.at]
     closes = max(is_open, default=ledger.at + queue.config.claim_jitter_ms)
     ledger.add(

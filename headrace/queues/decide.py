@@ -32,11 +32,13 @@ class Claim(NamedTuple):
     Attributes:
         records: jobs that it will probably get.
         log: the id and the incarnation of the jobs log that they are of.
+        is_fresh: whether the end of that log was read for this claim.
     """
 
     request: ClaimRequest
     records: Sequence[Record] = ()
     log: tuple[str, int] = ("", 0)
+    is_fresh: bool = False
 
     @property
     def size(self) -> int:
@@ -68,19 +70,8 @@ class Release(NamedTuple):
         return 1000
 
 
-class Joining(NamedTuple):
-    """A claim that joins a window, or opens one. The answer is a `Joined`."""
-
-    request: ClaimRequest
-
-    @property
-    def size(self) -> int:
-        """About how many bytes the event has."""
-        return 500
-
-
 class Joined(NamedTuple):
-    """The id of a claim that joined a window, and when the window ends (epoch ms)."""
+    """The answer to a claim that joined a window: its id, and when the window ends (epoch ms)."""
 
     id: str
     closes_ms: int
@@ -99,10 +90,10 @@ class Dealing(NamedTuple):
 
 
 class Taken(NamedTuple):
-    """The answer to a claim; `doomed` says how many jobs wait for the dead-letter topic, as far as was looked."""
+    """The answer to a claim. `dead_letter` is the topic for which jobs wait; None if none do."""
 
     claimed: Claimed
-    doomed: int
+    dead_letter: str | None
 
 
 class Queue(NamedTuple):
@@ -137,13 +128,13 @@ def open_queue(
     if feed is None or not feed.is_of(jobs):
         feed = requests[0].memo = Feed(jobs)
         for asked in requests:
-            claim = asked.request.claim if isinstance(asked.request, Dealing) else asked.request
-            if isinstance(claim, Claim) and claim.log == feed.log:
-                feed.keep(claim.records)
+            one = asked.request.claim if isinstance(asked.request, Dealing) else asked.request
+            if isinstance(one, Claim) and one.log == feed.log:
+                feed.keep(one.records)
     return Queue(ledger, config, feed, rows)
 
 
-def lease(queue: Queue, request: ClaimRequest, claim_id: str) -> Taken:
+def claim(queue: Queue, request: ClaimRequest, claim_id: str) -> Taken:
     """Leases jobs: those that were given back first, then fresh ones, each by how often it was delivered and then by its
     offset. Nothing is written if there is none.
     """
@@ -238,7 +229,8 @@ def answer(queue: Queue, claim_id: str) -> Taken:
         if record is None:
             raise Overloaded("the jobs of this claim take too many reads")
         jobs.append(Job(record, lease_id(claim_id, offset), grant.until_ms, grant.deliveries))
-    return Taken(Claimed(jobs, ready(queue)), doomed(ledger.now, queue.config).count_all)
+    config = queue.config
+    return Taken(Claimed(jobs, ready(queue)), config.dead_letter if doomed(ledger.now, config) else None)
 
 
 def ack(queue: Queue, request: SettleRequest) -> Settled:

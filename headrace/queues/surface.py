@@ -13,12 +13,11 @@ from headrace.queues.cohort import deal, join
 from headrace.queues.decide import (
     Claim,
     Dealing,
-    Joining,
     Release,
     Settle,
     ack,
+    claim,
     extend,
-    lease,
     nack,
     open_queue,
     release,
@@ -78,7 +77,8 @@ def decide(
     cursors: Bounded[str, int],
 ) -> Decision:
     """Decides what workers ask of one queue: `logs` are its lease log and its jobs log. One entry has the events of all
-    requests that change something; an answer without an event is checked by the log on fresh state.
+    requests that change something. An answer without an event, or one that depends on where the jobs log ends, is checked
+    by the log on fresh state.
     """
     try:
         queue = open_queue(logs, requests, points, rows, now_ms)
@@ -89,25 +89,29 @@ def decide(
     changing: list[int] = []
     for number, asked in enumerate(requests):
         before = len(ledger.events)
+        is_proved = True
         match asked.request:
-            case Claim() as one:
-                answers.append(lease(queue, one.request, asked.request_id))
-            case Settle(verb="ack", request=one):
-                answers.append(ack(queue, one))
-            case Settle(verb="nack", request=one):
-                answers.append(nack(queue, one))
-            case Settle(request=one):
-                answers.append(extend(queue, one))
-            case Release() as one:
-                answers.append(release(queue, one))
-            case Joining() as one:
+            case Claim(request=one) if queue.config.claim_jitter_ms:
                 answers.append(join(queue, one, asked.request_id))
-            case Dealing() as one:
-                answers.append(deal(queue, one))
-        if len(ledger.events) > before:
+            case Claim(request=one, is_fresh=is_fresh):
+                taken = claim(queue, one, asked.request_id)
+                # Fewer jobs than asked for say that there are no more: perhaps the picture of the jobs log is too old.
+                is_proved = is_fresh or len(taken.claimed.jobs) == one.max
+                answers.append(taken)
+            case Dealing() as dealing:
+                answers.append(deal(queue, dealing))
+            case Settle(verb="ack", request=settle):
+                answers.append(ack(queue, settle))
+            case Settle(verb="nack", request=settle):
+                answers.append(nack(queue, settle))
+            case Settle(request=settle):
+                answers.append(extend(queue, settle))
+            case Release() as release_:
+                answers.append(release(queue, release_))
+        if len(ledger.events) > before and is_proved:
             changing.append(number)
     cursors.put(ledger.jobs.row.name, ledger.now.cursor)
-    if not changing:
+    if not ledger.events:
         return Decision(answers)
     draft, objects = ledger.draft(ids, tuple(changing))
     return Decision(answers, (draft,), (), objects)

@@ -14,7 +14,7 @@ from headrace.log.seam import Look
 from headrace.log.stores import Stores
 from headrace.queues.cohort import Waiting
 from headrace.queues.dead_letter import Burial
-from headrace.queues.decide import Claim, Dealing, Joined, Joining, Release, Settle, Taken
+from headrace.queues.decide import Claim, Dealing, Joined, Release, Settle, Taken
 from headrace.queues.events import lease_id
 from headrace.queues.ledger import bring_up
 from headrace.queues.projection import Projection, advance, before
@@ -52,12 +52,10 @@ class Queues(Topics):
         they may be move to the dead-letter topic instead. Waits for the queue's claim window, if it has one.
         """
         with self.in_time():
-            claim, head = self._prefetch(name, request)
-        if topic_of(head.state).config.claim_jitter_ms:
-            taken = self._claim_in_window(name, request)
-        else:
-            taken = self._ask(name, claim)
-        dead = self._bury(name, topic_of(head.state).config.dead_letter) if taken.doomed else 0
+            claim = self._prefetch(name, request)
+        answer: Taken | Joined = self._ask(name, claim)
+        taken = self._wait_for_deal(name, request, answer) if isinstance(answer, Joined) else answer
+        dead = self._bury(name, taken.dead_letter) if taken.dead_letter is not None else 0
         return taken.claimed._replace(dead=dead)
 
     def ack(self, name: str, request: SettleRequest) -> Settled:
@@ -121,40 +119,32 @@ class Queues(Topics):
         head = self.head(name)  # it raises the same error if there is none
         raise NotAQueue(name) if topic_of(head.state).config.type != "queue" else error
 
-    def _prefetch(self, name: str, request: ClaimRequest) -> tuple[Claim, Head]:
-        """Reads the end of the jobs log, so that the claim sees every job that was written before it, and by the same query
-        the fresh jobs that this process expects. Raises NotAQueue.
+    def _prefetch(self, name: str, request: ClaimRequest) -> Claim:
+        """Prepares a claim. If, as far as this process knows, the queue has fewer fresh jobs than are asked for, this reads
+        the end of the jobs log with these jobs, so that the claim sees every job that was written before it.
         """
-        cursor = self._queues.cursors.get(name)
-        if cursor is None:
-            head, claim = self.head(name), Claim(request)
-        else:
-            page = self.records(name, cursor, max_records=request.max, max_bytes=request.max_bytes)
-            head = page.head
-            claim = Claim(request, page.records, (head.log_id, head.incarnation))
-        if topic_of(head.state).config.type != "queue":
-            raise NotAQueue(name)
-        return claim, head
+        cursor, picture = self._queues.cursors.get(name), self._context.pictures.warm(name)
+        if cursor is None or picture is None or picture.state.next_offset - cursor >= request.max:
+            return Claim(request)
+        page = self.records(name, cursor, max_records=request.max, max_bytes=request.max_bytes)
+        return Claim(request, page.records, (page.head.log_id, page.head.incarnation), is_fresh=True)
 
-    def _claim_in_window(self, name: str, request: ClaimRequest) -> Taken:
-        """Joins the queue's claim window, waits for its end, and returns what the worker's share is."""
+    def _wait_for_deal(self, name: str, request: ClaimRequest, joined: Joined) -> Taken:
+        """Waits for the end of a claim window, and returns the worker's share."""
         clock = self._stores.clock
-        joined: Joined = self._ask(name, Joining(request))
         wait_ms = joined.closes_ms - clock.now_ms()
         for _ in range(_LOOKS):
             clock.sleep(max(wait_ms, 1) / 1000)
             with self.in_time():
-                claim, _head = self._prefetch(name, request)
+                claim = self._prefetch(name, request)
             answer: Taken | Waiting = self._ask(name, Dealing(claim, joined))
             if isinstance(answer, Taken):
                 return answer
             wait_ms = answer.ms
         raise Overloaded("the claim window does not end by this server's clock")
 
-    def _bury(self, name: str, topic: str | None) -> int:
+    def _bury(self, name: str, topic: str) -> int:
         """Moves jobs to the dead-letter topic. Returns how many; a failure leaves them for a later claim."""
-        if topic is None:
-            return 0
         burial = Burial(self._queues, self._queues.points, self._stores.settings.max_topics)
 
         def find(controls: Controls) -> Found:

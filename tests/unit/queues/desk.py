@@ -13,7 +13,7 @@ from headrace.batch import Batch, Record
 from headrace.clock import Bounded
 from headrace.log.seam import Decision, Look
 from headrace.queues import surface
-from headrace.queues.decide import Claim, Dealing, Joining, Release, Settle
+from headrace.queues.decide import Claim, Dealing, Release, Settle
 from headrace.queues.ledger import Points, leases_of
 from headrace.queues.projection import Projection
 from headrace.queues.values import Claimed, ClaimRequest, Settled, SettleRequest
@@ -140,8 +140,8 @@ class Desk:
 
     def join(self, node: str, max: int) -> Dealing:
         """Joins a window; returns the request for the share."""
-        request = ClaimRequest(node, max)
-        return Dealing(Claim(request), self.ask(Joining(request))[0])
+        claim = Claim(ClaimRequest(node, max))
+        return Dealing(claim, self.ask(claim)[0])
 
     def projection(self) -> Projection:
         """Returns who holds what, as a process reads it that knows nothing."""

@@ -1,0 +1,118 @@
+"""What a queue costs in AWS calls, counted as they leave the clients. These are promises (docs/benchmarks.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from headrace.batch import Batch
+from headrace.log.stores import Stores
+from headrace.objects.s3 import S3Objects
+from headrace.queues.values import ClaimRequest, SettleRequest
+from headrace.queues.verbs import Queues
+from headrace.settings import Settings
+from headrace.tables.catalog import DynamoCatalog
+from headrace.tables.producers import DynamoProducers
+from headrace.tables.sessions import DynamoSessions
+from headrace.tables.watermarks import DynamoWatermarks
+from headrace.topics.values import TOPICS, TopicConfig, WriteRequest
+from headrace.wal.dynamodb import DynamoWal
+from tests.support.aws import boto3_client, create_tables, in_process_aws
+from tests.support.counting import AwsCalls
+
+
+class Deployment:
+    """Stores on moto, and the calls made to them."""
+
+    def __init__(self, stores: Stores, calls: AwsCalls) -> None:
+        self.stores = stores
+        self.calls = calls
+
+    def queue(self, name: str, jobs: int) -> Queues:
+        """Returns a process with a queue that it has created, whose jobs came one by one."""
+        queues = self.cold()
+        queues.put(name, TopicConfig(type="queue"))
+        for number in range(jobs):
+            queues.append(name, WriteRequest(records=Batch.of([b"%d" % number])))
+        return queues
+
+    def cold(self) -> Queues:
+        """Returns a process that knows nothing."""
+        return Queues(self.stores)
+
+
+@pytest.fixture(scope="module")
+def aws() -> Iterator[Deployment]:
+    with in_process_aws() as store:
+        tables = create_tables()
+        s3 = boto3_client("s3")
+        s3.create_bucket(Bucket="bucket")
+        stores = Stores(
+            DynamoWal(store, tables),
+            DynamoCatalog(store, tables["catalog"]),
+            DynamoWatermarks(store, tables["watermarks"]),
+            DynamoProducers(store, tables["producers"]),
+            DynamoSessions(store, tables),
+            S3Objects("bucket", s3),
+            Settings(),
+            surfaces=(TOPICS,),
+        )
+        yield Deployment(stores, AwsCalls(store.connection.client, s3))
+
+
+def test_a_warm_claim_is_one_query_and_one_write(aws: Deployment) -> None:
+    queues = aws.queue("warm", 40)
+    queues.claim("warm", ClaimRequest("a"))
+    for most in (1, 2, 16):
+        with aws.calls.during() as made:
+            assert len(queues.claim("warm", ClaimRequest("a", most)).jobs) == most
+        assert dict(made) == {"Query": 1, "PutItem": 1}
+
+
+def test_a_warm_settlement_is_one_write(aws: Deployment) -> None:
+    queues = aws.queue("settled", 6)
+    queues.claim("settled", ClaimRequest("a", 6))
+    for verb, seq in ((queues.ack, 1), (queues.nack, 2), (queues.extend, 3)):
+        with aws.calls.during() as made:
+            assert verb("settled", SettleRequest("a", (seq,), lease_ms=1000)).done == (seq,)
+        assert dict(made) == {"PutItem": 1}
+
+
+def test_a_cold_claim_and_ack_add_reads_alone(aws: Deployment) -> None:
+    aws.queue("cold", 4)
+    with aws.calls.during() as made:
+        assert len(aws.cold().claim("cold", ClaimRequest("a", 2)).jobs) == 2
+    assert dict(made) == {"GetItem": 2, "Query": 3, "PutItem": 1}
+    with aws.calls.during() as made:
+        assert aws.cold().ack("cold", SettleRequest("a", (1,))).done == (1,)
+    assert dict(made) == {"GetItem": 2, "Query": 2, "PutItem": 1}
+
+
+def test_an_empty_claim_and_a_view_write_nothing(aws: Deployment) -> None:
+    queues = aws.queue("empty", 0)
+    for ask in (
+        lambda: queues.claim("empty", ClaimRequest("a", 5)),
+        lambda: queues.ack("empty", SettleRequest("a", (1,))),
+        lambda: queues.release("empty", "a", "s"),
+        lambda: queues.next_due_ms("empty"),
+        lambda: queues.leases("empty", "a"),
+    ):
+        with aws.calls.during() as made:
+            ask()
+        assert set(made) <= {"GetItem", "Query"}
+    with aws.calls.during() as made:
+        queues.view("empty", touch=False)
+    assert dict(made) == {"Query": 2, "BatchGetItem": 1}
+
+
+def test_a_dead_letter_is_one_transaction(aws: Deployment) -> None:
+    queues = aws.cold()
+    queues.put("dying", TopicConfig(type="queue", max_deliveries=1, dead_letter="dead"))
+    queues.put("dead", TopicConfig())
+    queues.append("dying", WriteRequest(records=Batch.of([b"1", b"2"])))
+    queues.claim("dying", ClaimRequest("a", 2))
+    queues.nack("dying", SettleRequest("a", (1, 2)))
+    with aws.calls.during() as made:
+        assert queues.claim("dying", ClaimRequest("a")).dead == 2
+    assert made["TransactWriteItems"] == 1 and not made["PutItem"]
