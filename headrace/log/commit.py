@@ -68,12 +68,12 @@ class Attempt:
 
     Attributes:
         budget: the time and tries that it has.
-        refused: the guards of the last try whose conditions did not hold, with the rows that stand.
+        refused: the guards of all tries whose conditions did not hold, with the rows that stood then.
     """
 
     def __init__(self, context: Context, budget: Budget) -> None:
         self.budget = budget
-        self.refused: Sequence[tuple[Guard, Any]] = ()
+        self.refused: list[tuple[Guard, Any]] = []
         self._context = context
         self._payloads: dict[str, _Payload] = {}
         self._nonces: dict[bytes, str] = {}
@@ -118,8 +118,8 @@ class Attempt:
         guards += tuple(map(Born, unborn))
         sent = context.pictures.read_time()
         outcome = self.put(entries[0], guards, found.read)
-        refused = outcome.refused if isinstance(outcome, GuardRefused) else ()
-        self.refused = [(guards[number], standing) for number, standing in refused]
+        if isinstance(outcome, GuardRefused):
+            self.refused += [(guards[number], standing) for number, standing in outcome.refused]
         if not isinstance(outcome, Committed):
             with suppress(HeadraceError, StoreError):  # else the sweep comes in a day
                 for log_id in unborn:

@@ -154,13 +154,11 @@ class Rows(Protocol):
 
 
 class Ids(Protocol):
-    """The source of ids for decisions, and what prevented the commit of the decision before.
+    """The source of ids for decisions, and what prevented the commits of the decisions before."""
 
-    Attributes:
-        refused: the guards of that decision whose conditions did not hold, each with the row that stands, if it told.
-    """
-
-    refused: Sequence[tuple[Guard, Any]]
+    @property
+    def refused(self) -> Sequence[tuple[Guard, Any]]:
+        """The guards of those decisions that refused, in order, each with the row that stood, if it told."""
 
     def log(self) -> str:
         """Returns a new log id."""

@@ -61,7 +61,8 @@ class Appends:
         self._rows = rows
         self._now_ms = now_ms
         self._hidden = hidden if retention.is_marked(topic_of(look.state).config) else (lambda: NONE)
-        self._taken = {guard.digest: row for guard, row in ids.refused if isinstance(guard, PutKey)}
+        refused = [(guard, row) for guard, row in ids.refused if isinstance(guard, PutKey)]
+        self._taken: dict[str, Key] = {guard.digest: row for guard, row in refused if guard.log_id == look.log_id}
         self._state = retention.expire(
             look.state, retention.cutoff_ms(look.state, now_ms), self._removed(look.state), hidden=self._hidden
         )
