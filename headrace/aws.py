@@ -13,13 +13,12 @@ from headrace.log.stores import Stores
 from headrace.objects.fast import FastObjects
 from headrace.objects.s3 import S3Objects, make_client
 from headrace.settings import Settings
-from headrace.streams.values import STREAMS
+from headrace.surfaces import COUNTED, SURFACES
 from headrace.tables.catalog import DynamoCatalog
 from headrace.tables.dynamodb import Store
 from headrace.tables.producers import DynamoProducers
 from headrace.tables.sessions import DynamoSessions
 from headrace.tables.watermarks import DynamoWatermarks
-from headrace.topics.values import TOPICS
 from headrace.wal.dynamodb import DynamoWal
 
 DEFAULT_REGION = "us-east-1"
@@ -64,6 +63,6 @@ def aws_stores(
         objects=S3Objects(settings.bucket, client, fast=objects),
         settings=settings,
         clock=clock,
-        surfaces=(STREAMS, TOPICS),
-        counted=frozenset({TOPICS}),
+        surfaces=SURFACES,
+        counted=COUNTED,
     )

@@ -9,8 +9,7 @@ from headrace.log.stores import Stores
 from headrace.objects import Objects
 from headrace.objects.memory import MemoryObjects
 from headrace.settings import Settings
-from headrace.streams.values import STREAMS
-from headrace.topics.values import TOPICS
+from headrace.surfaces import COUNTED, SURFACES
 from headrace.wal.memory import MemoryWal
 
 
@@ -20,8 +19,8 @@ def memory_stores(
     *,
     wal: MemoryWal | None = None,
     objects: Objects | None = None,
-    surfaces: tuple[str, ...] = (STREAMS, TOPICS),
-    counted: frozenset[str] = frozenset({TOPICS}),
+    surfaces: tuple[str, ...] = SURFACES,
+    counted: frozenset[str] = COUNTED,
     **ids: Any,
 ) -> Stores:
     """Creates stores in memory. They share nothing with other stores, except the tables and objects that are given.

@@ -25,13 +25,15 @@ object:
     picture from before that slot was passed, and its entry was committed, or stopped by the ack fence, minutes later. So
     an entry that names it, at whatever slot, was there at the last sweep: entries below the slot of that sweep are read,
     after the payloads were listed. Of a log that is sealed and trimmed these are one or none, however busy it is.
+  - An object of the surface's own (removed records, a snapshot) that no entry and none of the last two manifests names,
+    if the newest entry names one of at least its number: an entry that would name it follows a state before that.
 
 Orphans at the very end of an idle log remain until the log continues, or is purged.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice, pairwise, takewhile
 from typing import NamedTuple
 
@@ -109,6 +111,7 @@ def sweep_orphans(parts: Context, log_id: str) -> int:
         return 0  # purge removes everything
     orphans = _orphaned_payloads(parts, newest)
     manifest = join.newest_manifest(parts.stores, parts.manifests, log_id)
+    orphans += _orphaned_objects(parts, newest, manifest)
     if manifest is not None:
         orphans += _segments(parts, manifest)
         orphans += _pages(parts, manifest)
@@ -152,15 +155,44 @@ def _orphaned_payloads(parts: Context, newest: Entry) -> list[str]:
 
 def _named_payloads(parts: Context, log_id: str, end_slot: int) -> frozenset[str] | None:
     """Returns the payloads that entries below `end_slot` name; None if there are more entries than a sweep may read."""
+    return _named_by_entries(parts, log_id, end_slot, lambda entry: [entry.payload_key] if entry.payload_key else [])
+
+
+def _named_by_entries(
+    parts: Context, log_id: str, end_slot: int, names: Callable[[Entry], Iterable[str]]
+) -> frozenset[str] | None:
+    """Returns the objects that entries below `end_slot` name; None if there are more entries than a sweep may read."""
     named: set[str] = set()
     start = 0
     for _ in range(MAX_PAGES):
         page = parts.stores.wal.read(log_id, start=start, end=end_slot)
-        named.update(entry.payload_key for entry in page.entries if entry.payload_key is not None)
+        for entry in page.entries:
+            named.update(names(entry))
         if page.complete:
             return frozenset(named)
         start = page.entries[-1].slot + 1
     return None
+
+
+def _orphaned_objects(parts: Context, newest: Entry, manifest: Manifest | None) -> list[str]:
+    """Returns objects of the surface's own that nothing names and nothing can name later, some of them if there are very
+    many. Costs no call for a log whose state names none.
+    """
+    log_id, found = newest.log_id, list[str]()
+    for prefix, number in map(keys.numbered, newest.state.named_objects(log_id)):
+        passed = takewhile(lambda key: keys.numbered(key)[1] <= number, parts.stores.objects.list(prefix))  # noqa: B023
+        found += islice(passed, _PAYLOADS)
+    kept = set(newest.state.named_objects(log_id))
+    if kept.issuperset(found):
+        return []
+    named = _named_by_entries(parts, log_id, newest.slot, lambda entry: entry.state.named_objects(log_id))
+    if named is None:
+        return []
+    if manifest is not None:
+        before = parts.manifests.load(log_id, manifest.generation - 1) if manifest.generation > 1 else None
+        for one in (manifest, before or manifest):
+            kept.update(one.state.named_objects(log_id))
+    return [key for key in found if key not in named and key not in kept]
 
 
 def _segments(parts: Context, manifest: Manifest) -> Iterator[str]:

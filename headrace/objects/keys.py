@@ -117,8 +117,18 @@ def snapshot(log_id: str, offset: int, nonce: str) -> str:
 
 
 def removed(log_id: str, number: int, nonce: str) -> str:
-    """Returns the key of an object that lists removed records of a log; it is immutable, and named by the log's state."""
+    """Returns the key of an object that lists removed records of a log; it is immutable, and named by the log's state.
+    `number` rises with each such object.
+    """
     return f"{ROOT}{log_id}/dead/{number:012d}-{nonce}.zst"
+
+
+def numbered(key: str) -> tuple[str, int]:
+    """Returns the prefix of all objects of the same kind and log, and the number in the key, which is that of an object
+    of the surface: `removed` or `snapshot`.
+    """
+    prefix, slash, name = key.rpartition("/")
+    return prefix + slash, int(name.partition("-")[0])
 
 
 def description(log_id: str) -> str:
@@ -185,6 +195,7 @@ _ARTIFACTS = (
     ("manifests/pages/", "", "manifest_page"),
     ("manifests/", "", "manifest"),
     ("registry/", "", "schema_registry"),
+    ("dead/", "", "removed_records"),
     ("snapshots/", "", "lease_snapshot"),
     ("index/manifests/", "", "index_manifest"),
     ("index/", "", "index_run"),

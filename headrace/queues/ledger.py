@@ -77,6 +77,10 @@ class LeaseState(Extension, msgspec.Struct, frozen=True, omit_defaults=True, tag
     projection: Saved | None = None
     base: Base | None = None
 
+    def named_objects(self, log_id: str) -> tuple[str, ...]:
+        """Returns the key of the snapshot, if there is one."""
+        return (keys.snapshot(log_id, self.base.offset, self.base.nonce),) if self.base is not None else ()
+
 
 def leases_of(state: LogState) -> LeaseState:
     """Returns the extension of a lease log's state."""

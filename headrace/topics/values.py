@@ -12,6 +12,7 @@ import msgspec
 
 from headrace.batch import EMPTY, Batch, Record
 from headrace.errors import InvalidRequest
+from headrace.objects import keys
 from headrace.wal.state import Extension, LogState
 
 TOPICS = "topics"  # the surface of `/v0/…`
@@ -93,6 +94,8 @@ class RemovedRef(msgspec.Struct, frozen=True, array_like=True):
     """A reference to the object that lists removed records: `logs/<id>/dead/<number>-<nonce>…`, immutable.
 
     Attributes:
+        number: one more than that of the object before. So a state that named an object always names one: by the number
+            the orphan sweep knows which others can never be named any more.
         records: the number of records in it.
         end: the offset after the last of them.
     """
@@ -125,6 +128,10 @@ class TopicState(Extension, msgspec.Struct, frozen=True, omit_defaults=True, tag
     removed: tuple[int, ...] = ()
     base: RemovedRef | None = None
     marks: tuple[Mark, ...] = ()
+
+    def named_objects(self, log_id: str) -> tuple[str, ...]:
+        """Returns the key of the object with removed records, if there is one."""
+        return (keys.removed(log_id, self.base.number, self.base.nonce),) if self.base is not None else ()
 
 
 def topic_of(state: LogState) -> TopicState:

@@ -164,9 +164,20 @@ class Extension:
         """Whether no record will ever follow."""
         return False
 
+    def named_objects(self, log_id: str) -> tuple[str, ...]:  # noqa: ARG002 - others name some
+        """Returns the keys of the surface's own objects that the state of this log names; they are kept while an entry or
+        one of the last two manifests names them.
+
+        Their numbers (`headrace.objects.keys.numbered`) rise: an object that is named for the first time has a higher
+        number than all of its kind that a state of the log named before.
+        """
+        return ()
+
 
 class ForeignExtension(dict[str, Any], Extension):
-    """The extension of a surface that this process has not imported. It is written back as it was read."""
+    """The extension of a surface that this process has not imported. It is written back as it was read; what objects it
+    names is not known, so that none of that log is removed as an orphan.
+    """
 
     __slots__ = ()
 
@@ -231,6 +242,10 @@ class LogState(msgspec.Struct, frozen=True, omit_defaults=True):
     def is_final(self) -> bool:
         """Whether no record will ever follow, even if the log has not ended."""
         return self.extension is not None and self.extension.is_final
+
+    def named_objects(self, log_id: str) -> tuple[str, ...]:
+        """Returns the keys of the surface's own objects that the state of this log names."""
+        return self.extension.named_objects(log_id) if self.extension is not None else ()
 
     @property
     def schema_version(self) -> int:

@@ -50,6 +50,10 @@ class PairState(Extension, msgspec.Struct, frozen=True, omit_defaults=True, tag_
     limit: int
     reason: str
 
+    def named_objects(self, log_id: str) -> tuple[str, ...]:
+        """Returns the object that says why."""
+        return (self.reason,)
+
 
 class Tags:
     """A table of the surface's own, in memory: tags by log."""
@@ -220,7 +224,9 @@ class Pairs:
 
         def decide(looks: Sequence[Look | None], _: Sequence[Request], __: Rows, ___: int, ids: Ids) -> Decision:
             look = alive(looks[0])
-            key = f"{keys.log_prefix(look.log_id)}reasons/{ids.nonce(reason)}"
+            before = look.state.named_objects(look.log_id)
+            number = keys.numbered(before[0])[1] + 1 if before else 1
+            key = keys.removed(look.log_id, number, ids.nonce(reason))
             draft = Draft(look.log_id, "configure", replace(look.state, extension=PairState(limit, key)))
             return Decision((None,), (draft,), (), (NamedObject(key, reason),))
 
