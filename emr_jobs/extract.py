@@ -24,6 +24,7 @@ from headrace.index import docsets, families
 from headrace.index.descriptors import FieldPlan, Plan
 from headrace.json import jsontext, lens
 from headrace.query.language import canonical, rollup
+from headrace.query.language.canonical import SearchConfig
 from headrace.query.language.rollup import Groups, Row
 
 # A keyword with this many values in a segment, most of them used once, gets no column in a run: it would be too long.
@@ -97,7 +98,7 @@ def extract(records: Records, definition: Definition, plan: Plan | None) -> Extr
         return Extracted(none, none, lex, None, [], [], Counts(len(records.keys), None, None, {}))
     search = definition.search
     assert search is not None, "it has a plan"
-    documents = _promoted(records, definition) if _reads_data(plan) else [None] * len(records.data)
+    documents = _promoted(records, definition) if _reads_data(search, plan) else [None] * len(records.data)
     own = _own_columns(records) if search.reads_columns else columns.NO_COLUMNS
     found = {
         field.name: columns.read(search, plan.schema_version, documents, field.name, own) for field in plan.fields
@@ -114,10 +115,9 @@ def extract(records: Records, definition: Definition, plan: Plan | None) -> Extr
     )
 
 
-def _reads_data(plan: Plan) -> bool:
+def _reads_data(search: SearchConfig, plan: Plan) -> bool:
     """Returns whether anything in a run depends on the data of records, so that it must be parsed."""
-    in_data = any(field.pointer not in canonical.COLUMNS for field in plan.fields)
-    return in_data or "agg" in plan.families or "mblk" in plan.families
+    return search.reads_data or "mblk" in plan.families
 
 
 def _own_columns(records: Records) -> dict[str, list[Any]]:

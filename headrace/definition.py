@@ -160,7 +160,7 @@ COLUMN_FIELDS = {
 }
 """The search fields of a log that asks for its columns to be searched: key, node and append time of each record."""
 
-COLUMNS = DefinitionRef(0, "", 1, "columns")
+COLUMNS = DefinitionRef(0, "columns", 1, GENERIC)
 """The reference to the built-in definition that has `COLUMN_FIELDS` and nothing else. A surface puts it into the state of
 a new log; it needs no object, and any other definition replaces it.
 """
@@ -172,7 +172,7 @@ _OF_COLUMNS = Definition(
         boundaries=(Boundary(0, 1),),
         search=SearchConfig(primary_timestamp_field="ts", fields=COLUMN_FIELDS).document(),
     ),
-    Stored({"kind": COLUMNS.label}),
+    EMPTY.own,
 )
 
 
@@ -182,12 +182,12 @@ def key_of(log_id: str, ref: DefinitionRef | None) -> str:
     """
     if ref is None:
         return ""
-    return keys.definition(log_id, ref.number, ref.nonce) if ref.number else ref.label
+    return keys.definition(log_id, ref.number, ref.nonce) if ref.number else ref.nonce
 
 
 def built_in(key: str) -> Definition | None:
     """Returns the definition that has no object and this key, by `key_of`; None for any other key."""
-    return {"": EMPTY, COLUMNS.label: _OF_COLUMNS}.get(key)
+    return {"": EMPTY, COLUMNS.nonce: _OF_COLUMNS}.get(key)
 
 
 def encode(definition: Definition) -> bytes:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from headrace.definition import COLUMNS
 from headrace.errors import InvalidRequest
 from headrace.log import seam as rules
 from headrace.log.requests import JSON
@@ -125,7 +126,7 @@ def _create(
     plain = LogConfig(TOPICS, name, incarnation, JSON, now_ms)
     roles = {LEASES: JSON} if config.type == "queue" else {}
     row = Row(ids.log(), rules.name_companions(plain, roles, ids))
-    state = LogState(touched_ms=now_ms, extension=TopicState(config))
+    state = LogState(touched_ms=now_ms, definition=COLUMNS, extension=TopicState(config))
     draft = Draft(row.log_id, "create", state, config=row.config)
     if write is not None:
         grown = grow(state, write.records, now_ms)

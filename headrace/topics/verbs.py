@@ -237,6 +237,13 @@ class Topics(Log):
             earliest = min(gone.live_at(state.floor), page.end)
             return DiffPage(records, position, page.end, earliest + 1, begin.gap, examined)
 
+    def gone(self, name: str, head: Head) -> Runs:
+        """Returns the records that no reader gets any more: deleted, lost to a cap or the TTL or, in a queue, done."""
+        hidden = self._hidden(name, head).runs
+        state = self._living(head, hidden, self._stores.clock.now_ms(), wanted=0)
+        removed = live.removed_of(head.log_id, state, self._context)()
+        return removed.union(hidden).add(0, state.floor)
+
     def _collect(
         self, page: RecordsPage, position: int, gone: Runs, request: DiffRequest
     ) -> tuple[list[Record], int, int]:

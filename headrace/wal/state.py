@@ -139,7 +139,8 @@ class DefinitionRef(msgspec.Struct, frozen=True, array_like=True):
 
     Attributes:
         number: number of changes of the definition so far, this one included; 0 for a built-in one.
-        nonce: part of the object's key, so that two writers of the same number never use the same key.
+        nonce: part of the object's key, so that two writers of the same number never use the same key; the name of a
+            built-in definition.
         schema_version: version of the current schema; 0 if there is none.
         label: the text that listings show, from the surface.
     """

@@ -195,7 +195,7 @@ class Document(NamedTuple):
     Attributes:
         offset: its offset in the log.
         data: its JSON text; as it was appended if no lens applies.
-        value: the parsed text.
+        value: the parsed text; None if no search field needs it.
         columns: its key, node and append time; None if the definition has no field that is bound to them.
     """
 
@@ -218,6 +218,7 @@ class Promoter:
     def __init__(self, definition: Definition) -> None:
         self._definition = definition
         self._current = definition.schema_version
+        self._reads_data = definition.search is None or definition.search.reads_data
 
     def document(self, offset: int, data: bytes, columns: RecordColumns | None = None) -> Document:
         """Parses and promotes the record at an offset.
@@ -226,7 +227,8 @@ class Promoter:
             InvalidRequest: a lens can't promote it.
         """
         version = self._definition.version_at(offset) if self._current else 0
-        value = jsontext.loads(data) if data else None  # of a record that was scrubbed, nothing is left
+        # Of a record that was scrubbed, nothing is left.
+        value = jsontext.loads(data) if data and self._reads_data else None
         if data and 0 < version < self._current:  # nothing is known of version 0, so there is no lens from it
             value = lens.promote(self._definition.lenses[version - 1 :], value)
             data = jsontext.dumps(value)

@@ -194,8 +194,16 @@ class SearchConfig(_Value, frozen=True, kw_only=True, eq=False):
     @property
     def reads_columns(self) -> bool:
         """Whether a field has its values in a column of records, not in their data."""
-        bindings = (binding for field in self.fields.values() for binding in field.bindings)
-        return any(binding.json_pointer in COLUMNS for binding in bindings)
+        return any(pointer in COLUMNS for pointer in self._pointers)
+
+    @property
+    def reads_data(self) -> bool:
+        """Whether a field or a rollup may have its values in the data of records, so that it must be parsed."""
+        return bool(self.rollups) or any(pointer not in COLUMNS for pointer in self._pointers)
+
+    @property
+    def _pointers(self) -> list[str]:
+        return [binding.json_pointer for field in self.fields.values() for binding in field.bindings]
 
     def document(self) -> dict[str, Any]:
         """Returns the configuration as a JSON document: members that are absent, false or null are left out; rollups
