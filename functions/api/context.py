@@ -57,7 +57,8 @@ class Context:
         in_flight: counts the requests to topics of each key.
         began: when the process began, in monotonic seconds.
         inspector: returns the reader of what is shown about streams; like `logs`.
-        engine: returns the query engine; like `logs`. The first call imports the modules that read indexes.
+        engine, topic_engine: return the query engines of streams and of topics; like `logs`. The first call imports the
+            modules that read indexes.
         counts: counts of requests to the object store.
         metrics: writes what was measured to the metrics stream.
         traffic: counts the requests in progress.
@@ -79,6 +80,7 @@ class Context:
     began: float = field(kw_only=True)
     inspector: Callable[[], Inspector] = field(kw_only=True)
     engine: Callable[[], Engine] = field(kw_only=True)
+    topic_engine: Callable[[], Engine] = field(kw_only=True)
     counts: CountKeeper = field(kw_only=True)
     metrics: Emitter = field(kw_only=True)
     traffic: Traffic = field(kw_only=True)
@@ -168,6 +170,7 @@ def assemble(stores: Stores, access: Access, meter: Meter[ApiMetric] | None = No
     objects = ObservedObjects(stores.objects, clock, counts.observe, recorder.observe, meter.observe, _observe_query)
     measured = replace(stores, objects=objects)
     logs, inspector = _makers(measured, recorder)
+    topics = _topics_maker(measured)
     traffic = Traffic()
     metrics = Emitter(
         recorder,
@@ -184,13 +187,14 @@ def assemble(stores: Stores, access: Access, meter: Meter[ApiMetric] | None = No
         access,
         meter,
         clock,
-        topics=_topics_maker(measured),
+        topics=topics,
         count_topics=lambda: _count_topics(measured),
         slots=StreamSlots(stores.sessions, settings, clock),
         in_flight=InFlight(settings.max_inflight_per_key),
         began=clock.monotonic(),
         inspector=inspector,
-        engine=_engine_maker(measured, logs),
+        engine=_engine_maker(measured, lambda: _stream_engine(measured, logs())),
+        topic_engine=_engine_maker(measured, lambda: _topic_engine(measured, topics())),
         counts=keeper,
         metrics=metrics,
         traffic=traffic,
@@ -222,24 +226,35 @@ def _count_topics(stores: Stores) -> int:
     return max(0, sum(stores.sessions.counts(TOPICS)))
 
 
-def _engine_maker(stores: Stores, logs: Callable[[], Streams]) -> Callable[[], Engine]:
-    """Returns a function that returns the query engine. The engine is created at the first call (with the setting
+def _engine_maker(stores: Stores, create: Callable[[], Engine]) -> Callable[[], Engine]:
+    """Returns a function that returns a query engine. The engine is created at the first call (with the setting
     `cold`, at each call), so that a process that never searches does not import it.
     """
     lock = threading.Lock()
     made: list[Engine] = []
 
     def make() -> Engine:
-        from headrace.query.engine import context
-
         if stores.settings.cold:
-            return context.assemble(stores, logs())
+            return create()
         with lock:
             if not made:
-                made.append(context.assemble(stores, logs()))
+                made.append(create())
         return made[0]
 
     return make
+
+
+def _stream_engine(stores: Stores, logs: Streams) -> Engine:
+    from headrace.query.engine import context
+
+    return context.assemble(stores, logs)
+
+
+def _topic_engine(stores: Stores, topics: Topics) -> Engine:
+    from headrace.query.engine import context
+    from headrace.query.engine.hidden import Hidden
+
+    return context.assemble(stores, topics, find_hidden=lambda head: Hidden(topics.gone(head.config.name, head)))
 
 
 def open_context() -> Context:

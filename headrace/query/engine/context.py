@@ -33,7 +33,7 @@ from headrace.segment import reader as segments
 from headrace.segment.columns import Columns
 from headrace.segment.descriptor import Segment
 
-Cursor = Callable[[int], str]
+Cursor = Callable[[int], str | int]
 
 
 class Omission(NamedTuple):

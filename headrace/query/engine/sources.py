@@ -238,12 +238,14 @@ class Sources:
 
     def _parts(self, head: Head, fresh: bool) -> tuple[LogPart, ...]:
         parts = []
-        first = head.state.floor
+        first = 0
         for ancestor in head.config.lineage:
             if ancestor.through > first:
                 parts.append(self._part(ancestor.log_id, first, ancestor.through, fresh))
                 first = ancestor.through
-        parts.append(self._part(head.log_id, first, head.state.next_offset, fresh))
+        own = self._part(head.log_id, first, head.state.next_offset, fresh)
+        # Segments below the floor may be gone. Entries of the tail are read as they are.
+        parts.append(own._replace(first=min(max(first, head.state.floor), own.published)))
         return tuple(parts)
 
     def _part(self, log_id: str, first: int, end: int, fresh: bool) -> LogPart:

@@ -1,0 +1,114 @@
+"""The routes that search the live records of a topic, and that show and replace what is searched: tag, node and time of
+each record (`tag`, `node`, `ts`), and fields of the data by choice.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from starlette.responses import Response
+
+from functions.api.context import Context
+from functions.api.door import requests
+from functions.api.door.entry import Scope
+from functions.api.topics.calls import MAX_REQUEST_BYTES, Call
+from functions.api.topics.records import array, shown
+from functions.metrics import ApiMetric
+from headrace.batch import Record
+from headrace.errors import InvalidRequest
+from headrace.json import jsontext
+from headrace.topics import fields
+
+if TYPE_CHECKING:  # at run time it would cost every process the import of numpy and pyarrow
+    from headrace.query.engine.search import Hit, SearchAnswer
+
+
+async def search(call: Call) -> Response:
+    """Searches the live records of a topic. Answers 408 with what was found if the time was over."""
+    name = call.name(Scope.READ, "/search")
+    asked = await _body(call)
+    meter = call.context.meter
+    meter.add(ApiMetric.Searches)
+    answer = await call.run(_find, call.context, name, asked)
+    meter.add(ApiMetric.SearchMs, round(call.verb_ms))
+    meter.add(ApiMetric.SearchTimeouts, int(answer.timed_out))
+    meter.add(ApiMetric.SearchHits, len(answer.hits))
+    return await call.reply(
+        _document(name, answer),
+        array("hits", [_hit(answer, hit) for hit in answer.hits]),
+        status=408 if answer.timed_out else 200,
+        measured={"search_ms": call.verb_ms},
+    )
+
+
+async def show(call: Call) -> Response:
+    """Shows what is searched in a topic."""
+    name = call.name(Scope.READ, "/search")
+    definition = await call.run(lambda: call.logs.definition_of(call.logs.head(name)))
+    return await call.reply({"topic": name, "search": fields.shown(definition)})
+
+
+async def configure(call: Call) -> Response:
+    """Replaces what is searched in a topic, besides tag, node and time. The body is a stream's search configuration."""
+    name = call.name(Scope.ADMIN, "/search")
+    change = fields.change_to(await _body(call))
+    definition = await call.run(call.logs.define, name, change)
+    return await call.reply({"topic": name, "search": fields.shown(definition)})
+
+
+async def _body(call: Call) -> dict[str, Any]:
+    data = await requests.read(call.request, MAX_REQUEST_BYTES)
+    body = jsontext.loads(data or b"{}")
+    if not isinstance(body, dict):
+        raise InvalidRequest("the body must be an object")
+    return body
+
+
+def _find(context: Context, name: str, asked: dict[str, Any]) -> SearchAnswer:
+    engine = context.topic_engine()  # the first call imports what follows
+    from headrace.query.engine.search import search
+
+    with context.query():
+        return search(engine, name, asked)
+
+
+def _document(name: str, answer: SearchAnswer) -> dict[str, Any]:
+    coverage = answer.coverage.members(int)
+    coverage["head_seq"] = coverage.pop("stream_head_offset")
+    coverage["visible_through_seq"] = coverage.pop("visible_through_offset")
+    document: dict[str, Any] = {
+        "topic": name,
+        "head_seq": answer.snapshot.end,
+        "took_ms": round(answer.took_ms),
+        "timed_out": answer.timed_out,
+        "timeout_ms": answer.request.timeout_ms,
+        "coverage": {
+            **coverage,
+            "indexed_segments": answer.indexed_segments,
+            "scanned_segments": answer.scanned_segments,
+            "scanned_tail_docs": answer.scanned_tail,
+            "index_families_used": list(answer.families),
+        },
+        "total": {"value": answer.total, "relation": "eq" if answer.exact else "gte"},
+        "next_search_after": None,
+    }
+    if answer.explained is not None:
+        document["explain"] = answer.explained
+    if answer.hits and len(answer.hits) == answer.request.size:
+        document["next_search_after"] = _sort(answer, answer.hits[-1])
+    return document
+
+
+def _hit(answer: SearchAnswer, hit: Hit) -> bytes:
+    found, columns = hit.document, hit.document.columns
+    assert columns is not None, "a topic has fields that are bound to them"
+    record = Record(found.offset, columns.time_ms, columns.key, found.data, columns.node)
+    sort = jsontext.dumps({"score": hit.score, "sort": _sort(answer, hit)})
+    return shown(record, tag=True, meta=False, lease=b"," + sort[1:-1])
+
+
+def _sort(answer: SearchAnswer, hit: Hit) -> list[Any]:
+    """Returns the position of a hit in the order: of its seq, a cursor, which only `search_after` understands."""
+    cursor = answer.cursor(hit.candidate.offset + 1)
+    terms = zip(answer.request.sort, hit.candidate.key, strict=True)
+    return [cursor if term.kind == "offset" else value for term, value in terms]
