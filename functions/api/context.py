@@ -250,7 +250,7 @@ def _stream_engine(stores: Stores, logs: Streams) -> Engine:
     return context.assemble(stores, logs)
 
 
-def _topic_engine(stores: Stores, topics: Topics) -> Engine:
+def _topic_engine(stores: Stores, topics: Queues) -> Engine:
     from headrace.query.engine import context
     from headrace.query.engine.hidden import Hidden
 

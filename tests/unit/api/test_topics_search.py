@@ -170,7 +170,7 @@ def test_jobs_that_are_done_are_masked_and_those_in_work_are_not(server: Server)
     assert ask(server, "PUT", T, {"type": "queue"}).status == 201
     write(server)
     for stage in stages(server):
-        claimed = ask(server, "POST", T + "/claim", {"node": "w", "max": 1}).json["jobs"]
+        claimed = ask(server, "POST", T + "/claim", {"node": "w", "max": 1}).json["claimed"]
         (seq,) = [job["$seq"] for job in claimed]
         assert seq in seqs(search(server, "has:ts")), stage
         assert ask(server, "POST", T + "/ack", {"node": "w", "seqs": [seq]}).json["acked"] == 1
