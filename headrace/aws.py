@@ -13,7 +13,7 @@ from headrace.log.stores import Stores
 from headrace.objects.fast import FastObjects
 from headrace.objects.s3 import S3Objects, make_client
 from headrace.settings import Settings
-from headrace.surfaces import COUNTED, SURFACES
+from headrace.surfaces import COUNTED, SURFACES, find_dead
 from headrace.tables.catalog import DynamoCatalog
 from headrace.tables.dynamodb import Store
 from headrace.tables.producers import DynamoProducers
@@ -65,4 +65,5 @@ def aws_stores(
         clock=clock,
         surfaces=SURFACES,
         counted=COUNTED,
+        find_dead=find_dead,
     )

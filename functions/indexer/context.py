@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from functions import worker
@@ -13,20 +12,9 @@ from functions.queue import Queue, SqsQueue
 from headrace.definition import Definitions
 from headrace.index.manifest import IndexManifest, IndexManifestStore
 from headrace.log.stores import Stores
-from headrace.manifest.manifest import Manifest
-from headrace.manifest.merging import MergeLimits
+from headrace.manifest.merging import FindDead, MergeLimits
 from headrace.manifest.store import NewestLook
 from headrace.tables.jobs import DynamoJobs, Jobs
-
-FindDead = Callable[[Stores, Manifest, int], Iterable[tuple[int, int]]]
-"""The function that returns the removed records of a log, as ascending runs `[first, end)` of offsets, given its newest
-manifest and the time (epoch ms). What it says is removed stays so, even after a recovery from the published part.
-"""
-
-
-def nothing_dead(_: Stores, __: Manifest, ___: int) -> Iterable[tuple[int, int]]:
-    """Returns that no record is removed, as on a surface that removes none."""
-    return ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +22,7 @@ class Context(worker.Context[IndexerMetric]):
     """A worker's context, with the limits of indexing and the port for job runs.
 
     Attributes:
-        dead: returns the removed records of a log (see `FindDead`).
+        dead: returns the removed records of a log.
     """
 
     indexes: IndexManifestStore
@@ -104,13 +92,26 @@ def assemble(
     runs: JobRuns,
     queue: Queue,
     meter: Meter[IndexerMetric] | None = None,
-    dead: FindDead = nothing_dead,
+    dead: FindDead | None = None,
 ) -> Context:
-    """Creates a context on given stores; their requests to the object store are counted in `meter` and per stream."""
+    """Creates a context on given stores; their requests to the object store are counted in `meter` and per stream. `dead`
+    finds the removed records of a log, by default as the stores do.
+    """
     meter = meter or Meter(IndexerMetric)
     stores, counts = worker.count_requests(stores, meter)
     indexes, definitions = IndexManifestStore(stores.objects), Definitions(stores.objects)
-    return Context(stores, stores.manifests(), queue, counts, meter, indexes, definitions, jobs, runs, dead)
+    return Context(
+        stores,
+        stores.manifests(),
+        queue,
+        counts,
+        meter,
+        indexes,
+        definitions,
+        jobs,
+        runs,
+        dead or stores.find_dead(stores),
+    )
 
 
 def open_context() -> Context:

@@ -23,7 +23,7 @@ from headrace.manifest import merging
 from headrace.manifest.manifest import MAX_REPLACED, Manifest
 from headrace.manifest.merging import Scrub
 from headrace.objects import ObjectMissing, keys
-from headrace.segment import keypage
+from headrace.segment import keypage, reader
 from headrace.segment.descriptor import Segment
 from headrace.tables.catalog import Row
 from headrace.wal.state import LogState
@@ -121,9 +121,24 @@ def _scrubs(context: Context, manifest: Manifest) -> tuple[Scrub, ...]:
     def segments_from(offset: int) -> Iterator[Segment]:
         return context.manifests.segments_from(manifest, offset)
 
-    found = merging.with_dead(segments_from, context.dead(context.stores, manifest, now_ms))
+    dead = context.dead(manifest, now_ms)
+    expired = _expired(context, manifest, dead.expired_ms)
+    runs = [(first, end) for first, end in dead.runs if end > expired]
+    if expired:
+        runs = [(0, expired), *((max(first, expired), end) for first, end in runs)]
+    found = merging.with_dead(segments_from, runs)
     due = (one for one in found if merging.is_due(one, manifest.log_id, now_ms, manifest.state.floor))
     return tuple(islice(due, policy.MAX_MERGES))
+
+
+def _expired(context: Context, manifest: Manifest, before_ms: int | None) -> int:
+    """Returns the offset of the first published record that was appended at a time or later; 0 if there is no time."""
+    if before_ms is None:
+        return 0
+    segment = context.manifests.segment_for_time(manifest, before_ms)
+    if segment is None:
+        return manifest.end_offset
+    return reader.find_time(context.stores.objects, segment, before_ms)
 
 
 def _has_keys(context: Context, manifest: Manifest, definition: Definition) -> bool:

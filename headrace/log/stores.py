@@ -9,6 +9,7 @@ from typing import Protocol
 
 from headrace.clock import Clock, SystemClock
 from headrace.errors import StoreThrottled
+from headrace.manifest.merging import FindDead, find_none
 from headrace.manifest.store import ManifestStore
 from headrace.objects import Objects
 from headrace.settings import Settings
@@ -38,6 +39,7 @@ class Stores:
         surfaces: names of the surfaces in the catalog.
         counted: those of them whose names are counted, each by the counter of its own name.
         tables: tables that only some surfaces have, by the names that guards use.
+        find_dead: given these stores, returns the function that finds the removed records of a log of any surface.
     """
 
     wal: Wal
@@ -53,6 +55,7 @@ class Stores:
     surfaces: tuple[str, ...] = ()
     counted: frozenset[str] = frozenset()
     tables: Mapping[str, SurfaceTable] = field(default_factory=dict)
+    find_dead: Callable[[Stores], FindDead] = lambda _: find_none
 
     def manifests(self) -> ManifestStore:
         """Creates a manifest store with an empty cache."""

@@ -180,6 +180,29 @@ def rewritten(
     return Rewritten(successor, pages)
 
 
+class DeadRecords(NamedTuple):
+    """The removed records of a log.
+
+    Attributes:
+        runs: runs `[first, end)` of offsets, ascending.
+        expired_ms: all records appended before this time (epoch ms) are removed, too; None without a time.
+    """
+
+    runs: tuple[tuple[int, int], ...] = ()
+    expired_ms: int | None = None
+
+
+FindDead = Callable[[Manifest, int], DeadRecords]
+"""The function that returns the removed records of a log, given its newest manifest and the time (epoch ms). What it says
+is removed stays so, even after a recovery from the published part.
+"""
+
+
+def find_none(_: Manifest, __: int) -> DeadRecords:
+    """Returns that no record is removed."""
+    return DeadRecords()
+
+
 _SHARE = 4  # a segment is scrubbed as soon as one in so many of its records is to be blanked
 _DAY_MS = 24 * 3600 * 1000
 

@@ -24,6 +24,7 @@ from headrace.queues.values import Claimed, ClaimRequest, Lease, Settled, Settle
 from headrace.tables.catalog import Row
 from headrace.topics.decide import EraseRequest
 from headrace.topics.errors import BatchTooLarge, NotAQueue, TopicNotFound
+from headrace.topics.runs import Runs
 from headrace.topics.values import LEASES, MAX_CLAIM, Erased, QueueCounts, topic_of
 from headrace.topics.verbs import Hidden, Topics
 from headrace.wal.state import LogState
@@ -164,14 +165,21 @@ class Queues(Topics):
         if topic_of(head.state).config.type != "queue":
             return Hidden()
         jobs = Look(Row(head.log_id, head.config), head.state)
-        now = bring_up(self._load(self.head((name, LEASES))), jobs, self._stores.clock.now_ms())
-        now = before(now, head.state.next_offset)  # the lease log was read later
+        now = self._at(jobs, self.head((name, LEASES)))
 
         def counts(state: LogState) -> QueueCounts:
             counted = bring_up(now, jobs._replace(state=state), 0).counts(state.next_offset)
             return QueueCounts(counted.ready, counted.in_flight, now.dead)
 
         return Hidden(now.hidden, counts)
+
+    def done(self, jobs: Head, leases: Head) -> Runs:
+        """Returns the jobs of a queue that are done, given states of both of its logs."""
+        return self._at(Look(Row(jobs.log_id, jobs.config), jobs.state), leases).hidden
+
+    def _at(self, jobs: Look, leases: Head) -> Projection:
+        now = bring_up(self._load(leases), jobs, self._stores.clock.now_ms())
+        return before(now, jobs.state.next_offset)  # the lease log was read later
 
     def _erase(self, name: str, request: EraseRequest) -> Erased:
         if topic_of(request.found.state).config.type != "queue":

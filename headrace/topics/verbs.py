@@ -241,8 +241,11 @@ class Topics(Log):
         """Returns the records that no reader gets any more: deleted, lost to a cap or the TTL or, in a queue, done."""
         hidden = self._hidden(name, head).runs
         state = self._living(head, hidden, self._stores.clock.now_ms(), wanted=0)
-        removed = live.removed_of(head.log_id, state, self._context)()
-        return removed.union(hidden).add(0, state.floor)
+        return self.removed(head._replace(state=state)).union(hidden).add(0, state.floor)
+
+    def removed(self, head: Head) -> Runs:
+        """Returns the deleted records above a topic's floor, at the moment that `head` describes."""
+        return live.removed_of(head.log_id, head.state, self._context)()
 
     def _collect(
         self, page: RecordsPage, position: int, gone: Runs, request: DiffRequest

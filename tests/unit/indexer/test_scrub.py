@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Iterable
 
 import pytest
 from msgspec.structs import replace
@@ -23,6 +22,7 @@ from headrace.log.stores import Stores
 from headrace.manifest import manifest as manifests
 from headrace.manifest.invariants import check
 from headrace.manifest.manifest import Manifest
+from headrace.manifest.merging import DeadRecords
 from headrace.recovery.verify import verify
 from headrace.segment import reader
 from headrace.segment.descriptor import Segment
@@ -50,6 +50,7 @@ class Scrubbing(World):
         super().__init__(SETTINGS)
         self._numbers = itertools.count()
         self.dead: list[tuple[int, int]] = []
+        self.expired_ms: int | None = None
         self.indexer = self._indexer(self.stores)
         self.log_id = self.create("a")
         self.written = self.publish("a", self.log_id, segments)
@@ -67,9 +68,9 @@ class Scrubbing(World):
         return written
 
     def _indexer(self, stores: Stores) -> Context:
-        def find_dead(_: Stores, manifest: Manifest, __: int) -> Iterable[tuple[int, int]]:
+        def find_dead(manifest: Manifest, _: int) -> DeadRecords:
             assert manifest.log_id == self.log_id
-            return self.dead
+            return DeadRecords(tuple(self.dead), self.expired_ms)
 
         return assemble(stores, self.jobs, self.runs, self.wakes, dead=find_dead)
 
