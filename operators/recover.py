@@ -73,6 +73,8 @@ def _print(report: RecoverReport) -> None:
     for log in sorted(report.logs, key=lambda log: (_ORDER.index(log.status), log.name)):
         if log.status not in ("intact", "gone"):
             say(_line(log))
+    for one in report.counters:
+        say(f"counter    {one.surface}  names={one.names}  it said {one.counted}")
     counts = {status: sum(log.status == status for log in report.logs) for status in _ORDER}
     said = ", ".join(f"{count} {status}" for status, count in counts.items() if count) or "no logs"
     say(f"{'dry run, nothing written: ' if report.dry_run else ''}{said}")

@@ -20,7 +20,7 @@ What it walks, for each log:
   - every manifest generation that was not replaced a day ago: there, readable, a lawful successor of the one before
   - every segment and key page: there, the size and SHA-256 that were published, and as many records as it should hold
   - the entries of the tail: one chain from the published end to the newest, with payloads that decode
-  - the watermark, the catalog row, the fork point, the count of forks
+  - the watermark, the catalog row, the fork point, the count of forks; without a NAME the counters of names, too
   - objects that nothing names
 
 \b

@@ -14,6 +14,7 @@ from headrace.manifest import manifest as manifests
 from headrace.manifest.manifest import Description, Manifest
 from headrace.manifest.store import ManifestStore, NewestLook
 from headrace.objects import keys
+from headrace.recovery.counts import check_counts
 from headrace.recovery.plan import Plan, plan
 from headrace.recovery.report import LogRecovered, Progress, RecoverReport, no_progress
 from headrace.recovery.survey import ALONE, payload_offset, survey
@@ -33,7 +34,8 @@ def recover(
     progress: Progress = no_progress,
     threads: Threads = ALONE,
 ) -> RecoverReport:
-    """Rebuilds the catalog, the watermarks and the end of every log from the bucket, where they are missing or wrong.
+    """Rebuilds the catalog, the watermarks and the end of every log from the bucket, where they are missing or wrong. Then
+    counts the names whose number is limited.
 
     No writer may run meanwhile. A second run without `rewound` changes nothing.
 
@@ -44,8 +46,9 @@ def recover(
         threads: with which the facts are read; logs are rebuilt one after the other.
 
     Raises:
-        StoreError: the facts could not be read; nothing was written. If a store fails later, only that log is refused; so
-            is one that needs a generation when the facts are half a day old, since the sealer may have gone on meanwhile.
+        StoreError: the facts could not be read, and nothing was written; or names could not be counted at the end. If a
+            store fails in between, only that log is refused; so is one that needs a generation when the facts are half a
+            day old, since the sealer may have gone on meanwhile.
     """
     # Of no log: the answer sets a wrong clock right, before an age is measured by it.
     stores.watermarks.get("recovery")
@@ -61,7 +64,8 @@ def recover(
         progress("recovering", number, len(plans))
         found.append(run.carry_out(one))
     progress("recovering", len(plans), len(plans))
-    return RecoverReport(dry_run, tuple(found))
+    counters = check_counts(stores, repair=not dry_run)
+    return RecoverReport(dry_run, tuple(found), tuple(counters))
 
 
 class _Run:

@@ -14,6 +14,7 @@ Kind = Literal[
     "catalog.missing",
     "catalog.damaged",
     "catalog.differs",
+    "counter.differs",  # a limit counts another number of names than there are
     "definition.missing",
     "definition.damaged",
     "description.missing",
@@ -126,6 +127,14 @@ Loss = Literal[
 Status = Literal["intact", "restored", "repaired", "ended", "gone", "superseded", "lost", "refused"]
 
 
+class Counted(msgspec.Struct, frozen=True):
+    """A counter that is wrong: how many names of a surface live, and how many it says."""
+
+    surface: str
+    names: int
+    counted: int
+
+
 class LogRecovered(msgspec.Struct, frozen=True):
     """The result of recovery for one log.
 
@@ -157,10 +166,11 @@ class LogRecovered(msgspec.Struct, frozen=True):
 
 
 class RecoverReport(msgspec.Struct, frozen=True):
-    """The results of recovery, one for each log, and whether it was a dry run."""
+    """The results of recovery, one for each log, the counters of names that were wrong, and whether it was a dry run."""
 
     dry_run: bool
     logs: tuple[LogRecovered, ...] = ()
+    counters: tuple[Counted, ...] = ()
 
     @property
     def clean(self) -> bool:
@@ -170,4 +180,4 @@ class RecoverReport(msgspec.Struct, frozen=True):
     @property
     def changed(self) -> bool:
         """Whether something was written, or would have been."""
-        return any(log.wrote for log in self.logs)
+        return any(log.wrote for log in self.logs) or bool(self.counters)

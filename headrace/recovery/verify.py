@@ -20,6 +20,7 @@ from headrace.log.stores import Stores
 from headrace.manifest.manifest import Description, Manifest, Tombstone
 from headrace.objects import keys
 from headrace.recovery import bucket, names
+from headrace.recovery.counts import check_counts
 from headrace.recovery.report import LogChecked, Notes, Progress, VerifyReport, no_progress
 from headrace.recovery.survey import ALONE, AT_ONCE, Facts, Listed, list_logs, look, read_mark, survey
 from headrace.tables.catalog import Row
@@ -53,7 +54,7 @@ def verify_all(stores: Stores, progress: Progress = no_progress, threads: Thread
     with each other; returns what was checked and what is wrong.
 
     Raises:
-        StoreError: the logs could not be listed.
+        StoreError: the logs could not be listed, or names not be counted.
     """
     logs = survey(stores, progress, threads)
     judged = names.resolve(logs)
@@ -65,7 +66,7 @@ def verify_all(stores: Stores, progress: Progress = no_progress, threads: Thread
     known = [log for log in logs if log.log_id]
     starts = range(0, len(known), AT_ONCE)
     reports = [report for start in starts for report in threads.map(checked, known[start : start + AT_ONCE])]
-    between = [*_between(known, judged.forks), *_unread(logs)]
+    between = [*_between(known, judged.forks), *_unread(logs), _counted(stores)]
     return VerifyReport(
         tuple(log for report in reports for log in report.logs),
         tuple(finding for report in [*reports, *between] for finding in report.findings),
@@ -84,6 +85,16 @@ def _between(logs: list[Facts], forks: Counter[str]) -> Iterable[VerifyReport]:
             if forks[log.log_id]:
                 notes.error("fork.uncounted", log.log_id, expected=forks[log.log_id], found=found)
         yield VerifyReport((), tuple(notes.findings))
+
+
+def _counted(stores: Stores) -> VerifyReport:
+    """Returns a report with a warning for each counter of names that is wrong: a limit is reached too early, or too
+    late.
+    """
+    notes = Notes("")
+    for one in check_counts(stores):
+        notes.warn("counter.differs", one.surface, expected=one.names, found=one.counted)
+    return VerifyReport((), tuple(notes.findings))
 
 
 def _unread(logs: list[Facts]) -> Iterable[VerifyReport]:

@@ -99,6 +99,37 @@ class Count(Guard, frozen=True):
         counters[self.what, self.shard] = counters.get((self.what, self.shard), 0) + self.change
 
 
+class SetShard(Guard, frozen=True):
+    """A guard that gives one shard of a counter another value, if it still has the value `was`."""
+
+    what: str
+    shard: int
+    was: int
+    held: int
+
+    def member(self, names: Names) -> Member:
+        """Returns a conditional update of the shard's row, as a member of a transaction."""
+        absent = "attribute_not_exists(held) OR " if self.was == 0 else ""
+        return {
+            "Update": {
+                "TableName": names[TABLE],
+                "Key": counter_key(self.what, self.shard),
+                "UpdateExpression": "SET held = :held",
+                "ConditionExpression": f"{absent}held = :was",
+                "ExpressionAttributeValues": {":was": n(self.was), ":held": n(self.held)},
+            }
+        }
+
+    def check(self, tables: MemoryTables) -> Refusal | None:
+        """Returns a refusal if the shard has another value; else None."""
+        held = tables[TABLE].counters.get((self.what, self.shard), 0)
+        return None if held == self.was else Refusal()
+
+    def apply(self, tables: MemoryTables) -> None:
+        """Changes the shard in memory."""
+        tables[TABLE].counters[self.what, self.shard] = self.held
+
+
 def counter_id(what: str) -> str:
     """Returns the hash key of a counter's rows."""
     return _PREFIX + what

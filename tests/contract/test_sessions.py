@@ -10,7 +10,7 @@ import pytest
 from headrace.errors import LimitReached
 from headrace.memory import memory_stores
 from headrace.tables.catalog import MarkEnded, PutRow, Row
-from headrace.tables.counters import SHARDS, Count, one_less, one_more, part_of, put_counted, usual_shard
+from headrace.tables.counters import SHARDS, Count, SetShard, one_less, one_more, part_of, put_counted, usual_shard
 from headrace.tables.sessions import DropSlot, PutSlot, Slot, freeing, taking
 from headrace.tables.slots import Limit, free, free_expired, take
 from headrace.wal import Committed, GuardRefused
@@ -79,6 +79,15 @@ def test_the_limit_is_reached_at_the_limit_and_not_before(ports: Ports, most: in
     assert ports.sessions.commit([one_less(what, "whichever")]) is None
     assert count("another")
     assert held(ports, what) == most
+
+
+def test_a_shard_is_set_if_it_has_not_changed(ports: Ports) -> None:
+    what = log_id()
+    assert ports.sessions.commit([SetShard(what, 0, 0, 7), SetShard(what, 1, 0, 0)]) is None
+    assert ports.sessions.commit([SetShard(what, 1, 0, 3), SetShard(what, 0, 6, 9)]) == 1
+    assert ports.sessions.counts(what)[:2] == [7, 0]
+    assert ports.sessions.commit([SetShard(what, 1, 0, 3), SetShard(what, 0, 7, 9)]) is None
+    assert ports.sessions.counts(what)[:2] == [9, 3]
 
 
 # Names that are counted.

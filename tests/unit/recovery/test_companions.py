@@ -63,7 +63,7 @@ def test_a_name_whose_row_is_lost_gets_it_back() -> None:
     world = Ruins()
     row = fill(world, NOTES)
     world.lose_catalog()
-    assert world.kinds() == {"catalog.missing", "watermark.behind"}
+    assert world.kinds() == {"catalog.missing", "watermark.behind", "counter.differs"}
     recovered = world.recovered()
     assert recovered[row.log_id].wrote == ("entry", "row")
     assert world.stores.catalog.get(PAIRS, "p") == row

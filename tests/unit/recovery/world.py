@@ -56,6 +56,7 @@ class Ruins(World):
         kept.catalog.rows = dict(self.wal.catalog.rows)
         kept.watermarks.rows = dict(self.wal.watermarks.rows)
         kept.producers.rows = dict(self.wal.producers.rows)
+        kept.sessions.counters = dict(self.wal.sessions.counters)
         return kept
 
     def rewind(self, to: MemoryWal) -> None:
@@ -71,10 +72,11 @@ class Ruins(World):
             wal=wal,
             objects=before.objects,
             surfaces=before.surfaces,
+            counted=before.counted,
             log_ids=before.log_ids,
             request_ids=before.request_ids,
         )
-        self.logs, self.pairs = Streams(self.stores), Pairs(self.stores)
+        self.logs, self.pairs = Streams(self.stores), Pairs(self.stores, most=0)
         self.parts = assemble(self.stores, self.queue)
 
     def tables(self) -> Tables:
@@ -96,7 +98,7 @@ class Ruins(World):
     def recover(self, **options: Any) -> RecoverReport:
         """In fresh processes."""
         report = recover(self.stores, **options)
-        self.logs, self.pairs = Streams(self.stores), Pairs(self.stores)
+        self.logs, self.pairs = Streams(self.stores), Pairs(self.stores, most=0)
         return report
 
     def seconds(self) -> int:

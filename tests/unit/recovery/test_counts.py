@@ -1,0 +1,79 @@
+"""The counters of names after disasters: as many as live, whatever was lost."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from headrace.errors import LimitReached, StoreError
+from headrace.recovery.counts import check_counts
+from headrace.recovery.report import Counted
+from headrace.tables.counters import Count
+from tests.support.faults import Faulty
+from tests.support.pairs import PAIRS, Pairs
+from tests.unit.recovery.world import Ruins
+
+
+def held(world: Ruins) -> list[int]:
+    return world.stores.sessions.counts(PAIRS)
+
+
+def published(world: Ruins, *names: str) -> None:
+    for name in names:
+        world.seal(world.pairs.create(name).log_id)
+
+
+def test_lost_counters_are_found_and_counted_again() -> None:
+    world = Ruins()
+    published(world, "a", "b", "c")
+    world.pairs.log.delete("b")
+    assert check_counts(world.stores) == []
+    world.wal.sessions.counters.clear()
+    assert check_counts(world.stores) == [Counted(PAIRS, 2, 0)]
+    (finding,) = [one for one in world.verify().findings if one.kind == "counter.differs"]
+    assert (finding.severity, finding.where, finding.expected, finding.found) == ("warning", PAIRS, "2", "0")
+    assert world.recover(dry_run=True).counters == (Counted(PAIRS, 2, 0),)
+    assert sum(held(world)) == 0
+    assert world.recover().counters == (Counted(PAIRS, 2, 0),)
+    assert sum(held(world)) == 2
+    assert not world.recover().changed
+
+
+def test_names_that_come_back_from_the_bucket_are_counted() -> None:
+    world = Ruins()
+    published(world, "a", "b", "c")
+    world.lose_tables()
+    assert world.recover().counters == (Counted(PAIRS, 3, 0),)
+    with pytest.raises(LimitReached):
+        Pairs(world.stores, most=3).create("d")
+    Pairs(world.stores, most=4).create("d")
+    assert sum(held(world)) == 4
+
+
+def test_counters_of_another_moment_than_the_rows_are_set_right() -> None:
+    world = Ruins()
+    published(world, *(f"n{number}" for number in range(20)))
+    before = dict(world.wal.sessions.counters)
+    for number in range(5):
+        world.pairs.log.delete(f"n{number}")
+    world.wal.sessions.counters.update(before)
+    assert world.recover().counters == (Counted(PAIRS, 15, 20),)
+    assert sum(held(world)) == 15
+    assert max(held(world)) == 1  # in parts, so that a limit is reached at the limit
+
+
+def test_a_counter_that_moves_meanwhile_is_left_alone() -> None:
+    world = Ruins()
+    published(world, "a")
+    world.wal.sessions.counters.clear()
+    sessions: Any = Faulty(world.stores.sessions)
+    one_more = Count(PAIRS, 1, 0, 7)
+    sessions.on("counts", lambda: world.stores.sessions.commit([one_more]), call=2)
+    assert check_counts(dataclasses.replace(world.stores, sessions=sessions)) == []
+    world.wal.sessions.counters.clear()
+    sessions.on("commit", lambda: world.stores.sessions.commit([one_more]))
+    with pytest.raises(StoreError, match="meanwhile"):
+        check_counts(dataclasses.replace(world.stores, sessions=sessions), repair=True)
+    assert sum(held(world)) == 1
