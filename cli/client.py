@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
+from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
@@ -161,17 +162,19 @@ def open_client(
     policy: RetryPolicy | None = None,
 ) -> Client:
     """Returns a client for the server at `url`. Requests to a loopback address never go through a proxy."""
+    return Client(httpx.Client(transport=transport, **http_settings(url, key)), policy=policy or RetryPolicy())
+
+
+def http_settings(url: str, key: str | None) -> dict[str, Any]:
+    """Returns what every HTTP client of the server at `url` is made with, the bearer key among it."""
     headers = {"user-agent": "headrace-cli"}
     if key:
         headers["authorization"] = f"Bearer {key.strip()}"
-    loopback = urlsplit(url).hostname in ("127.0.0.1", "::1", "localhost")
-    http = httpx.Client(
-        headers=encode_headers(headers),
-        timeout=httpx.Timeout(ANSWER_TIMEOUT_S, connect=CONNECT_TIMEOUT_S),
-        trust_env=not loopback,
-        transport=transport,
-    )
-    return Client(http, policy=policy or RetryPolicy())
+    return {
+        "headers": encode_headers(headers),
+        "timeout": httpx.Timeout(ANSWER_TIMEOUT_S, connect=CONNECT_TIMEOUT_S),
+        "trust_env": urlsplit(url).hostname not in ("127.0.0.1", "::1", "localhost"),
+    }
 
 
 def retry_after_s(value: str | None, now_s: float) -> float | None:

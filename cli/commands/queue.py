@@ -26,6 +26,7 @@ MAX_CLAIM = 1000
 
 
 COMMANDS = {
+    "work": Lazy("cli.commands.queue_work:command", "Run a command for each job."),
     "dead-letters": Lazy("cli.commands.dead_letters:command", "Show or retry jobs that failed too often."),
 }
 

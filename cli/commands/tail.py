@@ -19,6 +19,7 @@ from cli.errors import EXIT_INTERRUPTED, CliError, Refused
 from cli.options import Connection, Target, connection_options, example, json_bytes
 from cli.output import LINE_BREAKS, LineWriter, RawWriter
 from cli.pages import Page, elements, is_json, page_of
+from cli.sse import events
 from cli.terminal import output, say
 
 EPILOG = example(
@@ -131,7 +132,7 @@ def server_sent(client: Client, target: Target, offset: str) -> Iterator[Page]:
         try:
             with client.stream(target.url, what=what, params=live_params("sse", offset, cursor)) as answer:
                 is_base64 = answer.headers.get("stream-sse-data-encoding") == "base64"
-                for page in pages(split_lines(answer.iter_bytes()), offset, is_base64=is_base64):
+                for page in pages(answer.iter_bytes(), offset, is_base64=is_base64):
                     failures = 0
                     got_data = got_data or bool(page.body)
                     offset, cursor = page.next_offset, page.cursor
@@ -160,14 +161,6 @@ def live_params(mode: str, offset: str, cursor: str | None) -> dict[str, str]:
 
 
 @dataclass(frozen=True)
-class Event:
-    """One server-sent event: its type, and its data lines joined by newlines."""
-
-    type: str
-    data: str
-
-
-@dataclass(frozen=True)
 class Control:
     """The data of a `control` event, which says where to continue."""
 
@@ -177,33 +170,14 @@ class Control:
     closed: bool
 
 
-def events(lines: Iterable[str]) -> Iterator[Event]:
-    """Parses a text/event-stream and yields its events. An event cut off by the end of the input is dropped, as the
-    format requires.
-    """
-    kind, data = "message", list[str]()
-    for line in lines:
-        if not line:
-            if data:
-                yield Event(kind, "\n".join(data))
-            kind, data = "message", []
-            continue
-        name, _, value = line.partition(":")
-        value = value.removeprefix(" ")
-        if name == "event":
-            kind = value
-        elif name == "data":
-            data.append(value)
-
-
-def pages(lines: Iterable[str], offset: str, *, is_base64: bool) -> Iterator[Page]:
+def pages(chunks: Iterable[bytes], offset: str, *, is_base64: bool) -> Iterator[Page]:
     """Yields a page for every data event, and an empty one for a control event without data, starting at `offset`.
 
     Data is held until a control event says where to continue, so that a lost connection repeats nothing. Of several
     pages before one control event only the last moves `next_offset`.
     """
     held: list[bytes] = []
-    for event in events(lines):
+    for event in events(chunks):
         if event.type == "data":
             held.append(decode(event.data) if is_base64 else event.data.encode())
         elif event.type == "control":
@@ -241,19 +215,3 @@ def decode(text: str) -> bytes:
         return base64.b64decode(text.replace("\n", "").replace("\r", ""), validate=True)
     except ValueError as error:  # binascii.Error is one; text that is not ASCII is another
         raise CliError(f"the server sent an event that is not base64: {error}") from error
-
-
-def split_lines(chunks: Iterable[bytes]) -> Iterator[str]:
-    """Yields lines that end with LF, CRLF or CR, and only these: other Unicode line breaks are data. A last line
-    without an end is dropped.
-    """
-    rest = b""
-    for chunk in chunks:
-        rest += chunk
-        held_back = rest.endswith(b"\r")  # its LF may be in the next chunk
-        whole = rest[:-1] if held_back else rest
-        *lines, tail = whole.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
-        rest = tail + b"\r" if held_back else tail
-        yield from (line.decode("utf-8", "replace") for line in lines)
-    if rest.endswith(b"\r"):
-        yield rest[:-1].decode("utf-8", "replace")

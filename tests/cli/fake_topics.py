@@ -115,8 +115,14 @@ class FakeTopics:
     deliveries: list[Delivery] = field(default_factory=list)
     acked: list[tuple[int, str]] = field(default_factory=list)
     nacked: list[tuple[int, int]] = field(default_factory=list)
+    dropped: int = 0
+    """How often all streams were cut off."""
+    open_streams: int = 0
     lock: threading.RLock = field(default_factory=threading.RLock)
     closed: threading.Event = field(default_factory=threading.Event)
+
+    def __post_init__(self) -> None:
+        self.streams_ended = threading.Condition(self.lock)
 
     def __call__(self, request: httpx.Request) -> httpx.Response:
         request.read()
@@ -333,10 +339,12 @@ class FakeTopics:
         params = request.url.params
         node, most = params["node"], int(params.get("max", 1))
         lease_ms = int(params.get("lease_ms", topic.config["lease_ms"]))
-        delivered = dict[int, str]()
+        delivered, dropped = dict[int, str](), self.dropped
+        with self.lock:
+            self.open_streams += 1
         yield b"retry: 2000\n\n: hb 1\n\n"
         try:
-            while not self.closed.wait(0.005):
+            while not self.closed.wait(0.005) and self.dropped == dropped and self.topics.get(name) is topic:
                 with self.lock:
                     held = [seq for seq, id in delivered.items() if self.holds(topic, seq, id)]
                     jobs = self.lease(name, topic, node, most - len(held), lease_ms)
@@ -353,6 +361,13 @@ class FakeTopics:
                 for seq, id in delivered.items():
                     if self.holds(topic, seq, id):
                         del topic.leases[seq]
+                self.open_streams -= 1
+                self.streams_ended.notify_all()
+
+    def wait_for_streams(self) -> None:
+        """Waits until the server has seen that the readers of all streams are gone."""
+        with self.streams_ended:
+            assert self.streams_ended.wait_for(lambda: self.open_streams == 0, 10)
 
     def holds(self, topic: Topic, seq: int, lease_id: str) -> bool:
         lease = topic.leases.get(seq)
@@ -373,6 +388,9 @@ class _Handler(BaseHTTPRequestHandler):
     server: Any
 
     def do(self) -> None:
+        if self.server.fake.closed.is_set():  # kept alive from before the end
+            self.close_connection = True
+            return
         size = int(self.headers.get("content-length", 0))
         url = f"http://{self.headers['host']}{self.path}"
         request = httpx.Request(self.command, url, headers=dict(self.headers), content=self.rfile.read(size))
@@ -389,9 +407,10 @@ class _Handler(BaseHTTPRequestHandler):
     do_GET = do_POST = do_PUT = do_DELETE = do  # noqa: N815
 
     def write(self, answered: httpx.Response) -> None:
-        is_stream = answered.headers["content-type"] == "text/event-stream"
+        content_type = answered.headers.get("content-type", "text/plain")
+        is_stream = content_type == "text/event-stream"
         self.send_response(answered.status_code)
-        self.send_header("content-type", answered.headers["content-type"])
+        self.send_header("content-type", content_type)
         self.send_header(*(("connection", "close") if is_stream else ("content-length", str(len(answered.content)))))
         self.end_headers()
         if not is_stream:

@@ -5,9 +5,10 @@ import os
 import pytest
 
 from cli.client import RetryPolicy, retry_after_s
-from cli.commands.tail import events, pages, split_lines
+from cli.commands.tail import pages
 from cli.elements import PAUSE
 from cli.sources import PAUSE_S, byte_batches, detect, json_batches, literal, pipe_chunks, records
+from cli.sse import events
 
 
 def test_a_pipe_that_pauses_says_so_once() -> None:
@@ -72,20 +73,19 @@ def test_events_survive_any_cut_and_line_end(size: int, end: bytes) -> None:
     control = b'data: {"streamNextOffset":"7","streamClosed":true}'
     whole = [b": comment", b"event: data", b"data: a", b"data:b\xe2\x80\xa8c", b"data", b"", b"event: control"]
     text = end.join([*whole, control, b"", b"event: data", b"data: cut off"])
-    lines = list(split_lines(text[i : i + size] for i in range(0, len(text), size)))
-    assert [event.type for event in events(lines)] == ["data", "control"]
-    (page,) = pages(lines, "3", is_base64=False)
+    chunks = [text[i : i + size] for i in range(0, len(text), size)]
+    assert [event.type for event in events(chunks)] == ["data", "control"]
+    (page,) = pages(chunks, "3", is_base64=False)
     assert (page.body.decode(), page.next_offset, page.closed) == ("a\nb\u2028c\n", "7", True)
 
 
 def test_base64_events_may_span_lines() -> None:
-    lines = ["event: data", "data: AQID", "data: BAU=", "", "event: control", 'data: {"streamNextOffset":"5"}', ""]
-    (page,) = pages(lines, "0", is_base64=True)
+    text = b'event: data\ndata: AQID\ndata: BAU=\n\nevent: control\ndata: {"streamNextOffset":"5"}\n\n'
+    (page,) = pages([text], "0", is_base64=True)
     assert page.body == b"\x01\x02\x03\x04\x05"
 
 
 def test_only_the_last_of_several_pages_moves_the_offset() -> None:
-    lines = ["event: data", "data: [1]", "", "event: data", "data: [2]", "", "event: control",
-             'data: {"streamNextOffset":"5","upToDate":true}', ""]  # fmt: skip
-    first, last = pages(lines, "0", is_base64=False)
+    text = b"event: data\ndata: [1]\n\nevent: data\ndata: [2]\n\nevent: control\n"
+    first, last = pages([text, b'data: {"streamNextOffset":"5","upToDate":true}\n\n'], "0", is_base64=False)
     assert (first.next_offset, first.up_to_date, last.next_offset, last.up_to_date) == ("0", False, "5", True)
