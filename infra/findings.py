@@ -102,6 +102,10 @@ ACKNOWLEDGED = (
     *_objects("Streaming/Role", "a payload's key holds its slot and a nonce", permissions.SPILLED_OBJECTS),
     *_objects("Api/Role", "a definition's key holds its number and a nonce", permissions.DEFINITIONS),
     *_objects("Streaming/Role", "a definition's key holds its number and a nonce", permissions.DEFINITIONS),
+    *_objects("Api/Role", "the key of what a state names holds a number and a nonce", *permissions.STATE_OBJECTS),
+    *_objects(
+        "Streaming/Role", "the key of what a state names holds a number and a nonce", *permissions.STATE_OBJECTS
+    ),
     *_objects(
         "Sealer/Role", "it seals and purges any log, and reads what it needs for that", permissions.LOG_OBJECTS
     ),

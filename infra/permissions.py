@@ -36,6 +36,8 @@ SEGMENT_KEYS = f"{LOG}/segments/*.keys.zst"
 MANIFESTS = f"{LOG}/manifests/*"
 # Schema registries and profiles, written before the entry that names them.
 DEFINITIONS = f"{LOG}/registry/*"
+# What a surface's state names because it has no room for it: removed records, and who holds which job.
+STATE_OBJECTS = (f"{LOG}/dead/*", f"{LOG}/snapshots/*")
 # Index runs, and the manifests that publish them.
 INDEX_RUNS = f"{LOG}/index/runs/*"
 INDEX_MANIFESTS = f"{LOG}/index/manifests/*"
@@ -68,6 +70,7 @@ def api_statements(
         _on_objects("ReadLogs", bucket, ["GetObject"], LOG_OBJECTS),
         _on_objects("SpillPayloads", bucket, ["PutObject"], SPILLED_OBJECTS),
         _on_objects("PutDefinitions", bucket, ["PutObject"], DEFINITIONS),
+        _on_objects("PutStateObjects", bucket, ["PutObject"], *STATE_OBJECTS),
         _list_objects(bucket),
         *_use_key_through_tables(bucket, key),
         *_use_key_through_bucket(bucket, key),

@@ -46,7 +46,7 @@ def test_the_streaming_door_may_do_what_the_other_one_may(resources: Resources) 
 def test_the_api_reads_logs_spills_payloads_and_deletes_no_object(resources: Resources) -> None:
     assert _by_pattern(resources.allowed("api", "s3")) == {
         "s3:GetObject": {"L/*"},
-        "s3:PutObject": {"L/wal/*", "L/registry/*"},
+        "s3:PutObject": {"L/wal/*", "L/registry/*", "L/dead/*", "L/snapshots/*"},
         "s3:ListBucket": {""},
     }
 
