@@ -76,13 +76,16 @@ class QueueClient:
         return answer
 
     @asynccontextmanager
-    async def pushed(self, most: int, lease_ms: int) -> AsyncIterator[AsyncIterator[Event]]:
+    async def pushed(self, most: int, lease_ms: int, in_hand: int | None) -> AsyncIterator[AsyncIterator[Event]]:
         """Opens the stream by which the server pushes jobs, at most `most` at a time, and yields its events. The server
         releases them when the stream is closed. Raises `TryLater` or `Refused`, also while events are read.
+
+        Args:
+            in_hand: seq of a job of the stream before this one, whose jobs count towards `most`; None without one.
         """
         params = {"node": self.node, "max": str(most), "lease_ms": str(lease_ms)}
         timeout = httpx.Timeout(SILENCE_S, connect=CONNECT_TIMEOUT_S)
-        headers = {"accept": "text/event-stream"}
+        headers = {"accept": "text/event-stream", **({} if in_hand is None else {"last-event-id": str(in_hand)})}
         url = f"{self.queue.url}/work"
         try:
             async with self.http.stream("GET", url, params=params, headers=headers, timeout=timeout) as answer:

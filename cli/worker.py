@@ -156,8 +156,9 @@ class Worker:
         while not self._stopping.is_set() and quick < QUICK_STREAMS:
             began, taken = _now(), self._taken
             wait_s = 0.0
+            in_hand = max((held.job.seq for held in self._held.values()), default=None)
             try:
-                async with self._client.pushed(self._plan.concurrency, self._plan.lease_ms) as events:
+                async with self._client.pushed(self._plan.concurrency, self._plan.lease_ms, in_hand) as events:
                     async for event in events:
                         failures = 0
                         if event.type == "job":

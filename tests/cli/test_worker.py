@@ -315,6 +315,8 @@ def test_a_lost_stream_makes_sure_of_its_leases_at_once(fake: FakeTopics, url: s
     work(url, run, log, beside=stop_at(log, "done"))
     assert log.seqs("lost") == [1] == log.seqs("done")
     assert [delivery.deliveries for delivery in fake.deliveries] == [1, 2]
+    streams = [request for request in fake.requests if request.url.path.endswith("/work")]
+    assert [request.headers.get("last-event-id") for request in streams] == [None, "1"], "what it still has, counts"
 
 
 @pytest.mark.parametrize("fault", [answer_lost, status(503), status(429), status(500)])
