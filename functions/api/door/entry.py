@@ -37,7 +37,7 @@ from functions.api.door.requests import (
     take_parameter,
 )
 from functions.metrics import ApiMetric, Meter
-from headrace.errors import InvalidRequest, Overloaded
+from headrace.errors import InvalidRequest, Overloaded, PayloadTooLarge
 
 _SCHEME = "bearer "
 
@@ -187,6 +187,8 @@ class Surface:
         keyed: the same of paths where a GET may have its key as the parameter `token`, because the browsers' own
             EventSource sends no headers.
         compresses: whether bodies may be compressed.
+        max_body: the most bytes of a body that writes, if that may be more than the process accepts of all together: so a
+            larger one is told apart from too many.
     """
 
     noun: str
@@ -203,6 +205,7 @@ class Surface:
     waiting: tuple[str, ...] = ()
     keyed: tuple[str, ...] = ()
     compresses: bool = False
+    max_body: int | None = None
 
     @cached_property
     def always(self) -> list[tuple[bytes, bytes]]:
@@ -234,6 +237,11 @@ class Surface:
         long.
         """
         return scope["method"] in _WRITES and not self._ends(scope, self.waiting) and not self.only_asks(scope)
+
+    def check_size(self, size: int) -> None:
+        """Raises PayloadTooLarge if a body has more than `max_body` bytes."""
+        if self.max_body is not None and size > self.max_body:
+            raise PayloadTooLarge(f"body is too large: limit={self.max_body}")
 
     def after_prefix(self, scope: Mapping[str, Any]) -> bytes:
         """Returns the part of the path after `prefix`, still encoded. Raises InvalidRequest if the path spells the
@@ -344,9 +352,13 @@ class Door:
             writes = surface.is_write(scope)
             plain = expanded(scope, receive) if surface.compresses else receive
             with self._traffic.request(plain, writes=writes) as counted:
+                size = 0
 
                 async def receive_checked() -> Message:
+                    nonlocal size
                     message = await counted()
+                    size += len(message.get("body", b""))
+                    surface.check_size(size)
                     self._check_load()
                     return message
 
@@ -399,6 +411,7 @@ class Door:
                     f"{_SCHEME}{token}" if token and not authorization else authorization
                 )
             if writes:
+                surface.check_size(headers.content_length or 0)
                 self._check_load(headers.content_length or 0)
             await self._app(scope, receive, send_dressed)
         except ClientDisconnect:  # before the end of its body: nothing was done, and nobody waits for an answer

@@ -25,7 +25,7 @@ from functions.api.door.requests import Headers, query_of, run
 from headrace.errors import InvalidRequest, NotFound, OutcomeUnknown, Overloaded
 from headrace.queues.verbs import Queues
 from headrace.topics.errors import TopicFull
-from headrace.topics.values import check_name
+from headrace.topics.values import MAX_BODY_BYTES, check_name
 
 PREFIX = "/v0/topics/"
 JSON = "application/json"
@@ -69,6 +69,7 @@ TOPICS = Surface(
     asking=("/diff", "/search"),
     keyed=("/work",),
     compresses=True,
+    max_body=MAX_BODY_BYTES,
 )
 
 B = TypeVar("B", bound=msgspec.Struct)

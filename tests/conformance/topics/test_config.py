@@ -193,11 +193,17 @@ def test_a_queue_is_not_its_own_dead_letter_topic(server: Server) -> None:
     assert answered(queue.put(type="queue", dead_letter="another"), 201)["config"]["dead_letter"] == "another"
 
 
-@pytest.mark.parametrize("body", [b"", b"[]", b'"x"', b"7", b"null", b"{", b'{"ttl_ms":}', b"\xff"])
+@pytest.mark.parametrize("body", [b"[]", b'"x"', b"7", b"null", b"{", b'{"ttl_ms":}', b"\xff"])
 def test_a_configuration_is_a_json_object(server: Server, body: bytes) -> None:
     topic = server.unused()
     refused(topic.send("PUT", "", body, {"Content-Type": "application/json"}), 400, "invalid_request")
     assert not topic.exists()
+
+
+def test_no_body_means_an_empty_object(server: Server) -> None:
+    topic = server.unused()
+    assert answered(topic.send("PUT", "", b"", {"Content-Type": "application/json"}), 201)["config"] == DEFAULTS
+    assert answered(topic.send("POST", "/diff", b"", {}))["records"] == []
 
 
 def test_unknown_fields_are_ignored(server: Server) -> None:

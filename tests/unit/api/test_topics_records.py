@@ -182,14 +182,14 @@ def bomb(size: int) -> bytes:
 def test_a_small_body_that_stands_for_a_huge_one_is_refused(server: Server) -> None:
     small = bomb(MAX_BODY_BYTES + 2 * 1024 * 1024)
     assert len(small) < 100_000
-    assert code(server("POST", T, GZIP, small))[0] in (413, 429)
+    assert code(server("POST", T, GZIP, small)) == (413, "payload_too_large")
     assert code(server("PUT", T, GZIP, bomb(4 * 1024 * 1024))) == (413, "payload_too_large")
     assert code(server("POST", f"{T}/diff", GZIP, bomb(4 * 1024 * 1024))) == (413, "payload_too_large")
 
 
 def test_a_body_that_is_announced_as_too_large_is_not_read(server: Server) -> None:
     headers = {**JSON, "content-length": str(MAX_BODY_BYTES + 1)}
-    assert code(server("POST", T, headers, b"{}"))[0] in (413, 429)
+    assert code(server("POST", T, headers, b"{}")) == (413, "payload_too_large")
     assert code(server("PUT", T, {**JSON, "content-length": "1048577"}, b"{}")) == (413, "payload_too_large")
 
 
