@@ -153,8 +153,7 @@ class Consumer(Person):
             held = self._claim(queue)
             if not held:
                 self.client.wait()
-            for one in held:
-                self._treat(one)
+            self._treat(held)
 
     def _claim(self, queue: str) -> list[Delivery]:
         lease_ms = self.options.lease_ms
@@ -178,30 +177,40 @@ class Consumer(Person):
         self.jobs.deliveries += held
         return held
 
-    def _treat(self, one: Delivery) -> None:
-        fate = self.random.random()
-        is_dying = one.queue == DYING
-        if fate < 0.02:
-            return  # its lease ends
-        if fate < 0.06:
-            self._settle("extend", one, lease_ms=self.options.lease_ms)
-        if fate < (0.5 if is_dying else 0.12):
-            self._settle("nack", one, delay_ms=self.random.choice((0, 0, 300)))
-        else:
-            self._settle("ack", one)
+    def _treat(self, held: list[Delivery]) -> None:
+        """Settles some jobs one by one and the others together, and forgets a few, whose leases end."""
+        together = []
+        for one in held:
+            fate = self.random.random()
+            if fate < 0.02:
+                continue
+            if fate < 0.05:
+                self._settle("extend", [one], lease_ms=self.options.lease_ms)
+            if fate < (0.5 if one.queue == DYING else 0.1):
+                self._settle("nack", [one], delay_ms=self.random.choice((0, 0, 300)))
+            elif fate < 0.55:
+                self._settle("ack", [one])
+            else:
+                together.append(one)
+        if together:
+            self._settle("ack", together)
 
-    def _settle(self, verb: str, one: Delivery, **members: int) -> None:
-        body = {"node": self.name, "seqs": [one.seq], "lease_ids": [one.lease_id], **members}
+    def _settle(self, verb: str, held: list[Delivery], **members: int) -> None:
+        seqs, queue = [one.seq for one in held], held[0].queue
+        body = {"node": self.name, "seqs": seqs, "lease_ids": [one.lease_id for one in held], **members}
         started = time.monotonic()
-        answer, is_unsure = self.ask(one.queue, f"/{verb}", body)
+        answer, is_unsure = self.ask(queue, f"/{verb}", body)
         ended = time.monotonic()
         found = orjson.loads(answer.body)
-        outcome = "done" if not found["skipped"] else "unknown" if is_unsure else "skipped"
         if verb == "extend":
-            if found["deadlines"]:
-                self.jobs.deliveries.append(one._replace(deadline_ms=found["deadlines"][str(one.seq)]))
+            deadlines = found["deadlines"]
+            extended = [one for one in held if str(one.seq) in deadlines]
+            self.jobs.deliveries += [one._replace(deadline_ms=deadlines[str(one.seq)]) for one in extended]
             return
-        self.jobs.settlements.append(Settlement(verb, one.queue, one.seq, one.lease_id, outcome, started, ended))
+        skipped = set(found["skipped"])
+        for one in held:
+            outcome = "done" if one.seq not in skipped else "unknown" if is_unsure else "skipped"
+            self.jobs.settlements.append(Settlement(verb, queue, one.seq, one.lease_id, outcome, started, ended))
 
 
 # The laws.
