@@ -2,7 +2,7 @@
 
 The audit goes through the names that live once a day, sends messages for work that every event and message missed, and
 corrects rows. It costs two reads per log, one or two more if the log has several entries (`functions/worker.py: audit` is
-the walk).
+the walk). If the newest entry of a log at rest has records that were removed, it writes another after it.
 
 The sweep ends logs whose deadline has passed, and updates deadlines that were renewed. It also removes the objects of
 creates that failed (`headrace.tables.unborn`), and frees the slots of processes that died (`headrace.tables.slots`).
@@ -19,11 +19,14 @@ from functions.sealer import policy
 from functions.sealer.context import Context
 from functions.sealer.purge import PAGE_OBJECTS
 from functions.worker import Audited, is_its_day
+from headrace.log import join
 from headrace.objects import keys
 from headrace.tables.catalog import Row
 from headrace.tables.slots import free_expired
 from headrace.tables.unborn import UNBORN, buried
+from headrace.wal.state import Entry
 
+_RESTING_MS = 24 * 3600 * 1000  # since its last entry; any other log is likely to go on by itself
 SWEEP_S = 45.0  # of one sweep; the next begins after a minute
 SLOTS = 1_000  # that one sweep frees: a few seconds
 
@@ -67,7 +70,22 @@ def _missed(parts: Context, message: Message, row: Row, now_ms: int) -> list[Mes
         wanted.append(Message("trim", row.log_id))
     if is_its_day(message, row.log_id, idle_ms, now_ms):
         wanted.append(Message("orphans", row.log_id))
+        if newest.slot < end_slot and idle_ms >= _RESTING_MS and _holds_dead(parts, newest):
+            parts.rest(row, newest.slot)
     return wanted
+
+
+def _holds_dead(parts: Context, newest: Entry) -> bool:
+    """Returns whether the newest entry of a log has records that were removed. It is not trimmed until another follows."""
+    extension = newest.state.extension
+    if not newest.count or extension is None or not extension.removes_records:
+        return False
+    manifest = join.newest_manifest(parts.stores, parts.manifests, newest.log_id)
+    if manifest is None:
+        return False
+    dead = parts.dead(manifest, parts.now_ms())
+    has_expired = dead.expired_ms is not None and newest.state.append_time_ms < dead.expired_ms
+    return has_expired or any(first < newest.next_offset and newest.offset < end for first, end in dead.runs)
 
 
 class Swept(NamedTuple):

@@ -11,22 +11,27 @@ from functions.queue import Queue, SqsQueue
 from functions.sealer.policy import SealLimits
 from headrace.log.control import worker_controls
 from headrace.log.stores import Stores
+from headrace.manifest.merging import FindDead
 from headrace.tables.catalog import Row
 from headrace.wal.state import LogConfig
 
 
 @dataclass(frozen=True, slots=True)
 class Context(worker.Context[SealerMetric]):
-    """A worker's context, with two verbs of the library that write control entries.
+    """A worker's context, with three verbs of the library that write control entries.
 
     Attributes:
         expire_if_due: ends the logs of a name whose deadline has passed, and returns None; returns the deadline (epoch
             ms) if it is in the future.
         release_source: releases an ended fork's hold on its source.
+        rest: writes an entry after the one at a slot, if that is a log's newest, so that it can be trimmed.
+        dead: returns the removed records of a log.
     """
 
     expire_if_due: Callable[[Row], int | None]
     release_source: Callable[[str, LogConfig], None]
+    rest: Callable[[Row, int], None]
+    dead: FindDead
     limits: SealLimits
 
 
@@ -43,6 +48,8 @@ def assemble(stores: Stores, queue: Queue, meter: Meter[SealerMetric] | None = N
         meter,
         controls.expire_if_due,
         controls.release_source,
+        controls.rest,
+        stores.find_dead(stores),
         SealLimits(settings.seal_bytes, settings.seal_records, settings.seal_age_ms, settings.trim_age_ms),
     )
 

@@ -214,6 +214,23 @@ class Controls:
             self._stores.mark_ended(row)
         return ends_ms
 
+    def rest(self, row: Row, slot: int) -> None:
+        """Writes an entry that changes nothing after the entry at a slot, so that it can be trimmed; does nothing if it is
+        not the newest entry of a living log.
+        """
+
+        def find() -> Found:
+            read = self._pictures.read_time()
+            newest = self._stores.wal.newest(row.log_id)
+            is_it = newest is not None and newest.slot == slot and not newest.state.ended
+            return Found((Picture(row, newest, read) if newest is not None and is_it else None,), read)
+
+        def decide(looks: Sequence[Look | None], _: Sequence[Request], __: Rows, ___: int, ____: Ids) -> Decision:
+            (look,) = looks
+            return Decision((None,), (Draft(row.log_id, "rest", look.state),) if look is not None else ())
+
+        self.run(find, decide)
+
     def touch(self, picture: Picture) -> None:
         """Renews the sliding deadline, if the log has one and, as far as this process knows, a tenth of the TTL has passed
         since the last renewal.

@@ -129,6 +129,11 @@ class TopicState(Extension, msgspec.Struct, frozen=True, omit_defaults=True, tag
     base: RemovedRef | None = None
     marks: tuple[Mark, ...] = ()
 
+    @property
+    def removes_records(self) -> bool:
+        """Always: records can be deleted, and a queue's jobs are done."""
+        return True
+
     def named_objects(self, log_id: str) -> tuple[str, ...]:
         """Returns the key of the object with removed records, if there is one."""
         return (keys.removed(log_id, self.base.number, self.base.nonce),) if self.base is not None else ()

@@ -165,6 +165,11 @@ class Extension:
         """Whether no record will ever follow."""
         return False
 
+    @property
+    def removes_records(self) -> bool:
+        """Whether single records of the log can be removed, so that nothing may be left of them."""
+        return False
+
     def named_objects(self, log_id: str) -> tuple[str, ...]:  # noqa: ARG002 - others name some
         """Returns the keys of the surface's own objects that the state of this log names; they are kept while an entry or
         one of the last two manifests names them.
@@ -348,8 +353,8 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     """One entry of the write-ahead log: a batch of records, or a control entry, with the log's state after it.
 
     Attributes:
-        kind: the log itself writes create, data, fork, unfork, release, delete, expire, recover and define; surfaces
-            have kinds of their own.
+        kind: the log itself writes create, data, fork, unfork, release, delete, expire, recover, define and rest;
+            surfaces have kinds of their own.
         slot: its slot; it has `count` records, at offsets from `offset` on.
         prev_slot, prev_id: slot and first request id of its predecessor (-1 and "" for the first entry). The id
             distinguishes the predecessor from a dead item that a late writer put into a trimmed slot.

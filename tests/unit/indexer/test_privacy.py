@@ -22,6 +22,7 @@ from functions.sealer.seal import seal
 from functions.sealer.trim import sweep_orphans, trim
 from headrace.batch import Batch
 from headrace.index.job import Task
+from headrace.log.join import read_payload
 from headrace.objects import Objects
 from headrace.objects.memory import MemoryObjects
 from headrace.queues.values import ClaimRequest, SettleRequest
@@ -138,6 +139,12 @@ class Topic(World):
         found = self.bucket.everything() if versions else list(self.bucket._objects.items())
         return sorted({key for key, data in found if any(secret in _plain(key, data) for secret in SECRETS)})
 
+    def entries_tell(self) -> bool:
+        """Returns whether an item of the write-ahead log has any of the secrets in it."""
+        entries = [entry for log_id in self.log_ids for entry in self.entries(log_id)]
+        records = [record for entry in entries for record in read_payload(self.stores, entry).records(0)]
+        return any(secret in str(record).encode() for record in records for secret in SECRETS)
+
     def read(self) -> list[bytes]:
         """Returns the data that a reader gets."""
         return [one.data for one in self.topics.diff("t", DiffRequest(limit=1000)).records]
@@ -177,12 +184,27 @@ def test_what_was_deleted_is_in_no_object_and_no_old_version_after_the_stated_ti
     for _ in range(SCRUBBED_DAYS):
         world.pass_day()
     assert world.telling(versions=False) == []
+    assert not world.entries_tell()
     for _ in range(VERSION_DAYS + 1):
         world.pass_day()
     assert world.telling() == []
-    assert [entry.slot for log_id in world.log_ids for entry in world.entries(log_id)[:-1]] == []
     assert world.read() == kept
     assert world.covered(world.log_ids[0]), "and all that lives is indexed again"
+
+
+@pytest.mark.parametrize("gone", [_delete, _acknowledge], ids=["deleted", "done"])
+def test_what_was_deleted_does_not_stay_in_the_newest_entry(gone: object) -> None:
+    assert callable(gone)
+    world = Topic(type="queue" if gone is _acknowledge else "log")
+    world.write(secret=True)
+    assert world.entries_tell()
+    gone(world)
+    for _ in range(SCRUBBED_DAYS):
+        world.pass_day()
+    assert not world.entries_tell()
+    assert world.telling(versions=False) == []
+    assert world.read() == []
+    assert world.topics.append("t", WriteRequest(records=Batch.of([b"1"]))).head_seq == 11
 
 
 def test_what_expired_goes_even_if_nothing_is_ever_written_again() -> None:
@@ -193,6 +215,7 @@ def test_what_expired_goes_even_if_nothing_is_ever_written_again() -> None:
     for _ in range(3 + SCRUBBED_DAYS + VERSION_DAYS + 1):
         world.pass_day()
     assert world.telling() == []
+    assert not world.entries_tell()
     assert world.read() == []
 
 
