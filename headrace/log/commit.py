@@ -345,8 +345,8 @@ class Appender:
             if isinstance(outcome, Committed):
                 break
             budget.again(f"others keep appending to this {surface.noun}")
-            next_one = self._follow(looked, outcome, found.read) if budget.tries == 1 else None
-            looked, fresh = ([next_one], False) if next_one is not None else (self._look(logs), True)
+            followed = self._follow(looked, outcome, found.read) if budget.tries == 1 else None
+            looked, fresh = (followed, False) if followed is not None else (self._look(logs), True)
         for ticket, answer in zip(tickets, decision.answers, strict=True):
             ticket.tries = budget.tries + 1
             if isinstance(answer, HeadraceError):
@@ -358,14 +358,18 @@ class Appender:
             if log == which or picture.row.log_id in written:
                 self.wakeups.notify(log)
 
-    def _follow(self, looked: Sequence[Picture], outcome: Outcome, read: Moment) -> Picture | None:
-        """Returns a picture of the entry that is in our slot: the state to decide on, unless more came after it. So it is
-        no younger than the picture that it follows. None if there is no such entry; or if that picture is old, because
-        what is in the slot may be a dead item then.
+    def _follow(self, looked: Sequence[Picture], outcome: Outcome, read: Moment) -> list[Picture] | None:
+        """Returns the pictures with that of the entry that is in our slot: the state to decide on, unless more came after
+        it. So it is no younger than the picture that it follows. None if there is no such entry; or if a picture is old,
+        because what is in the slot may be a dead item then.
         """
-        if not isinstance(outcome, SlotTaken) or len(looked) > 1 or self._context.pictures.is_old(read):
+        if not isinstance(outcome, SlotTaken) or self._context.pictures.is_old(read):
             return None
-        return self._context.pictures.remember(looked[0].row, outcome.entry, read)
+        entry = outcome.entry
+        return [
+            self._context.pictures.remember(one.row, entry, read) if one.row.log_id == entry.log_id else one
+            for one in looked
+        ]
 
     def _look(self, logs: Sequence[Which]) -> list[Picture]:
         """Reads fresh pictures of these logs."""

@@ -89,14 +89,13 @@ def read_after(wal: Wal, log_id: str, known_slot: int) -> Tail:
     return Tail(entries, entries[-1] if page.complete else None)
 
 
-def estimate_entries(records: int, size: int, sample: Tail | None) -> int | None:
-    """Estimates how many entries to request to get `records` records or `size` bytes of data, from a sample of entries.
-
-    Returns None if there is no sample, or one without records.
+def estimate_entries(records: int, size: int, sample: Tail | None) -> int:
+    """Estimates how many entries to request to get `records` records or `size` bytes of data: from a sample of entries, or
+    without one as if each had a single record.
     """
     held = sum(entry.count for entry in sample.entries) if sample is not None else 0
     if sample is None or not held:
-        return None
+        return max(_FEWEST, records + 2)
     many = -(-records * len(sample.entries) // held)
     held_bytes = sample.entries[-1].state.total_bytes - sample.entries[0].state.total_bytes
     if held_bytes > 0:  # of all of them but the first
