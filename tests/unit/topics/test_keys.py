@@ -106,11 +106,11 @@ def decide(*asked: Asked, ids: NoIds | None = None) -> Decision:
     return Appends(look, no_rows, NOW_MS, ids or NoIds()).decide(asked)
 
 
-def refusal(request_id: str, until_ms: int) -> tuple[PutKey, Key]:
+def refusal(request_id: str, until_ms: int, log_id: str = "log") -> tuple[PutKey, Key]:
     digest = key_digest(Asked("").request)
     assert digest is not None
     row = Key(1, 3, until_ms, request_id)
-    return PutKey("log", digest, row, NOW_MS), row
+    return PutKey(log_id, digest, row, NOW_MS), row
 
 
 def test_a_key_joins_the_commit_of_its_records() -> None:
@@ -139,3 +139,5 @@ def test_a_refused_key_tells_who_has_it() -> None:
     assert own.answers == [Written(2, 3, 5)], "this very request has written before, and its answer was lost"
     free = decide(Asked("r1"), ids=NoIds(refusal("r9", NOW_MS)))
     assert free.answers == [Written(6, 7, 7)]
+    anew = decide(Asked("r1"), ids=NoIds(refusal("r9", NOW_MS + 1, log_id="before")))
+    assert anew.answers == [Written(6, 7, 7)], "the topic has been created anew since the refusal"
