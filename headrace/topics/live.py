@@ -42,7 +42,7 @@ def removed_of(log_id: str, state: LogState, rows: Rows) -> Removed:
     @cache
     def read() -> Runs:
         inline = Runs.of_flat(topic.removed)
-        if topic.base is None:
+        if topic.base is None or topic.base.end <= state.floor:
             return inline
         key = keys.removed(log_id, topic.base.number, topic.base.nonce)
         return rows.object(key, Runs.decode).above(state.floor).union(inline)

@@ -166,8 +166,7 @@ def _raise_floor(state: LogState, topic: TopicState, floor: int, removed: Runs) 
         marks = tuple(mark for mark in _shortened(marks, cut, removed) if mark.end > floor)
         size = sum(mark.bytes for mark in marks)
     inline = Runs.of_flat(topic.removed).above(floor)
-    base = topic.base if topic.base is not None and topic.base.end > floor else None
-    topic = replace(topic, live=live, bytes=size if live else 0, removed=inline.flat(), base=base, marks=marks)
+    topic = replace(topic, live=live, bytes=size if live else 0, removed=inline.flat(), marks=marks)
     return replace(state, floor=floor, extension=topic)
 
 
