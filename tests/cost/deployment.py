@@ -16,6 +16,7 @@ from functions.sealer import context as sealer
 from headrace.log.stores import Stores
 from headrace.settings import Settings
 from headrace.streams.verbs import Streams
+from headrace.surfaces import COUNTED, SURFACES
 from headrace.tables.catalog import DynamoCatalog
 from headrace.tables.jobs import DynamoJobs
 from headrace.tables.producers import DynamoProducers
@@ -57,7 +58,8 @@ class Deployment:
             clock=self.clock,
             log_ids=lambda: _digest(next(numbers), 16).hex(),
             request_ids=lambda: base64.urlsafe_b64encode(_digest(next(numbers), 9)).decode(),
-            surfaces=("streams",),
+            surfaces=SURFACES,
+            counted=COUNTED,
         )
         self.logs = Streams(self.stores)
         self.meters = Meters(store, self.objects)
