@@ -6,6 +6,7 @@ from headrace.batch import Batch
 from headrace.manifest.manifest import Description, Tombstone
 from headrace.streams.values import StreamState
 from headrace.tables.catalog import Row
+from headrace.topics.values import Mark, RemovedRef, TopicConfig, TopicState
 from headrace.wal.state import (
     Ancestor,
     Companion,
@@ -54,6 +55,38 @@ STATE = LogState(
     recoveries=(Recovery(70, 5),),
     definition=DefinitionRef(3, "n1", 2, "evlog"),
     extension=StreamState("s1", closed=True),
+)
+TOPIC_STATE = LogState(
+    next_offset=90,
+    append_time_ms=START_MS + 3,
+    floor=7,
+    extension=TopicState(
+        config=TopicConfig(
+            type="queue",
+            ttl_ms=1,
+            cap_records=2,
+            cap_bytes=3,
+            discard="reject",
+            durability="fsync",
+            priority=-4,
+            auto_priority=False,
+            auto_create=False,
+            idempotency_window_ms=5,
+            dedupe_node=False,
+            lease_ms=100,
+            claim_jitter_ms=6,
+            max_deliveries=7,
+            dead_letter="é",
+            leases_durable=True,
+        ),
+        evict_floor=5,
+        cause="mixed",
+        live=70,
+        bytes=700,
+        removed=(8, 9, 12, 20),
+        base=RemovedRef(3, "n1", 4, 40),
+        marks=(Mark(50, START_MS, 30, 300), Mark(90, START_MS + 3, 40, 400)),
+    ),
 )
 ENTRY = Entry(
     log_id=LOG,

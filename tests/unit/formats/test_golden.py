@@ -20,7 +20,8 @@ from headrace.errors import Damaged
 from headrace.manifest.manifest import Description, Tombstone, decode, encode
 from headrace.tables.catalog import Row, item_row, row_item
 from headrace.tables.items import Item
-from headrace.tables.producers import producer_item
+from headrace.tables.producers import Key, PutKey, producer_item
+from headrace.topics.runs import Runs
 from headrace.wal.entry import entry_item, item_entry
 from headrace.wal.state import Entry, Extension, Producer, decode_cursor, encode_cursor
 from tests.unit.formats import samples
@@ -150,6 +151,34 @@ def test_a_catalog_row_is_read_and_written_alike(name: str, row: Row) -> None:
 def test_a_producer_row_has_the_documented_attributes() -> None:
     expected = {"log_id": {"S": samples.LOG}, "producer": {"S": "p"}, "epoch": {"N": "1"}, "seq": {"N": "2"}}
     assert producer_item(samples.LOG, Producer("p", 1, 2)) == expected
+
+
+def test_a_key_row_has_the_documented_attributes() -> None:
+    member = PutKey(samples.LOG, "d1", Key(3, 5, 1_700_000_000_999, "r1"), 7).member({"producers": "P"})
+    assert member["Put"]["Item"] == {
+        "log_id": {"S": samples.LOG},
+        "producer": {"S": "key#d1"},
+        "first": {"N": "3"},
+        "end": {"N": "5"},
+        "until_ms": {"N": "1700000000999"},
+        "request": {"S": "r1"},
+        "expires_at": {"N": "1700003600"},
+    }
+
+
+def test_removed_records_have_the_documented_bytes() -> None:
+    runs = Runs.of([(0, 2), (5, 6), (100, 400)])
+    raw = zstandard.ZstdDecompressor().decompress(runs.encode())
+    assert msgspec.msgpack.decode(raw) == {"steps": [0, 2, 3, 1, 94, 300], "version": 1}
+    assert Runs.decode((GOLDEN / "v1.removed.zst").read_bytes(), "golden") == runs
+
+
+def test_the_state_of_a_topic_is_read_and_written_alike() -> None:
+    text = (GOLDEN / "v1.topic.json").read_text()
+    item = {**_item("v1.entry.spilled.json"), "state": {"S": text}}
+    entry = item_entry(item)
+    assert entry.state == samples.TOPIC_STATE
+    assert entry_item(entry) == item
 
 
 @pytest.mark.parametrize(
