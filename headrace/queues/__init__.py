@@ -12,6 +12,7 @@ projection of these events, and it stands in the lease log's state.
     cohort       claim windows
     dead_letter  jobs that were delivered too often
     remove       deletes of jobs
+    forget       what is done leaves the jobs log
     surface      all of these as the log knows them
     verbs        all of it as one object, beside the verbs of topics
 """

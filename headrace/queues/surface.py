@@ -13,6 +13,7 @@ from headrace.queues.cohort import deal, join
 from headrace.queues.decide import (
     Claim,
     Dealing,
+    Queue,
     Release,
     Settle,
     ack,
@@ -22,6 +23,7 @@ from headrace.queues.decide import (
     open_queue,
     release,
 )
+from headrace.queues.forget import is_due
 from headrace.queues.ledger import Points, bring_up
 from headrace.topics.decide import TopicSurface
 from headrace.topics.runs import NONE, Runs
@@ -37,12 +39,14 @@ class QueueSurface(TopicSurface):
     Attributes:
         points: the projections.
         cursors: the offset of the first fresh job, by name; a hint.
+        behind: the number of done jobs at the front that the jobs log still has, by name, if they are to leave it.
     """
 
     def __init__(self, find_leases: Callable[[Look], Look]) -> None:
         """Creates the rules. `find_leases` reads the lease log that belongs to a jobs log."""
         self.points = Points()
         self.cursors: Bounded[str, int] = Bounded(_REMEMBERED)
+        self.behind: Bounded[str, int] = Bounded(_REMEMBERED)
         self._find_leases = find_leases
 
     def look_at(self, which: Which) -> tuple[Which, ...]:
@@ -64,26 +68,23 @@ class QueueSurface(TopicSurface):
         look = logs[0]
         if look is None or look.config.role != LEASES:
             return super().decide(logs, requests, rows, now_ms, ids)
-        return decide(logs, requests, self.points, rows, now_ms, ids, self.cursors)
+        try:
+            queue = open_queue(logs, requests, self.points, rows, now_ms)
+        except HeadraceError as error:  # as answers, so that they are checked, too
+            return Decision([error] * len(requests))
+        decision = decide(queue, requests, ids)
+        name, ledger = queue.ledger.jobs.row.name, queue.ledger
+        self.cursors.put(name, ledger.now.cursor)
+        behind = ledger.now.front - ledger.jobs.state.floor
+        if is_due(queue.config, behind):
+            self.behind.put(name, behind)
+        return decision
 
 
-def decide(
-    logs: Sequence[Look | None],
-    requests: Sequence[Request],
-    points: Points,
-    rows: Rows,
-    now_ms: int,
-    ids: Ids,
-    cursors: Bounded[str, int],
-) -> Decision:
-    """Decides what workers ask of one queue: `logs` are its lease log and its jobs log. One entry has the events of all
-    requests that change something. An answer without an event, or one that depends on where the jobs log ends, is checked
-    by the log on fresh state.
+def decide(queue: Queue, requests: Sequence[Request], ids: Ids) -> Decision:
+    """Decides what workers ask of one queue. One entry has the events of all requests that change something. An answer
+    without an event, or one that depends on where the jobs log ends, is checked by the log on fresh state.
     """
-    try:
-        queue = open_queue(logs, requests, points, rows, now_ms)
-    except HeadraceError as error:  # as answers, so that they are checked, too
-        return Decision([error] * len(requests))
     ledger = queue.ledger
     answers: list[object] = []
     changing: list[int] = []
@@ -110,7 +111,6 @@ def decide(
                 answers.append(release(queue, release_))
         if len(ledger.events) > before and is_proved:
             changing.append(number)
-    cursors.put(ledger.jobs.row.name, ledger.now.cursor)
     if not ledger.events:
         return Decision(answers)
     draft, objects = ledger.draft(ids, tuple(changing))

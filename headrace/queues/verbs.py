@@ -16,6 +16,7 @@ from headrace.queues.cohort import Waiting
 from headrace.queues.dead_letter import Burial
 from headrace.queues.decide import Claim, Dealing, Joined, Release, Settle, Taken
 from headrace.queues.events import lease_id
+from headrace.queues.forget import Forgetting
 from headrace.queues.ledger import bring_up
 from headrace.queues.projection import Projection, advance, before
 from headrace.queues.remove import Removal
@@ -61,7 +62,10 @@ class Queues(Topics):
 
     def ack(self, name: str, request: SettleRequest) -> Settled:
         """Removes jobs that the worker holds, for good. Others are skipped."""
-        return self._settle(name, Settle("ack", request))
+        settled = self._settle(name, Settle("ack", request))
+        if self._queues.behind.pop(name) is not None:
+            self._forget_done(name)
+        return settled
 
     def nack(self, name: str, request: SettleRequest) -> Settled:
         """Gives back jobs that the worker holds; after `delay_ms` they can be claimed again. Others are skipped."""
@@ -158,6 +162,14 @@ class Queues(Topics):
             _log.warning("jobs wait for the dead-letter topic: queue=%s topic=%s reason=%r", name, topic, exc)
             return 0
         return moved
+
+    def _forget_done(self, name: str) -> None:
+        """Raises the floor of the jobs log past done jobs; if that fails, a later ack does it."""
+        forgetting = Forgetting(self._queues.points)
+        try:
+            self.control(name, lambda controls: controls.find_living(name, (name, LEASES)), forgetting.decide)
+        except (HeadraceError, StoreError) as exc:
+            _log.warning("done jobs stay in the jobs log: queue=%s reason=%r", name, exc)
 
     # What topics ask.
 

@@ -10,12 +10,11 @@ from typing import Any
 from msgspec.structs import replace
 
 from headrace.batch import Batch, Record
-from headrace.clock import Bounded
 from headrace.log.seam import Decision, Look
-from headrace.queues import surface
 from headrace.queues.decide import Claim, Dealing, Release, Settle
 from headrace.queues.ledger import Points, leases_of
 from headrace.queues.projection import Projection
+from headrace.queues.surface import QueueSurface
 from headrace.queues.values import Claimed, ClaimRequest, Settled, SettleRequest
 from headrace.tables.catalog import Row
 from headrace.topics.values import LEASES, TOPICS, TopicConfig, TopicState
@@ -52,7 +51,7 @@ class Desk:
 
     def forget(self) -> None:
         """Becomes a process that knows nothing."""
-        self.points, self.cursors = Points(), Bounded[str, int](10)
+        self.surface = QueueSurface(lambda jobs: self.looks()[0])
 
     def produce(self, *data: bytes, key: str | None = None, meta: bytes | None = None) -> None:
         """Adds jobs."""
@@ -100,8 +99,7 @@ class Desk:
     def decide(self, *requests: Any, looks: Sequence[Look] | None = None) -> Decision:
         """Decides requests of one process; commits nothing."""
         asked = [SimpleNamespace(request=one, request_id=f"r{next(self._ids)}", memo=None) for one in requests]
-        looked = looks or self.looks()
-        return surface.decide(looked, asked, self.points, self, self.now_ms, self, self.cursors)
+        return self.surface.decide(looks or self.looks(), asked, self, self.now_ms, self)
 
     def commit(self, decision: Decision) -> Decision:
         """Applies what was decided."""

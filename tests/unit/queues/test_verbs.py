@@ -10,6 +10,7 @@ import pytest
 
 from headrace.clock import SystemClock
 from headrace.errors import InvalidRequest, OutcomeUnknown, Overloaded, StoreThrottled
+from headrace.queues import forget
 from headrace.queues.ledger import MAX_EVENTS
 from headrace.queues.values import ClaimRequest, SettleRequest
 from headrace.topics.errors import BatchTooLarge, NotAQueue, TopicNotFound
@@ -372,6 +373,29 @@ def test_a_cap_that_discards_takes_leased_jobs_too() -> None:
     assert process.counts() == (3, 0, 0, 3)
     assert process.ack("a", 1).skipped == (1,)
     assert seqs(process.claim("b", 9)) == [3, 4, 5]
+
+
+def test_done_jobs_leave_the_jobs_log_in_silence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forget, "JOBS", 4)
+    process = World().process()
+    process.create(jobs=10)
+    process.claim("a", 6)
+    process.ack("a", 1, 2, 3, 6)
+    assert process.queues.head("q").state.floor == 0
+    before = process.queues.view("q", touch=False)
+    commits = process.wal.calls["commit"]
+    process.ack("a", 4)
+    assert process.queues.head("q").state.floor == 4
+    assert process.wal.calls["commit"] == commits + 2
+    view = process.queues.view("q", touch=False)
+    assert view.live == before.live - 1 == 5
+    assert (view.earliest_seq, view.queue) == (5, (4, 1, 0))
+    page = process.queues.diff("q", DiffRequest(0))
+    assert [record.offset + 1 for record in page.records] == [5, 7, 8, 9, 10]
+    assert page.gap is None
+    process.ack("a", 5)
+    assert process.queues.head("q").state.floor == 4, "once for as many acks"
+    assert seqs(process.claim("b", 9)) == [7, 8, 9, 10]
 
 
 @pytest.mark.parametrize("is_cold", [False, True])
