@@ -330,14 +330,16 @@ class Appender:
         logs = surface.look_at(which)
         pictures = [context.pictures.warm(one) for one in logs]
         fresh = None in pictures
-        looked = self._look(logs) if fresh else [picture for picture in pictures if picture is not None]
+        looked = (
+            context.pictures.look_all(logs) if fresh else [picture for picture in pictures if picture is not None]
+        )
         while True:
             looked = [self._controls.ensure_alive(one) if context.is_due(one) else one for one in looked]
             found, now_ms = Found(tuple(looked), min([one.read for one in looked])), clock.now_ms()
             decision = surface.decide([context.look_at(one) for one in looked], tickets, context, now_ms, attempt)
             if decision.tells and (not fresh or context.pictures.is_old(found.read)):
                 # What was decided on cached state, and no slot will check, is checked once against fresh state.
-                looked, fresh = self._look(logs), True
+                looked, fresh = context.pictures.look_all(logs), True
                 continue
             if not decision.entries:
                 break
@@ -346,7 +348,7 @@ class Appender:
                 break
             budget.again(f"others keep appending to this {surface.noun}")
             followed = self._follow(looked, outcome, found.read) if budget.tries == 1 else None
-            looked, fresh = (followed, False) if followed is not None else (self._look(logs), True)
+            looked, fresh = (followed, False) if followed is not None else (context.pictures.look_all(logs), True)
         for ticket, answer in zip(tickets, decision.answers, strict=True):
             ticket.tries = budget.tries + 1
             if isinstance(answer, HeadraceError):
@@ -370,10 +372,6 @@ class Appender:
             self._context.pictures.remember(one.row, entry, read) if one.row.log_id == entry.log_id else one
             for one in looked
         ]
-
-    def _look(self, logs: Sequence[Which]) -> list[Picture]:
-        """Reads fresh pictures of these logs."""
-        return [self._context.pictures.look(one) for one in logs]
 
 
 class Wakeups:

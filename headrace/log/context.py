@@ -96,14 +96,25 @@ class Pictures:
             raise Damaged(f"log has no entry: log_id={row.log_id} name={row.name}")
         return self.remember(row, newest, read)
 
+    def look_all(self, logs: Sequence[Which]) -> list[Picture]:
+        """Returns fresh pictures of several logs: one catalog read for each name, and one query for each log. Raises as
+        `look` does.
+        """
+        read = self.read_time()
+        names = {split(which)[0] for which in logs}
+        rows = {name: self._stores.catalog.get(self._surface.name, name) for name in names}
+        return [self.look_at(self._log(rows[split(which)[0]], which), read) for which in logs]
+
     def row(self, which: Which) -> Row:
         """Returns the row of a name, or the row of its companion, which is derived from it; costs one catalog read.
 
         Raises:
             HeadraceError: the name does not exist, or has no log with this role.
         """
+        return self._log(self._stores.catalog.get(self._surface.name, split(which)[0]), which)
+
+    def _log(self, row: Row | None, which: Which) -> Row:
         name, role = split(which)
-        row = self._stores.catalog.get(self._surface.name, name)
         log = row.log(role) if row is not None else None
         if log is None:
             raise self._surface.missing(name)
