@@ -26,7 +26,7 @@ from functions.api.topics import routes as topics
 from functions.api.topics.calls import TOPICS
 from headrace import VERSION
 
-_OPENAPI = Path(__file__).with_name("streams") / "openapi.json"
+_OPENAPI = tuple(Path(__file__).with_name(surface) / "openapi.json" for surface in ("streams", "topics"))
 _STREAMS = replace(
     records.STREAMS,
     exposed=(*records.STREAMS.exposed, *search.SEARCH_HEADERS),
@@ -71,10 +71,13 @@ def create_app(context: Context | None = None) -> FastAPI:
 
 @functools.cache
 def describe() -> dict[str, Any]:
-    """Returns the OpenAPI document. It is a file, not generated: routes take raw requests, since most of this protocol
-    is in headers.
-    """
-    document: dict[str, Any] = json.loads(_OPENAPI.read_bytes())
+    """Returns the OpenAPI document. It is files, one for each surface, not generated: routes take raw requests."""
+    document: dict[str, Any]
+    document, *others = (json.loads(path.read_bytes()) for path in _OPENAPI)
+    for other in others:
+        document["paths"].update(other["paths"])
+        for kind, components in other["components"].items():
+            document["components"][kind].update(components)
     return document
 
 

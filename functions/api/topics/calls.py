@@ -112,11 +112,19 @@ class Call:
     async def body(
         self, kind: type[B], limit: int = MAX_REQUEST_BYTES, check: Callable[[Any], None] = lambda _: None
     ) -> B:
-        """Reads the body, and returns it decoded; an empty body means an empty object. `check` as in `decode`.
+        """Reads the body as `read` does, and returns it decoded; an empty body means an empty object. `check` as in
+        `decode`.
+
+        Raises:
+            InvalidRequest: the body is not JSON, or not such an object.
+        """
+        return await run(decode, await self.read(limit) or b"{}", kind, check)
+
+    async def read(self, limit: int = MAX_REQUEST_BYTES) -> bytes:
+        """Reads and returns the body.
 
         Raises:
             HTTPException: there is a body that is not declared as JSON (415).
-            InvalidRequest: the body is not JSON, or not such an object.
             PayloadTooLarge: it has more than `limit` bytes.
         """
         is_json = self.headers.content_type == JSON
@@ -125,7 +133,7 @@ class Call:
         data = await requests.read(self.request, limit)
         if data and not is_json:
             raise _not_json()
-        return await run(decode, data or b"{}", kind, check)
+        return data
 
     async def run(self, verb: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Calls a verb, which blocks, and returns its result. Its time is added to `verb_ms`."""

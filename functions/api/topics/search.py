@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 from starlette.responses import Response
 
 from functions.api.context import Context
-from functions.api.door import requests
 from functions.api.door.entry import Scope
-from functions.api.topics.calls import MAX_REQUEST_BYTES, Call
+from functions.api.topics.calls import Call
 from functions.api.topics.records import array, shown
 from functions.metrics import ApiMetric
 from headrace.batch import Record
@@ -57,8 +56,7 @@ async def configure(call: Call) -> Response:
 
 
 async def _body(call: Call) -> dict[str, Any]:
-    data = await requests.read(call.request, MAX_REQUEST_BYTES)
-    body = jsontext.loads(data or b"{}")
+    body = jsontext.loads(await call.read() or b"{}")
     if not isinstance(body, dict):
         raise InvalidRequest("the body must be an object")
     return body
