@@ -121,7 +121,11 @@ ACKNOWLEDGED = (
     ),
     *_objects("Indexer/Role", "it looks at the manifests of any log", permissions.MANIFESTS),
     *_objects("Indexer/Role", "it looks at the definitions of any log", permissions.DEFINITIONS),
-    *_objects("Indexer/Role", "it looks at the routing keys of any segment", permissions.SEGMENT_KEYS),
+    *_objects(
+        "Indexer/Role", "it looks at the segments of any log: keys, and events of queues", permissions.SEGMENTS
+    ),
+    *_objects("Indexer/Role", "a payload's key holds its slot and a nonce", permissions.SPILLED_OBJECTS),
+    *_objects("Indexer/Role", "the key of what a state names holds a number and a nonce", *permissions.STATE_OBJECTS),
     *_objects("Indexer/Role", "a merged segment's key holds a time and a nonce", permissions.MERGED_SEGMENTS),
     *_objects("Indexer/Role", "a run has a directory of its own, named when it is planned", permissions.INDEX_RUNS),
     *_objects("Indexer/Role", "an index manifest's key holds its generation", permissions.INDEX_MANIFESTS),

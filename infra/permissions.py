@@ -31,8 +31,6 @@ MARKS = (f"{LOG}/log.json", TOMBSTONES)
 # Payloads too large for an item, written before the item that names them.
 SPILLED_OBJECTS = f"{LOG}/wal/*"
 SEGMENTS = f"{LOG}/segments/*"
-# The routing keys of a segment, without its records.
-SEGMENT_KEYS = f"{LOG}/segments/*.keys.zst"
 MANIFESTS = f"{LOG}/manifests/*"
 # Schema registries and profiles, written before the entry that names them.
 DEFINITIONS = f"{LOG}/registry/*"
@@ -126,7 +124,7 @@ def indexer_statements(
     job_role: iam.IRole,
 ) -> list[iam.PolicyStatement]:
     """Returns what the indexer may do: look at logs, start and follow job runs, publish and retire index runs, publish
-    merged segments.
+    merged and scrubbed segments. To know which jobs of a queue are done, it reads events, which are records.
 
     It writes no entry, and deletes no sealed segment.
     """
@@ -141,7 +139,16 @@ def indexer_statements(
             "LookAtLogs",
             bucket,
             ["GetObject"],
-            *(MANIFESTS, DEFINITIONS, SEGMENT_KEYS, MERGED_SEGMENTS, TOMBSTONES, INDEX_RUNS, INDEX_MANIFESTS),
+            *(
+                MANIFESTS,
+                DEFINITIONS,
+                SEGMENTS,
+                SPILLED_OBJECTS,
+                *STATE_OBJECTS,
+                TOMBSTONES,
+                INDEX_RUNS,
+                INDEX_MANIFESTS,
+            ),
         ),
         _on_objects("PublishRuns", bucket, ["PutObject"], INDEX_MANIFESTS),
         _on_objects("RetireRuns", bucket, ["DeleteObject"], INDEX_RUNS, INDEX_MANIFESTS),

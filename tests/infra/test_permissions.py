@@ -133,7 +133,8 @@ def test_the_indexer_changes_indexes_and_puts_merged_segments_in_the_place_of_sm
 ) -> None:
     assert _by_pattern(resources.allowed("indexer", "s3")) == {
         "s3:GetObject": {
-            *("L/manifests/*", "L/registry/*", "L/segments/*.keys.zst", MERGED, "L/deleted.json"),
+            *("L/manifests/*", "L/registry/*", "L/segments/*", "L/wal/*", "L/dead/*", "L/snapshots/*"),
+            "L/deleted.json",
             *("L/index/runs/*", "L/index/manifests/*", "jobs/*"),
         },
         "s3:PutObject": {"L/index/manifests/*", "L/manifests/*", "jobs/*"},
