@@ -174,10 +174,11 @@ class Topics(Log):
             return self._show(name, head, read_ms, is_read=touch)
 
     def topics(
-        self, prefixes: Sequence[str] = ("",), *, after: str = "", limit: int
+        self, prefixes: Sequence[str] = ("",), *, after: str = "", limit: int, touch: bool = False
     ) -> tuple[list[TopicView], str | None]:
         """Returns at most `limit` topics whose names begin with one of `prefixes` and come after `after`, in the order of
         their names; and the name after which more follow, None if none do. What has expired counts until a mark ends.
+        With `touch`, their priorities count them as read now.
         """
         with self.in_time():
             read = self._context.pictures.read_time()
@@ -193,7 +194,9 @@ class Topics(Log):
                 if picture.state.ended:  # the index of living names lags
                     return None
                 head = self._context.head(picture)
-                return self._show(row.name, head, clocks.get(row.log_id), is_exact=False)
+                if touch:
+                    self._touch(row.log_id)
+                return self._show(row.name, head, clocks.get(row.log_id), is_read=touch, is_exact=False)
 
             return [view for view in self._threads.map(show, rows) if view is not None], more
 

@@ -59,11 +59,11 @@ async def list_topics(call: Call) -> Response:
     """Lists topics by name (§ 1.3), those that the key allows."""
     call.grant.require(Scope.READ)
     query = call.query("prefix", "page_size", "cursor", "touch")
-    query.flag("touch", False)  # a listing touches nothing anyway
+    touch = query.flag("touch", False)
     limit = clamped(query.number("page_size", _PAGE), 1, _MAX_PAGE)
     after = decode_cursor(query.text("cursor"))
     views, following = await call.run(
-        call.logs.topics, call.grant.within(query.text("prefix")), after=after, limit=limit
+        call.logs.topics, call.grant.within(query.text("prefix")), after=after, limit=limit, touch=touch
     )
     document: dict[str, Any] = {"topics": [_summary(view) for view in views]}
     if following:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from tests.conformance.topics.client import Server, Topic
+from tests.conformance.topics.client import Server, Topic, answered
 from tests.conformance.topics.configurations import CONFIGURATIONS, GUARDED, STRICTEST
 from tests.support.emulated_cloud import dev_server
 from tests.support.pipeline import NO_METRICS
@@ -40,12 +40,20 @@ def server(request: pytest.FixtureRequest) -> Iterator[Server]:
 
 
 @pytest.fixture(scope="session")
-def guarded() -> Iterator[Server]:
+def limited() -> Iterator[Server]:
     """Yields a server with keys and small limits, asked with the key that may do everything. One process: two of the
     limits hold for each process.
     """
     with connections() as http, dev_server(environment={**NO_METRICS, **GUARDED}) as running:
         yield Server(running.url, http, "all")
+
+
+@pytest.fixture
+def guarded(limited: Server) -> Server:
+    """Returns the server with keys and limits, without any topic."""
+    for topic in answered(limited.get("/v0/topics", page_size=1000))["topics"]:
+        answered(Topic(limited, topic["topic"]).remove())
+    return limited
 
 
 @pytest.fixture

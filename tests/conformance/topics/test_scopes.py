@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import httpx
 import pytest
@@ -39,11 +39,9 @@ ROUTES: dict[str, tuple[set[str], Route]] = {
 
 
 @pytest.fixture
-def subject(guarded: Server) -> Iterator[Topic]:
-    """Yields a queue that has a job, and deletes it."""
-    queue = guarded.queue("job")
-    yield queue
-    answered(queue.remove())
+def subject(guarded: Server) -> Topic:
+    """Returns a queue that has a job."""
+    return guarded.queue("job")
 
 
 @pytest.mark.parametrize("name", ROUTES)
@@ -59,7 +57,7 @@ def test_each_route_needs_its_scopes(subject: Topic, name: str) -> None:
 
 @pytest.mark.parametrize("name", ROUTES)
 def test_each_route_needs_a_key(subject: Topic, name: str) -> None:
-    for key in (None, "unknown", "al", "reader:read"):
+    for key in (None, "unknown", "al", "all.", "reader:read", ""):
         refused(ROUTES[name][1](subject.by(key)), 401, "unauthorized")
     answer = subject.server.http.get(subject.server.url + subject.path, headers={"Authorization": "Basic all"})
     refused(answer, 401, "unauthorized")
@@ -90,7 +88,6 @@ def test_a_key_with_prefixes_does_what_its_scopes_allow_within_them(guarded: Ser
             bound.by("reader-bound").state(), 403, "forbidden"
         )
         refused(bound.by("reader-bound").append("b"), 403, "forbidden")
-        answered(bound.remove())
 
 
 def test_a_prefix_is_compared_byte_by_byte(guarded: Server) -> None:
@@ -110,8 +107,6 @@ def test_a_list_shows_only_what_a_key_may_name(guarded: Server) -> None:
         assert {topic["topic"] for topic in listed} == names, key
         listed = answered(guarded.with_key(key).get("/v0/topics", prefix="other."))["topics"]
         assert {topic["topic"] for topic in listed} == names - {inside.name}, key
-    answered(inside.remove())
-    answered(outside.remove())
 
 
 def test_pages_of_a_filtered_list_hide_the_rest(guarded: Server) -> None:
@@ -123,15 +118,12 @@ def test_pages_of_a_filtered_list_hide_the_rest(guarded: Server) -> None:
         if not (cursor := page.get("next_cursor", "")):
             break
     assert sorted(seen) == sorted(topic.name for topic in topics if not topic.name.startswith("other."))
-    for topic in topics:
-        answered(topic.remove())
 
 
 def test_a_dead_letter_topic_is_a_name_of_the_body(guarded: Server) -> None:
     queue = guarded.with_key("bound").unused("mine.")
     refused(queue.put(type="queue", dead_letter="other.dead"), 403, "forbidden")
     answered(queue.put(type="queue", dead_letter="ours:dead"), 201)
-    answered(queue.by("all").remove())
 
 
 def test_a_write_that_creates_with_a_configuration_needs_admin(guarded: Server) -> None:
@@ -142,7 +134,6 @@ def test_a_write_that_creates_with_a_configuration_needs_admin(guarded: Server) 
     answered(topic.by("writer").append("b", config={"ttl_ms": 1000}))
     answered(topic.remove())
     answered(topic.append("a", config={"ttl_ms": 60_000}), 201)
-    answered(topic.remove())
 
 
 def test_a_key_in_the_query_opens_only_the_stream(subject: Topic) -> None:
