@@ -42,8 +42,8 @@ def plan(cursor: int, state: LogState, live: LogState, gone: Runs) -> Plan:
 
 
 def _reason(cursor: int, before: TopicState, now: TopicState) -> Reason:
-    """Returns what took the first records that the reader misses: as far as known, and only informative."""
-    return (before.cause if cursor < before.evict_floor else now.cause) or "ttl"
+    """Returns what took the records that the reader misses: as far as known, and only informative."""
+    return "ttl" if cursor >= before.evict_floor else now.cause or "ttl"
 
 
 class Taken(NamedTuple):
