@@ -108,7 +108,7 @@ class Server:
             name: value if isinstance(value, str) else json.dumps(value) for name, value in (params or {}).items()
         }
         content = body if isinstance(body, bytes) or body is None else compact(body)
-        return {"content": content, "headers": sent, "params": query or None}
+        return {"content": content, "headers": sent, "params": query or None}  # {} would drop the query of the path
 
     def unused(self, prefix: str = "t-") -> Topic:
         """Returns a topic whose name no other test uses, and which does not exist."""

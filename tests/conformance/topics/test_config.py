@@ -55,10 +55,6 @@ def test_an_empty_configuration_is_all_defaults(server: Server) -> None:
     assert topic.now()["config"] == DEFAULTS
 
 
-def test_no_body_is_an_empty_one(server: Server) -> None:
-    assert answered(server.unused().send("PUT"), 201)["config"] == DEFAULTS
-
-
 def test_what_is_given_is_merged_over_the_defaults(server: Server) -> None:
     topic = server.unused()
     given = {"ttl_ms": 60_000, "cap_records": 1_000_000, "discard": "old", "durable": True, "priority": 10}

@@ -8,8 +8,6 @@ import httpx
 import pytest
 
 from tests.conformance.topics.client import SSE, Server, Topic, answered, expect, refused
-from tests.support.emulated_cloud import DevServerFailed, dev_server
-from tests.support.pipeline import NO_METRICS
 
 SCOPES = {
     "reader": {"read"},
@@ -39,9 +37,12 @@ ROUTES: dict[str, tuple[set[str], Route]] = {
 
 
 @pytest.fixture
-def subject(guarded: Server) -> Topic:
-    """Returns a queue that has a job."""
-    return guarded.queue("job")
+def subject(limited: Server) -> Topic:
+    """Returns a queue that has a job, whatever the tests before did to it."""
+    queue = Topic(limited, "subject")
+    if queue.put(type="queue").status_code == 201:
+        queue.filled("job")
+    return queue
 
 
 @pytest.mark.parametrize("name", ROUTES)
@@ -155,8 +156,3 @@ def test_a_key_in_the_query_opens_only_the_stream(subject: Topic) -> None:
 def test_probes_need_no_key(guarded: Server) -> None:
     for path in ("/v0/health", "/healthz", "/v0/ready", "/readyz"):
         expect(guarded.with_key(None).get(path), 200)
-
-
-def test_a_malformed_scope_keeps_the_server_from_starting() -> None:
-    with pytest.raises(DevServerFailed), dev_server(environment={**NO_METRICS, "HEADRACE_API_KEYS": "k:reed"}):
-        pass

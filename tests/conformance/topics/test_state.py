@@ -115,7 +115,7 @@ def test_a_listed_topic_has_a_summary(server: Server) -> None:
 def test_lists_are_paged_by_an_opaque_cursor(server: Server) -> None:
     prefix = server.unused("list-").name
     names = sorted(server.topic(f"{prefix}.{n}").name for n in range(5))
-    for size, pages in ((2, 3), (5, 1), (1, 5), (1000, 1), (100_000, 1)):
+    for size, pages in ((2, 3), (5, 1), (100_000, 1)):
         listed: list[str] = []
         cursors: dict[str, str] = {}
         for page in range(1, pages + 1):
