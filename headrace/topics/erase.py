@@ -33,8 +33,13 @@ def _with_sizes(head: Head, sizes: dict[int, int]) -> EraseRequest:
     # Bytes of the victims before each of them, in the order of their offsets.
     before = list(accumulate((sizes[offset] for first, end in victims for offset in range(first, end)), initial=0))
 
+    def between(first: int, end: int) -> int:
+        return before[victims.count_below(end)] - before[victims.count_below(first)]
+
     def size_of(_: Head, dying: Runs, __: Runs, ___: int) -> int:
-        return sum(before[victims.count_below(end)] - before[victims.count_below(first)] for first, end in dying)
+        if dying == victims.within(dying.first, dying.end):
+            return between(dying.first, dying.end)
+        return sum(between(first, end) for first, end in dying)
 
     return EraseRequest(head, victims, size_of)
 

@@ -48,7 +48,10 @@ class Runs:
     @staticmethod
     def of_offsets(offsets: Iterable[int]) -> Runs:
         """Returns the set of these offsets, in any order."""
-        return Runs.of((offset, offset + 1) for offset in offsets)
+        found = sorted(set(offsets))
+        starts = array("q", (one for before, one in zip([-2, *found], found, strict=False) if one > before + 1))
+        ends = array("q", (one + 1 for one, after in zip(found, [*found[1:], -1], strict=True) if after != one + 1))
+        return Runs(starts, ends)
 
     @staticmethod
     def of_flat(flat: Sequence[int]) -> Runs:

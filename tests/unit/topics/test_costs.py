@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 
 import pytest
@@ -63,9 +64,14 @@ def test_a_warm_append_is_one_write(aws: Deployment) -> None:
 
 def test_a_keyed_append_is_one_transaction_and_a_repeat_looks(aws: Deployment) -> None:
     topics = warm(aws, "keyed")
+    items: list[int] = []
+    aws.calls.intercept = lambda _, request: items.append(len(json.loads(request.body)["TransactItems"]))
     with aws.calls.during() as made:
         assert not write(topics, "keyed", b"1", key="k").deduped
-    assert dict(made) == {"TransactWriteItems": 1}
+    aws.calls.intercept = None
+    assert (dict(made), items) == ({"TransactWriteItems": 1}, [3]), (
+        "entry, key, and the condition that it is not published"
+    )
     with aws.calls.during() as made:
         assert write(topics, "keyed", b"1", key="k").deduped
     assert dict(made) == {"TransactWriteItems": 1, "GetItem": 1, "Query": 1}
