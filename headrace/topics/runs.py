@@ -50,7 +50,7 @@ class Runs:
         """Returns the set of these offsets, in any order."""
         found = sorted(set(offsets))
         starts = array("q", (one for before, one in zip([-2, *found], found, strict=False) if one > before + 1))
-        ends = array("q", (one + 1 for one, after in zip(found, [*found[1:], -1], strict=True) if after != one + 1))
+        ends = array("q", (one + 1 for one, after in zip(found, [*found[1:], -1], strict=False) if after != one + 1))
         return Runs(starts, ends)
 
     @staticmethod
