@@ -86,6 +86,14 @@ UNSTAGED = {
         )
     ),
     ("api", "Lists"),
+    *(
+        ("api", name)
+        for name in (
+            *("TopicCreates", "TopicDeletes", "TopicAppends", "TopicRecords", "TopicAppendMs", "RecordsErased"),
+            *("Diffs", "DiffRecords", "DiffMs", "Claims", "EmptyClaims", "ClaimMs", "JobsClaimed", "JobsAcked"),
+            *("JobsNacked", "JobsExtended", "DeadLetters", "WorkStreams"),
+        )
+    ),
 }
 STALE = "stage the faults again: python -m tests.observability --capture"
 
